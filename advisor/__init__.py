@@ -1,0 +1,1 @@
+"""Judges a recorded run: metrics, rules, gain models, report. Never imports torch."""

@@ -1,0 +1,94 @@
+"""What a metric is: a named, documented, pure function of a profile, with a unit - or the reason why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from advisor.profile import Profile
+
+T = TypeVar("T")
+
+
+class Missing(Exception):
+    """A metric has no value: what was not measured, and what to do to measure it."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, eq=False)
+class Metric(Generic[T]):
+    """`unit` is "s", "1" (a share or ratio), "B", "W", "FLOP/s" ...; None marks a setting: a fact of the program, no number."""
+
+    name: str
+    unit: str | None
+    doc: str
+    compute: Callable[[Metrics], T]
+
+
+def metric(unit: str | None) -> Callable[[Callable[[Metrics], T]], Metric[T]]:
+    """Make a metric of the function: its name and docstring become the metric's."""
+
+    def make(function: Callable[[Metrics], T]) -> Metric[T]:
+        doc = function.__doc__
+        if not doc:
+            raise TypeError(f"metric {function.__name__} needs a docstring")
+        return Metric(function.__name__, unit, doc, function)
+
+    return make
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goals:
+    """What the user declared; everything else is assumed and said so."""
+
+    gpu_price: float | None = None
+    """Per GPU and hour, in the user's currency."""
+    target_batch: int | None = None
+    """Wanted samples per optimizer step and rank."""
+    capacity: bool = False
+    """A larger batch or model is wanted: memory rules may speak without a fault."""
+
+
+class Metrics:
+    """The metrics of one run, computed when asked for, once.
+
+    `m[step_time_mean]` is the value, or raises Missing. `given` values stand in for computed ones: a rule's cases are
+    written that way, without a profile.
+    """
+
+    def __init__(
+        self, profile: Profile | None, goals: Goals | None = None, given: Mapping[Metric[Any], object] | None = None
+    ) -> None:
+        self._profile = profile
+        self.goals = goals or Goals()
+        self._cache: dict[Metric[Any], object] = dict(given or {})
+
+    @property
+    def profile(self) -> Profile:
+        """The run itself, for metrics; rules ask metrics only."""
+        if self._profile is None:
+            raise Missing("Not part of this case", "Give the metric a value.")
+        return self._profile
+
+    def __getitem__(self, metric: Metric[T]) -> T:
+        if metric not in self._cache:
+            try:
+                self._cache[metric] = metric.compute(self)
+            except Missing as missing:
+                self._cache[metric] = missing
+        value = self._cache[metric]
+        if isinstance(value, Missing):
+            raise Missing(value.what, value.remedy)
+        return cast(T, value)
+
+    def get(self, metric: Metric[T]) -> T | None:
+        """The value, or None where it is missing: only for facts a rule can do without."""
+        try:
+            return self[metric]
+        except Missing:
+            return None

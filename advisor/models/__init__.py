@@ -1,0 +1,1 @@
+"""Gain models: pure functions from measured quantities to predicted ones, each with its source."""

@@ -1,0 +1,61 @@
+"""A read-only, typed view of one run: every node's tables, ranks side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiler.schema import (
+    Batch,
+    DeviceFact,
+    FlagsFact,
+    Gpu,
+    GpuSample,
+    HostSample,
+    Kernel,
+    LoaderFact,
+    MemoryFact,
+    MemorySample,
+    ModelFact,
+    OptimizerFact,
+    Problem,
+    Process,
+    Run,
+    ScalerFact,
+    Sketch,
+    Step,
+    Window,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """One training process, its DataLoader workers, and what the agent saw in them."""
+
+    process: Process
+    workers: tuple[Process, ...] = ()
+    steps: tuple[Step, ...] = ()
+    batches: tuple[Batch, ...] = ()
+    memory: tuple[MemorySample, ...] = ()
+    windows: tuple[Window, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    sketches: tuple[Sketch, ...] = ()
+    loaders: tuple[LoaderFact, ...] = ()
+    models: tuple[ModelFact, ...] = ()
+    optimizers: tuple[OptimizerFact, ...] = ()
+    flags: FlagsFact | None = None
+    devices: tuple[DeviceFact, ...] = ()
+    memory_peaks: tuple[MemoryFact, ...] = ()
+    scaler: ScalerFact | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A run. `ranks` are ordered by rank; processes that imported torch but never made a step are left out
+    unless there is no other."""
+
+    runs: tuple[Run, ...]
+    ranks: tuple[Rank, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    gpu_samples: tuple[GpuSample, ...] = ()
+    host_samples: tuple[HostSample, ...] = ()
+    problems: tuple[Problem, ...] = ()

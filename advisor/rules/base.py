@@ -1,0 +1,118 @@
+"""What a rule is: one file that says If (measured facts), Then (the exact change), how much, how risky, and when it is wrong.
+
+A rule sees metrics only. A metric that is Missing ends the rule as "not measured"; an exception ends it as "crashed";
+neither stops the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Literal
+
+from advisor.metrics.base import Metric, Metrics
+from advisor.models.state import Effect
+
+
+class Tier(Enum):
+    """The order in which advice is taken; a fault of tier 0 voids the predictions of the others."""
+
+    VALIDITY = 0
+    STALLS = 1
+    PRECISION = 2
+    KERNELS = 3
+    MEMORY = 4
+    DISTRIBUTED = 5
+    OFFLOAD = 6
+    COST = 7
+    MODEL = 8
+
+
+class Severity(Enum):
+    INFO = "info"
+    SUGGEST = "suggest"
+    ACTION = "action"
+
+
+class Confidence(Enum):
+    """How far the gain model of a rule is trusted before any trial has tested it."""
+
+    PHASE_REMOVAL = 0.9
+    ROOFLINE = 0.75
+    EMPIRICAL = 0.6
+    HEURISTIC = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a threshold or a model comes from."""
+
+    title: str
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One measured value and the limit it was held against; `relation` reads "value relation limit"."""
+
+    metric: Metric[Any]
+    value: float
+    limit: float | None = None
+    relation: Literal[">=", "<=", ">", "<", "=="] = ">="
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    facts: tuple[Fact, ...]
+    note: str = ""
+    """Anything beyond numbers: which GPU, which loader, which throttle reason. Plain text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Code or a setting to copy; `place` is where the agent saw the thing made."""
+
+    language: Literal["python", "shell", "json", "text"]
+    code: str
+    file: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What to do about it in *this* run. Plain text throughout; numbers filled in."""
+
+    then: str
+    changes: tuple[Change, ...]
+    basis: str
+    """How the gain was predicted, in a sentence."""
+    effect: Effect | None = None
+    """What the change does to the step; None where no gain in step time is predicted."""
+    memory: int | None = None
+    """Bytes the change adds to (or, negative, frees from) the peak of GPU memory of one rank; None if unknown."""
+    host_memory: int | None = None
+    risk: str
+    fault: bool = False
+    """A fault of fit, correctness or hardware: to be acted on whatever the gain."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """`RULE` of a module in this package. Its id is the file's name with dashes; the module's docstring is its page."""
+
+    title: str
+    """Imperative: what the advice says in a line."""
+    tier: Tier
+    when: Callable[[Metrics], Evidence | None]
+    then: Callable[[Metrics, Evidence], Advice]
+    confidence: Confidence
+    difficulty: Literal[1, 2, 3]
+    sources: tuple[Source, ...]
+    cap: Severity = Severity.ACTION
+    """The highest severity this advice can have without the user's opting in."""
+    supersedes: tuple[str, ...] = ()
+    """Ids of rules that say nothing if this one fired."""
+    id: str = ""
+    page: str = ""
+    """id and docstring are filled in by `all_rules`."""

@@ -1,0 +1,3 @@
+"""Records a PyTorch training run."""
+
+__version__ = "0.1.0"
