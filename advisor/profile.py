@@ -17,6 +17,7 @@ from profiler.schema import (
     MemorySample,
     ModelFact,
     OptimizerFact,
+    OutputFact,
     Problem,
     Process,
     Run,
@@ -46,6 +47,7 @@ class Rank:
     devices: tuple[DeviceFact, ...] = ()
     memory_peaks: tuple[MemoryFact, ...] = ()
     scaler: ScalerFact | None = None
+    output: OutputFact | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

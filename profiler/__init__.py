@@ -1,3 +1,20 @@
-"""Records a PyTorch training run."""
+"""Records a PyTorch training run.
 
-__version__ = "0.1.0"
+    from profiler import profile, step, region
+
+    with profile(out="run"):
+        train()
+"""
+
+from profiler.version import __version__
+
+__all__ = ["__version__", "profile", "region", "step"]
+
+
+def __getattr__(name: str) -> object:
+    """Only what is asked for is loaded: the command line needs none of it."""
+    if name in ("profile", "region", "step"):
+        from profiler import session
+
+        return getattr(session, name)
+    raise AttributeError(f"module 'profiler' has no attribute {name!r}")

@@ -501,6 +501,17 @@ class ScalerFact:
     skipped: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputFact:
+    """kind "output": what the training thread has written since its first step: prints, logging, files, fsync."""
+
+    id: int = 0
+    writes: int = 0
+    seconds: float = 0.0
+    steps: int = 0
+    """Steps in which that was counted."""
+
+
 FACTS: dict[str, type] = {
     "loader": LoaderFact,
     "model": ModelFact,
@@ -509,4 +520,5 @@ FACTS: dict[str, type] = {
     "device": DeviceFact,
     "memory": MemoryFact,
     "scaler": ScalerFact,
+    "output": OutputFact,
 }

@@ -7,10 +7,11 @@ once, and a faster GPU behind a slow loader gains nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
+
+from advisor.models.input_pipeline import needed_workers, supply
 
 
 class Scenario(Enum):
@@ -35,6 +36,10 @@ class Workers:
     """CPU seconds per second of that."""
     cores: int
     """Cores the workers of this rank may use, C_avail."""
+    host_cores: int | None = None
+    """Cores the rank may use in all; one more than `cores` if not given."""
+    batches: float = 1.0
+    """Batches a step consumes: more than one under gradient accumulation."""
     compute_threads: float = 0.0
     """Cores the training process itself keeps busy while computing."""
     floor: float = 0.0
@@ -43,29 +48,41 @@ class Workers:
     """kappa: how much slower workers get side by side."""
 
     def number(self, compute: float) -> int:
-        """W* for a step that takes `compute` seconds once its batch is there: enough to keep up and one to spare,
-        within the cores and four times their number."""
-        wanted = math.ceil(self.t_w / compute - 1e-9) + 1 if compute > 0 else 4 * self.cores
-        affordable = math.floor(self.cores / max(self.u_w, 0.05) + 1e-9)
-        return max(1, min(wanted, affordable, 4 * self.cores))
+        """W* for a step that takes `compute` seconds once its batches are there."""
+        return needed_workers(
+            self.t_w, compute / self.batches, u_w=self.u_w, available=self.cores, cores=self._host_cores
+        )
 
     def supply(self, compute: float) -> float:
-        """Seconds per batch with that many workers."""
-        total_cores = self.cores + 1
-        shared = (self.t_w * self.u_w + compute * self.compute_threads) / total_cores
-        return max(self.contention * self.t_w / self.number(compute), self.floor, shared)
+        """Seconds that the batches of one step take with that many workers."""
+        return self.batches * supply(
+            self.t_w,
+            self.number(compute),
+            t_g=compute / self.batches,
+            u_w=self.u_w,
+            cores=self._host_cores,
+            threads=self.compute_threads,
+            contention=self.contention,
+            floor=self.floor,
+        )
+
+    @property
+    def _host_cores(self) -> int:
+        return self.cores + 1 if self.host_cores is None else self.host_cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """A mean steady step, in seconds."""
+    """A mean steady step and what falls between steps, in seconds a step."""
 
     phases: dict[str, float]
     """Exclusive seconds of every measured phase except data_wait."""
+    between: dict[str, float] = field(default_factory=dict)
+    """Evaluation, saving, starting epochs again: each over the number of steps."""
     load: float = 0.0
     """Data wait in series with the rest: all of it without workers, stalls of a jittery loader with them."""
     supply: float = 0.0
-    """Seconds per batch of a loader that cannot keep up; the step takes at least this."""
+    """Seconds a loader that cannot keep up needs for the batches of a step: the step takes at least this."""
     workers: Workers | None = None
     """Set once the number of workers has been made right: then it follows the compute time."""
     launch: float = 0.0
@@ -84,18 +101,29 @@ class State:
 
     @property
     def time(self) -> float:
-        """Seconds of the step, with every floor."""
+        """Seconds of the step with every floor, and of what falls between steps."""
         supply = self.workers.supply(self.compute) if self.workers else self.supply
-        return max(self.compute + self.load, supply, self.launch)
+        return max(self.compute + self.load, supply, self.launch) + sum(self.between.values())
 
-    def without(self, phase: str, seconds: float) -> State:
-        """The same step with that much less of one phase, never below zero."""
-        left = max(0.0, self.phases.get(phase, 0.0) - max(0.0, seconds))
-        return replace(self, phases={**self.phases, phase: left})
+    def without(self, part: str, seconds: float) -> State:
+        """The same step with that much less of a phase, or of what falls between; never below zero."""
+        return self._with(part, max(0.0, self._seconds(part) - max(0.0, seconds)))
 
-    def scaled(self, phase: str, factor: float) -> State:
-        """The same step with one phase times `factor`."""
-        return replace(self, phases={**self.phases, phase: self.phases.get(phase, 0.0) * factor})
+    def scaled(self, part: str, factor: float) -> State:
+        """The same step with a phase, or what falls between, times `factor`."""
+        return self._with(part, self._seconds(part) * factor)
+
+    def longer(self, phase: str, seconds: float) -> State:
+        """The same step with that much more of one phase."""
+        return self._with(phase, self._seconds(phase) + seconds)
+
+    def _seconds(self, part: str) -> float:
+        return self.between.get(part, self.phases.get(part, 0.0))
+
+    def _with(self, part: str, seconds: float) -> State:
+        if part in self.between:
+            return replace(self, between={**self.between, part: seconds})
+        return replace(self, phases={**self.phases, part: seconds})
 
 
 Effect = Callable[[State, Scenario], State]

@@ -95,6 +95,8 @@ class Advice:
     risk: str
     fault: bool = False
     """A fault of fit, correctness or hardware: to be acted on whatever the gain."""
+    confidence: Confidence | None = None
+    """Lower than the rule's where an assumption stands in for a measurement; None: as the rule says."""
 
 
 @dataclass(frozen=True, kw_only=True)

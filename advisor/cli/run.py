@@ -1,0 +1,82 @@
+"""Run a training program as it is, record it, and end with the report.
+
+    profile-train train.py --lr 3e-4
+    profile-train -m package.train --lr 3e-4
+    profile-train torchrun --nproc-per-node 8 train.py
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from profiler.errors import ProfilerError
+from profiler.launch import Recorded, end_like, record
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    help="Run a training program as it is, record it, and end with the report.",
+    epilog="Example: profile-train --out run train.py --lr 3e-4",
+    options_metavar="[OPTIONS]",
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [profile-train-runs/<time>-<script>]")
+@click.option("--budget", type=click.FloatRange(0, 0.5), default=0.01, help="Run time profiling may cost.  [0.01]")
+@click.option("--rate", type=click.FloatRange(0.1, 100), default=10.0, help="GPU and host samples a second.  [10]")
+@click.option("--windows/--no-windows", default=True, help="Short torch.profiler windows for kernel detail.")
+@click.option("--no-report", is_flag=True, help="Only record; `profile-train report` makes the report later.")
+@click.option("--gpu-price", type=click.FloatRange(min=0), help="Price of a GPU hour, to put gains into money.")
+@click.option("--target-batch", type=click.IntRange(min=1), help="Wanted samples per optimizer step and rank.")
+@click.option("--capacity", is_flag=True, help="A larger batch or model is wanted: let memory rules speak.")
+@click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT | -m MODULE | COMMAND  [ARGS]...")
+def run(
+    out: Path | None,
+    budget: float,
+    rate: float,
+    windows: bool,
+    no_report: bool,
+    gpu_price: float | None,
+    target_batch: int | None,
+    capacity: bool,
+    open_report: bool,
+    words: tuple[str, ...],
+) -> None:
+    """See the module."""
+    if not words:
+        raise click.UsageError("There is nothing to run. Try: profile-train train.py")
+    if words[0].startswith("-") and not words[0].startswith("-m"):
+        raise click.NoSuchOption(words[0])
+    recorded = record(words, out, budget=budget, rate=rate, windows=windows)
+    for note in recorded.notes:
+        click.echo(f"profile-train: {note}", err=True)
+    try:
+        if not no_report:
+            _report(recorded, gpu_price, target_batch, capacity, open_report)
+    except ProfilerError as error:
+        click.echo(f"profile-train: {error.message} {error.remedy}", err=True)
+    except KeyboardInterrupt:
+        click.echo(f"profile-train: no report; make it with: profile-train report {recorded.folder}", err=True)
+    except Exception as error:  # noqa: BLE001 - whatever befalls the report, the program's exit status is given back
+        click.echo(
+            f"profile-train: the report failed ({type(error).__name__}: {error}); the recording is in {recorded.folder}",
+            err=True,
+        )
+    sys.stdout.flush()
+    end_like(recorded.status)
+
+
+def _report(
+    recorded: Recorded, gpu_price: float | None, target_batch: int | None, capacity: bool, open_report: bool
+) -> None:
+    # Imported only now: the program starts that much sooner.
+    from advisor.metrics.base import Goals
+    from advisor.publish import publish
+    from advisor.render.terminal import summarize
+
+    report = publish(recorded.folder, Goals(gpu_price=gpu_price, target_batch=target_batch, capacity=capacity))
+    summarize(report, recorded.folder)
+    if open_report:
+        click.launch(str(recorded.folder / "report.html"))

@@ -1,0 +1,92 @@
+"""Where and with what a run ran: the facts a reader needs to compare two runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from advisor.profile import Profile, Rank
+from profiler.schema import FlagsFact, Gpu, LoaderFact, ModelFact, OptimizerFact, Place, Process, Run
+
+Scalar = str | int | float | bool | None
+
+# Of each table, what says something about the environment; ids and clocks of one recording do not.
+SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
+    (Run, ("host", "platform", "cpu_model", "cores", "cores_total", "memory_total", "version")),
+    (Process, ("python", "torch", "cuda", "hip", "world_size")),
+    (Gpu, ("name", "capability", "memory_total", "power_limit", "driver", "cuda_driver", "mig", "gpm")),
+    (ModelFact, ("name", "wrappers", "parameters", "trainable", "tensors", "bytes", "block", "blocks", "compiled")),
+    (OptimizerFact, ("name", "place", "parameters", "tensors", "fused", "foreach", "lr", "state_bytes", "device")),
+    (
+        LoaderFact,
+        (
+            "place",
+            "dataset",
+            "length",
+            "batch_size",
+            "num_workers",
+            "prefetch_factor",
+            "persistent_workers",
+            "pin_memory",
+            "context",
+            "sampler",
+            "collate",
+            "batch_bytes",
+            "training",
+        ),
+    ),
+    (FlagsFact, tuple(field.name for field in fields(FlagsFact))),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One fact; None is "not known"."""
+
+    name: str
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Facts of one thing."""
+
+    name: str
+    rows: tuple[Row, ...]
+
+
+def environment(profile: Profile) -> tuple[Group, ...]:
+    """The machine, the GPUs, and what the primary rank trained with."""
+    first = profile.ranks[0] if profile.ranks else None
+    groups = [
+        *_numbered("machine", profile.runs),
+        *_numbered("software", (first.process,) if first else ()),
+        *_numbered("gpu", profile.gpus),
+        *(_of_rank(first) if first else ()),
+    ]
+    return tuple(groups)
+
+
+def _of_rank(rank: Rank) -> Iterable[Group]:
+    yield from _numbered("model", rank.models)
+    yield from _numbered("optimizer", rank.optimizers)
+    yield from _numbered("loader", rank.loaders)
+    yield from _numbered("flags", (rank.flags,) if rank.flags else ())
+
+
+def _numbered(name: str, things: tuple[Any, ...]) -> Iterable[Group]:
+    """A group for each; numbered if there are several."""
+    for number, thing in enumerate(things):
+        shown = next(names for kind, names in SHOWN if isinstance(thing, kind))
+        rows = tuple(Row(key, _plain(getattr(thing, key))) for key in shown)
+        yield Group(f"{name} {number}" if len(things) > 1 else name, rows)
+
+
+def _plain(value: Any) -> Scalar:
+    """A JSON scalar that says the same."""
+    if isinstance(value, Place):
+        return f"{value.file}:{value.line}"
+    if isinstance(value, tuple):
+        return (".".join if all(isinstance(v, int) for v in value) else ", ".join)(str(v) for v in value)
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)

@@ -1,0 +1,357 @@
+"""Every rule against every metric: what fired, how bad it is, and the plan in which to follow the advice.
+
+Gains are never added. The plan walks the advice in order, applies each change to what the ones before it left of the
+step, and takes the floors afresh; so a change whose gain another one already brought ends as information only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.gpu import (
+    device,
+    gpu_busy_fraction,
+    host_launch,
+    launch_bound_index,
+    matmul_share,
+    membound_share,
+)
+from advisor.metrics.input import epoch_restart_share, loader, queue_empty_fraction
+from advisor.metrics.step import between_seconds, epoch_start_share, phase_seconds, step_time_uncertainty
+from advisor.models.cost import Saving, saving
+from advisor.models.state import Scenario, State, removed
+from advisor.rules import all_rules
+from advisor.rules.base import Advice, Evidence, Rule, Severity, Tier
+
+# At a step-to-step variation of 5 %, a gain of 5 % needs 16 to 25 steps an arm to be confirmed; less drowns in noise.
+ACTION_EXPECTED = 0.05
+# Even the cautious prediction must stand clear of zero ...
+ACTION_LOW = 0.02
+# ... and of what two runs of the same program differ by.
+NOISE_MARGIN = 2.0
+# Worth reading, not worth insisting on.
+SUGGEST_EXPECTED = 0.03
+
+# Below half of the fetches finding the queue empty, workers keep up on average and only jitter.
+STARVED = 0.5
+
+# A host that enqueues for 90 ms cannot run a 90 ms step: it needs about a tenth for everything else (assumption).
+LAUNCH_MARGIN = 1.1
+
+# Scores nearer than this are equal: predictions are not that good.
+SCORE_TIE = 0.10
+
+# What a change costs its reader, by the rule's difficulty.
+EFFORT = {1: 1.0, 2: 2.0, 3: 4.0}
+
+WINDOW_TOO_SHORT = "window-too-short"
+
+
+class Outcome(Enum):
+    """How a rule can end."""
+
+    FIRED = "fired"
+    PASSED = "passed"
+    NOT_MEASURED = "not_measured"
+    CRASHED = "crashed"
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Share of the step time that a change removes: 10th, 50th and 90th percentile; negative if it costs time."""
+
+    low: float
+    expected: float
+    high: float
+    saving: Saving | None = None
+    """The expected share in GPU-hours and money; None without a GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds a mean step costs; low <= expected <= high."""
+
+    low: float
+    expected: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Advice that a fired rule gives, and what it is worth."""
+
+    rule: Rule
+    severity: Severity
+    evidence: Evidence
+    advice: Advice
+    alone: Gain | None
+    """If nothing else were changed; None where no step time can be predicted."""
+    in_plan: Gain | None
+    """After everything that stands before it in the plan."""
+    score: float
+    """Expected gain in the plan x confidence / effort."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How one rule ended."""
+
+    rule: Rule
+    outcome: Outcome
+    why: str
+    remedy: str | None = None
+    finding: Finding | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """Of one run."""
+
+    verdicts: tuple[Verdict, ...]
+    """One a rule, in the rules' order."""
+    findings: tuple[Finding, ...]
+    """In the order of the plan: faults, then by tier and score, information last."""
+    before: float | None
+    """Seconds the mean step costs as measured, with its part of what falls between steps."""
+    after: StepTime | None
+    """The same with all advice above information followed."""
+
+
+def judge(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Judgement:
+    """Ask every rule; none can stop another. Without `rules`, all there are."""
+    examined = [_examine(rule, metrics) for rule in (all_rules() if rules is None else rules)]
+    examined = _without_superseded(examined)
+    start = _baseline_or_none(metrics)
+    plan = _Plan(metrics, start, [e for e in examined if isinstance(e, _Fired)])
+    return Judgement(
+        verdicts=tuple(plan.verdict(e) if isinstance(e, _Fired) else e for e in examined),
+        findings=tuple(plan.findings),
+        before=start.time if start else None,
+        after=plan.after,
+    )
+
+
+def baseline(metrics: Metrics) -> State:
+    """The mean steady step as it is. Missing if its phases were not measured.
+
+    Without workers the data wait is in series with everything else. Workers that cannot keep up set the pace instead:
+    then the whole step is as long as their supply, however fast the rest is.
+    """
+    seconds: dict[str, float] = metrics[phase_seconds]
+    phases = dict(seconds)
+    measured = sum(phases.values())
+    wait = phases.pop("data_wait", 0.0)
+    made_by = metrics.get(loader)
+    starved = made_by is not None and made_by.num_workers > 0 and (metrics.get(queue_empty_fraction) or 0.0) >= STARVED
+    busy = (metrics.get(gpu_busy_fraction) or 0.0) * measured
+    waits = wait + phases.get("sync", 0.0) + phases.get("communication", 0.0)
+    return State(
+        phases=phases,
+        between=_between(metrics),
+        load=0.0 if starved else wait,
+        supply=measured if starved else 0.0,
+        launch=min(LAUNCH_MARGIN * (metrics.get(host_launch) or 0.0), measured),
+        matmul=(metrics.get(matmul_share) or 0.0) * busy,
+        membound=(metrics.get(membound_share) or 0.0) * busy,
+        launch_idle=(metrics.get(launch_bound_index) or 0.0) * (measured - waits),
+    )
+
+
+def _between(metrics: Metrics) -> dict[str, float]:
+    """Of the epochs' starts, those after the first: that one is dear only because a profiled run is short."""
+    seconds: dict[str, float] | None = metrics.get(between_seconds)
+    between = dict(seconds or {})
+    starts, restarts = metrics.get(epoch_start_share), metrics.get(epoch_restart_share)
+    if "epoch_start" in between:
+        between["epoch_start"] *= restarts / starts if starts and restarts is not None else 0.0
+    return between
+
+
+@dataclass(frozen=True, slots=True)
+class _Fired:
+    rule: Rule
+    evidence: Evidence
+    advice: Advice
+
+
+def _examine(rule: Rule, metrics: Metrics) -> _Fired | Verdict:
+    try:
+        evidence = rule.when(metrics)
+        if evidence is None:
+            return _passed(rule, f"Not the case here: {_sentence(rule)}")
+        return _Fired(rule, evidence, rule.then(metrics, evidence))
+    except Missing as missing:
+        return Verdict(rule=rule, outcome=Outcome.NOT_MEASURED, why=missing.what, remedy=missing.remedy)
+    except Exception as error:  # noqa: BLE001 - a broken rule must not take the others down with it
+        return _crashed(rule, error)
+
+
+def _passed(rule: Rule, why: str) -> Verdict:
+    return Verdict(rule=rule, outcome=Outcome.PASSED, why=why)
+
+
+def _crashed(rule: Rule, error: Exception) -> Verdict:
+    return Verdict(
+        rule=rule,
+        outcome=Outcome.CRASHED,
+        why=f"{type(error).__name__}: {error}",
+        remedy="This is a mistake in the rule, not in your program: please report it with the run's folder.",
+    )
+
+
+def _sentence(rule: Rule) -> str:
+    """The rule's If, on one line, as the end of a sentence."""
+    text = " ".join((rule.when.__doc__ or rule.title).split()).rstrip(" .…")
+    return f"{text[:1].lower()}{text[1:]}."
+
+
+def _without_superseded(examined: list[_Fired | Verdict]) -> list[_Fired | Verdict]:
+    """A rule falls silent if one that fired supersedes it, unless that one has been silenced itself."""
+    fired = [e.rule for e in examined if isinstance(e, _Fired)]
+    named = {other for rule in fired for other in rule.supersedes}
+    silenced_by = {other: rule for rule in fired if rule.id not in named for other in rule.supersedes}
+
+    def heard(e: _Fired | Verdict) -> _Fired | Verdict:
+        first = silenced_by.get(e.rule.id)
+        if first is None or isinstance(e, Verdict):
+            return e
+        return _passed(e.rule, f"{first.id} comes first: {first.title}. Record again after that.")
+
+    return [heard(e) for e in examined]
+
+
+def _baseline_or_none(metrics: Metrics) -> State | None:
+    try:
+        return baseline(metrics)
+    except Missing:
+        return None
+
+
+_States = dict[Scenario, State | None]
+
+
+class _Plan:
+    """The findings in order, and what the step becomes as they are followed."""
+
+    def __init__(self, metrics: Metrics, start: State | None, fired: list[_Fired]) -> None:
+        self.findings: list[Finding] = []
+        self._metrics = metrics
+        self._start = start
+        self._states: _States = dict.fromkeys(Scenario, start)
+        self._crashes: dict[str, Verdict] = {}
+        self._noise = metrics.get(step_time_uncertainty)
+        self._window_too_short = any(f.rule.id == WINDOW_TOO_SHORT for f in fired)
+        self._distorted = any(f.rule.tier is Tier.VALIDITY and f.advice.fault for f in fired)
+        self._walk(fired)
+
+    @property
+    def after(self) -> StepTime | None:
+        times = sorted(state.time for state in self._states.values() if state is not None)
+        expected = self._states[Scenario.EXPECTED]
+        return StepTime(times[0], expected.time, times[-1]) if expected else None
+
+    def verdict(self, fired: _Fired) -> Verdict:
+        if fired.rule.id in self._crashes:
+            return self._crashes[fired.rule.id]
+        finding = next(f for f in self.findings if f.rule.id == fired.rule.id)
+        return Verdict(rule=fired.rule, outcome=Outcome.FIRED, why=_in_words(fired.evidence), finding=finding)
+
+    def _walk(self, fired: list[_Fired]) -> None:
+        """Faults first, for a run that does not fit or is broken has no speed; then tier by tier, in each the best
+        of what is left at every turn."""
+        information: list[Finding] = []
+        left = list(fired)
+        while left:
+            first = min(_place(f) for f in left)
+            candidates = {f.rule.id: self._weigh(f) for f in left if _place(f) == first}
+            left = [f for f in left if f.rule.id not in self._crashes]
+            weighed = [finding for finding in candidates.values() if finding is not None]
+            if not weighed:
+                continue
+            chosen = _best(weighed)
+            left = [f for f in left if f.rule.id != chosen.rule.id]
+            if chosen.severity is Severity.INFO:
+                information.append(chosen)
+                continue
+            self.findings.append(chosen)
+            if chosen.in_plan and chosen.advice.effect:
+                effect = chosen.advice.effect
+                self._states = {s: state and effect(state, s) for s, state in self._states.items()}
+        self.findings += information
+
+    def _weigh(self, fired: _Fired) -> Finding | None:
+        """The finding if it were next; None, and a verdict, if its gain model breaks."""
+        rule, advice = fired.rule, fired.advice
+        void = self._distorted and rule.tier is not Tier.VALIDITY
+        try:
+            alone = None if void else self._gain(advice, dict.fromkeys(Scenario, self._start))
+            in_plan = None if void else self._gain(advice, self._states)
+        except Exception as error:  # noqa: BLE001 - as in _examine
+            self._crashes[rule.id] = _crashed(rule, error)
+            return None
+        confidence = advice.confidence or rule.confidence
+        return Finding(
+            rule=rule,
+            severity=self._severity(rule, advice, in_plan),
+            evidence=fired.evidence,
+            advice=advice,
+            alone=alone,
+            in_plan=in_plan,
+            score=(in_plan.expected if in_plan else 0.0) * confidence.value / EFFORT[rule.difficulty],
+        )
+
+    def _gain(self, advice: Advice, states: _States) -> Gain | None:
+        effect = advice.effect
+        if effect is None:
+            return None
+        shares = {s: removed(state, effect(state, s)) for s, state in states.items() if state is not None}
+        if not shares:
+            return None
+        expected = shares[Scenario.EXPECTED]
+        return Gain(min(shares.values()), expected, max(shares.values()), self._saving(expected))
+
+    def _saving(self, share: float) -> Saving | None:
+        if self._metrics.get(device) is None:
+            return None
+        return saving(share, self._metrics.goals.gpu_price)
+
+    def _severity(self, rule: Rule, advice: Advice, gain: Gain | None) -> Severity:
+        if self._window_too_short and rule.id != WINDOW_TOO_SHORT:
+            return Severity.INFO
+        return min(self._deserved(advice, gain), rule.cap, key=list(Severity).index)
+
+    def _deserved(self, advice: Advice, gain: Gain | None) -> Severity:
+        if advice.fault:
+            return Severity.ACTION
+        if gain is None:
+            return Severity.INFO
+        # Without a measured noise nothing is known to stand clear of it.
+        clear = self._noise is not None and gain.low > max(ACTION_LOW, NOISE_MARGIN * self._noise)
+        if clear and gain.expected >= ACTION_EXPECTED:
+            return Severity.ACTION
+        if gain.expected >= SUGGEST_EXPECTED and gain.low >= 0:
+            return Severity.SUGGEST
+        return Severity.INFO
+
+
+def _place(fired: _Fired) -> tuple[bool, int]:
+    return (not fired.advice.fault, fired.rule.tier.value)
+
+
+def _best(findings: list[Finding]) -> Finding:
+    """The highest score; of those as good as equal to it the easiest, then by id."""
+    top = max(finding.score for finding in findings)
+    equal = [finding for finding in findings if finding.score >= top - SCORE_TIE * abs(top)]
+    return min(equal, key=lambda finding: (finding.rule.difficulty, finding.rule.id))
+
+
+def _in_words(evidence: Evidence) -> str:
+    facts = [
+        f"{fact.metric.name} = {fact.value:.4g}"
+        + (f" ({fact.relation} {fact.limit:.4g})" if fact.limit is not None else "")
+        for fact in evidence.facts
+    ]
+    return "; ".join([*facts, evidence.note] if evidence.note else facts)

@@ -1,0 +1,109 @@
+"""The machine a rank runs on: its cores, its memory, what the program's processes use of them."""
+
+from __future__ import annotations
+
+import math
+
+from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.settings import primary_rank
+from advisor.metrics.step import steady_window, step_time_mean
+from profiler.schema import HostSample, Run
+
+_REMEDY = "Let the run last some seconds, on a system where psutil may look at its processes."
+
+
+@metric(None)
+def run(m: Metrics) -> Run:
+    """The recording of the primary rank's node."""
+    if not m.profile.runs:
+        raise Missing("The run's own row is lost", "Record it anew.")
+    return m.profile.runs[0]
+
+
+@metric("1")
+def cores_allowed(m: Metrics) -> float:
+    """Cores the program may use on its node: affinity and cgroup quota."""
+    return m[run].cores
+
+
+@metric("1")
+def cores_per_rank(m: Metrics) -> float:
+    """Cores for one rank and its DataLoader workers: an equal part of those the program may use on its node."""
+    node = m[primary_rank].process.node_rank
+    processes = [rank.process for rank in m.profile.ranks if rank.process.node_rank == node]
+    return m[cores_allowed] / max(len(processes), 1 + max(process.local_rank for process in processes))
+
+
+@metric("1")
+def cores_available(m: Metrics) -> int:
+    """Cores for the DataLoader workers of one rank: its part, less one for the training process; at least 1."""
+    return max(1, math.floor(m[cores_per_rank]) - 1)
+
+
+@metric("1")
+def cpu_saturation(m: Metrics) -> float:
+    """Cores the program's processes use over the cores they may use, less what the hypervisor takes."""
+    used = _mean(m, "cpu")
+    steal = _optional_mean(m, "steal") or 0.0
+    left = m[cores_allowed] - steal * m[cores_allowed] / m[run].cores_total
+    return used / left if left > 0 else 1.0
+
+
+@metric("1")
+def process_cpu(m: Metrics) -> float:
+    """Cores used by the program without its DataLoader workers, all ranks of the node."""
+    return max(0.0, _mean(m, "cpu") - m[worker_cpu])
+
+
+@metric("1")
+def worker_cpu(m: Metrics) -> float:
+    """Cores used by DataLoader workers, all ranks of the node."""
+    return _mean(m, "cpu_workers")
+
+
+@metric("B")
+def host_rss(m: Metrics) -> int:
+    """Most memory the program's processes held together; shared pages are counted in each."""
+    return max(_values(m, "rss"))
+
+
+@metric("B")
+def host_memory_available(m: Metrics) -> int:
+    """Least memory that was left on the machine."""
+    return min(_values(m, "memory_available"))
+
+
+@metric("1")
+def output_share(m: Metrics) -> float:
+    """Share of the step the training thread spends writing: prints, logging, files, flushes, fsync."""
+    output = m[primary_rank].output
+    if output is None or not output.steps:
+        raise Missing("Writing was not timed", "Record from the start of the program, and for more than ten steps.")
+    return output.seconds / output.steps / m[step_time_mean]
+
+
+def _samples(m: Metrics) -> list[HostSample]:
+    """Those of the steady part of the run; all, if it was too short for any."""
+    start, end = m[steady_window]
+    samples = m.profile.host_samples
+    return [sample for sample in samples if start <= sample.time <= end] or list(samples)
+
+
+def _optional_mean(m: Metrics, name: str) -> float | None:
+    pairs = [(getattr(sample, name), sample.count) for sample in _samples(m)]
+    measured = [(value, count) for value, count in pairs if value is not None]
+    return sum(v * n for v, n in measured) / sum(n for _, n in measured) if measured else None
+
+
+def _mean(m: Metrics, name: str) -> float:
+    mean = _optional_mean(m, name)
+    if mean is None:
+        raise Missing("The use of the CPU was not sampled", _REMEDY)
+    return mean
+
+
+def _values(m: Metrics, name: str) -> list[int]:
+    values = [value for sample in m.profile.host_samples if (value := getattr(sample, name)) is not None]
+    if not values:
+        raise Missing("The use of the host's memory was not sampled", _REMEDY)
+    return values

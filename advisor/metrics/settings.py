@@ -1,0 +1,78 @@
+"""What the program is and what it has switched on: facts, no numbers."""
+
+from advisor.metrics.base import Metrics, Missing, metric
+from advisor.profile import Rank
+from profiler.schema import FlagsFact, ModelFact, OptimizerFact, ScalerFact
+
+
+@metric(None)
+def primary_rank(m: Metrics) -> Rank:
+    """The training process with the lowest rank: what is said of one rank is said of this one."""
+    if not m.profile.ranks:
+        raise Missing(
+            "No training process was seen",
+            "Start the program with profile-train, in a Python that reads PYTHONPATH (not python -I or -S).",
+        )
+    return min(m.profile.ranks, key=lambda rank: rank.process.rank)
+
+
+@metric(None)
+def model(m: Metrics) -> ModelFact:
+    """The model that is trained: of several, the one with the most trainable parameters."""
+    models = m[primary_rank].models
+    if not models:
+        raise Missing(
+            "No model was seen in training", "Let the run reach a step that calls an nn.Module with gradients."
+        )
+    return max(models, key=lambda fact: fact.trainable)
+
+
+@metric(None)
+def optimizers(m: Metrics) -> tuple[OptimizerFact, ...]:
+    """Every torch optimizer that made a step."""
+    facts = m[primary_rank].optimizers
+    if not facts:
+        raise Missing(
+            "No torch optimizer was seen", "Let the run reach an optimizer step; torch.optim ones are recognised."
+        )
+    return facts
+
+
+@metric(None)
+def optimizer(m: Metrics) -> OptimizerFact:
+    """The optimizer that updates the most parameters."""
+    seen = m[optimizers]
+    return max(seen, key=lambda fact: fact.parameters)
+
+
+@metric(None)
+def flags(m: Metrics) -> FlagsFact:
+    """What the program has switched on: autocast, compile, debug modes, backends."""
+    fact = m[primary_rank].flags
+    if fact is None:
+        raise Missing("The program's settings were not read", "Let the run go on past its first ten steps.")
+    return fact
+
+
+@metric(None)
+def world_size(m: Metrics) -> int:
+    """Training processes in the job, on all nodes."""
+    return max(m[primary_rank].process.world_size, len(m.profile.ranks))
+
+
+@metric(None)
+def scaler(m: Metrics) -> ScalerFact:
+    """The state of the GradScaler."""
+    fact = m[primary_rank].scaler
+    if fact is None:
+        raise Missing("No GradScaler was seen", "Nothing, unless the program trains in fp16: then scale its loss.")
+    return fact
+
+
+@metric(None)
+def evaluation_grad(m: Metrics) -> bool:
+    """Whether evaluation ran with gradients enabled."""
+    enabled = m[flags].evaluation_grad
+    if enabled is None:
+        raise Missing("No evaluation was seen", "Record a run long enough to include one evaluation.")
+    return enabled

@@ -1,0 +1,358 @@
+"""Where a training step's time goes: steady steps of the primary rank only.
+
+A share is exposed time of a phase over the time of the step. CPU-only runs use host times, as recorded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median
+
+import numpy as np
+
+from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.quantiles import quantile, sketch_quantile
+from advisor.metrics.settings import primary_rank
+from profiler.schema import (
+    BETWEEN,
+    PHASES,
+    TAG_CHECKPOINT,
+    TAG_EPOCH_START,
+    TAG_EVALUATION,
+    TAG_FIRST,
+    Step,
+)
+
+WARM_UP = 10
+"""Steps dropped at least: allocator, cuDNN and caches settle within them."""
+SETTLED = 0.03
+"""Warm-up ends when the median of ten steps moves by less than this from the ten before."""
+WINDOW = 10
+"""Steps a median is taken over, for that."""
+LARGEST_WARM_UP = 0.5
+"""Share of a run that may be called warm-up: a short or restless run still has steady steps."""
+FEW = 10
+"""With fewer untagged steps, those tagged only for work between steps count too: that work is not in `duration`."""
+DRAWS = 2000
+"""Bootstrap draws: the 2.5 % tails then rest on 50 draws each."""
+SEED = 0
+"""Of the bootstrap: the same run always gives the same interval."""
+
+_GPU_REMEDY = "Run on a GPU: on a CPU this is part of the other phases."
+_REMEDIES = {
+    "data_wait": "Feed the loop from a torch.utils.data.DataLoader.",
+    "loader_overhead": "Feed the loop from a torch.utils.data.DataLoader.",
+    "h2d": _GPU_REMEDY,
+    "communication": "Run on several ranks, on GPUs.",
+    "sync": _GPU_REMEDY,
+}
+
+
+@metric(None)
+def steady_steps(m: Metrics) -> tuple[Step, ...]:
+    """The steps that speak for the rest of the training: untagged, and after warm-up.
+
+    Warm-up is the first 10 untagged steps, longer while the median of ten steps still moves by 3 % or more from the ten
+    before, never more than half of them. Runs with fewer than 10 untagged steps (epochs of a few batches, an
+    evaluation a step) also use the steps tagged for an epoch start, an evaluation or a save.
+    """
+    steps = m[primary_rank].steps
+    if not steps:
+        raise Missing(
+            "No training step was seen",
+            "Let the run reach an optimizer step; a loop without a torch optimizer calls profiler.step() once a step.",
+        )
+    plain = [step for step in steps if not step.tags]
+    if sum(step.count for step in plain) < FEW:
+        between = TAG_EPOCH_START | TAG_EVALUATION | TAG_CHECKPOINT
+        plain = [step for step in steps if not step.tags & ~between]
+    if (
+        not plain
+    ):  # nothing but steps that started, compiled or were profiled: the first has no start to be measured from
+        plain = [step for step in steps if not step.tags & TAG_FIRST]
+    if not plain:
+        raise Missing("The run ended in its first step", "Record more steps: 100 or so give a steady picture.")
+    return tuple(plain[_warm_up(plain) :])
+
+
+def _warm_up(steps: Sequence[Step]) -> int:
+    """How many rows to drop."""
+    durations = [step.duration for step in steps]
+    settled = 0
+    while settled + 2 * WINDOW <= len(steps):
+        before = median(durations[settled : settled + WINDOW])
+        after = median(durations[settled + WINDOW : settled + 2 * WINDOW])
+        if abs(after - before) < SETTLED * before:
+            break
+        settled += 1
+    number = sum(step.count for step in steps)
+    wanted = min(max(WARM_UP, sum(step.count for step in steps[:settled])), LARGEST_WARM_UP * number)
+    rows, dropped = 0, 0
+    while rows < len(steps) - 1 and dropped + steps[rows].count <= wanted:
+        dropped += steps[rows].count
+        rows += 1
+    return rows
+
+
+@metric(None)
+def steady_window(m: Metrics) -> tuple[float, float]:
+    """From the start of the first steady step to the end of the last, on the run clock."""
+    steps = m[steady_steps]
+    last = steps[-1]
+    return steps[0].start, last.start + last.count * (last.duration + _between(last))
+
+
+@metric("1")
+def steady_step_count(m: Metrics) -> int:
+    """Steady steps: what every mean here rests on."""
+    return sum(step.count for step in m[steady_steps])
+
+
+@metric("s")
+def step_time_mean(m: Metrics) -> float:
+    """Mean time of a steady step, without evaluation, saving and epoch starts. What a run costs follows the mean."""
+    return _mean(m, "duration")
+
+
+@metric("s")
+def step_time_p50(m: Metrics) -> float:
+    """Median time of a step."""
+    return _quantile(m, 0.5)
+
+
+@metric("s")
+def step_time_p90(m: Metrics) -> float:
+    """Nine of ten steps take no longer than this."""
+    return _quantile(m, 0.9)
+
+
+@metric("s")
+def step_time_p99(m: Metrics) -> float:
+    """99 of 100 steps take no longer than this."""
+    return _quantile(m, 0.99)
+
+
+@metric("1")
+def step_time_cv(m: Metrics) -> float:
+    """Standard deviation of the step time over its mean; a lower bound where neighbours were merged to their mean."""
+    steps = m[steady_steps]
+    mean = m[step_time_mean]
+    number = sum(step.count for step in steps)
+    if number < 2:
+        raise Missing("One steady step has no spread", "Record more steps.")
+    squares = sum(step.count * (step.duration - mean) ** 2 for step in steps)
+    return math.sqrt(squares / (number - 1)) / mean
+
+
+@metric(None)
+def step_time_ci(m: Metrics) -> tuple[float, float]:
+    """The interval that holds the mean step time with 95 %, in seconds.
+
+    Moving-block bootstrap of the mean (Kuensch 1989): neighbouring steps resemble one another, so whole blocks of
+    max(5, n^(1/3), batches in flight) steps are drawn, 2000 times.
+    """
+    steps = m[steady_steps]
+    loaders = m[primary_rank].loaders
+    in_flight = max((fact.num_workers * (fact.prefetch_factor or 2) for fact in loaders), default=0)
+    block = max(5, math.ceil(len(steps) ** (1 / 3)), in_flight)
+    if len(steps) < 2 * block:
+        block = max(1, len(steps) // 4)
+    if len(steps) < 5:
+        raise Missing("Fewer than 5 steady steps", "Record more steps: 100 or so give a narrow interval.")
+    weights = np.array([step.count for step in steps], dtype=float)
+    times = np.array([step.duration for step in steps]) * weights
+    of_block = np.arange(len(steps) - block + 1)
+    time_sums, weight_sums = (np.concatenate(([0.0], np.cumsum(values))) for values in (times, weights))
+    block_times = time_sums[of_block + block] - time_sums[of_block]
+    block_weights = weight_sums[of_block + block] - weight_sums[of_block]
+    drawn = np.random.default_rng(SEED).integers(len(of_block), size=(DRAWS, math.ceil(len(steps) / block)))
+    means = block_times[drawn].sum(axis=1) / block_weights[drawn].sum(axis=1)
+    low, high = np.quantile(means, (0.025, 0.975))
+    # Blocks reach the first and last steps less often than the others, which can push the interval off the mean.
+    return min(float(low), m[step_time_mean]), max(float(high), m[step_time_mean])
+
+
+@metric("1")
+def step_time_uncertainty(m: Metrics) -> float:
+    """Half the width of the mean step time's 95 % interval over the mean."""
+    low, high = m[step_time_ci]
+    return (high - low) / 2 / m[step_time_mean]
+
+
+@metric("1")
+def micro_steps_per_step(m: Metrics) -> float:
+    """Backward passes for an optimizer update: above 1, gradients are accumulated."""
+    return _mean(m, "micro_steps")
+
+
+@metric("1")
+def batches_per_step(m: Metrics) -> float:
+    """Training batches fetched for an optimizer update."""
+    return _mean(m, "batches")
+
+
+@metric("1")
+def data_wait_fraction(m: Metrics) -> float:
+    """Share of the step in `next(loader)` while no batch was ready: the time the input costs."""
+    return _fraction(m, "data_wait")
+
+
+@metric("1")
+def loader_overhead_fraction(m: Metrics) -> float:
+    """Share of the step in `next(loader)` although a batch was ready: dequeuing, unpickling, hand-off if pinned."""
+    return _fraction(m, "loader_overhead")
+
+
+@metric("1")
+def data_wait_host_fraction(m: Metrics) -> float:
+    """Share of the step the host spends in `next(loader)`; no stall while the GPU still has work queued."""
+    return _part(m, "fetch_host", _REMEDIES["data_wait"]) / _part(m, "duration", "")
+
+
+@metric("1")
+def h2d_fraction(m: Metrics) -> float:
+    """Share of the step in host-to-device copies that nothing hides."""
+    return _fraction(m, "h2d")
+
+
+@metric("1")
+def forward_fraction(m: Metrics) -> float:
+    """Share of the step in the forward pass."""
+    return _fraction(m, "forward")
+
+
+@metric("1")
+def backward_fraction(m: Metrics) -> float:
+    """Share of the step in the backward pass."""
+    return _fraction(m, "backward")
+
+
+@metric("1")
+def optimizer_fraction(m: Metrics) -> float:
+    """Share of the step in the optimizer's update."""
+    return _fraction(m, "optimizer")
+
+
+@metric("1")
+def exposed_comm_fraction(m: Metrics) -> float:
+    """Share of the step in collectives that nothing hides."""
+    return _fraction(m, "communication")
+
+
+@metric("1")
+def sync_fraction(m: Metrics) -> float:
+    """Share of the step in which the GPU is idle because the host waited for it (`.item()`, `.cpu()`, prints)."""
+    return _fraction(m, "sync")
+
+
+@metric("1")
+def gc_fraction(m: Metrics) -> float:
+    """Share of the step in Python's garbage collector."""
+    return _fraction(m, "gc")
+
+
+@metric("1")
+def other_fraction(m: Metrics) -> float:
+    """The remainder of the step: loss, logging, metrics, callbacks, the loop itself."""
+    return _fraction(m, "other")
+
+
+@metric(None)
+def phase_seconds(m: Metrics) -> dict[str, float]:
+    """Seconds of each measured phase in the mean steady step; they sum to `step_time_mean`.
+
+    A phase that only some of the steps measured counts as none in the others: there its time is in their other phases.
+    """
+    measured = {phase: m.get(_FRACTIONS[phase]) for phase in PHASES}
+    return {phase: share * m[step_time_mean] for phase, share in measured.items() if share is not None}
+
+
+@metric("1")
+def evaluation_share(m: Metrics) -> float:
+    """Share of the run, from first to last step, in evaluation between steps."""
+    return _share_of_run(m, "evaluation")
+
+
+@metric("1")
+def checkpoint_save_share(m: Metrics) -> float:
+    """Share of the run, from first to last step, in saving checkpoints between steps."""
+    return _share_of_run(m, "checkpoint_save")
+
+
+@metric("1")
+def epoch_start_share(m: Metrics) -> float:
+    """Share of the run, from first to last step, in starting epochs: the iterator, its workers, the first fetch."""
+    return _share_of_run(m, "epoch_start")
+
+
+@metric(None)
+def between_seconds(m: Metrics) -> dict[str, float]:
+    """Seconds of evaluation, saving and epoch starts for each step of the run, whichever were measured."""
+    steps = m[primary_rank].steps
+    number = sum(step.count for step in steps)
+    if not number:
+        raise Missing("No training step was seen", "Let the run reach an optimizer step.")
+    sums = {name: _total(steps, name) for name in BETWEEN}
+    return {name: total / number for name, total in sums.items() if total is not None}
+
+
+_FRACTIONS = {
+    "data_wait": data_wait_fraction,
+    "loader_overhead": loader_overhead_fraction,
+    "h2d": h2d_fraction,
+    "forward": forward_fraction,
+    "backward": backward_fraction,
+    "optimizer": optimizer_fraction,
+    "communication": exposed_comm_fraction,
+    "sync": sync_fraction,
+    "gc": gc_fraction,
+    "other": other_fraction,
+}
+
+
+def _total(steps: Sequence[Step], name: str) -> float | None:
+    """Seconds (or whatever the column holds) over all rows; None if no row has it."""
+    values = [step.count * value for step in steps if (value := getattr(step, name)) is not None]
+    return math.fsum(values) if values else None
+
+
+def _part(m: Metrics, name: str, remedy: str) -> float:
+    steps = m[steady_steps]
+    total = _total(steps, name)
+    if total is None:
+        raise Missing(f"{name.replace('_', ' ')} was not measured", remedy)
+    return total
+
+
+def _mean(m: Metrics, name: str) -> float:
+    return _part(m, name, "") / m[steady_step_count]
+
+
+def _fraction(m: Metrics, phase: str) -> float:
+    duration = _part(m, "duration", "")
+    if duration <= 0:
+        raise Missing("The steps took no time", "Record the run anew; if it recurs, report it as a bug.")
+    return _part(m, phase, _REMEDIES.get(phase, "Record more steps; see the problems in the report.")) / duration
+
+
+def _between(step: Step) -> float:
+    return sum(getattr(step, name) or 0.0 for name in BETWEEN)
+
+
+def _share_of_run(m: Metrics, name: str) -> float:
+    steps = m[primary_rank].steps
+    total = _total(steps, name)
+    run = sum(step.count * (step.duration + _between(step)) for step in steps)
+    if total is None or run <= 0:
+        raise Missing(f"{name.replace('_', ' ')} was not measured", "Record a run that includes it.")
+    return total / run
+
+
+def _quantile(m: Metrics, q: float) -> float:
+    """From single steps; where neighbours were merged, from the sketch of the whole run."""
+    steps = m[steady_steps]
+    sketch = next((sketch for sketch in m[primary_rank].sketches if sketch.quantity == "duration"), None)
+    if sketch is not None and any(step.count > 1 for step in steps):
+        return sketch_quantile(sketch, q)
+    return quantile([(step.duration, step.count) for step in steps], q)

@@ -1,0 +1,112 @@
+"""How fast a DataLoader delivers batches, and how many workers keep a step supplied.
+
+Times are seconds, one step consuming one batch unless said otherwise. The pipeline runs at the pace of its slowest
+stage: the training step, the workers together, the storage under them, or the cores they all share. It follows the
+stall analysis of Mohan et al., "Analyzing and Mitigating Data Stalls in DNN Training", VLDB 2021; the constants marked
+measured come from our own runs on 2 cores.
+"""
+
+from __future__ import annotations
+
+import math
+
+# How much slower workers get side by side, for the low, expected and high gain: measured 1.0 where they sleep on I/O
+# and 1.5 where a worker and the training process filled two cores.
+CONTENTION = (1.5, 1.15, 1.0)
+
+# One batch made ahead hides the usual spread of t_w.
+SPARE_WORKERS = 1
+
+# Beyond four workers a core the queues and processes themselves cost more than another worker brings (assumption).
+WORKERS_PER_CORE = 4
+
+# A worker that sleeps on I/O all the time still spends some CPU on unpickling and queues.
+LEAST_CPU_SHARE = 0.05
+
+# A queue hand-over and one copy through shared memory (assumption; 3 GB/s is an ordinary memcpy with page faults).
+TRANSFER_LATENCY = 0.5e-3
+TRANSFER_RATE = 3e9
+
+# torch's own default is 2; beyond 8 the memory of W x P batches is no longer worth the smoothing.
+PREFETCH_LIMITS = (2, 8)
+
+# Keeps 0.1 / 0.1, which may come out a hair above 1, from being rounded up to 2.
+ROUNDING = 1e-9
+
+
+def available_cores(cores: float, local_ranks: int = 1) -> int:
+    """Cores the workers of one rank may use: an equal share, less one for the training process, at least one."""
+    return max(1, math.floor(cores / local_ranks) - 1)
+
+
+def needed_workers(t_w: float, t_g: float, *, u_w: float, available: int, cores: int) -> int:
+    """W*: enough workers to keep up with a step of `t_g` and one to spare, as far as the cores go.
+
+    `u_w` is a worker's CPU seconds per second, `available` the cores the workers may use, `cores` those of the rank.
+    """
+    most = WORKERS_PER_CORE * cores
+    wanted = math.ceil(t_w / t_g - ROUNDING) + SPARE_WORKERS if t_g > 0 else most
+    affordable = math.floor(available / max(u_w, LEAST_CPU_SHARE) + ROUNDING)
+    return max(1, min(wanted, affordable, most))
+
+
+def contention(workers: int, cores: float, u_w: float = 1.0) -> tuple[float, float, float]:
+    """kappa for the low, expected and high gain: the worst is expected once workers and training outnumber the cores.
+
+    Workers that mostly sleep count by their CPU share.
+    """
+    low, expected, high = CONTENTION
+    return (low, low if workers * u_w + 1 > cores else expected, high)
+
+
+def supply(
+    t_w: float,
+    workers: int,
+    *,
+    t_g: float,
+    u_w: float,
+    cores: float,
+    threads: float = 0.0,
+    contention: float = 1.0,
+    floor: float = 0.0,
+) -> float:
+    """Seconds per batch that `workers` >= 1 can deliver.
+
+    `threads` are the cores the training process keeps busy during its `t_g`; `floor` the seconds per batch that
+    storage needs however many workers read.
+    """
+    shared = (t_w * u_w + t_g * threads) / cores
+    return max(contention * t_w / workers, floor, shared)
+
+
+def step_time(
+    t_w: float,
+    t_g: float,
+    workers: int,
+    *,
+    u_w: float,
+    cores: float,
+    threads: float = 0.0,
+    contention: float = 1.0,
+    floor: float = 0.0,
+) -> float:
+    """Seconds per step: in turns without workers, the slower of the two with them."""
+    if workers == 0:
+        return t_w + t_g
+    return max(
+        t_g,
+        supply(t_w, workers, t_g=t_g, u_w=u_w, cores=cores, threads=threads, contention=contention, floor=floor),
+    )
+
+
+def prefetch_factor(t_w_p99: float, t_g: float, workers: int) -> int:
+    """P*: batches each worker makes ahead so that the queue outlasts one slow batch."""
+    least, most = PREFETCH_LIMITS
+    if t_g <= 0:
+        return most
+    return min(most, max(least, math.ceil((t_w_p99 / t_g + 1) / workers - ROUNDING)))
+
+
+def transfer_time(batch_bytes: float) -> float:
+    """t_ipc: seconds to hand a batch from a worker to the training process."""
+    return TRANSFER_LATENCY + batch_bytes / TRANSFER_RATE

@@ -1,0 +1,12 @@
+"""result.json: what scripts and CI guards read."""
+
+from __future__ import annotations
+
+import json
+
+from advisor.report import Report
+
+
+def render(report: Report) -> str:
+    """The result contract as JSON; its schema is docs/result.schema.json."""
+    return json.dumps(report.result(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"

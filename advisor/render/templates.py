@@ -1,0 +1,34 @@
+"""Where the templates are, and how they are filled in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from advisor import units
+
+
+def folder() -> Path:
+    """Inside a wheel the templates lie in the package `advisor`; in a checkout, beside it."""
+    package = Path(__file__).resolve().parent.parent
+    return next(place for place in (package / "templates", package.parent / "templates") if place.is_dir())
+
+
+def environment() -> Environment:
+    """Everything is escaped, and a name that does not exist is an error."""
+    made = Environment(
+        loader=FileSystemLoader(folder()),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "seconds": units.seconds,
+        "share": units.share,
+        "size": units.size,
+        "money": units.money,
+        "digits": units.digits,
+    }
+    return made

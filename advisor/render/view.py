@@ -1,0 +1,205 @@
+"""A report in words and in parts to draw: what the page, the Markdown and the terminal have in common."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from advisor.environment import Row
+from advisor.report import Measured, Phase, Recommendation, Report, gain_text
+from advisor.units import digits, money, seconds, share, size
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a stacked bar."""
+
+    name: str
+    label: str
+    amount: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One figure at the head of the page."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The step time somewhere along the plan."""
+
+    label: str
+    seconds: float
+
+
+SEVERITIES = {"action": "Do this", "suggest": "Worth a try", "info": "For information"}
+
+ENDINGS = {
+    "completed": "completed",
+    "failed": "failed",
+    "killed": "killed",
+    "running": "not ended",
+    "attached": "watched for a while",
+}
+
+# Environment rows that hold bytes.
+BYTES = ("memory_total", "bytes", "state_bytes", "batch_bytes")
+
+
+class View:
+    """What is drawn of one report."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+
+    @property
+    def command(self) -> str:
+        """As it would be typed."""
+        return shlex.join(self.report.run.command) or "(unknown command)"
+
+    @property
+    def name(self) -> str:
+        """The script's, for a title."""
+        words = (word for word in self.report.run.command if word.endswith(".py"))
+        return PurePath(next(words, next(iter(self.report.run.command), "run"))).name
+
+    @property
+    def ending(self) -> str:
+        """How the run ended, with the status or the signal."""
+        run = self.report.run
+        if run.signal is not None:
+            return f"{ENDINGS[run.ended]}, signal {run.signal}"
+        return f"{ENDINGS[run.ended]}, exit status {run.exit_status}" if run.exit_status else ENDINGS[run.ended]
+
+    @property
+    def facts(self) -> list[str]:
+        """When, how long, on how many."""
+        run, known = self.report.run, []
+        if run.started:
+            known.append(run.started.replace("T", " ").replace("+00:00", " UTC"))
+        if run.duration is not None:
+            known.append(seconds(run.duration))
+        if run.ranks:
+            nodes = f" on {run.nodes} nodes" if run.nodes > 1 else ""
+            known.append(f"{run.ranks} rank{'' if run.ranks == 1 else 's'}{nodes}")
+        if self.report.overhead.fraction is not None:
+            known.append(f"recording cost {share(self.report.overhead.fraction)}")
+        return known
+
+    @property
+    def tiles(self) -> list[Tile]:
+        """The figures worth seeing first; what was not measured is left out."""
+        return [*self._step_tiles(), *self._machine_tiles(), *self._plan_tiles()]
+
+    def _step_tiles(self) -> Iterable[Tile]:
+        steps = self.report.steps
+        if steps is None:
+            return
+        if steps.mean is not None:
+            interval = f"{seconds(steps.interval[0])} to {seconds(steps.interval[1])}" if steps.interval else ""
+            yield Tile("Mean step", seconds(steps.mean), interval)
+        if steps.p99 is not None and steps.p50 is not None:
+            yield Tile("Slowest 1%", seconds(steps.p99), f"median {seconds(steps.p50)}")
+        yield Tile("Steps", f"{steps.count:,}", f"{steps.steady:,} steady" if steps.steady else "")
+
+    def _machine_tiles(self) -> Iterable[Tile]:
+        if (used := self._measured("gpu_utilization")) is not None:
+            active = self._measured("sm_active")
+            yield Tile("GPU in use", share(used), f"{share(active)} of its SMs" if active is not None else "upper bound")
+        if self.report.gpu_hours is not None:
+            price = self.report.goals.gpu_price
+            note = f"{money(self.report.gpu_hours * price)} at {money(price)}" if price is not None else ""
+            yield Tile("GPU-hours", digits(self.report.gpu_hours), note)
+
+    def _plan_tiles(self) -> Iterable[Tile]:
+        before, after = self.report.before, self.report.after
+        if before and after and after.expected < before:
+            times = f"{seconds(after.low)} to {seconds(after.high)}"
+            yield Tile("After the plan", seconds(after.expected), f"{before / after.expected:.1f}x as fast; {times}")
+
+    def _measured(self, name: str) -> float | None:
+        return next((one.value for one in self.report.quantities if one.name == name), None)
+
+    @property
+    def phases(self) -> list[Phase]:
+        """Measured ones that take any time."""
+        return [phase for phase in self.report.phases if phase.share and phase.seconds]
+
+    @property
+    def unmeasured(self) -> list[str]:
+        """Parts of a step that this run could not tell."""
+        return [phase.label.lower() for phase in self.report.phases if phase.share is None]
+
+    @property
+    def between(self) -> list[Phase]:
+        """Measured work between the steps that takes any time."""
+        return [phase for phase in self.report.between if phase.share]
+
+    @property
+    def phase_parts(self) -> list[Part]:
+        """The step, for a stacked bar."""
+        return [Part(p.name, p.label, p.share or 0.0, share(p.share or 0.0)) for p in self.phases]
+
+    @property
+    def memory_parts(self) -> list[Part]:
+        """The device's memory, for a stacked bar; what is left of it last."""
+        parts = [Part(p.name, p.label, p.bytes, size(p.bytes)) for p in self.report.memory if p.bytes > 0]
+        free = (self.report.memory_total or 0.0) - sum(part.amount for part in parts)
+        return [*parts, Part("free", "Free or cached", free, size(free))] if free > 0 else parts
+
+    @property
+    def path(self) -> list[Stop]:
+        """The expected step time now and after each change of the plan that has one."""
+        now = self.report.before
+        if not now:
+            return []
+        stops = [Stop("Now", now)]
+        for item in self.report.advice:
+            if item.in_plan and item.severity != "info":
+                now *= 1 - item.in_plan.expected
+                stops.append(Stop(item.title, now))
+        return stops
+
+    @staticmethod
+    def effects(item: Recommendation) -> list[Tile]:
+        """What else a change brings or takes."""
+        found = []
+        saved = item.in_plan.saving if item.in_plan else None
+        if saved is not None:
+            paid = f", {money(saved.money)}" if saved.money is not None else ""
+            found.append(Tile("Of every 100 GPU-hours, saves", f"{digits(saved.gpu_hours)}{paid}"))
+        for label, amount in (("GPU memory", item.memory), ("Host memory", item.host_memory)):
+            if amount:
+                found.append(Tile(label, f"{'frees' if amount < 0 else 'takes'} {size(abs(amount))}"))
+        return found
+
+    @staticmethod
+    def severity(item: Recommendation) -> str:
+        """For people."""
+        return SEVERITIES[item.severity]
+
+    @staticmethod
+    def gain(item: Recommendation) -> str:
+        """What the change brings where it stands in the plan."""
+        return gain_text(item.in_plan) if item.in_plan else "no gain in step time predicted"
+
+    @staticmethod
+    def fact(fact: Measured) -> str:
+        """A measured fact beside its limit, on a line."""
+        return f"{fact.metric.replace('_', ' ')} {fact.text}" + (f" ({fact.limit_text})" if fact.limit_text else "")
+
+    @staticmethod
+    def value(row: Row) -> str:
+        """A row of the environment."""
+        if isinstance(row.value, bool):
+            return "yes" if row.value else "no"
+        if isinstance(row.value, int | float):
+            return size(row.value) if row.name in BYTES else f"{row.value:,}"
+        return str(row.value)

@@ -1,0 +1,579 @@
+"""What is shown about a run. Renderers see nothing but a `Report`; result.json is its serialisation."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pkgutil
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+from advisor import metrics as metric_modules
+from advisor import pages
+from advisor.environment import Group, environment
+from advisor.judge import Finding, Gain, Judgement, StepTime, Verdict
+from advisor.metrics import cost, memory, step
+from advisor.metrics.base import Goals, Metric, Metrics, Missing
+from advisor.profile import Profile
+from advisor.rules.base import Change, Fact, Source
+from advisor.timeline import Chart, charts
+from advisor.units import quantity, seconds, share, span
+from profiler.schema import BETWEEN, Outcome
+
+SCHEMA = "profile-train/result@1"
+
+LABELS = {
+    "data_wait": ("Waiting for data", "The loop asked for a batch and none was ready."),
+    "loader_overhead": ("Taking the batch", "A batch was ready; handing it over took this long."),
+    "h2d": ("Copying to the GPU", "Copies from host memory that nothing else was hidden behind."),
+    "forward": ("Forward", "The model's forward pass."),
+    "backward": ("Backward", "The gradients."),
+    "optimizer": ("Optimizer", "The update of the parameters."),
+    "communication": ("Communication", "Collectives between GPUs that no computation was hidden behind."),
+    "sync": ("Synchronising", "The host waited for the GPU, and the GPU had nothing queued."),
+    "gc": ("Garbage collection", "Python's collector."),
+    "other": ("Everything else", "The loss, logging, metrics, callbacks: whatever no other row holds."),
+    "evaluation": ("Evaluation", "Passes without training, between the steps."),
+    "checkpoint_save": ("Saving checkpoints", "torch.save between the steps."),
+    "epoch_start": ("Starting epochs", "Making the loader's iterator, its workers and the first batch."),
+}
+
+CONTRACT_PHASES = (
+    "data_wait",
+    "loader_overhead",
+    "h2d",
+    "forward",
+    "backward",
+    "optimizer",
+    "communication",
+    "sync",
+    "checkpoint_save",
+    "evaluation",
+    "gc",
+    "other",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """What was run, and how it ended."""
+
+    command: tuple[str, ...] = ()
+    exit_status: int | None = None
+    signal: int | None = None
+    ended: Outcome = "running"
+    started: str = ""
+    """ISO 8601, UTC."""
+    duration: float | None = None
+    ranks: int = 0
+    nodes: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """The steps of the primary rank; times in seconds, of the steady steps."""
+
+    count: int
+    steady: int | None = None
+    micro_steps: float | None = None
+    """Per step."""
+    batches: float = 0.0
+    mean: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    interval: tuple[float, float] | None = None
+    """Of the mean, 95 %."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """A part of the mean steady step, or (of run time) what falls between steps. None: not measured."""
+
+    name: str
+    seconds: float | None = None
+    share: float | None = None
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return LABELS[self.name][0]
+
+    @property
+    def meaning(self) -> str:
+        """In a sentence."""
+        return LABELS[self.name][1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """A metric: its value, or what is missing and how to get it."""
+
+    name: str
+    unit: str
+    meaning: str
+    value: float | None = None
+    missing: str = ""
+    remedy: str = ""
+
+    @property
+    def text(self) -> str:
+        """The value with its unit."""
+        return "not measured" if self.value is None else quantity(self.value, self.unit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A fact the advice rests on: "value relation limit"."""
+
+    metric: str
+    unit: str | None
+    meaning: str
+    value: float
+    limit: float | None
+    relation: str
+
+    @property
+    def text(self) -> str:
+        """The value with its unit; as a share wherever the limit is one."""
+        if self.unit == "1" and self.limit is not None and 0 < self.limit < 1 and 0 <= self.value <= 1:
+            return share(self.value)
+        return quantity(self.value, self.unit)
+
+    @property
+    def limit_text(self) -> str:
+        """The relation and the limit, or nothing."""
+        return "" if self.limit is None else f"{self.relation} {quantity(self.limit, self.unit)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """One piece of advice, in the order of the plan."""
+
+    rule: str
+    severity: Literal["action", "suggest", "info"]
+    title: str
+    area: str
+    condition: str
+    """What was found, as a sentence that follows "If"."""
+    note: str = ""
+    evidence: tuple[Measured, ...] = ()
+    then: str
+    changes: tuple[Change, ...] = ()
+    alone: Gain | None = None
+    """Shares of the step time this change removes by itself."""
+    in_plan: Gain | None = None
+    """Shares it removes of what the ones before it have left."""
+    basis: str = ""
+    memory: int | None = None
+    """Bytes of GPU memory it adds or (negative) frees."""
+    host_memory: int | None = None
+    risk: str = ""
+    wrong_when: str = ""
+    effort: str = ""
+    explanation: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
+
+    @property
+    def gain_text(self) -> str:
+        """The gain in the plan in a few words."""
+        gain = self.in_plan or self.alone
+        return gain_text(gain) if gain else "no gain in step time predicted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """How one rule ended."""
+
+    rule: str
+    title: str
+    area: str
+    outcome: Literal["fired", "passed", "not_measured", "crashed"]
+    why: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPart:
+    """Some of the device's memory at the peak of a step."""
+
+    name: str
+    label: str
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Something the recording could not do, and how often."""
+
+    source: str
+    message: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overhead:
+    """What the recording cost the program, self-measured; seconds are sums over the ranks."""
+
+    fraction: float | None = None
+    budget: float = 0.01
+    hooks: float = 0.0
+    windows: float = 0.0
+    recorder_cpu: float | None = None
+    events: int = 0
+    events_lost: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All that is shown."""
+
+    version: str
+    run: RunInfo
+    steps: StepTimes | None = None
+    phases: tuple[Phase, ...] = ()
+    """Every one of CONTRACT_PHASES, measured or not, in their order."""
+    between: tuple[Phase, ...] = ()
+    """Shares of run time."""
+    advice: tuple[Recommendation, ...] = ()
+    before: float | None = None
+    """Seconds of the mean step, the sum of its measured phases."""
+    after: StepTime | None = None
+    """The same with the plan followed, information left aside."""
+    checked: tuple[Checked, ...] = ()
+    quantities: tuple[Quantity, ...] = ()
+    memory: tuple[MemoryPart, ...] = ()
+    memory_total: float | None = None
+    charts: tuple[Chart, ...] = ()
+    problems: tuple[Note, ...] = ()
+    environment: tuple[Group, ...] = ()
+    overhead: Overhead = field(default_factory=Overhead)
+    goals: Goals = field(default_factory=Goals)
+    gpu_hours: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        """The whole report in a sentence or two."""
+        mean = self.steps.mean if self.steps else None
+        if not self.steps or not self.steps.count:
+            return f"No training step was seen{self._ending}, so there is nothing to judge yet."
+        known = sorted((p for p in self.phases if p.share), key=lambda p: p.share or 0, reverse=True)
+        if mean is None:
+            said = f"{self.steps.count} steps were seen, too few for a steady one."
+        elif known:
+            said = f"A step takes {seconds(mean)}, {share(known[0].share or 0)} of it {_INSIDE[known[0].name]}."
+        else:
+            said = f"A step takes {seconds(mean)}."
+        first = next((a for a in self.advice if a.severity != "info"), None)
+        if first is None:
+            return f"{said} No change was found that is worth making."
+        gain = first.in_plan or first.alone
+        promise = f": {gain_text(gain)}" if gain and gain.expected > 0 else ""
+        return f"{said} Begin with this: {first.title[:1].lower()}{first.title[1:]}{promise}."
+
+    @property
+    def _ending(self) -> str:
+        return "" if self.run.ended in ("completed", "running") else f" before the run was {_ENDED[self.run.ended]}"
+
+    def checks(self, *outcomes: str) -> tuple[Checked, ...]:
+        """The rules that ended in one of these ways."""
+        return tuple(check for check in self.checked if check.outcome in outcomes)
+
+    def result(self) -> dict[str, Any]:
+        """result.json: the contract docs/result.schema.json describes."""
+        shares = {phase.name: phase.share for phase in self.phases}
+        return {
+            "schema": SCHEMA,
+            "run": {
+                "command": list(self.run.command),
+                "exit_status": self.run.exit_status,
+                "ended": self.run.ended,
+                "started": self.run.started,
+                "duration_s": self.run.duration,
+                "ranks": self.run.ranks,
+                "nodes": self.run.nodes,
+            },
+            "steps": _steps_result(self.steps or StepTimes(count=0)),
+            "phases": {name: shares.get(name) for name in CONTRACT_PHASES},
+            "metrics": {q.name: _quantity_result(q) for q in self.quantities},
+            "advice": [_advice_result(item) for item in self.advice],
+            "verdicts": [
+                {"rule": c.rule, "outcome": c.outcome, "why": c.why, "remedy": c.remedy} for c in self.checked
+            ],
+            "overhead": {
+                "fraction": self.overhead.fraction,
+                "hooks_s": self.overhead.hooks,
+                "windows_s": self.overhead.windows,
+                "recorder_cpu_s": self.overhead.recorder_cpu,
+                "events_lost": self.overhead.events_lost,
+            },
+            "environment": {group.name: {row.name: row.value for row in group.rows} for group in self.environment},
+        }
+
+
+_ENDED = {"failed": "over with an error", "killed": "killed", "attached": "left"}
+
+_INSIDE = {
+    "data_wait": "waiting for data",
+    "loader_overhead": "taking batches from the loader",
+    "h2d": "copying to the GPU",
+    "forward": "in the forward pass",
+    "backward": "in the backward pass",
+    "optimizer": "in the optimizer",
+    "communication": "in communication between GPUs",
+    "sync": "waiting for the GPU with nothing queued",
+    "gc": "in Python's garbage collector",
+    "other": "outside the model, its loader and its optimizer",
+}
+
+
+def gain_text(gain: Gain) -> str:
+    """ "40 to 62% less step time" - or more, where a change costs time."""
+    if gain.high < 0:
+        return f"{span(-gain.high, -gain.low)} more step time"
+    if gain.low < 0:
+        return f"{share(-gain.low)} more to {share(gain.high)} less step time"
+    return f"{span(gain.low, gain.high)} less step time"
+
+
+def build(profile: Profile, judgement: Judgement, metrics: Metrics) -> Report:
+    """Put together what was recorded, measured and judged."""
+    quantities = tuple(_quantity(one, metrics) for one in all_metrics() if one.unit is not None)
+    return Report(
+        version=profile.runs[0].version if profile.runs else "",
+        run=_run(profile),
+        steps=_steps(profile, metrics),
+        phases=_phases(metrics),
+        between=_between(metrics),
+        advice=tuple(_recommendation(finding) for finding in judgement.findings),
+        before=judgement.before,
+        after=judgement.after,
+        checked=tuple(_checked(verdict) for verdict in judgement.verdicts),
+        quantities=quantities,
+        memory=_memory(metrics),
+        memory_total=max((gpu.memory_total for gpu in profile.gpus), default=None),
+        charts=charts(profile),
+        problems=_problems(profile),
+        environment=environment(profile),
+        overhead=_overhead(profile),
+        goals=metrics.goals,
+        gpu_hours=metrics.get(cost.gpu_hours),
+    )
+
+
+def all_metrics() -> tuple[Metric[Any], ...]:
+    """Every metric there is, by name."""
+    found: dict[str, Metric[Any]] = {}
+    for info in pkgutil.iter_modules(metric_modules.__path__):
+        module = importlib.import_module(f"{metric_modules.__name__}.{info.name}")
+        found |= {one.name: one for one in vars(module).values() if isinstance(one, Metric)}
+    return tuple(found[name] for name in sorted(found))
+
+
+def _run(profile: Profile) -> RunInfo:
+    if not profile.runs:
+        return RunInfo()
+    run = profile.runs[0]
+    return RunInfo(
+        command=run.command,
+        exit_status=run.exit_status,
+        signal=run.signal,
+        ended=run.outcome,
+        started=datetime.fromtimestamp(run.started_at, timezone.utc).isoformat(timespec="seconds"),
+        duration=run.duration,
+        ranks=sum(1 for rank in profile.ranks if rank.process.role == "rank"),
+        nodes=len(profile.runs),
+    )
+
+
+def _steps(profile: Profile, metrics: Metrics) -> StepTimes | None:
+    """The primary rank's; None if nothing trained."""
+    steps = profile.ranks[0].steps if profile.ranks else ()
+    if not steps:
+        return None
+    return StepTimes(
+        count=sum(one.count for one in steps),
+        steady=metrics.get(step.steady_step_count),
+        micro_steps=metrics.get(step.micro_steps_per_step),
+        batches=sum(one.batches * one.count for one in steps),
+        mean=metrics.get(step.step_time_mean),
+        p50=metrics.get(step.step_time_p50),
+        p90=metrics.get(step.step_time_p90),
+        p99=metrics.get(step.step_time_p99),
+        interval=metrics.get(step.step_time_ci),
+    )
+
+
+def _phases(metrics: Metrics) -> tuple[Phase, ...]:
+    """Seconds and shares of the mean steady step."""
+    mean = metrics.get(step.step_time_mean)
+    measured = metrics.get(step.phase_seconds)
+    measured = {} if measured is None else {**measured}
+    steady = metrics.get(step.steady_steps) or ()
+    for name in set(BETWEEN) & set(CONTRACT_PHASES):
+        # Steady steps hold no such work, or they would not be steady; this tells "none" from "not measured".
+        if any(getattr(one, name) is not None for one in steady):
+            measured[name] = 0.0
+    return tuple(
+        Phase(name=name, seconds=measured.get(name), share=measured[name] / mean if mean and name in measured else None)
+        for name in CONTRACT_PHASES
+    )
+
+
+def _between(metrics: Metrics) -> tuple[Phase, ...]:
+    """Shares of run time."""
+    shares = {
+        "evaluation": metrics.get(step.evaluation_share),
+        "checkpoint_save": metrics.get(step.checkpoint_save_share),
+        "epoch_start": metrics.get(step.epoch_start_share),
+    }
+    return tuple(Phase(name=name, share=shares[name]) for name in BETWEEN)
+
+
+def _quantity(one: Metric[Any], metrics: Metrics) -> Quantity:
+    about = Quantity(name=one.name, unit=one.unit or "", meaning=" ".join(one.doc.split()))
+    try:
+        value = metrics[one]
+    except Missing as missing:
+        return replace(about, missing=missing.what, remedy=missing.remedy)
+    if not math.isfinite(value):
+        return replace(about, missing="It has no finite value", remedy="Record for longer.")
+    return replace(about, value=value)
+
+
+def _recommendation(finding: Finding) -> Recommendation:
+    rule, advice = finding.rule, finding.advice
+    return Recommendation(
+        rule=rule.id,
+        severity=finding.severity.value,
+        title=rule.title,
+        area=pages.TIERS[rule.tier],
+        condition=pages.condition(rule),
+        note=finding.evidence.note,
+        evidence=tuple(_measured(fact) for fact in finding.evidence.facts),
+        then=advice.then,
+        changes=advice.changes,
+        alone=finding.alone,
+        in_plan=finding.in_plan,
+        basis=advice.basis,
+        memory=advice.memory,
+        host_memory=advice.host_memory,
+        risk=advice.risk,
+        wrong_when=pages.wrong_when(rule),
+        effort=pages.DIFFICULTIES[rule.difficulty],
+        explanation=pages.explanation(rule),
+        sources=rule.sources,
+    )
+
+
+def _checked(verdict: Verdict) -> Checked:
+    return Checked(
+        rule=verdict.rule.id,
+        title=verdict.rule.title,
+        area=pages.TIERS[verdict.rule.tier],
+        outcome=verdict.outcome.value,
+        why=verdict.why,
+        remedy=verdict.remedy or "",
+    )
+
+
+def _measured(fact: Fact) -> Measured:
+    return Measured(
+        metric=fact.metric.name,
+        unit=fact.metric.unit,
+        meaning=" ".join(fact.metric.doc.split()),
+        value=fact.value,
+        limit=fact.limit,
+        relation=fact.relation,
+    )
+
+
+def _memory(metrics: Metrics) -> tuple[MemoryPart, ...]:
+    """Parts of the peak that were measured."""
+    parts = (
+        ("params", "Parameters", memory.mem_params),
+        ("grads", "Gradients", memory.mem_grads),
+        ("optim", "Optimizer state", memory.mem_optim),
+        ("activations", "Activations and the rest", memory.mem_activations),
+        ("nontorch", "Outside PyTorch", memory.mem_nontorch),
+    )
+    return tuple(
+        MemoryPart(name=name, label=label, bytes=value)
+        for name, label, one in parts
+        if (value := metrics.get(one)) is not None
+    )
+
+
+def _problems(profile: Profile) -> tuple[Note, ...]:
+    """Each once, however often it was noted."""
+    counted = Counter((problem.source, problem.message) for problem in profile.problems)
+    return tuple(Note(source=source, message=message, count=count) for (source, message), count in counted.items())
+
+
+def _overhead(profile: Profile) -> Overhead:
+    """Time in our hooks and windows, over the time the ranks ran."""
+    processes = [rank.process for rank in profile.ranks]
+    everyone = [*processes, *(worker for rank in profile.ranks for worker in rank.workers)]
+    end = max((run.duration or 0.0 for run in profile.runs), default=0.0)
+    ran = sum(max(0.0, (end if process.ended is None else process.ended) - process.started) for process in processes)
+    hooks, windows = sum(p.hooks for p in processes), sum(p.windows for p in processes)
+    cpu = [run.recorder_cpu for run in profile.runs if run.recorder_cpu is not None]
+    return Overhead(
+        fraction=(hooks + windows) / ran if ran > 0 else None,
+        budget=profile.runs[0].budget if profile.runs else 0.01,
+        hooks=hooks,
+        windows=windows,
+        recorder_cpu=sum(cpu) if cpu else None,
+        events=sum(process.events for process in everyone),
+        events_lost=sum(process.events_lost for process in everyone),
+    )
+
+
+def _steps_result(steps: StepTimes) -> dict[str, Any]:
+    return {
+        "count": steps.count,
+        "micro_steps_per_step": steps.micro_steps,
+        "batches": steps.batches,
+        "time_s": {
+            "mean": steps.mean,
+            "p50": steps.p50,
+            "p90": steps.p90,
+            "p99": steps.p99,
+            "mean_ci95": list(steps.interval) if steps.interval else None,
+        },
+    }
+
+
+def _quantity_result(one: Quantity) -> dict[str, Any]:
+    if one.value is None:
+        return {"missing": one.missing, "remedy": one.remedy}
+    return {"value": one.value, "unit": one.unit}
+
+
+def _gain_result(gain: Gain | None) -> dict[str, float] | None:
+    return {"low": gain.low, "expected": gain.expected, "high": gain.high} if gain else None
+
+
+def _advice_result(item: Recommendation) -> dict[str, Any]:
+    saving = item.in_plan.saving if item.in_plan else None
+    return {
+        "rule": item.rule,
+        "severity": item.severity,
+        "title": item.title,
+        "if": item.condition,
+        "then": item.then,
+        "evidence": [{"metric": m.metric, "value": m.value, "limit": m.limit} for m in item.evidence],
+        "change": [{"language": c.language, "file": c.file, "line": c.line, "code": c.code} for c in item.changes],
+        "gain": {
+            "step_time_removed": _gain_result(item.alone),
+            "in_plan": _gain_result(item.in_plan),
+            "basis": item.basis,
+            "gpu_hours": saving.gpu_hours if saving else None,
+            "money": saving.money if saving else None,
+        },
+        "memory_bytes": item.memory,
+        "risk": item.risk,
+        "verified": None,
+    }

@@ -1,0 +1,81 @@
+"""The allocator holds memory that no tensor fits into.
+
+torch's allocator keeps freed blocks for later. If sizes vary, the blocks do not fit the next tensors: memory runs out,
+or is given back and asked for anew at the price of a synchronisation, although much of it is free. Expandable segments
+let blocks grow instead.
+
+Wrong when: the program uses the `cudaMallocAsync` backend, or shares CUDA tensors between processes, which expandable
+segments do not support everywhere.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.memory import alloc_retries, fragmentation_ratio, mem_peak_allocated, mem_peak_reserved, oom_count
+from advisor.metrics.settings import flags
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+
+# Reserved and unused beyond a seventh is more than rounding and the caching of a regular step leave.
+MIN_FRAGMENTATION = 0.15
+
+# Of what is reserved and unused, the share that expandable segments give back (assumption).
+FREED = 0.7
+
+SETTING = "expandable_segments:True"
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If allocations failed, for good or at first, while at least 15 % of the reserved memory held no tensor,"""
+    ratio, retries, failures = m[fragmentation_ratio], m[alloc_retries], m[oom_count]
+    settings = m.get(flags)
+    if settings and SETTING in (settings.allocator_config or ""):
+        return None
+    if ratio < MIN_FRAGMENTATION or retries + failures == 0:
+        return None
+    return Evidence(
+        (
+            Fact(fragmentation_ratio, ratio, MIN_FRAGMENTATION),
+            Fact(alloc_retries, retries),
+            Fact(oom_count, failures),
+        )
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then let the allocator use expandable segments, and judge memory again after that."""
+    settings = m.get(flags)
+    config = ",".join(part for part in (settings.allocator_config if settings else None, SETTING) if part)
+    freed = round(FREED * (m[mem_peak_reserved] - m[mem_peak_allocated]))
+    return Advice(
+        then=f"Start the program with expandable segments: about {freed / 1e9:.1f} GB of the reserved memory become usable. "
+        "If lengths vary, also run the longest batch first. Then record again before changing anything else about memory.",
+        changes=(
+            Change(
+                language="shell",
+                code=f"export PYTORCH_ALLOC_CONF={config}\n"
+                f"# torch before 2.9: export PYTORCH_CUDA_ALLOC_CONF={config}\n",
+            ),
+        ),
+        basis="0.7 of the memory that is reserved but unused at the peak; the time of the retries is not predicted.",
+        memory=-freed,
+        risk="None known to results; a little more time at the first allocations.",
+        fault=True,
+    )
+
+
+RULE = Rule(
+    title="Let the allocator's segments expand",
+    tier=Tier.MEMORY,
+    when=when,
+    then=then,
+    confidence=Confidence.HEURISTIC,
+    difficulty=1,
+    sources=(
+        Source(
+            "PyTorch, CUDA semantics: optimizing memory usage",
+            "https://docs.pytorch.org/docs/stable/notes/cuda.html",
+        ),
+        Source("Bekman, Machine Learning Engineering", "https://github.com/stas00/ml-engineering"),
+    ),
+    supersedes=("batch-raise", "grad-accum", "ckpt-every-n", "zero-1-2"),
+)

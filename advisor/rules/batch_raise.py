@@ -1,0 +1,159 @@
+"""The GPU is not filled by a batch, and has memory for a larger one.
+
+What a step costs whatever its size - the update, launching kernels, collectives, multiprocessors without work - is
+shared by more samples if the batch is larger.
+
+Wrong when: the batch is beyond the critical size of the problem (more samples to the same loss, McCandlish et al.), the
+schedule counts steps, or batch normalization depends on the size. A step gets longer: the gain is per sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.gpu import device, launch_bound_index, sm_active
+from advisor.metrics.input import loader
+from advisor.metrics.memory import mem_activations, mem_headroom
+from advisor.metrics.settings import optimizer
+from advisor.metrics.step import micro_steps_per_step
+from advisor.models.memory import Slope, slope_of_one
+from advisor.models.state import Effect, Scenario, State
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+
+# With less to spare the next size up would leave the device fragile.
+MIN_HEADROOM = 0.25
+
+# NVIDIA's DCGM guide: .8 is necessary for a GPU to be used well, .5 is ineffective.
+SM_BUSY = 0.8
+
+# Where a fifth of the time goes into waiting for launches, larger kernels fill it.
+MIN_LAUNCH_BOUND = 0.2
+
+# Tensor cores want multiples of 8 in every dimension of a product.
+MULTIPLE = 8
+
+# One trial at a time: beyond this the learning rate has to be found anew (assumption).
+MOST = 4
+
+# Share of the time of multiprocessors without work that the larger batch fills, low, expected, high (assumption).
+FILLED = (0.0, 0.5, 1.0)
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If a quarter of the GPU's memory is free and its multiprocessors, or its launch queue, are often without work,"""
+    headroom = m[mem_headroom]
+    if headroom < MIN_HEADROOM:
+        return None
+    idle = _idle(m)
+    if idle is None or _larger(m) <= _batch(m):
+        return None
+    return Evidence((Fact(mem_headroom, headroom, MIN_HEADROOM), idle))
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then raise the batch size as far as memory allows, and the learning rate with it."""
+    batch, larger = _batch(m), _larger(m)
+    place = m[loader].place
+    return Advice(
+        then=f"Raise the batch size from {batch} to {larger}; by the memory one sample takes, that fits.",
+        changes=(
+            Change(
+                language="python",
+                code=f"torch.utils.data.DataLoader(..., batch_size={larger})  # was {batch}\n",
+                file=place.file if place else None,
+                line=place.line if place else None,
+            ),
+            *_learning_rate(m, larger / batch),
+        ),
+        basis=f"Per sample: update, collectives, launch gaps and a part of the idle multiprocessors' time are shared by "
+        f"{larger} samples instead of {batch}.",
+        effect=_effect(batch / larger, m.get(sm_active)),
+        memory=round(_slope(m).each * (larger - batch)),
+        risk="Medium: it changes the optimisation. Compare the loss by samples seen, and beware of the critical batch "
+        "size, beyond which more samples are needed.",
+    )
+
+
+def _idle(m: Metrics) -> Fact | None:
+    """What shows that a batch does not fill the GPU; Missing if what was measured cannot decide."""
+    late = m.get(launch_bound_index)
+    if late is not None and late >= MIN_LAUNCH_BOUND:
+        return Fact(launch_bound_index, late, MIN_LAUNCH_BOUND)
+    active = m[sm_active]
+    if active < SM_BUSY:
+        return Fact(sm_active, active, SM_BUSY, "<")
+    m[launch_bound_index]  # unknown, it might have shown what sm_active does not
+    return None
+
+
+def _batch(m: Metrics) -> int:
+    size = m[loader].batch_size
+    if not size:
+        raise Missing("The loader's batch size is unknown", "Let the DataLoader make the batches: batch_size=N.")
+    return size
+
+
+def _slope(m: Metrics) -> Slope:
+    used = (1 - m[mem_headroom]) * m[device].memory_total
+    return slope_of_one(_batch(m), used, m[mem_activations])
+
+
+def _larger(m: Metrics) -> int:
+    """The largest multiple of 8 that fits, is wanted, and is not too bold."""
+    slope, batch = _slope(m), _batch(m)
+    most = MOST * batch
+    if slope.each > 0:
+        most = min(most, slope.largest(m[device].memory_total))
+    if m.goals.target_batch is not None:
+        most = min(most, int(m.goals.target_batch / (m.get(micro_steps_per_step) or 1.0)))
+    return most // MULTIPLE * MULTIPLE
+
+
+def _learning_rate(m: Metrics, factor: float) -> tuple[Change, ...]:
+    fact = m.get(optimizer)
+    if fact is None or fact.lr is None:
+        return ()
+    linear = fact.name == "SGD"
+    rate = fact.lr * (factor if linear else factor**0.5)
+    rule = "with the batch" if linear else "with the batch's square root"
+    code = f"torch.optim.{fact.name}(..., lr={rate:.3g})  # was {fact.lr:.3g}; grows {rule}\n"
+    place = fact.place
+    return (
+        Change(language="python", code=code, file=place.file if place else None, line=place.line if place else None),
+    )
+
+
+def _effect(ratio: float, active: float | None) -> Effect:
+    """The time of as many samples as now, in larger batches: what is fixed a step shrinks by `ratio`."""
+    idle = 0.0 if active is None else 1 - active
+
+    def effect(state: State, scenario: Scenario) -> State:
+        computing = state.phases.get("forward", 0.0) + state.phases.get("backward", 0.0)
+        gaps = min(state.launch_idle, computing)
+        fixed = gaps + scenario.of(FILLED) * idle * (computing - gaps)
+        left = 1 - (1 - ratio) * fixed / computing if computing > 0 else 1.0
+        for phase, factor in (("forward", left), ("backward", left), ("optimizer", ratio), ("communication", ratio)):
+            state = state.scaled(phase, factor) if phase in state.phases else state
+        return replace(state, launch_idle=state.launch_idle * ratio, launch=state.launch * ratio)
+
+    return effect
+
+
+RULE = Rule(
+    title="Raise the batch size",
+    tier=Tier.MEMORY,
+    when=when,
+    then=then,
+    confidence=Confidence.HEURISTIC,
+    difficulty=1,
+    sources=(
+        Source(
+            "McCandlish et al., An Empirical Model of Large-Batch Training, 2018", "https://arxiv.org/abs/1812.06162"
+        ),
+        Source(
+            "NVIDIA DCGM user guide: profiling metrics", "https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/"
+        ),
+    ),
+    cap=Severity.SUGGEST,
+)

@@ -1,0 +1,156 @@
+"""Activations fill the memory, although one sample at a time is computed.
+
+What the backward pass needs can be computed again instead of kept. A checkpointed block keeps its input only and runs
+its forward pass twice; checkpointing every N-th block frees as much as is needed and no more time than that costs.
+
+Wrong when: memory is not short - recomputing costs up to a third more time and gains none by itself - or optimizer state
+and gradients fill the memory rather than activations. Blocks with random state need `preserve_rng_state`, the default.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.gpu import device
+from advisor.metrics.input import loader
+from advisor.metrics.memory import (
+    alloc_retries,
+    mem_activations,
+    mem_grads,
+    mem_headroom,
+    mem_optim,
+    mem_peak_allocated,
+    memory_pressure,
+    oom_count,
+)
+from advisor.metrics.settings import flags, model, world_size
+from advisor.metrics.step import phase_seconds
+from advisor.models.memory import FILL, Layers, Slope, checkpoint_throughput, layers, recompute_time
+from advisor.models.state import Effect, Scenario, State
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+
+# Below that share of the peak, something else fills the memory.
+MIN_SHARE = 0.4
+
+# Of the device, to be freed beyond what overfills it: where memory ran out, the peak lacks the allocation that failed;
+# where more is wanted, this is room to want it in (assumption).
+MISSING_ROOM = 0.2
+
+# The forward passes of the checkpointed blocks, once more: low, expected, high gain. Measured by others 30 to 39 % of a
+# layer where a third was expected (Korthikanti et al.).
+RECOMPUTE = (1.2, 1.0, 0.9)
+
+# Recomputation pays in throughput only if the larger batch it makes room for more than makes up for it.
+WORTHWHILE = 1.05
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If memory is under pressure, at least 40 % of its peak are activations, and nothing is checkpointed yet,"""
+    settings = m.get(flags)
+    if not m[memory_pressure] or (settings and settings.checkpointing):
+        return None
+    activations, peak = m[mem_activations], m[mem_peak_allocated]
+    if activations < MIN_SHARE * peak:
+        return None
+    if m[world_size] > 1 and m[mem_optim] + m[mem_grads] > activations:
+        return None  # sharding them is free, and frees more
+    facts = [Fact(one, m[one]) for one in (oom_count, alloc_retries, mem_headroom)]
+    return Evidence((Fact(mem_activations, activations, MIN_SHARE * peak), *facts))
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then checkpoint every N-th block, N as large as the memory that is needed allows."""
+    fact, blocks = m[model], _blocks(m)
+    need = _need(m)
+    every = blocks.every(need)
+    freed = blocks.kept(None) - blocks.kept(every)
+    which = f"every {_ordinal(every)} of the {blocks.number}" if every > 1 else f"each of the {blocks.number}"
+    short = need - freed
+    return Advice(
+        then=f"Checkpoint {which} {fact.block} blocks: that frees {freed / 1e9:.2f} GB of {need / 1e9:.2f} GB needed"
+        + (". What is still missing must come from sharding or offloading. " if short > 0 else ". ")
+        + _throughput(m, blocks, every),
+        changes=(Change(language="python", code=_code(fact.block_path or "", blocks.number, every)),),
+        basis="A checkpointed block keeps 1/17 of its activations, its input, and does its forward pass twice; blocks are "
+        "taken to be alike and to hold all activations.",
+        effect=_effect(every),
+        memory=-round(freed),
+        risk="None to results: the same numbers are computed again.",
+        fault=True,
+    )
+
+
+def _blocks(m: Metrics) -> Layers:
+    fact = m[model]
+    if fact.blocks < 2 or not fact.block_path:
+        raise Missing(
+            "The model has no list of equal blocks to checkpoint",
+            "Wrap its largest parts in torch.utils.checkpoint.checkpoint by hand.",
+        )
+    return layers(fact.blocks, m[mem_activations])
+
+
+def _need(m: Metrics) -> float:
+    """Bytes to free: what is above a safe filling, and room for what did not fit or is wanted."""
+    capacity = m[device].memory_total
+    over = (1 - m[mem_headroom] - FILL) * capacity
+    wants_more = m[oom_count] > 0 or m.goals.capacity or m.goals.target_batch is not None
+    return max(over, 0.0) + (MISSING_ROOM * capacity if wants_more else 0.0)
+
+
+def _throughput(m: Metrics, blocks: Layers, every: int) -> str:
+    """Whether the batch that the freed memory has room for makes up for the recomputation."""
+    fits = "This makes the step fit; it does not make it faster."
+    source, phases = m.get(loader), m.get(phase_seconds)
+    if source is None or not source.batch_size or phases is None:
+        return fits
+    batch, capacity = source.batch_size, m[device].memory_total
+    kept = blocks.kept(every)
+    fixed_bytes = (1 - m[mem_headroom]) * capacity - blocks.kept(None)
+    larger = Slope(fixed_bytes, kept / batch).largest(capacity)
+    fixed = phases.get("optimizer", 0.0) + phases.get("communication", 0.0)
+    each = (phases.get("forward", 0.0) + phases.get("backward", 0.0)) / batch
+    if larger <= batch or each <= 0:
+        return fits
+    ratio = checkpoint_throughput(fixed, each, batch, larger, recompute=1 + 1 / (3 * every))
+    if ratio < WORTHWHILE:
+        return fits
+    return f"With the batch of {larger} there is then room for, about {ratio - 1:.0%} more samples a second."
+
+
+def _code(path: str, blocks: int, every: int) -> str:
+    step = f", {every}" if every > 1 else ""
+    return (
+        "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper\n\n"
+        f"for i in range(0, {blocks}{step}):  # before the optimizer and any DDP or FSDP wrapper are made\n"
+        f"    model.{path}[i] = checkpoint_wrapper(model.{path}[i])\n"
+    )
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def _effect(every: int) -> Effect:
+    def effect(state: State, scenario: Scenario) -> State:
+        again = recompute_time(state.phases.get("forward", 0.0), every)
+        return state.longer("backward", scenario.of(RECOMPUTE) * again)
+
+    return effect
+
+
+RULE = Rule(
+    title="Checkpoint every N-th block",
+    tier=Tier.MEMORY,
+    when=when,
+    then=then,
+    confidence=Confidence.EMPIRICAL,
+    difficulty=2,
+    sources=(
+        Source(
+            "Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2023",
+            "https://arxiv.org/abs/2205.05198",
+        ),
+        Source("Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016", "https://arxiv.org/abs/1604.06174"),
+    ),
+)

@@ -1,0 +1,129 @@
+"""The batch does not fit at once, but may be split.
+
+Gradients add up over micro-batches before one update, so activations need memory for a micro-batch only, and the update
+sees the whole batch. It is the cheapest way to fit: launching is paid once more a micro-batch, nothing is recomputed.
+
+Wrong when: the batch already fits - accumulation never makes a given batch faster - or the model uses batch
+normalization, which sees micro-batches. With padded sequences, averaging micro-batches weighs tokens unequally: divide
+the summed loss by all tokens of the batch instead.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.gpu import device, launch_bound_index
+from advisor.metrics.input import loader
+from advisor.metrics.memory import alloc_retries, mem_activations, mem_headroom, memory_pressure, oom_count
+from advisor.metrics.settings import flags
+from advisor.metrics.step import micro_steps_per_step
+from advisor.models.accumulation import pieces
+from advisor.models.memory import slope_of_one
+from advisor.models.state import Effect, Scenario, State
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If memory ran out or allocations were retried, or the batch that is wanted does not fit, and a batch of more than
+    one sample can be split,
+    """
+    batch = _batch(m)
+    wanted = m.goals.target_batch or 0
+    too_large = wanted > batch * _accumulated(m) and wanted > _largest(m)
+    if batch <= 1 or not (m[memory_pressure] or too_large):
+        return None
+    note = f"batch size {batch}" + (f"; {wanted} are wanted" if wanted else "")
+    return Evidence(tuple(Fact(one, m[one]) for one in (oom_count, alloc_retries, mem_headroom)), note)
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then accumulate gradients over as many micro-batches as make up the batch."""
+    batch, before = _batch(m), _accumulated(m)
+    whole = max(m.goals.target_batch or 0, round(batch * before))
+    # Where the present size has failed, it is too large whatever the slope says.
+    largest = min(_largest(m), batch - 1) if m[memory_pressure] else _largest(m)
+    k, micro = pieces(whole, max(1, largest))
+    place = m[loader].place
+    return Advice(
+        then=f"Load {micro} samples at a time and update after every {k}: {k} x {micro} = {k * micro} samples an update.",
+        changes=(
+            Change(
+                language="python",
+                code=f"torch.utils.data.DataLoader(..., batch_size={micro})  # was {batch}\n",
+                file=place.file if place else None,
+                line=place.line if place else None,
+            ),
+            Change(language="python", code=_loop(m, k)),
+        ),
+        basis="At the same samples an update it costs time: the gaps of launching a step are there for every micro-batch.",
+        effect=None if m.get(launch_bound_index) is None else _effect(k * micro / whole * batch / micro),
+        memory=round(m[mem_activations] * (micro / batch - 1)),
+        risk="Low: the same sum of gradients, rounded in another order; batch normalization sees smaller batches.",
+        fault=True,
+    )
+
+
+def _batch(m: Metrics) -> int:
+    size = m[loader].batch_size
+    if not size:
+        raise Missing("The loader's batch size is unknown", "Let the DataLoader make the batches: batch_size=N.")
+    return size
+
+
+def _accumulated(m: Metrics) -> float:
+    return max(1.0, m.get(micro_steps_per_step) or 1.0)
+
+
+def _largest(m: Metrics) -> int:
+    """Samples that fit at once, by the memory one takes."""
+    capacity = m[device].memory_total
+    slope = slope_of_one(_batch(m), (1 - m[mem_headroom]) * capacity, m[mem_activations])
+    return slope.largest(capacity) if slope.each > 0 else _batch(m)
+
+
+def _loop(m: Metrics, k: int) -> str:
+    settings = m.get(flags)
+    lines = [
+        f"accumulate = {k}",
+        "for i, (inputs, targets) in enumerate(loader, start=1):",
+        "    loss = loss_function(model(inputs), targets) / accumulate",
+    ]
+    if settings and settings.ddp:
+        lines += [
+            "    with contextlib.nullcontext() if i % accumulate == 0 else model.no_sync():  # reduce gradients once",
+            "        loss.backward()",
+        ]
+    else:
+        lines += ["    loss.backward()"]
+    lines += [
+        "    if i % accumulate == 0:",
+        "        optimizer.step()",
+        "        optimizer.zero_grad(set_to_none=True)",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _effect(times: float) -> Effect:
+    """Launch gaps as often as there are more micro-steps than now."""
+
+    def effect(state: State, scenario: Scenario) -> State:
+        return state.longer("forward", (times - 1) * state.launch_idle)
+
+    return effect
+
+
+RULE = Rule(
+    title="Accumulate gradients over smaller batches",
+    tier=Tier.MEMORY,
+    when=when,
+    then=then,
+    confidence=Confidence.EMPIRICAL,
+    difficulty=1,
+    sources=(
+        Source(
+            "transformers, Fix gradient accumulation (PR 34191)",
+            "https://github.com/huggingface/transformers/pull/34191",
+        ),
+        Source("Bekman, Machine Learning Engineering", "https://github.com/stas00/ml-engineering"),
+    ),
+    supersedes=("ckpt-every-n",),
+)

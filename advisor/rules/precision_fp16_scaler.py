@@ -1,0 +1,75 @@
+"""Matrix products run in fp32 on a Volta or Turing GPU, whose tensor cores know fp16 only.
+
+fp16 products are several times as fast there, but small gradients vanish in its narrow range: the loss is scaled up
+before backward and the gradients down again before the update, by a factor that follows the overflows.
+
+Wrong when: the GPU has bf16 tensor cores (prefer those), or is older than Volta: fp16 brings it nothing. Clipping before
+`unscale_` clips the wrong numbers.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.gpu import device
+from advisor.metrics.memory import mem_activations
+from advisor.metrics.settings import model
+from advisor.models.precision import memory_change
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Rule, Source, Tier
+from advisor.rules.precision_bf16 import basis, capability, confidence, effect, slow_products
+
+# Volta and Turing: fp16 tensor cores, no bf16.
+CAPABILITIES = ((7, 0), (7, 5))
+
+# The scale starts at 2^16, halves at an overflow and doubles after 2000 steps without one: GradScaler's own defaults.
+CODE = """\
+scaler = torch.amp.GradScaler("cuda", init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000)
+
+for inputs, targets in loader:
+    optimizer.zero_grad(set_to_none=True)
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = loss_function(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)  # before any clipping of gradients
+    scaler.step(optimizer)  # leaves the step out if a gradient overflowed
+    scaler.update()
+"""
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If at least a fifth of the GPU's time goes into fp32 matrix products on a Volta or Turing GPU, without autocast,
+    and the GPU is kept supplied,
+    """
+    oldest, newest = CAPABILITIES
+    if not oldest <= capability(m[device]) <= newest:
+        return None
+    return slow_products(m)
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then run forward and loss under fp16 autocast and scale the loss with a GradScaler."""
+    fact = m.get(model)
+    return Advice(
+        then=f"Run the forward pass and the loss under fp16 autocast and scale the loss: the {m[device].name} has fp16 "
+        "tensor cores and none for bf16.",
+        changes=(Change(language="python", code=CODE),),
+        basis=basis(m),
+        effect=effect(m),
+        memory=memory_change(m.get(mem_activations), fact.parameters) if fact else None,
+        risk="Medium: fp16 overflows at 65504, and a step whose gradients overflowed is skipped. Compare the loss, and "
+        "watch that the scale settles well above 1.",
+        confidence=confidence(m),
+    )
+
+
+RULE = Rule(
+    title="Train under fp16 autocast with a GradScaler",
+    tier=Tier.PRECISION,
+    when=when,
+    then=then,
+    confidence=Confidence.ROOFLINE,
+    difficulty=1,
+    sources=(
+        Source("PyTorch, Automatic Mixed Precision", "https://docs.pytorch.org/docs/stable/amp.html"),
+        Source("Micikevicius et al., Mixed Precision Training, ICLR 2018", "https://arxiv.org/abs/1710.03740"),
+    ),
+)

@@ -1,0 +1,158 @@
+"""A run over time: the few curves the report draws, thinned so that the page stays small whatever the run's length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+from advisor.profile import Profile, Rank
+from profiler import schema
+
+MOST_POINTS = 2_000
+"""Of one curve: more than a wide screen has columns."""
+MOST_POINTS_TOGETHER = 24_000
+"""Of all curves: about 0.3 MB of the page, whose limit is 2 MB."""
+MOST_CURVES = 8
+"""Of one kind: more ranks or GPUs than that cannot be told apart in one chart."""
+
+# Why a step is not a steady one, as the legend says it; the first that applies.
+TAGGED = (
+    (schema.TAG_EPOCH_START, "epoch start"),
+    (schema.TAG_EVALUATION, "with evaluation"),
+    (schema.TAG_CHECKPOINT, "with a checkpoint"),
+    (schema.TAG_WINDOW, "while profiling kernels"),
+    (schema.TAG_COMPILE, "while compiling"),
+)
+
+Row = TypeVar("Row")
+Value = float | int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One quantity over the run clock. None is a gap."""
+
+    label: str
+    times: tuple[float, ...]
+    values: tuple[float | None, ...]
+    kind: Literal["line", "points"] = "line"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """Curves that share a unit."""
+
+    title: str
+    unit: Literal["s", "1", "cores", "B"]
+    curves: tuple[Curve, ...]
+    limit: float | None = None
+    limit_label: str = ""
+
+
+def charts(profile: Profile) -> tuple[Chart, ...]:
+    """What was measured over time; a chart without a single point is left out."""
+    all_charts = (_step_time(profile), _gpu(profile), _cpu(profile), _gpu_memory(profile), _host_memory(profile))
+    shown = [chart for chart in all_charts if chart.curves]
+    count = sum(len(chart.curves) for chart in shown)
+    limit = min(MOST_POINTS, MOST_POINTS_TOGETHER // max(1, count))
+    return tuple(replace(c, curves=tuple(thinned(curve, limit) for curve in c.curves)) for c in shown)
+
+
+def thinned(curve: Curve, limit: int) -> Curve:
+    """At most `limit` points: of each stretch of the curve the lowest and the highest, so that no spike is lost."""
+    total = len(curve.times)
+    if total <= limit:
+        return curve
+    stretches = max(1, limit // 2)
+    kept: list[int] = []
+    for part in range(stretches):
+        indices = range(part * total // stretches, (part + 1) * total // stretches)
+        known = [(value, i) for i in indices if (value := curve.values[i]) is not None]
+        kept += sorted({min(known)[1], max(known)[1]}) if known else [indices[0]]
+    return replace(curve, times=tuple(curve.times[i] for i in kept), values=tuple(curve.values[i] for i in kept))
+
+
+def _step_time(profile: Profile) -> Chart:
+    curves: list[Curve] = []
+    several = len(profile.ranks) > 1
+    for rank in profile.ranks[:MOST_CURVES]:
+        label = f"rank {rank.process.rank}" if several else "step"
+        steady = [step for step in rank.steps if not step.tags]
+        curves += _curve(label, steady, lambda step: step.start, lambda step: step.duration)
+    if profile.ranks:
+        first = profile.ranks[0]
+        steady = [step for step in first.steps if not step.tags]
+        curves += _curve("waiting for data", steady, lambda step: step.start, lambda step: step.data_wait)
+        curves += _tagged(first)
+    return Chart(title="Step time", unit="s", curves=tuple(curves))
+
+
+def _tagged(rank: Rank) -> Iterable[Curve]:
+    groups: dict[str, list[schema.Step]] = {}
+    for step in rank.steps:
+        label = next((label for tag, label in TAGGED if step.tags & tag), None)
+        if label:
+            groups.setdefault(label, []).append(step)
+    for label, steps in groups.items():
+        yield from _curve(label, steps, lambda step: step.start, lambda step: step.duration, kind="points")
+
+
+def _gpu(profile: Profile) -> Chart:
+    curves: list[Curve] = []
+    several = len(profile.gpus) > 1
+    for gpu in profile.gpus[:MOST_CURVES]:
+        name = f"GPU {gpu.index} " if several else ""
+        samples = [sample for sample in profile.gpu_samples if sample.gpu == gpu.index]
+        curves += _curve(f"{name}utilization", samples, lambda s: s.time, lambda s: s.utilization)
+        if not several:
+            curves += _curve("SMs active", samples, lambda s: s.time, lambda s: s.sm_active)
+            curves += _curve("tensor cores active", samples, lambda s: s.time, lambda s: s.tensor_active)
+    return Chart(title="GPU", unit="1", curves=tuple(curves))
+
+
+def _cpu(profile: Profile) -> Chart:
+    samples = profile.host_samples
+    curves = [
+        *_curve("program", samples, lambda s: s.time, lambda s: s.cpu),
+        *_curve("of it, DataLoader workers", samples, lambda s: s.time, lambda s: s.cpu_workers),
+        *_curve("whole machine", samples, lambda s: s.time, lambda s: s.machine_cpu),
+    ]
+    limit = profile.runs[0].cores if profile.runs else None
+    return Chart(title="CPU", unit="cores", curves=tuple(curves), limit=limit, limit_label="cores allowed")
+
+
+def _gpu_memory(profile: Profile) -> Chart:
+    curves: list[Curve] = []
+    for gpu in profile.gpus[:MOST_CURVES]:
+        name = f"GPU {gpu.index}: " if len(profile.gpus) > 1 else ""
+        samples = [sample for sample in profile.gpu_samples if sample.gpu == gpu.index]
+        curves += _curve(f"{name}used on the device", samples, lambda s: s.time, lambda s: s.memory_used)
+    if profile.ranks:
+        memory = profile.ranks[0].memory
+        curves += _curve("allocated by tensors", memory, lambda s: s.time, lambda s: s.allocated)
+        curves += _curve("reserved by PyTorch", memory, lambda s: s.time, lambda s: s.reserved)
+    limit = max((gpu.memory_total for gpu in profile.gpus), default=None)
+    return Chart(title="GPU memory", unit="B", curves=tuple(curves), limit=limit, limit_label="device")
+
+
+def _host_memory(profile: Profile) -> Chart:
+    samples = profile.host_samples
+    curves = [
+        *_curve("program and its workers", samples, lambda s: s.time, lambda s: s.rss),
+        *_curve("still available", samples, lambda s: s.time, lambda s: s.memory_available),
+    ]
+    return Chart(title="Host memory", unit="B", curves=tuple(curves))
+
+
+def _curve(
+    label: str,
+    rows: Sequence[Row],
+    time: Callable[[Row], float],
+    value: Callable[[Row], Value],
+    kind: Literal["line", "points"] = "line",
+) -> Iterable[Curve]:
+    """The curve, or nothing if none of its values was measured."""
+    values = tuple(value(row) for row in rows)
+    if any(v is not None for v in values):
+        yield Curve(label=label, times=tuple(time(row) for row in rows), values=values, kind=kind)

@@ -1,0 +1,70 @@
+"""Numbers as people read them: three significant digits and a unit."""
+
+from __future__ import annotations
+
+import math
+
+
+def share(value: float) -> str:
+    """0.614 as "61%", 0.0041 as "0.4%"."""
+    percent = 100 * value
+    if 0 < abs(percent) < 0.1:
+        return "<0.1%" if percent > 0 else ">-0.1%"
+    return f"{percent:.1f}%" if abs(percent) < 9.95 and round(percent, 1) % 1 else f"{percent:.0f}%"
+
+
+def span(low: float, high: float) -> str:
+    """An interval of shares: "40 to 62%"; one number if both read the same."""
+    first, last = share(low), share(high)
+    return last if first == last else f"{first.removesuffix('%')} to {last}"
+
+
+def seconds(value: float) -> str:
+    """0.1048 as "105 ms", 4000 as "1 h 7 min"."""
+    size = abs(value)
+    if size >= 3600:
+        hours, minutes = divmod(round(value / 60), 60)
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    if size >= 120:
+        minutes, rest = divmod(round(value), 60)
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    if size >= 1 or size == 0:
+        return f"{digits(value)} s"
+    return f"{digits(1e3 * value)} ms" if size >= 1e-3 else f"{digits(1e6 * value)} us"
+
+
+def size(value: float) -> str:
+    """Bytes in powers of 1024: 16777216 as "16 MiB"."""
+    step = min(int(math.log(abs(value), 1024)), 4) if abs(value) >= 1 else 0
+    return f"{digits(value / 1024**step)} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[step]}"
+
+
+def money(value: float) -> str:
+    """In the user's own currency, so without a sign for it."""
+    return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def digits(value: float) -> str:
+    """Three significant digits, without a tail of zeros."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else str(value)
+    places = max(0, 2 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def quantity(value: float, unit: str | None) -> str:
+    """A metric's value with its unit; "1" is a share where it lies in 0..1, else a plain ratio or count."""
+    match unit:
+        case "1":
+            return share(value) if 0 <= value <= 1 and value != int(value) else digits(value)
+        case "s":
+            return seconds(value)
+        case "B":
+            return size(value)
+        case "FLOP/s":
+            return f"{digits(value / 1e12)} TFLOP/s"
+        case None | "":
+            return digits(value)
+        case _:
+            return f"{digits(value)} {unit}"

@@ -1,0 +1,200 @@
+"""What the model, the optimizer and the program's settings look like: dictionaries with the field names of
+`profiler.schema`'s fact classes. Read seldom, from attributes only: nothing is computed on a device, nothing waits.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+
+_WRAPPERS = ("module", "_orig_mod", "_forward_module")  # DDP and DataParallel, torch.compile, Lightning Fabric
+
+
+def model(module: Any, number: int) -> dict[str, Any]:
+    """ModelFact of a root module."""
+    wrappers = []
+    inner = module
+    while True:
+        name = type(inner).__name__
+        if getattr(inner, "_compiled_call_impl", None) is not None and name != "OptimizedModule":
+            compiled = getattr(inner._compiled_call_impl, "__wrapped__", inner._compiled_call_impl)
+            if compiled is not None:
+                wrappers.append("Module.compile")
+        following = next((inner._modules[key] for key in _WRAPPERS if key in inner._modules and len(inner._modules) == 1), None)
+        if following is None:
+            break
+        wrappers.append(name)
+        inner = following
+    dtypes: dict[str, int] = {}
+    devices: dict[str, int] = {}
+    count = trainable = tensors = size = 0
+    for parameter in module.parameters():
+        elements = parameter.numel()
+        count += elements
+        size += elements * parameter.element_size()
+        if parameter.requires_grad:
+            trainable += elements
+            tensors += 1
+        dtype = str(parameter.dtype).replace("torch.", "")
+        dtypes[dtype] = dtypes.get(dtype, 0) + elements
+        device = str(parameter.device)
+        devices[device] = devices.get(device, 0) + elements
+    classes: dict[str, int] = {}
+    for child in inner.modules():
+        name = type(child).__name__
+        classes[name] = classes.get(name, 0) + 1
+    fact = {
+        "id": number,
+        "name": type(inner).__qualname__,
+        "wrappers": wrappers,
+        "parameters": count,
+        "trainable": trainable,
+        "tensors": tensors,
+        "bytes": size,
+        "dtypes": dtypes,
+        "devices": devices,
+        "modules": dict(sorted(classes.items(), key=lambda item: -item[1])[:40]),
+        "compiled": any(name in ("OptimizedModule", "Module.compile") for name in wrappers),
+    }
+    fact.update(_block(inner))
+    return fact
+
+
+def _block(module: Any) -> dict[str, Any]:
+    """The repeated child with the most parameters in all: what activation checkpointing would wrap."""
+    best: tuple[int, dict[str, Any]] = (0, {})
+    for path, parent in module.named_modules():
+        by_class: dict[type, list[Any]] = {}
+        for child in parent.children():
+            by_class.setdefault(type(child), []).append(child)
+        for cls, children in by_class.items():
+            if len(children) < 2:
+                continue
+            sizes = [sum(p.numel() * p.element_size() for p in child.parameters()) for child in children]
+            if sum(sizes) > best[0] and next(children[0].children(), None) is not None:
+                best = (
+                    sum(sizes),
+                    {"block": cls.__name__, "blocks": len(children), "block_path": path, "block_bytes": max(sizes)},
+                )
+    return best[1]
+
+
+def optimizer(instance: Any, number: int, where: Any) -> dict[str, Any]:
+    """OptimizerFact; bytes of the state as far as it exists."""
+    tensors = elements = gradient_bytes = state_bytes = 0
+    device = None
+    floating = True
+    for group in instance.param_groups:
+        for parameter in group["params"]:
+            tensors += 1
+            elements += parameter.numel()
+            device = device or str(parameter.device)
+            floating = floating and parameter.is_floating_point()
+            if parameter.grad is not None:
+                gradient_bytes += parameter.grad.numel() * parameter.grad.element_size()
+    for state in instance.state.values():
+        if isinstance(state, dict):
+            for value in state.values():
+                if hasattr(value, "element_size") and hasattr(value, "numel"):
+                    state_bytes += value.numel() * value.element_size()
+    defaults = getattr(instance, "defaults", {}) or {}
+    lr = instance.param_groups[0].get("lr") if instance.param_groups else None
+    return {
+        "id": number,
+        "place": where,
+        "name": type(instance).__name__,
+        "module": type(instance).__module__,
+        "groups": len(instance.param_groups),
+        "tensors": tensors,
+        "parameters": elements,
+        "fused": defaults.get("fused"),
+        "foreach": defaults.get("foreach"),
+        "lr": lr if isinstance(lr, (int, float)) else None,
+        "state_bytes": state_bytes,
+        "gradient_bytes": gradient_bytes,
+        "device": device,
+        "floating": floating,
+    }
+
+
+def flags(torch: Any, used: dict[str, Any]) -> dict[str, Any]:
+    """FlagsFact: the switches of torch as they are now, and what the hooks have seen used."""
+    environment = os.environ
+    fact: dict[str, Any] = {
+        "id": 0,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "anomaly": torch.is_anomaly_enabled(),
+        "launch_blocking": environment.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"),
+        "distributed_debug": environment.get("TORCH_DISTRIBUTED_DEBUG"),
+        "allow_tf32": _tf32(torch),
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "threads": torch.get_num_threads(),
+        "interop_threads": torch.get_num_interop_threads(),
+        "allocator_config": environment.get("PYTORCH_ALLOC_CONF") or environment.get("PYTORCH_CUDA_ALLOC_CONF"),
+    }
+    fact.update(used)
+    return fact
+
+
+def _tf32(torch: Any) -> Any:
+    try:
+        return bool(torch.backends.cuda.matmul.allow_tf32)
+    except RuntimeError:  # torch refuses to answer once the program has used the newer fp32_precision switches
+        return getattr(torch.backends.cuda.matmul, "fp32_precision", None) == "tf32"
+
+
+def process(torch: Any, agent_pid: int) -> dict[str, Any]:
+    """What the recorder's `Process` row is made of."""
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    info = getattr(worker, "_worker_info", None)
+    environment = os.environ
+
+    def number(*names: str) -> int:
+        for name in names:
+            try:
+                return int(environment[name])
+            except (KeyError, ValueError):
+                continue
+        return 0
+
+    return {
+        "pid": agent_pid,
+        "parent": os.getppid(),
+        "role": "rank" if info is None else "worker",
+        "worker_id": None if info is None else info.id,
+        "rank": number("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"),
+        "local_rank": number("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"),
+        "world_size": max(1, number("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")),
+        "node_rank": number("GROUP_RANK", "NODE_RANK", "SLURM_NODEID"),
+        "python": sys.version.split()[0],
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+    }
+
+
+def devices(torch: Any) -> list[dict[str, Any]]:
+    """DeviceFacts, once the program has initialised CUDA itself; never before."""
+    cuda = torch.cuda
+    if not cuda.is_initialized():
+        return []
+    found = []
+    for index in range(cuda.device_count()):
+        properties = cuda.get_device_properties(index)
+        found.append(
+            {
+                "id": index,
+                "name": properties.name,
+                "uuid": str(getattr(properties, "uuid", "")) or None,
+                "capability": [properties.major, properties.minor],
+                "memory_total": properties.total_memory,
+                "multiprocessors": properties.multi_processor_count,
+                "architectures": cuda.get_arch_list(),
+            }
+        )
+    return found
+
+

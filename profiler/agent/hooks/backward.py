@@ -1,0 +1,53 @@
+"""Backward passes: `Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad`."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable
+
+from ..outlet import clock
+from ..ring import BACKWARD, MARK_BACKWARD_END, MARK_BACKWARD_START
+from ..session import Agent
+
+
+def install(agent: Agent) -> Callable[[], None]:
+    """Patch the two public functions; `Tensor.backward` calls the first by name."""
+    autograd = agent.torch.autograd
+    undo = [_hook(agent, autograd, "backward", 0), _hook(agent, autograd, "grad", 1)]
+
+    def uninstall() -> None:
+        for each in undo:
+            each()
+
+    return uninstall
+
+
+def _hook(agent: Agent, autograd: Any, name: str, code: int) -> Callable[[], None]:
+    plain = getattr(autograd, name)
+    is_compiling = agent.torch.compiler.is_compiling
+    mark = agent.mark
+
+    @functools.wraps(plain)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return plain(*args, **kwargs)
+        agent.backward_depth += 1
+        if mark is not None and agent.backward_depth == 1:
+            mark(MARK_BACKWARD_START)
+        begin = clock()
+        try:
+            return plain(*args, **kwargs)
+        finally:
+            end = clock()
+            agent.backward_depth -= 1
+            if mark is not None and agent.backward_depth == 0:
+                mark(MARK_BACKWARD_END)
+            agent.write(BACKWARD, begin, end, 0, code)
+
+    setattr(autograd, name, run)
+
+    def undo() -> None:
+        if getattr(autograd, name) is run:
+            setattr(autograd, name, plain)
+
+    return undo

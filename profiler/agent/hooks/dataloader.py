@@ -1,0 +1,313 @@
+"""The DataLoader: how long `next()` took and how many batches were ready; in the workers, what a batch costs.
+
+Patched on the classes, so iterators that exist already are seen as well, and everything can be taken out again.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from typing import Any, Callable
+
+from ..outlet import clock
+from ..ring import BATCH, FETCH, ITER, MARK_FETCH_END, MARK_FETCH_START
+from ..session import Agent, place
+
+_MARK = "_profile_train_loader"
+
+
+def install(agent: Agent) -> Callable[[], None]:
+    """Hook iterators, loaders and dataset fetchers; `torch.utils.data` must have been imported by the program."""
+    loaders = _Loaders(agent)
+    undo = [_hook_next(agent, loaders), _hook_iter(agent, loaders), _hook_construction(loaders), _hook_fetchers(agent)]
+
+    def uninstall() -> None:
+        for each in undo:
+            each()
+
+    return uninstall
+
+
+class _Loaders:
+    """Ids and facts of the loaders seen, without keeping them alive."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._places: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+        self._described: dict[int, int] = {}
+        self._facts: dict[int, dict[str, Any]] = {}
+
+    def made(self, loader: Any) -> None:
+        where = place()
+        if where is not None:
+            self._places[loader] = where
+
+    def id(self, loader: Any) -> int:
+        number = self._ids.get(loader)
+        if number is None:
+            number = self._ids[loader] = len(self._facts) + 1
+            self._facts[number] = self._describe(loader, number)
+        return number
+
+    def iterated(self, loader: Any, number: int) -> None:
+        self._agent.fact("loader", self._facts[number])
+
+    def batch(self, number: int, batch: Any) -> None:
+        """Complete the fact with the size of the first batch."""
+        if self._described.get(number, 0) or number not in self._facts:
+            return
+        self._described[number] = 1
+        begin = clock()
+        fact = self._facts[number]
+        fact["batch_bytes"], fact["batch_device"] = _bytes(batch)
+        self._agent.fact("loader", fact)
+        if self._agent.outlet is not None:
+            self._agent.outlet.measured_ns += clock() - begin
+
+    def _describe(self, loader: Any, number: int) -> dict[str, Any]:
+        dataset = loader.dataset
+        context = getattr(loader, "multiprocessing_context", None)
+        method = getattr(context, "get_start_method", None)
+        if method is None and loader.num_workers > 0:
+            multiprocessing = sys.modules.get("multiprocessing")
+            method = getattr(multiprocessing, "get_start_method", None)
+        iterable = hasattr(type(dataset), "__iter__") and not hasattr(type(dataset), "__getitem__")
+        length = None
+        if not iterable:
+            try:
+                length = len(loader)
+            except Exception:
+                length = None
+        return {
+            "id": number,
+            "place": self._places.get(loader),
+            "dataset": type(dataset).__qualname__,
+            "length": length,
+            "iterable": iterable,
+            "batch_size": getattr(loader, "batch_size", None),
+            "num_workers": loader.num_workers,
+            "sampler": type(getattr(loader, "sampler", None)).__name__,
+            "collate": getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn).__name__),
+            "pin_memory": bool(loader.pin_memory),
+            "drop_last": bool(loader.drop_last),
+            "timeout": float(loader.timeout),
+            "context": method() if method is not None and loader.num_workers > 0 else None,
+            "prefetch_factor": loader.prefetch_factor,
+            "persistent_workers": bool(loader.persistent_workers),
+        }
+
+
+def _bytes(value: Any, depth: int = 0) -> tuple[int, Any]:
+    """Bytes of the tensors in a batch, and the device of the first."""
+    if hasattr(value, "element_size") and hasattr(value, "numel"):
+        return value.element_size() * value.numel(), str(value.device)
+    if hasattr(value, "nbytes"):
+        return int(value.nbytes), "cpu"
+    children: Any = ()
+    if isinstance(value, dict):
+        children = value.values()
+    elif isinstance(value, (list, tuple)):
+        children = value
+    total, device = 0, None
+    if depth < 4:
+        for child in children:
+            size, where = _bytes(child, depth + 1)
+            total += size
+            device = device or where
+    return total, device
+
+
+def _ready(iterator: Any) -> int:
+    """Batches that lie ready: in the queue, or arrived out of order. -1 without workers, -2 where it cannot be told."""
+    queue = getattr(iterator, "_data_queue", None)
+    if queue is None:
+        return -1
+    try:
+        ready: int = queue.qsize()
+    except NotImplementedError:  # macOS
+        return -2
+    for info in iterator._task_info.values():
+        if len(info) == 2:
+            ready += 1
+    return ready
+
+
+def _hook_next(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
+    from torch.utils.data import dataloader  # type: ignore[import-not-found,unused-ignore]
+
+    cls = dataloader._BaseDataLoaderIter
+    plain = cls.__next__
+    mark = agent.mark
+
+    def __next__(self: Any) -> Any:
+        try:
+            number = self.__dict__.get(_MARK, 0)
+            ready = _ready(self)
+            if mark is not None:
+                mark(MARK_FETCH_START)
+        except Exception as error:
+            agent.give_up("dataloader", error)
+            return plain(self)
+        agent.loader = number
+        begin = clock()
+        try:
+            batch = plain(self)
+        except BaseException:
+            agent.write(FETCH, begin, clock(), number, ready, 1)
+            raise
+        end = clock()
+        agent.write(FETCH, begin, end, number, ready)
+        try:
+            if mark is not None:
+                mark(MARK_FETCH_END)
+            loaders.batch(number, batch)
+        except Exception as error:
+            agent.give_up("dataloader", error)
+        return batch
+
+    __next__.__wrapped__ = plain  # type: ignore[attr-defined]
+    cls.__next__ = __next__
+
+    def undo() -> None:
+        if cls.__next__ is __next__:
+            cls.__next__ = plain
+
+    return undo
+
+
+def _hook_iter(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
+    from torch.utils.data import DataLoader
+
+    plain = DataLoader.__iter__
+
+    def __iter__(self: Any) -> Any:
+        number = 0
+        try:
+            agent.loader = number = loaders.id(self)  # workers that are forked now inherit it
+        except Exception as error:
+            agent.give_up("dataloader", error)
+        begin = clock()
+        iterator = plain(self)
+        try:
+            iterator.__dict__[_MARK] = number
+            agent.write(ITER, begin, clock(), number, int(self.num_workers > 0))
+            loaders.iterated(self, number)
+        except Exception as error:
+            agent.give_up("dataloader", error)
+        return iterator
+
+    __iter__.__wrapped__ = plain  # type: ignore[attr-defined]
+    DataLoader.__iter__ = __iter__
+
+    def undo() -> None:
+        if DataLoader.__iter__ is __iter__:
+            DataLoader.__iter__ = plain
+
+    return undo
+
+
+def _hook_construction(loaders: _Loaders) -> Callable[[], None]:
+    """Remember where a loader was made. The check is the last thing its `__init__` calls; `__init__` itself stays bare,
+    so that warnings raised in it still point at the user's line."""
+    from torch.utils.data import DataLoader
+
+    plain = getattr(DataLoader, "check_worker_number_rationality", None)
+    if plain is None:
+        return lambda: None
+
+    def check_worker_number_rationality(self: Any) -> Any:
+        try:
+            loaders.made(self)
+        except Exception:  # a place is a nicety
+            pass
+        return plain(self)
+
+    DataLoader.check_worker_number_rationality = check_worker_number_rationality
+
+    def undo() -> None:
+        if DataLoader.check_worker_number_rationality is check_worker_number_rationality:
+            DataLoader.check_worker_number_rationality = plain
+
+    return undo
+
+
+class _Opened:
+    """Counts files opened in a worker. An audit hook cannot be removed, so it is added in workers only."""
+
+    def __init__(self) -> None:
+        self.files = 0
+
+    def __call__(self, event: str, arguments: Any) -> None:
+        if event == "open":
+            self.files += 1
+
+
+def _hook_fetchers(agent: Agent) -> Callable[[], None]:
+    from torch.utils.data._utils import fetch as fetchers  # type: ignore[import-not-found,unused-ignore]
+
+    collate_ns = [0]
+    opened: list[_Opened] = []
+    base = fetchers._BaseDatasetFetcher
+    plain_init = base.__init__
+
+    def __init__(self: Any, dataset: Any, auto_collation: Any, collate_fn: Any, drop_last: Any) -> None:
+        try:
+            if agent.is_worker and not opened:
+                opened.append(_Opened())
+                sys.addaudithook(opened[0])
+            collate_fn = _timed(collate_fn, collate_ns)
+        except Exception as error:
+            agent.give_up("dataloader", error)
+        plain_init(self, dataset, auto_collation, collate_fn, drop_last)
+
+    base.__init__ = __init__
+    undo = [_hook_fetch(agent, cls, collate_ns, opened) for cls in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher)]
+
+    def uninstall() -> None:
+        if base.__init__ is __init__:
+            base.__init__ = plain_init
+        for each in undo:
+            each()
+
+    return uninstall
+
+
+def _timed(collate: Any, spent: list[int]) -> Any:
+    def timed_collate(samples: Any) -> Any:
+        begin = clock()
+        batch = collate(samples)
+        spent[0] += clock() - begin
+        return batch
+
+    return timed_collate
+
+
+def _hook_fetch(agent: Agent, cls: Any, collate_ns: list[int], opened: list[_Opened]) -> Callable[[], None]:
+    plain = cls.fetch
+    cpu_clock = time.thread_time_ns
+
+    def fetch(self: Any, possibly_batched_index: Any) -> Any:
+        collate_ns[0] = 0
+        files = opened[0].files if opened else 0
+        cpu = cpu_clock()
+        begin = clock()
+        batch = plain(self, possibly_batched_index)
+        end = clock()
+        try:
+            samples = len(possibly_batched_index) if self.auto_collation else 1
+            agent.write(
+                BATCH, begin, end, agent.loader, cpu_clock() - cpu, collate_ns[0], samples, opened[0].files - files if opened else -1
+            )
+        except Exception as error:
+            agent.give_up("dataloader", error)
+        return batch
+
+    cls.fetch = fetch
+
+    def undo() -> None:
+        if cls.fetch is fetch:
+            cls.fetch = plain
+
+    return undo

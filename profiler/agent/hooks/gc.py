@@ -1,0 +1,33 @@
+"""Garbage collections that are long enough to matter."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any, Callable
+
+from ..outlet import clock
+from ..ring import GC
+from ..session import Agent
+
+# Shorter ones, mostly of the young generations, would fill the ring with what no one can act on.
+SHORTEST_NS = 50_000
+
+
+def install(agent: Agent) -> Callable[[], None]:
+    """Add a callback to `gc.callbacks`."""
+    begun = [0]
+
+    def on_collection(phase: str, info: dict[str, Any]) -> None:
+        now = clock()
+        if phase == "start":
+            begun[0] = now
+        elif now - begun[0] >= SHORTEST_NS:
+            agent.write(GC, begun[0], now, 0, info.get("generation", 2))
+
+    gc.callbacks.append(on_collection)
+
+    def undo() -> None:
+        if on_collection in gc.callbacks:
+            gc.callbacks.remove(on_collection)
+
+    return undo

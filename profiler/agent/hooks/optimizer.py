@@ -1,0 +1,100 @@
+"""Optimizer steps, by torch's global hooks: every optimizer, made before or after, fused, foreach or with a closure.
+
+The end of the outermost step ends a step of the run, and is where everything rare is done.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Callable
+
+from ..outlet import clock
+from ..ring import MARK_OPTIMIZER_END, MARK_OPTIMIZER_START, OPTIMIZER
+from ..session import Agent, place
+
+
+def install(agent: Agent, seen: Callable[[Any, int, Any], None]) -> Callable[[], None]:
+    """`seen(optimizer, id, place)` is called at its first step and again at its third, when its state exists."""
+    from torch.optim.optimizer import (  # type: ignore[import-not-found,unused-ignore]
+        register_optimizer_step_post_hook,
+        register_optimizer_step_pre_hook,
+    )
+
+    is_compiling = agent.torch.compiler.is_compiling
+    ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+    counts: dict[int, int] = {}
+    open_steps: list[tuple[Any, int]] = []
+    places: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+    mark = agent.mark
+
+    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if is_compiling():
+            return
+        try:
+            if mark is not None and not open_steps:
+                mark(MARK_OPTIMIZER_START)
+            open_steps.append((optimizer, clock()))
+        except Exception as error:
+            agent.give_up("optimizer", error)
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if is_compiling():
+            return
+        try:
+            if mark is not None and len(open_steps) <= 1:
+                mark(MARK_OPTIMIZER_END)
+            end = begin = clock()
+            while open_steps:  # what a failed step left behind goes too
+                other, begin = open_steps.pop()
+                if other is optimizer:
+                    break
+            number = ids.get(optimizer)
+            if number is None:
+                number = ids[optimizer] = len(counts) + 1
+                counts[number] = 0
+            counts[number] += 1
+            tags = 0
+            if not open_steps:
+                tags = agent.end_step(end)
+            agent.write(OPTIMIZER, begin, end, number, tags)
+            if counts[number] in (1, 3) and agent.outlet is not None:
+                start = clock()
+                seen(optimizer, number, places.get(optimizer))
+                agent.outlet.measured_ns += clock() - start
+        except Exception as error:
+            agent.give_up("optimizer", error)
+
+    handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
+
+    undo = _hook_construction(places)
+
+    def uninstall() -> None:
+        for handle in handles:
+            handle.remove()
+        undo()
+
+    return uninstall
+
+
+def _hook_construction(places: Any) -> Callable[[], None]:
+    """Remember where an optimizer was made: `_patch_step_function` is called once, by its `__init__`."""
+    from torch.optim import Optimizer  # type: ignore[import-not-found,unused-ignore]
+
+    plain = getattr(Optimizer, "_patch_step_function", None)
+    if plain is None:
+        return lambda: None
+
+    def _patch_step_function(self: Any) -> Any:
+        try:
+            places.setdefault(self, place())
+        except Exception:  # a place is a nicety
+            pass
+        return plain(self)
+
+    Optimizer._patch_step_function = _patch_step_function
+
+    def undo() -> None:
+        if Optimizer._patch_step_function is _patch_step_function:
+            Optimizer._patch_step_function = plain
+
+    return undo

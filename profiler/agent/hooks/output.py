@@ -1,0 +1,79 @@
+"""What the program writes while it trains: time in log handlers and fsync, and the number of write calls."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any, Callable
+
+from ..outlet import clock
+from ..session import Agent
+
+
+class Output:
+    """Counts; read out at the agent's tick."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._seconds_ns = 0
+        self._writes_before = _write_calls()
+        self._steps_before = agent.steps
+
+    def install(self) -> Callable[[], None]:
+        """Patch `logging.Handler.handle` and `os.fsync`."""
+        undo = [self._time(logging.Handler, "handle"), self._time(os, "fsync")]
+        self._agent.on_tick.append(self._at_tick)
+
+        def uninstall() -> None:
+            for each in undo:
+                each()
+
+        return uninstall
+
+    def _time(self, owner: Any, name: str) -> Callable[[], None]:
+        plain = getattr(owner, name)
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            begin = clock()
+            try:
+                return plain(*args, **kwargs)
+            finally:
+                self._seconds_ns += clock() - begin
+
+        timed.__wrapped__ = plain  # type: ignore[attr-defined]
+        timed.__name__ = name
+        setattr(owner, name, timed)
+
+        def undo() -> None:
+            if getattr(owner, name) is timed:
+                setattr(owner, name, plain)
+
+        return undo
+
+    def _at_tick(self) -> None:
+        agent = self._agent
+        if agent.steps < 10:  # start-up writes are nobody's habit
+            self._seconds_ns, self._writes_before, self._steps_before = 0, _write_calls(), agent.steps
+            return
+        writes = _write_calls()
+        agent.fact(
+            "output",
+            {
+                "id": 0,
+                "writes": None if writes is None or self._writes_before is None else writes - self._writes_before,
+                "seconds": self._seconds_ns / 1e9,
+                "steps": agent.steps - self._steps_before,
+            },
+        )
+
+
+def _write_calls() -> Any:
+    """write() system calls of this process so far; None where Linux does not tell."""
+    try:
+        with open("/proc/self/io", "rb") as file:
+            for line in file:
+                if line.startswith(b"syscw:"):
+                    return int(line.split()[1])
+    except (OSError, ValueError):
+        pass
+    return None

@@ -1,0 +1,90 @@
+"""Features the program uses that cannot be read from an attribute later: autocast, GradScaler, activation checkpointing."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable
+
+from ..session import Agent
+
+
+class Usage:
+    """What has been seen used: fields of FlagsFact, and the scaler's counts."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.flags: dict[str, Any] = {"autocast": False, "grad_scaler": False, "checkpointing": False}
+        self.scaler_steps = 0
+        self.scaler_applied = 0
+
+    def install(self) -> Callable[[], None]:
+        """Patch the entrances; those of autocast and checkpointing take themselves out once used."""
+        undo = [self._autocast(), self._scaler(), self._checkpointing()]
+
+        def uninstall() -> None:
+            for each in undo:
+                each()
+
+        return uninstall
+
+    def _autocast(self) -> Callable[[], None]:
+        cls = self._agent.torch.amp.autocast_mode.autocast
+        plain = cls.__enter__
+
+        def undo() -> None:
+            if cls.__enter__ is __enter__:
+                cls.__enter__ = plain
+
+        def __enter__(context: Any) -> Any:
+            if getattr(context, "_enabled", False):
+                self.flags["autocast"] = True
+                self.flags["autocast_dtype"] = str(getattr(context, "fast_dtype", None)).replace("torch.", "")
+                undo()
+            return plain(context)
+
+        cls.__enter__ = __enter__
+        return undo
+
+    def _scaler(self) -> Callable[[], None]:
+        cls = getattr(self._agent.torch.amp, "GradScaler", None)
+        if cls is None:
+            return lambda: None
+        plain = cls.step
+
+        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            before = self._agent.steps
+            try:
+                return plain(scaler, optimizer, *args, **kwargs)
+            finally:
+                if getattr(scaler, "_enabled", True):
+                    self.flags["grad_scaler"] = True
+                    self.scaler_steps += 1
+                    self.scaler_applied += self._agent.steps > before
+
+        step.__wrapped__ = plain  # type: ignore[attr-defined]
+        cls.step = step
+
+        def undo() -> None:
+            if cls.step is step:
+                cls.step = plain
+
+        return undo
+
+    def _checkpointing(self) -> Callable[[], None]:
+        module = sys.modules.get("torch.utils.checkpoint")
+        cls = getattr(module, "_checkpoint_hook", None)
+        if cls is None:
+            return lambda: None
+        plain = cls.__init__
+
+        def undo() -> None:
+            if cls.__init__ is __init__:
+                cls.__init__ = plain
+
+        def __init__(hook: Any, *args: Any, **kwargs: Any) -> None:
+            self.flags["checkpointing"] = True
+            undo()
+            plain(hook, *args, **kwargs)
+
+        cls.__init__ = __init__
+        return undo

@@ -1,0 +1,203 @@
+"""From the first sight of torch to a running agent, and back."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from typing import Any, Callable, Optional
+
+from . import facts, tracebacks
+from .hooks import backward, cuda_events, dataloader, forward, gc, optimizer, output, save, usage
+from .importing import forget, when_imported
+from .outlet import clock
+from .ring import REGION, STEP
+from .session import Agent
+
+active: Optional[Agent] = None
+"""The one agent of this process."""
+
+
+def wait_for_torch(settings: str) -> None:
+    """Install the agent once the program has imported torch. `settings` is the launcher's JSON."""
+    parsed = json.loads(settings)
+    when_imported("torch", lambda: begin(parsed))
+
+
+def begin(settings: dict[str, Any]) -> Optional[Agent]:
+    """Put every hook in; a hook that cannot be put in is left out and named."""
+    global active
+    if active is not None:
+        return active
+    torch = sys.modules["torch"]
+    agent = active = Agent(torch, settings)
+    troubles: list[tuple[str, str]] = []
+    seen = _Seen(agent)
+    if torch.version.cuda or torch.version.hip:
+        agent.mark = cuda_events.Marks(agent)
+    used = usage.Usage(agent)
+    roots = forward.Roots(agent, seen.model)
+
+    def put_in(source: str, install: Callable[[], Callable[[], None]]) -> None:
+        try:
+            agent.uninstall.append((source, install()))
+        except Exception as error:
+            troubles.append((source, f"{type(error).__name__}: {error}"))
+
+    put_in("optimizer", lambda: optimizer.install(agent, seen.optimizer))
+    put_in("backward", lambda: backward.install(agent))
+    put_in("forward", roots.install)
+    put_in("save", lambda: save.install(agent))
+    put_in("gc", lambda: gc.install(agent))
+    put_in("usage", used.install)
+    put_in("output", output.Output(agent).install)
+    put_in("tracebacks", lambda: tracebacks.install(agent))
+    when_imported("torch.utils.data.dataloader", lambda: put_in("dataloader", lambda: dataloader.install(agent)))
+
+    def opened() -> None:
+        for source, message in troubles:
+            agent.fact("problem", {"source": source, "message": message})
+        agent.fact("process", facts.process(torch, os.getpid()))
+        if not agent.is_worker:
+            agent.windows = _windows(agent)
+
+    agent.on_open.append(opened)
+    agent.on_tick.append(lambda: _tick(agent, seen, used))
+    agent.compiled = _graphs
+    os.register_at_fork(after_in_child=lambda: agent.after_fork())
+    atexit.register(agent.finish)
+    return agent
+
+
+class _Seen:
+    """Facts of models and optimizers, told when they are first seen; kept for the flags and the memory fact."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.models: dict[int, dict[str, Any]] = {}
+        self.optimizers: dict[int, dict[str, Any]] = {}
+
+    def model(self, module: Any, number: int) -> None:
+        fact = self.models[number] = facts.model(module, number)
+        self._agent.fact("model", fact)
+
+    def optimizer(self, instance: Any, number: int, where: Any) -> None:
+        fact = self.optimizers[number] = facts.optimizer(instance, number, where)
+        self._agent.fact("optimizer", fact)
+
+
+def _tick(agent: Agent, seen: _Seen, used: usage.Usage) -> None:
+    torch = agent.torch
+    wrappers = {name for fact in seen.models.values() for name in fact["wrappers"]}
+    classes = {name for fact in seen.models.values() for name in fact["modules"]}
+    compiled = any(fact["compiled"] for fact in seen.models.values()) or _graphs() > 0
+    agent.fact(
+        "flags",
+        facts.flags(
+            torch,
+            {
+                **used.flags,
+                "compile": compiled,
+                "ddp": "DistributedDataParallel" in wrappers,
+                "data_parallel": "DataParallel" in wrappers,
+                "fsdp": any(name.startswith(("FullyShardedDataParallel", "FSDP")) for name in wrappers | classes),
+                "program_profiler": bool(getattr(agent.windows, "program_profiler", False)),
+            },
+        ),
+    )
+    if used.scaler_steps:
+        agent.fact(
+            "scaler",
+            {"id": 0, "scale": None, "steps": used.scaler_steps, "skipped": used.scaler_steps - used.scaler_applied},
+        )
+    if torch.version.cuda is None and torch.version.hip is None:
+        return
+    _cuda_tick(agent, seen)
+
+
+def _cuda_tick(agent: Agent, seen: _Seen) -> None:
+    cuda = agent.torch.cuda
+    if not cuda.is_initialized():
+        return
+    if not getattr(agent, "devices_told", False):
+        agent.devices_told = True  # type: ignore[attr-defined]
+        for fact in facts.devices(agent.torch):
+            agent.fact("device", fact)
+    device = cuda.current_device()
+    statistics = cuda.memory_stats(device)
+    allocator = {
+        "device": device,
+        "allocated": statistics.get("allocated_bytes.all.current", 0),
+        "allocated_peak": statistics.get("allocated_bytes.all.peak", 0),
+        "reserved": statistics.get("reserved_bytes.all.current", 0),
+        "reserved_peak": statistics.get("reserved_bytes.all.peak", 0),
+        "retries": statistics.get("num_alloc_retries", 0),
+        "ooms": statistics.get("num_ooms", 0),
+    }
+    agent.fact("allocator", allocator)
+    agent.fact(
+        "memory",
+        {
+            "id": device,
+            "parameters": sum(fact["bytes"] for fact in seen.models.values()),
+            "gradients": sum(fact["gradient_bytes"] for fact in seen.optimizers.values()),
+            "optimizer": sum(fact["state_bytes"] for fact in seen.optimizers.values()),
+            "allocated": allocator["allocated"],
+            "allocated_peak": allocator["allocated_peak"],
+            "reserved": allocator["reserved"],
+            "reserved_peak": allocator["reserved_peak"],
+        },
+    )
+
+
+def _graphs() -> int:
+    """Graphs torch.compile has made so far; 0 while the program does not use it."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    counters = getattr(dynamo, "counters", None)
+    return int(counters["stats"]["unique_graphs"]) if counters else 0
+
+
+def _windows(agent: Agent) -> Any:
+    folder = agent.settings.get("windows")
+    if not folder:
+        return None
+    try:
+        from .window import Windows
+
+        return Windows(agent.torch, folder, agent.settings["budget"], clock, agent.fact)
+    except Exception as error:
+        agent.fact("problem", {"source": "windows", "message": f"{type(error).__name__}: {error}"})
+        return None
+
+
+def step() -> None:
+    """The program says that a step has ended."""
+    if active is not None:
+        now = clock()
+        active.write(STEP, now, now, 0, active.end_step(now))
+
+
+_regions: dict[str, int] = {}
+
+
+def region(name: str, begin_ns: int, end_ns: int) -> None:
+    """A named stretch of the program has ended."""
+    if active is None:
+        return
+    number = _regions.get(name)
+    active.write(REGION, begin_ns, end_ns, number or len(_regions) + 1)
+    if number is None:
+        number = _regions[name] = len(_regions) + 1
+        active.fact("region", {"id": number, "name": name})
+
+
+def end() -> None:
+    """Take everything out again: the program goes on as if we had never been there."""
+    global active
+    forget()
+    if active is not None:
+        atexit.unregister(active.finish)
+        active.stop()
+        active = None
+    _regions.clear()

@@ -1,0 +1,330 @@
+"""Short torch.profiler windows inside the training process, within a share of its run time.
+
+A window records a few whole steps and is saved to a file by the C++ side of torch.profiler; nothing is parsed here.
+It is opened and closed at step boundaries, in the training thread, because the profiler records the thread it was
+started in. The calls below `torch.autograd.profiler.profile` are used: in torch 2.4 leaving that context manager
+builds a Python object per event, and it is the class a program's own profiler is made of, which we watch for.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import threading
+from collections import deque
+from itertools import tee
+from statistics import median
+from typing import Any, Callable, Iterable, Iterator  # noqa: UP035  the agent also runs on Python 3.9
+
+MARK = "profile-train step"
+"""Name of the instant we put into the trace at each step boundary; the recorder cuts the steps there."""
+
+STEPS = 3
+MOST_STEPS = 50
+LEAST_SECONDS = 0.005  # shorter than this, the clock and the profiler's own jitter show
+MOST_SECONDS = 5.0  # a busy host makes up to 100,000 events a second: half a million, 150 MB of JSON
+MOST_EVENTS = 150_000  # stopping costs 5 us an event (measured), so less than a second
+BYTES_PER_EVENT = 250  # of Kineto's JSON (CPU traces 150 to 250, CUDA 250 to 400)
+
+# What the first window may cost, before one was measured: the profiler's own start-up, which on CUDA loads CUPTI.
+FIRST_COST = {"cpu": 0.020, "cuda": 0.400}
+
+HALF = 10  # steps; "settled" is a median of 10 steps that moves less than 3 % from the 10 before (ADVICE 1)
+SETTLED = 0.03
+UNSETTLED_AFTER = 100  # steps after which a loop that never settles is looked at all the same
+SPREAD = 1.5  # each window waits for 1.5 times the run time at the last: about 20 windows in 10 hours, and on disk
+
+NEVER = 2**63
+
+
+class Windows:
+    """Decides when a window opens and closes, and what all of them have cost."""
+
+    def __init__(
+        self,
+        torch: Any,
+        folder: str,
+        budget: float,
+        clock: Callable[[], int],
+        report: Callable[[str, dict[str, Any]], None],
+    ) -> None:
+        self.cost = 0.0
+        """Seconds the windows have cost the program so far: starting, stopping, saving, and slower steps meanwhile."""
+        self._torch = torch
+        self._folder = folder
+        self._budget = budget
+        self._clock = clock
+        self._report = report
+        self._born = clock()
+        self._ends: deque[int] = deque(maxlen=2 * HALF + 1)
+        self._steps = 0
+        self._window: _Window | None = None
+        self._over = False  # a window ended during the step under way, which bears its saving
+        self._out = budget <= 0
+        self._due = NEVER if self._out else 0
+        self._earliest = 0
+        self._count = 0
+        self._events_per_step = 0.0
+        self._last_cost: float | None = None
+        self._watched: list[tuple[Any, Any, Any]] = []
+        for name in ("profile", "emit_nvtx", "emit_itt"):
+            self._watch(getattr(torch.autograd.profiler, name))
+        self._watch(torch.profiler.profile)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def at_step_boundary(self, now_ns: int) -> bool:
+        """Call at the end of each step, in the thread that trains, with the clock at that end.
+
+        True if the step that ends here is not a steady one: a window was opened, open or saved during it.
+        """
+        self._steps += 1
+        self._ends.append(now_ns)
+        if now_ns < self._due:
+            return False
+        disturbed = self._over or self._window is not None
+        self._over = False
+        try:
+            self._attend(now_ns)
+        except Exception as error:
+            self._retire(_told(error))
+        return disturbed
+
+    def close(self) -> None:
+        """Call as the program ends: a window still open keeps the whole steps it has seen."""
+        window = self._window
+        try:
+            if window is not None and window.is_here():
+                # To wait for the GPU could be to wait for ever, if the program ends because a collective hangs.
+                if window.steps > 0 and window.is_idle():
+                    self._save(window)
+                else:
+                    self._end(window.abandon())
+        except Exception as error:
+            self._retire(_told(error))
+        self._out, self._due = True, NEVER
+
+    # ---- deciding ----
+
+    def _attend(self, now: int) -> None:
+        window = self._window
+        if window is not None:
+            if not window.is_here():
+                return
+            window.mark(now)
+            if self._out:
+                self._end(window.abandon())
+            elif window.steps >= window.planned and not self._capturing(window.device):
+                self._save(window)
+            return
+        if self._out:
+            self._due = NEVER
+            return
+        device = "cuda" if self._torch.cuda.is_initialized() else "cpu"
+        self._due = max(self._earliest, self._affordable(device))
+        if now < self._due or len(self._ends) <= 2 * HALF:
+            return
+        durations = [(end - start) / 1e9 for start, end in _pairs(self._ends)]
+        step = median(durations)
+        if not self._settled(durations) or self._capturing(device) or self._profiled():
+            self._due = self._earliest = now + int(HALF * step * 1e9)
+            return
+        # The GPU runs behind the host, at first on kernels launched before the window: one more step leads in.
+        lead_in = 1 if device == "cuda" else 0
+        steps = self._plan(step, lead_in)
+        if steps <= lead_in:
+            self._retire(f"steps of {step:.1f} s make more events than a window may hold.")
+            return
+        self._window = _Window(self._torch, device, steps, self._clock, self._steps, step)
+        self._due = 0
+
+    def _affordable(self, device: str) -> int:
+        """The clock from which on the budget covers one more window like the last."""
+        predicted = FIRST_COST[device] if self._last_cost is None else self._last_cost
+        return self._born + int((self.cost + predicted) / self._budget * 1e9)
+
+    def _settled(self, durations: list[float]) -> bool:
+        before, after = median(durations[:HALF]), median(durations[HALF:])
+        return abs(after - before) < SETTLED * before or self._steps >= UNSETTLED_AFTER
+
+    def _plan(self, step: float, lead_in: int) -> int:
+        """How many steps of `step` seconds to record, those that lead in among them; 0 if one is too many."""
+        wanted = min(MOST_STEPS, max(STEPS, math.ceil(LEAST_SECONDS / step)) + lead_in)
+        most = min(MOST_SECONDS / step, MOST_EVENTS / max(self._events_per_step, 1.0))
+        return min(wanted, int(most))
+
+    def _capturing(self, device: str) -> bool:
+        return device == "cuda" and bool(self._torch.cuda.is_current_stream_capturing())
+
+    def _profiled(self) -> bool:
+        """Another profiler is recording, made otherwise than we watch for. A second one would silently end it."""
+        profiler = self._torch.autograd.profiler
+        return bool(self._torch._C._autograd._profiler_enabled() or getattr(profiler, "_is_profiler_enabled", False))
+
+    # ---- ending ----
+
+    def _save(self, window: _Window) -> None:
+        path = os.path.join(self._folder, f"window-{os.getpid()}-{self._count}.json")
+        cost = window.save(path)
+        self._end(cost)
+        self._count += 1
+        self._last_cost = cost
+        self._events_per_step = os.path.getsize(path) / BYTES_PER_EVENT / window.steps
+        self._report(
+            "window",
+            {
+                "path": path,
+                "start_ns": window.marks[0],
+                "end_ns": window.marks[-1],
+                "first_step": window.first_step,
+                "steps": window.steps,
+                "cost_s": cost,
+                "device": window.device,
+            },
+        )
+
+    def _end(self, cost: float) -> None:
+        self._window = None
+        self._over = True
+        self.cost += cost
+        self._ends.clear()  # the steps of a window and the one that bears its saving are no measure of the others
+        self._due = 0  # the next boundary ends the step that bears the saving
+        self._earliest = self._born + int((self._clock() - self._born) * SPREAD)
+
+    def _retire(self, reason: str) -> None:
+        """No more windows in this process; the program goes on."""
+        window, self._window = self._window, None
+        self._out, self._over, self._due = True, window is not None, 0
+        try:
+            if window is not None:
+                window.abandon()
+        except Exception:
+            pass  # it may be what failed
+        try:
+            self._report("problem", {"source": "windows", "message": f"No more profiler windows were taken: {reason}"})
+        except Exception:
+            pass  # nobody left to tell
+
+    # ---- giving way ----
+
+    def _watch(self, profiler: Any) -> None:
+        """Have `profiler`'s constructor tell us that the program makes one. Our windows construct none."""
+        original = profiler.__init__
+
+        @functools.wraps(original)
+        def init(instance: Any, *args: Any, **kwargs: Any) -> None:
+            original(instance, *args, **kwargs)
+            if getattr(instance, "enabled", True):
+                self._give_way()
+
+        profiler.__init__ = init
+        self._watched.append((profiler, init, original))
+
+    def _give_way(self) -> None:
+        """The program makes a profiler: end our window before it can start, and open none again."""
+        self._out, self._due = True, 0
+        try:
+            for profiler, init, original in self._watched:
+                if profiler.__init__ is init:
+                    profiler.__init__ = original
+            if self._watched:
+                self._watched.clear()
+                self._report("flags_profiler", {"program_profiler": True})
+            # A window of another thread can only be ended there: at its next step boundary.
+            if self._window is not None and self._window.is_here():
+                self._end(self._window.abandon())
+        except Exception as error:
+            self._retire(_told(error))
+
+    def _after_fork(self) -> None:
+        """In a child, a DataLoader worker mostly: no windows, and an end to what the copied one records."""
+        window, self._window = self._window, None
+        self._out, self._due = True, NEVER
+        if window is not None:
+            window.silence()
+
+
+class _Window:
+    """One recording, from its first mark to its last."""
+
+    def __init__(
+        self, torch: Any, device: str, planned: int, clock: Callable[[], int], first_step: int, step: float
+    ) -> None:
+        began = clock()
+        self._torch = torch
+        self._clock = clock
+        self._usual = step
+        self._thread = threading.get_ident()
+        self.device = device
+        self.planned = planned
+        """Steps to record at least."""
+        self.first_step = first_step
+        """Position of its first step among all steps, from 0."""
+        autograd = torch.autograd
+        activities = {autograd.ProfilerActivity.CPU}
+        if device == "cuda":
+            activities.add(autograd.ProfilerActivity.CUDA)
+        missing = activities - autograd._supported_activities()
+        if missing:
+            raise RuntimeError(f"this torch cannot record {', '.join(str(each) for each in missing)}")
+        # Input shapes, memory, stacks, FLOPs and modules are all off: each costs more than the rest together.
+        config = autograd.ProfilerConfig(
+            autograd.ProfilerState.KINETO, False, False, False, False, False, torch._C._profiler._ExperimentalConfig()
+        )
+        autograd._prepare_profiler(config, activities)
+        autograd._enable_profiler(config, activities)
+        self.marks: list[int] = []
+        """The clock at each step boundary recorded."""
+        self.mark(clock())
+        self._opening = self.marks[0] - began
+
+    @property
+    def steps(self) -> int:
+        """Whole steps recorded so far."""
+        return len(self.marks) - 1
+
+    def mark(self, now: int) -> None:
+        """Put a step boundary into the trace."""
+        self.marks.append(now)
+        # Not record_function: that is an operator, which the program's own dispatch modes would see.
+        with self._torch._C._profiler._RecordFunctionFast(MARK):
+            pass
+
+    def is_here(self) -> bool:
+        """Whether this is the thread it records, the only one that can end it."""
+        return self._thread == threading.get_ident()
+
+    def is_idle(self) -> bool:
+        """Whether the GPU has nothing left to do on this thread's stream."""
+        return self.device == "cpu" or bool(self._torch.cuda.current_stream().query())
+
+    def save(self, path: str) -> float:
+        """End the recording and write it. Seconds it has cost, the slower steps included."""
+        began = self._clock()
+        if self.device == "cuda":
+            self._torch.cuda.synchronize()  # else the kernels still queued would be missing
+        self._torch.autograd._disable_profiler().save(path)
+        slower = (self.marks[-1] - self.marks[0]) / 1e9 - self.steps * self._usual
+        return (self._opening + self._clock() - began) / 1e9 + max(0.0, slower)
+
+    def abandon(self) -> float:
+        """End the recording and forget it. Seconds starting and ending have cost."""
+        began = self._clock()
+        self._torch.autograd._disable_profiler()
+        return (self._opening + self._clock() - began) / 1e9
+
+    def silence(self) -> None:
+        """Stop recording in a forked child, without the profiler's own end: that might touch the parent's GPU."""
+        self._torch._C._autograd._enable_record_function(False)
+
+
+def _pairs(ends: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Each end with the next."""
+    first, second = tee(ends)
+    next(second, None)
+    return zip(first, second)
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

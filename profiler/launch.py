@@ -1,0 +1,202 @@
+"""Start the program with the agent in, and end as it ends.
+
+The program is run by the plain interpreter or launcher, as without us: what is added is one folder on PYTHONPATH and one
+variable with the agent's settings, which every child process inherits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiler.errors import ProfilerError
+from profiler.recorder import folder as place
+
+WAY_IN = Path(__file__).parent / "agent" / "way_in"
+VARIABLE = "PROFILE_TRAIN_AGENT"
+
+# What a terminal, a scheduler or a user sends to end or talk to a program. Those sent to us alone are passed on.
+RELAYED = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGCONT,
+)
+
+
+def program(words: tuple[str, ...]) -> list[str]:
+    """The command line that runs `words`: a script or `-m module` with Python, anything else as it stands.
+
+    Raises ProfilerError if there is no such script or command.
+    """
+    if not words:
+        raise ProfilerError("There is nothing to run.", "Try: profile-train train.py")
+    first = words[0]
+    if first == "-m":
+        if len(words) < 2:
+            raise ProfilerError("-m needs a module.", "Try: profile-train -m package.module")
+        return [python(), *words]
+    path = Path(first)
+    if first.endswith(".py") or (path.exists() and not os.access(path, os.X_OK)) or (path / "__main__.py").exists():
+        if not path.exists():
+            raise ProfilerError(f"There is no script {first!r} here.", "Check the path.")
+        return [python(), *words]
+    found = shutil.which(first)
+    if found is None:
+        raise ProfilerError(f"There is no script and no command {first!r}.", "Check the name, or activate its environment.")
+    return [found, *words[1:]]
+
+
+def python() -> str:
+    """The interpreter `python` would mean to the user: of the active environment, else our own."""
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        prefix = os.environ.get(variable)
+        if prefix:
+            candidate = Path(prefix) / "bin" / "python"
+            if candidate.exists():
+                return str(candidate)
+    return sys.executable
+
+
+def environment(rings: Path, windows: Path | None, budget: float) -> dict[str, str]:
+    """Our environment, with the way in."""
+    result = dict(os.environ)
+    before = result.get("PYTHONPATH")
+    result["PYTHONPATH"] = str(WAY_IN) + (os.pathsep + before if before else "")
+    result[VARIABLE] = json.dumps(
+        {"rings": str(rings), "windows": str(windows) if windows is not None else None, "budget": budget}
+    )
+    if windows is not None:
+        result.setdefault("KINETO_LOG_LEVEL", "6")
+    return result
+
+
+class Child:
+    """The running program."""
+
+    def __init__(self, argv: list[str], env: dict[str, str]) -> None:
+        """Raises ProfilerError if it cannot be started."""
+        # Blocked before the start and taken by `wait`, so that none is lost in between; the program gets the mask
+        # and the dispositions that we were given.
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, [*RELAYED, signal.SIGCHLD])
+        try:
+            self.pid = os.posix_spawn(
+                argv[0], argv, env, setsigmask=self._mask, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
+            )
+        except OSError as error:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+            raise ProfilerError(f"{argv[0]} could not be started: {error.strerror}.", "Check that it can be run.") from None
+        self.status: int | None = None
+        """As `os.waitpid` gives it, once the program has ended."""
+
+    def wait(self, seconds: float) -> bool:
+        """Pass signals on for at most that long; True once the program has ended."""
+        info = signal.sigtimedwait([*RELAYED, signal.SIGCHLD], seconds)
+        if info is not None and info.si_signo != signal.SIGCHLD and not _from_terminal(info):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, info.si_signo)
+        return self._reap()
+
+    def _reap(self) -> bool:
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid == self.pid:
+                self.status = status
+        return self.status is not None
+
+    def release_signals(self) -> None:
+        """From here on signals are ours again: Ctrl-C ends the report."""
+        while signal.sigtimedwait([*RELAYED, signal.SIGCHLD], 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+
+
+def _from_terminal(info: signal.struct_siginfo) -> bool:
+    """The kernel sent it, as Ctrl-C does, to the whole foreground group: the program has it already."""
+    return info.si_code > 0
+
+
+def exit_code(status: int) -> int:
+    """As a shell would show it."""
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code
+
+
+def end_like(status: int) -> None:
+    """End this process as the program ended: by the same signal or with the same exit status. Does not return."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        import resource
+
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one core dump is enough, and it is the program's
+        signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [-code])
+        os.kill(os.getpid(), -code)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A program that has been run and recorded."""
+
+    folder: Path
+    status: int
+    """As `os.waitpid` gives it."""
+    notes: tuple[str, ...] = ()
+    """What the user should know about the recording, a sentence each."""
+
+
+def record(
+    words: tuple[str, ...], out: Path | None, *, budget: float = 0.01, rate: float = 10.0, windows: bool = True
+) -> Recorded:
+    """Run the program and record it to its end. Raises ProfilerError only before the program has been started."""
+    argv = program(words)
+    name = words[1] if words[0] == "-m" else words[0]
+    folder, note = place.make(out, name)
+    notes = [note] if note else []
+    rings = place.make_rings(folder)
+    window_folder = place.make_windows(folder) if windows else None
+    origin = time.perf_counter_ns()
+    child = Child(argv, environment(rings, window_folder, budget))
+    try:
+        _watch(child, folder, rings, tuple(words), origin, budget, rate)
+    except Exception as error:  # noqa: BLE001 - the program is running: whatever befalls us, it is waited for
+        notes.append(f"The recording stopped: {error}")
+        while not child.wait(1.0):
+            pass
+    child.release_signals()
+    assert child.status is not None
+    return Recorded(folder=folder, status=child.status, notes=tuple(notes))
+
+
+def _watch(
+    child: Child, folder: Path, rings: Path, words: tuple[str, ...], origin: int, budget: float, rate: float
+) -> None:
+    # Imported only now: the program starts that much sooner.
+    from profiler.recorder.record import Recorder, new_run
+
+    with contextlib.suppress(OSError):
+        os.nice(5)  # on a machine with no core to spare, the program goes first
+    recorder = Recorder(folder, rings, new_run(words, origin, budget), child.pid, origin=origin, rate=rate)
+    while not child.wait(recorder.poll()):
+        pass
+    status = child.status
+    assert status is not None
+    code = exit_code(status)
+    killed = os.WIFSIGNALED(status)
+    recorder.finish(
+        "killed" if killed else "completed" if code == 0 else "failed", code, os.WTERMSIG(status) if killed else None
+    )

@@ -1,0 +1,45 @@
+"""The recorder of the context manager: a process beside the program, told its end through a pipe."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from pathlib import Path
+
+from profiler.errors import ProfilerError
+from profiler.recorder import folder as place
+from profiler.recorder.record import Recorder, new_run
+from profiler.schema import Outcome
+
+_SAID: dict[bytes, Outcome] = {b"completed": "completed", b"failed": "failed"}
+
+
+def main(arguments: list[str]) -> None:
+    """Arguments: run folder, rings folder, PID of the program, origin (ns), samples a second, budget, the command."""
+    folder, rings, program, origin, rate, budget, *command = arguments
+    pid = int(program)
+    begun = place.started(pid)
+    os.nice(5)
+    try:
+        recorder = Recorder(
+            Path(folder),
+            Path(rings),
+            new_run(tuple(command), int(origin), float(budget)),
+            pid,
+            origin=int(origin),
+            rate=float(rate),
+        )
+        outcome: Outcome | None = None
+        while True:
+            ready, _, _ = select.select([sys.stdin], [], [], recorder.poll())
+            if ready:
+                outcome = _SAID.get(os.read(sys.stdin.fileno(), 64))
+                break
+            # Workers forked by the program hold the pipe too: its end alone does not show that the program is gone.
+            if place.started(pid) != begun:
+                break
+        recorder.finish(outcome, 0 if outcome == "completed" else 1 if outcome == "failed" else None)
+    except ProfilerError as error:
+        sys.stderr.write(f"profile-train: {error}\n")
+        sys.exit(1)

@@ -1,0 +1,114 @@
+"""The limits that control groups put on this process: a container's share of the machine (Linux, cgroup v1 and v2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+UNLIMITED = 2**62
+"""Version 1 says "no limit" as 2**63 less a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroup:
+    """The folders of the groups that limit this process, innermost first."""
+
+    cpu: tuple[Path, ...] = ()
+    memory: tuple[Path, ...] = ()
+
+    @classmethod
+    def own(cls, root: Path = Path("/")) -> Cgroup:
+        """The groups of this process; without any limits where there are no control groups.
+
+        Args:
+            root: Where /proc and /sys are looked for.
+        """
+        try:
+            memberships = (root / "proc/self/cgroup").read_text().splitlines()
+            mounts = (root / "proc/self/mountinfo").read_text().splitlines()
+        except OSError:
+            return cls()
+        paths = dict(_memberships(memberships))
+        folders = [(controller, folder) for mount in mounts for controller, folder in _folders(mount, paths, root)]
+        return cls(
+            cpu=tuple(folder for controller, folder in folders if controller in ("", "cpu") and _quota(folder)),
+            memory=tuple(folder for controller, folder in folders if controller in ("", "memory") and _limit(folder)),
+        )
+
+    def cpu_quota(self) -> float | None:
+        """Cores' worth of CPU time the groups allow; None if they set no limit."""
+        return min((quota for folder in self.cpu if (quota := _quota(folder)) is not None), default=None)
+
+    def memory_limit(self) -> int | None:
+        """Bytes the groups allow; None if they set no limit."""
+        return min((limit for folder in self.memory if (limit := _limit(folder)) is not None), default=None)
+
+    def memory_available(self) -> int | None:
+        """Bytes that can still be had before a limit is met: the limit less what is used and cannot be dropped at once.
+
+        Pages of files that were not used lately are dropped at once, so they count as available, as in
+        `MemAvailable` of /proc/meminfo.
+        """
+        return min((left for folder in self.memory if (left := _left(folder)) is not None), default=None)
+
+
+def _memberships(lines: list[str]) -> Iterator[tuple[str, str]]:
+    """Controller and path from /proc/self/cgroup; the controller of version 2 is ""."""
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            yield controller, path
+
+
+def _folders(mount: str, paths: dict[str, str], root: Path) -> Iterator[tuple[str, Path]]:
+    """Controller and folder for each level of our group under one line of mountinfo, if cgroups are mounted there."""
+    place, _, filesystem = mount.partition(" - ")
+    top, mountpoint = place.split()[3:5]
+    kind, _, options = filesystem.split(maxsplit=2)
+    if kind not in ("cgroup", "cgroup2"):
+        return
+    for controller in [""] if kind == "cgroup2" else options.split(","):
+        if controller not in paths:
+            continue
+        within = _within(paths[controller], top)
+        for level in (within, *within.parents):
+            yield controller, root / mountpoint.lstrip("/") / level
+
+
+def _within(path: str, top: str) -> PurePosixPath:
+    """Our group's path below the folder that is mounted; a container often sees only its own group, as the top."""
+    group = PurePosixPath(path)
+    if ".." in group.parts or not group.is_relative_to(top):
+        return PurePosixPath()
+    return group.relative_to(top)
+
+
+def _quota(folder: Path) -> float | None:
+    words = _words(folder / "cpu.max") or [*_words(folder / "cpu.cfs_quota_us"), *_words(folder / "cpu.cfs_period_us")]
+    if len(words) != 2 or words[0] in ("max", "-1"):
+        return None
+    return int(words[0]) / int(words[1])
+
+
+def _limit(folder: Path) -> int | None:
+    words = _words(folder / "memory.max") or _words(folder / "memory.limit_in_bytes")
+    return int(words[0]) if words and words[0] != "max" and int(words[0]) < UNLIMITED else None
+
+
+def _left(folder: Path) -> int | None:
+    limit = _limit(folder)
+    used = _words(folder / "memory.current") or _words(folder / "memory.usage_in_bytes")
+    if limit is None or not used:
+        return None
+    words = _words(folder / "memory.stat")
+    statistics = dict(zip(words[::2], words[1::2], strict=False))
+    droppable = int(statistics.get("total_inactive_file") or statistics.get("inactive_file") or 0)
+    return max(0, limit - int(used[0]) + droppable)
+
+
+def _words(file: Path) -> list[str]:
+    try:
+        return file.read_text().split()
+    except OSError:
+        return []

@@ -1,0 +1,76 @@
+"""GPU performance monitoring counters, which NVML has for Hopper and newer."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+import pynvml
+
+PERCENT = 0.01
+MIB = 2.0**20
+
+# GpuSample's field, NVML's metric, and what turns its unit into ours.
+METRICS = (
+    ("sm_active", pynvml.NVML_GPM_METRIC_SM_UTIL, PERCENT),
+    ("sm_occupancy", pynvml.NVML_GPM_METRIC_SM_OCCUPANCY, PERCENT),
+    ("tensor_active", pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL, PERCENT),
+    ("dram_active", pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL, PERCENT),
+    ("pcie_tx", pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC, MIB),
+    ("pcie_rx", pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC, MIB),
+)
+
+
+class Counters:
+    """The counters of one GPU, or of one MIG instance of it.
+
+    NVML computes them from two samples, which live in the library's memory: `close` gives that back.
+    Every method but `close` may raise pynvml.NVMLError.
+    """
+
+    def __init__(self, handle: Any, instance: int | None = None) -> None:
+        self._handle = handle
+        self._instance = instance
+        self._samples: list[Any] = []
+        self._request = pynvml.c_nvmlGpmMetricsGet_t()
+        self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        self._request.numMetrics = len(METRICS)
+        for position, (_, metric, _) in enumerate(METRICS):
+            self._request.metrics[position].metricId = metric
+        try:
+            for _ in range(2):
+                self._samples.append(pynvml.nvmlGpmSampleAlloc())
+            self._fill(self._samples[1])
+        except pynvml.NVMLError:
+            self.close()
+            raise
+
+    def read(self) -> dict[str, float]:
+        """The means since the last `read` (or the start), by GpuSample's fields; those NVML cannot give are left out.
+
+        Shares are 0 to 1, PCIe traffic is in bytes/s.
+        """
+        self._fill(self._samples[0])
+        self._samples.reverse()
+        self._request.sample1, self._request.sample2 = self._samples
+        pynvml.nvmlGpmMetricsGet(self._request)
+        answers = zip(METRICS, self._request.metrics, strict=False)
+        return {
+            field: answer.value * unit
+            for (field, _, unit), answer in answers
+            if answer.nvmlReturn == pynvml.NVML_SUCCESS and isfinite(answer.value)
+        }
+
+    def close(self) -> None:
+        """Give the samples back."""
+        while self._samples:
+            try:
+                pynvml.nvmlGpmSampleFree(self._samples.pop())
+            except pynvml.NVMLError:  # nothing is left to be done about it
+                continue
+
+    def _fill(self, sample: Any) -> None:
+        if self._instance is None:
+            pynvml.nvmlGpmSampleGet(self._handle, sample)
+        else:
+            pynvml.nvmlGpmMigSampleGet(self._handle, self._instance, sample)

@@ -1,0 +1,294 @@
+"""What NVML says of the GPUs the program can see, a few times a second and from outside the program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+from profiler.recorder.gpm import Counters
+from profiler.recorder.nvml import FINAL, Device, choose, explain
+from profiler.schema import Gpu, GpuSample, Problem
+
+PCIE_PERIOD = 2.0
+"""Seconds between two readings of a GPU's PCIe traffic: NVML counts for 20 ms a direction and blocks for as long."""
+
+GPM_PERIOD = 0.15
+"""Least seconds between two readings of the GPM counters: NVML refreshes them every 100 ms and refuses to go faster."""
+
+INITIAL_PID_NAMESPACE = 0xEFFFFFFC
+"""Inode of /proc/self/ns/pid outside every container (Linux, PROC_PID_INIT_INO)."""
+
+
+@dataclass(slots=True)
+class _Source:
+    """One GPU that is sampled. For a MIG device, `board` is the GPU it is a slice of; else both are the same."""
+
+    gpu: Gpu
+    slice: Device
+    board: Device
+    counters: Counters | None
+    counters_read: float | None = None
+    pcie_read: float = float("-inf")
+
+
+class GpuSampler:
+    """Samples the GPUs; `open` makes one. Without a GPU it has none, and `problems` says why."""
+
+    def __init__(self) -> None:
+        self.gpus: tuple[Gpu, ...] = ()
+        self._sources: list[_Source] = []
+        self._problems: list[Problem] = []
+        self._taken = 0
+        self._time = 0.0
+        self._started = False
+        self._foreign_pids = _in_pid_namespace()
+
+    @classmethod
+    def open(cls, visible: str | None = None, order: str | None = None) -> GpuSampler:
+        """A sampler of the GPUs the program can see. Never raises.
+
+        CUDA counts the GPUs fastest first unless told otherwise, NVML by PCI bus: where the models differ, indexes may
+        name other GPUs here than in the program, which is then a problem that is told.
+
+        Args:
+            visible: The program's CUDA_VISIBLE_DEVICES: indexes, UUIDs or their beginnings; None for all GPUs.
+            order: The program's CUDA_DEVICE_ORDER.
+        """
+        sampler = cls()
+        if visible is not None and (visible.strip() or ",")[0] in "-,":
+            sampler._complain(
+                f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU from the program, so none was measured. "
+                "Unset it if the program should use one."
+            )
+            return sampler
+        try:
+            pynvml.nvmlInit()
+            sampler._started = True
+            sampler._find(visible, order)
+        except pynvml.NVMLError as error:
+            sampler._complain(explain(error))
+        if not sampler.gpus:
+            sampler.close()
+        return sampler
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """All problems so far."""
+        return tuple(self._problems)
+
+    def take_problems(self) -> tuple[Problem, ...]:
+        """The problems since the last call."""
+        taken, self._taken = self._taken, len(self._problems)
+        return tuple(self._problems[taken:])
+
+    def sample(self, time: float, pids: Collection[int]) -> list[GpuSample]:
+        """One row for each GPU that still answers.
+
+        The GPM counters come at most every GPM_PERIOD and are means since they were read last. `process_memory` is None
+        in a container whose process numbers are not those NVML reports. `memory_used` is whatever a program
+        cannot have, the driver's own reserve included.
+
+        Args:
+            time: Now, on the run clock.
+            pids: The run's processes.
+        """
+        self._time = time
+        pcie = self._pcie_due(time)
+        return [
+            self._row(source, time, pids, with_pcie=source is pcie) for source in self._sources if not source.board.lost
+        ]
+
+    def close(self) -> None:
+        """Give everything back to NVML; the sampler then has no more GPUs to sample."""
+        for source in self._sources:
+            if source.counters:
+                source.counters.close()
+        self._sources.clear()
+        if self._started:
+            self._started = False
+            try:
+                pynvml.nvmlShutdown()
+            except pynvml.NVMLError as error:
+                self._complain(f"NVML did not shut down ({error}). Nothing is lost by it.")
+
+    def _complain(self, message: str) -> None:
+        self._problems.append(Problem(time=self._time, source="nvml", message=message))
+
+    def _find(self, visible: str | None, order: str | None) -> None:
+        uuids: list[str] = []
+        found: dict[str, tuple[int, Device, Device]] = {}
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            board = self._board(index)
+            uuid = board.read("nvmlDeviceGetUUID") if board else None
+            uuids.append(uuid or "")
+            if board and uuid:
+                found[uuid] = index, board, board
+                found |= {mig_uuid: (index, mig, board) for mig_uuid, mig in self._migs(board)}
+        chosen = choose(visible, uuids, [uuid for uuid in found if uuid not in uuids])
+        if not chosen:
+            self._complain(
+                f"NVML shows {len(uuids)} GPU(s) here, but none that CUDA_VISIBLE_DEVICES={visible!r} names, so none "
+                "was measured. Compare it with `nvidia-smi -L`."
+                if visible is not None and uuids
+                else "The NVIDIA driver is loaded but shows no GPU, so none was measured. See `nvidia-smi -L`; in a "
+                "container, start it with GPUs."
+            )
+        for uuid in chosen:
+            index, device, board = found[uuid]
+            if any(source.gpu.index == index for source in self._sources):
+                self._complain(f"Of the MIG devices of {board.name} only the first that is visible was measured.")
+                continue
+            self._sources.append(self._source(index, uuid, device, board))
+        self.gpus = tuple(source.gpu for source in self._sources)
+        models = {board.read("nvmlDeviceGetName") for _, device, board in found.values() if device is board}
+        if visible and visible.strip()[0].isdecimal() and order != "PCI_BUS_ID" and len(models) > 1:
+            self._complain(
+                "The GPUs of this machine differ, and CUDA counts them fastest first: the indexes in "
+                "CUDA_VISIBLE_DEVICES may mean others than were measured. Set CUDA_DEVICE_ORDER=PCI_BUS_ID."
+            )
+
+    def _board(self, index: int) -> Device | None:
+        try:
+            return Device(pynvml.nvmlDeviceGetHandleByIndex(index), f"GPU {index}", self._complain)
+        except pynvml.NVMLError as error:
+            self._complain(f"GPU {index} could not be opened ({error}), so it was not measured. See `nvidia-smi`.")
+            return None
+
+    def _migs(self, board: Device) -> Iterator[tuple[str, Device]]:
+        if (board.read("nvmlDeviceGetMigMode") or [0])[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+            return
+        for position in range(board.read("nvmlDeviceGetMaxMigDeviceCount") or 0):
+            handle = board.read("nvmlDeviceGetMigDeviceHandleByIndex", position)
+            mig = Device(handle, f"MIG device {position} of {board.name}", self._complain)
+            uuid = mig.read("nvmlDeviceGetUUID") if handle is not None else None
+            if uuid:
+                yield uuid, mig
+
+    def _source(self, index: int, uuid: str, device: Device, board: Device) -> _Source:
+        counters = self._counters(device, board)
+        memory = device.read("nvmlDeviceGetMemoryInfo")
+        if memory is None:
+            self._complain(f"{device.name} does not tell its memory: its total is recorded as 0.")
+        mig = board.read("nvmlDeviceGetMigMode")
+        cuda = _system("nvmlSystemGetCudaDriverVersion_v2")
+        gpu = Gpu(
+            index=index,
+            uuid=uuid,
+            name=device.read("nvmlDeviceGetName") or "unknown GPU",
+            capability=board.read("nvmlDeviceGetCudaComputeCapability"),
+            memory_total=memory.total if memory else 0,
+            sm_clock_max=board.read("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM),
+            power_limit=_scaled(board.read("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
+            pcie_generation_max=board.read("nvmlDeviceGetMaxPcieLinkGeneration"),
+            pcie_width_max=board.read("nvmlDeviceGetMaxPcieLinkWidth"),
+            driver=_system("nvmlSystemGetDriverVersion"),
+            cuda_driver=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+            mig=None if mig is None else mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
+            gpm=counters is not None,
+        )
+        return _Source(gpu, slice=device, board=board, counters=counters)
+
+    def _counters(self, device: Device, board: Device) -> Counters | None:
+        support = board.read("nvmlGpmQueryDeviceSupport")
+        if support is None or not support.isSupportedDevice:
+            return None
+        instance = None if device is board else device.read("nvmlDeviceGetGpuInstanceId")
+        try:
+            return Counters(board.handle, instance)
+        except pynvml.NVMLError as error:
+            self._without_counters(device, error)
+            return None
+
+    def _without_counters(self, device: Device, error: pynvml.NVMLError) -> None:
+        self._complain(
+            f"{device.name} has performance counters (GPM) but they could not be read ({error}): SM, tensor core and "
+            "memory activity are not measured. They may need root, or the driver option "
+            "NVreg_RestrictProfilingToAdminUsers=0, and no other profiler at work."
+        )
+
+    def _pcie_due(self, time: float) -> _Source | None:
+        """The one GPU whose PCIe traffic is read now: never two at once, since each reading blocks."""
+        due = [s for s in self._sources if not s.counters and not s.board.lost and time - s.pcie_read >= PCIE_PERIOD]
+        return min(due, key=lambda source: source.pcie_read, default=None)
+
+    def _row(self, source: _Source, time: float, pids: Collection[int], *, with_pcie: bool) -> GpuSample:
+        board = source.board
+        utilization = source.slice.read("nvmlDeviceGetUtilizationRates")
+        memory = source.slice.read("nvmlDeviceGetMemoryInfo")
+        activity = self._activity(source, time)
+        if with_pcie:
+            source.pcie_read = time
+            activity |= _pcie(board)
+        return GpuSample(
+            time=time,
+            gpu=source.gpu.index,
+            utilization=None if utilization is None else utilization.gpu / 100,
+            memory_used=None if memory is None else memory.used,
+            process_memory=self._process_memory(source.slice, pids),
+            power=_scaled(board.read("nvmlDeviceGetPowerUsage"), 1e-3),
+            energy=_scaled(board.read("nvmlDeviceGetTotalEnergyConsumption"), 1e-3),
+            sm_clock=board.read("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM),
+            memory_clock=board.read("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_MEM),
+            throttle=board.first("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
+            temperature=board.read("nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU),
+            pcie_generation=board.read("nvmlDeviceGetCurrPcieLinkGeneration"),
+            pcie_width=board.read("nvmlDeviceGetCurrPcieLinkWidth"),
+            **activity,
+        )
+
+    def _activity(self, source: _Source, time: float) -> dict[str, Any]:
+        """The GpuSample fields that the GPM counters give now: none, where there are no counters or it is too soon."""
+        if source.counters_read is None:  # when the sampler was opened they were read for the first time, not long ago
+            source.counters_read = time
+        if not source.counters or time - source.counters_read < GPM_PERIOD:
+            return {}
+        source.counters_read = time
+        try:
+            return dict(source.counters.read())
+        except pynvml.NVMLError as error:
+            if error.value in FINAL:
+                source.counters.close()
+                source.counters = None
+                self._without_counters(source.slice, error)
+            return {}
+
+    def _process_memory(self, device: Device, pids: Collection[int]) -> int | None:
+        processes = device.read("nvmlDeviceGetComputeRunningProcesses")
+        if processes is None:
+            return None
+        held: list[int | None] = [process.usedGpuMemory for process in processes if process.pid in pids]
+        if None in held or (not held and self._foreign_pids):
+            return None
+        return sum(size for size in held if size is not None)
+
+
+def _pcie(board: Device) -> dict[str, float | None]:
+    """Bytes/s from and to the GPU; blocks for 40 ms. NVML gives KB/s."""
+    return {
+        "pcie_tx": _scaled(board.read("nvmlDeviceGetPcieThroughput", pynvml.NVML_PCIE_UTIL_TX_BYTES), 1e3),
+        "pcie_rx": _scaled(board.read("nvmlDeviceGetPcieThroughput", pynvml.NVML_PCIE_UTIL_RX_BYTES), 1e3),
+    }
+
+
+def _scaled(value: float | None, unit: float) -> float | None:
+    return None if value is None else value * unit
+
+
+def _system(function: str) -> Any:
+    """What NVML says of the driver rather than of a device, or None."""
+    try:
+        return getattr(pynvml, function)()
+    except (pynvml.NVMLError, AttributeError):
+        return None
+
+
+def _in_pid_namespace() -> bool:
+    """Whether the processes here have other numbers than the driver knows them by."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino != INITIAL_PID_NAMESPACE
+    except OSError:
+        return False

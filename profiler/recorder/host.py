@@ -1,0 +1,261 @@
+"""What the program's processes and the machine around them use, a few times a second and from outside the program."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+import psutil
+
+from profiler.recorder.cgroup import Cgroup
+from profiler.schema import HostSample
+
+MEMORY_PERIOD = 1.0
+"""Seconds between two readings of the machine's memory, which costs as much as three processes; repeated in between."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What does not change while the program runs."""
+
+    cores: float
+    """That this process and its children may use: affinity and cgroup quota."""
+    cores_total: int
+    memory_total: int
+    """Bytes: the machine's, or the cgroup's limit if that is less."""
+    cpu_model: str | None
+    platform: str
+    sockets: int | None
+    """CPU packages; None where the kernel does not tell."""
+
+
+def machine() -> Machine:
+    """The machine as this process may use it."""
+    cgroup = Cgroup.own()
+    total = os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
+    memory = psutil.virtual_memory().total
+    model, sockets = _cpu()
+    return Machine(
+        cores=min(float(allowed), cgroup.cpu_quota() or allowed),
+        cores_total=total,
+        memory_total=min(memory, cgroup.memory_limit() or memory),
+        cpu_model=model,
+        platform=platform.platform(),
+        sockets=sockets,
+    )
+
+
+def _cpu() -> tuple[str | None, int | None]:
+    """Model name and number of sockets from /proc/cpuinfo, which on some architectures has neither."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or None, None
+    fields = [(key.strip(), value.strip()) for key, _, value in (line.partition(":") for line in lines)]
+    model = next((value for key, value in fields if key == "model name"), None)
+    sockets = {value for key, value in fields if key == "physical id"}
+    return model or platform.processor() or None, len(sockets) or None
+
+
+@dataclass(frozen=True, slots=True)
+class _Usage:
+    """What one process has used since it started, in seconds and bytes."""
+
+    parent: int
+    cpu: float = 0.0
+    reaped: float = 0.0
+    """CPU of its children that have ended and been waited for, and of theirs."""
+    read: int | None = 0
+    """Storage I/O, that of such children included: the kernel adds it up so. None if we may not read it."""
+    written: int | None = 0
+    rss: int = 0
+    zombie: bool = False
+
+
+class HostSampler:
+    """Samples the process tree below and with `root_pid`, without the recorder itself.
+
+    A process stays in the tree when its parent ends. What a process used between the last sample and its end is found
+    again in its parent, once that has waited for it.
+    """
+
+    def __init__(self, root_pid: int) -> None:
+        self._cgroup = Cgroup.own()
+        self._tree: dict[int, tuple[psutil.Process, int]] = {}
+        if psutil.pid_exists(root_pid):
+            self._tree[root_pid] = psutil.Process(root_pid), 0
+        self._seen: frozenset[int] = frozenset()
+        self._usage: dict[int, _Usage] = {}
+        self._machine: tuple[float, float | None] = (0.0, None)
+        self._at: float | None = None
+        self._memory: tuple[int, int] = (0, 0)
+        self._memory_at = float("-inf")
+        self._scan()
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """The processes of the tree, as of the last sample."""
+        return frozenset(self._tree)
+
+    def sample(self, time: float, workers: Collection[int]) -> HostSample:
+        """What was used since the last call; the first call has no rates.
+
+        Args:
+            time: Now, on the run clock; rates are reckoned by a clock read when the counters are.
+            workers: Pids of DataLoader workers.
+        """
+        before, at, busy_before = self._usage, self._at, self._machine
+        self._scan()
+        self._at = monotonic()
+        self._usage = usage = self._read()
+        self._machine = busy, stolen = _machine_cpu()
+        alive = [one for one in usage.values() if not one.zombie]
+        available, swap = self._available_and_swap()
+        cpu = workers_cpu = read = written = machine_cpu = steal = None
+        if at is not None and self._at > at:
+            elapsed = self._at - at
+            machine_cpu = max(0.0, busy - busy_before[0]) / elapsed
+            steal = _rate(stolen, busy_before[1], elapsed)
+            if alive:
+                spent = _spent(before, usage)
+                cpu = sum(spent.values()) / elapsed
+                workers_cpu = sum(spent.get(pid, 0.0) for pid in workers) / elapsed
+                moved = _moved(before, usage)
+                read, written = (None, None) if moved is None else (moved[0] / elapsed, moved[1] / elapsed)
+        return HostSample(
+            time=time,
+            cpu=cpu,
+            cpu_workers=workers_cpu,
+            rss=sum(one.rss for one in alive) if alive else None,
+            processes=len(alive),
+            read=read,
+            write=written,
+            machine_cpu=machine_cpu,
+            steal=steal,
+            memory_available=available,
+            swap_used=swap,
+        )
+
+    def _scan(self) -> None:
+        """Take new processes into the tree.
+
+        Only those that appeared since the last scan are asked for their parent, so a scan costs one listing of /proc
+        and can be done with every sample: a process found late would have its CPU booked late.
+        """
+        pids = frozenset(psutil.pids())
+        appeared: dict[int, tuple[psutil.Process, int]] = {}
+        for pid in pids - self._seen - {os.getpid()}:
+            try:
+                process = psutil.Process(pid)
+                appeared[pid] = process, process.ppid()
+            except psutil.Error:  # it has ended since
+                continue
+        self._seen = pids
+        while children := {
+            pid: (process, parent)
+            for pid, (process, parent) in appeared.items()
+            if parent in self._tree and pid not in self._tree
+        }:
+            self._tree |= children
+
+    def _read(self) -> dict[int, _Usage]:
+        usage = {}
+        for pid, (process, parent) in list(self._tree.items()):
+            try:
+                usage[pid] = _usage(process, parent, self._usage.get(pid))
+            except psutil.Error:
+                del self._tree[pid]
+        return usage
+
+    def _available_and_swap(self) -> tuple[int, int]:
+        if monotonic() - self._memory_at >= MEMORY_PERIOD:
+            self._memory_at = monotonic()
+            machine = psutil.virtual_memory().available
+            group = self._cgroup.memory_available()
+            self._memory = machine if group is None else min(machine, group), psutil.swap_memory().used
+        return self._memory
+
+
+def _usage(process: psutil.Process, parent: int, before: _Usage | None) -> _Usage:
+    with process.oneshot():
+        times = process.cpu_times()
+        zombie = process.status() == psutil.STATUS_ZOMBIE
+        if zombie:  # the kernel no longer shows its I/O to its owner
+            read, written = (before.read, before.written) if before else (0, 0)
+        else:
+            read, written = _io(process)
+        return _Usage(
+            parent=parent,
+            cpu=times.user + times.system,
+            reaped=times.children_user + times.children_system,
+            read=read,
+            written=written,
+            rss=process.memory_info().rss,
+            zombie=zombie,
+        )
+
+
+def _io(process: psutil.Process) -> tuple[int | None, int | None]:
+    try:
+        counters = process.io_counters()
+    except (psutil.AccessDenied, AttributeError, NotImplementedError):  # macOS has none
+        return None, None
+    return counters.read_bytes, counters.write_bytes
+
+
+def _heir(pid: int, before: dict[int, _Usage], now: dict[int, _Usage]) -> int | None:
+    """Who has waited for a process that ended: its nearest ancestor that is still there."""
+    while pid in before and pid not in now:
+        pid = before[pid].parent
+    return pid if pid in now else None
+
+
+def _inherited(before: dict[int, _Usage], now: dict[int, _Usage]) -> dict[int, list[_Usage]]:
+    """By pid, the last known usage of the processes that ended and whose whole usage it now includes in its own."""
+    inherited: dict[int, list[_Usage]] = {}
+    for pid in before.keys() - now.keys():
+        heir = _heir(pid, before, now)
+        if heir is not None:
+            inherited.setdefault(heir, []).append(before[pid])
+    return inherited
+
+
+def _spent(before: dict[int, _Usage], now: dict[int, _Usage]) -> dict[int, float]:
+    """CPU seconds between two readings, by process."""
+    inherited = _inherited(before, now)
+    spent = {}
+    for pid, one in now.items():
+        was = before.get(pid, _Usage(one.parent))
+        known = sum(ended.cpu + ended.reaped for ended in inherited.get(pid, ()))
+        spent[pid] = max(0.0, one.cpu - was.cpu) + max(0.0, one.reaped - was.reaped - known)
+    return spent
+
+
+def _moved(before: dict[int, _Usage], now: dict[int, _Usage]) -> tuple[int, int] | None:
+    """Bytes read and written between two readings; None if some process does not let us see."""
+    inherited = _inherited(before, now)
+    read = written = 0
+    for pid, one in now.items():
+        was = before.get(pid, _Usage(one.parent))
+        if one.read is None or one.written is None:
+            return None
+        ended = inherited.get(pid, ())
+        read += max(0, one.read - (was.read or 0) - sum(child.read or 0 for child in ended))
+        written += max(0, one.written - (was.written or 0) - sum(child.written or 0 for child in ended))
+    return read, written
+
+
+def _machine_cpu() -> tuple[float, float | None]:
+    """CPU seconds since boot that all cores together have worked, and that the hypervisor took from them."""
+    times = psutil.cpu_times()._asdict()
+    busy = sum(times.get(kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq"))
+    return busy, times.get("steal")
+
+
+def _rate(now: float | None, before: float | None, elapsed: float) -> float | None:
+    return None if now is None or before is None else max(0.0, now - before) / elapsed

@@ -1,0 +1,132 @@
+"""NVML made safe: a driver that is absent, old or forbidding costs fields, never the recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+# Errors after which the same call on the same device will not succeed later either.
+FINAL = frozenset(
+    (
+        pynvml.NVML_ERROR_INVALID_ARGUMENT,
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_NO_PERMISSION,
+        pynvml.NVML_ERROR_NOT_FOUND,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+        pynvml.NVML_ERROR_DEPRECATED,
+    )
+)
+
+# Errors that mean the whole device is gone.
+LOST = frozenset((pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED, pynvml.NVML_ERROR_UNINITIALIZED))
+
+# What the kernel driver leaves on a machine where it is loaded, natively and under WSL.
+DRIVER_TRACES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
+
+
+class Device:
+    """One GPU (or MIG device): reads of it what NVML gives, and asks only once for what it refuses."""
+
+    def __init__(self, handle: Any, name: str, complain: Callable[[str], None]) -> None:
+        self.handle = handle
+        self.name = name
+        self.lost = False
+        self._complain = complain
+        self._refused: set[tuple[str, tuple[Any, ...]]] = set()
+        self._forbidden = False
+
+    def read(self, function: str, *arguments: int) -> Any:
+        """What pynvml's `function` answers for this device, or None.
+
+        After "not supported", "no permission" and their like it is not called again; after any other error it is.
+        """
+        call = (function, arguments)
+        if self.lost or call in self._refused:
+            return None
+        try:
+            return getattr(pynvml, function)(self.handle, *arguments)
+        except AttributeError:  # an nvidia-ml-py older than the function
+            self._refused.add(call)
+        except pynvml.NVMLError as error:
+            if error.value in LOST:
+                self._lose(error)
+            elif error.value in FINAL:
+                self._refused.add(call)
+            if error.value == pynvml.NVML_ERROR_NO_PERMISSION:
+                self._forbid(function)
+        return None
+
+    def first(self, *functions: str) -> Any:
+        """The answer of the first of `functions` that gives one."""
+        return next((answer for function in functions if (answer := self.read(function)) is not None), None)
+
+    def _lose(self, error: pynvml.NVMLError) -> None:
+        self.lost = True
+        self._complain(
+            f"{self.name} stopped answering ({error}), so it was measured only up to here. "
+            "Look for Xid messages in `dmesg`, and reset the GPU or restart the machine."
+        )
+
+    def _forbid(self, function: str) -> None:
+        if not self._forbidden:
+            self._forbidden = True
+            self._complain(
+                f"{self.name} refused {function} and perhaps more for lack of permission; what it refused is not "
+                "measured. Run as a user who may read /dev/nvidia*, or ask the administrator."
+            )
+
+
+def explain(error: pynvml.NVMLError) -> str:
+    """Why NVML did not start and what to do, told apart by whether this machine has an NVIDIA driver at all."""
+    if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+        if not any(Path(trace).exists() for trace in DRIVER_TRACES):
+            return (
+                "This machine has no NVIDIA driver, so no GPU was measured. That is normal for training on CPU; "
+                "otherwise install the driver."
+            )
+        return (
+            "The NVIDIA driver is loaded but its library libnvidia-ml.so.1 was not found, so no GPU was measured. "
+            "In a container add `utility` to NVIDIA_DRIVER_CAPABILITIES; elsewhere put the library's folder into "
+            "LD_LIBRARY_PATH."
+        )
+    remedies = {
+        pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "Load it: `sudo modprobe nvidia`, then `nvidia-smi`.",
+        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "The driver was updated since it was loaded: restart the machine.",
+        pynvml.NVML_ERROR_NO_PERMISSION: "Run as a user who may read /dev/nvidia*.",
+    }
+    remedy = remedies.get(error.value, "See whether `nvidia-smi` works in this place and what it says.")
+    return f"The NVIDIA driver is installed but NVML failed ({error}), so no GPU was measured. {remedy}"
+
+
+def choose(visible: str | None, gpus: Sequence[str], migs: Sequence[str]) -> list[str]:
+    """The UUIDs that a CUDA_VISIBLE_DEVICES of `visible` names, in its order; all of `gpus` for None.
+
+    An entry is an index into `gpus`, or the beginning of a UUID if only one UUID begins so. As in CUDA, the first
+    entry that names nothing ends the list.
+
+    Args:
+        visible: The variable's value, or None if it is not set.
+        gpus: UUIDs by NVML index, "" for a GPU that cannot be opened.
+        migs: UUIDs of the MIG devices.
+    """
+    if visible is None:
+        return [uuid for uuid in gpus if uuid]
+    chosen: list[str] = []
+    for entry in visible.split(","):
+        uuid = _named(entry.strip(), gpus, migs)
+        if not uuid:
+            break
+        if uuid not in chosen:
+            chosen.append(uuid)
+    return chosen
+
+
+def _named(entry: str, gpus: Sequence[str], migs: Sequence[str]) -> str:
+    if entry.isdecimal():
+        return gpus[int(entry)] if int(entry) < len(gpus) else ""
+    matches = [uuid for uuid in (*gpus, *migs) if uuid.startswith(entry)] if entry else []
+    return matches[0] if len(matches) == 1 else ""

@@ -1,0 +1,279 @@
+"""From events to steps: pure, one process at a time.
+
+A step runs from the end of one optimizer update to the end of the next. Where a program has several optimizers, a step
+ends with the last of them before one steps again. A program that calls `step()` itself draws its own boundaries.
+
+What happens between training batches - evaluation, saving, starting an epoch - is carved out of the step it falls into,
+and tags it. The rest is partitioned into phases: every moment belongs to the innermost thing that was going on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from profiler.agent import ring
+from profiler.agent.ring import Event
+from profiler.schema import (
+    TAG_CHECKPOINT,
+    TAG_EPOCH_START,
+    TAG_EVALUATION,
+    TAG_FIRST,
+    TAG_WINDOW,
+    Step,
+)
+
+# Host kinds that are part of a step's anatomy.
+_SPANS = frozenset(
+    (ring.FETCH, ring.ITER, ring.FORWARD, ring.BACKWARD, ring.OPTIMIZER, ring.SAVE, ring.GC, ring.WINDOW)
+)
+
+_EVALUATION = -1  # stands for a stretch of evaluation once it has been recognised
+
+# A program without optimizer steps or step() would keep its events for ever.
+MOST_OPEN = 200_000
+
+
+@dataclass
+class Segmenter:
+    """Feed it the events of one training process in order; it gives back finished steps.
+
+    `origin` is the run clock's zero on the events' clock, ns.
+    """
+
+    pid: int
+    origin: int
+    trained: set[int] = field(default_factory=set)
+    """Loaders whose batches were trained on."""
+    evaluated: set[int] = field(default_factory=set)
+    """Loaders whose batches were only evaluated."""
+    evaluation_grad: bool | None = None
+    """Evaluation ran with gradients enabled; None until one was seen."""
+    unbounded: bool = False
+    """No boundary was seen for so long that events had to be dropped."""
+
+    def __post_init__(self) -> None:
+        self._open: list[Event] = []
+        self._boundary: int | None = None
+        self._index = 0
+        self._stepped: set[int] = set()
+        self._last_update: Event | None = None
+        self._own_boundaries = False
+        self._lane = 0
+        self._roots_trained: set[int] = set()
+        self._first_fetch: set[int] = set()
+        """Loaders whose next fetch is the first of an epoch."""
+
+    def feed(self, events: Iterable[Event]) -> list[Step]:
+        """Steps that these events have finished."""
+        steps: list[Step] = []
+        for event in events:
+            kind = event.kind
+            if kind == ring.OPTIMIZER:
+                self._lane = event.lane
+                if not self._own_boundaries:
+                    if event.id in self._stepped and self._last_update is not None:
+                        steps.append(self._close(self._last_update.end, self._last_update.a))
+                        self._stepped.clear()
+                    self._stepped.add(event.id)
+                    self._last_update = event
+                self._open.append(event)
+            elif kind == ring.STEP:
+                self._lane = event.lane
+                if not self._own_boundaries:
+                    self._own_boundaries = True
+                    self._stepped.clear()
+                steps.append(self._close(event.end, event.a))
+            elif kind in _SPANS:
+                self._open.append(event)
+        if len(self._open) > MOST_OPEN:
+            self.unbounded = True
+            del self._open[: len(self._open) // 2]
+        return steps
+
+    def flush(self) -> list[Step]:
+        """The last step, whose end only the end of the program shows."""
+        if self._last_update is None or self._own_boundaries:
+            return []
+        last, self._last_update = self._last_update, None
+        return [self._close(last.end, last.a)]
+
+    # ---- one step ----
+
+    def _close(self, boundary: int, tags: int) -> Step:
+        mine = [event for event in self._open if event.end <= boundary]
+        self._open = [event for event in self._open if event.end > boundary]
+        lane = [event for event in mine if event.lane == self._lane]
+        begin = self._boundary
+        if begin is None:
+            tags |= TAG_FIRST
+            begin = min((event.start for event in lane), default=boundary)
+        spans = [event for event in lane if event.start >= begin]
+        self._boundary = boundary
+        step = self._anatomy(spans, begin, boundary, tags)
+        self._index += 1
+        return step
+
+    def _anatomy(self, spans: list[Event], begin: int, end: int, tags: int) -> Step:
+        spans = self._with_evaluation(sorted(spans, key=lambda event: (event.start, -event.end)))
+        exclusive = _exclusive(spans)
+        wait = overhead = epoch = fetch_host = 0
+        batches = empty = depth = backward = queued = 0
+        sums = dict.fromkeys((_EVALUATION, ring.FORWARD, ring.BACKWARD, ring.OPTIMIZER, ring.SAVE, ring.GC), 0)
+        for span, own in zip(spans, exclusive, strict=True):
+            kind = span.kind
+            if kind == ring.FETCH:
+                first = span.id in self._first_fetch and span.a != -1
+                self._first_fetch.discard(span.id)
+                if first or span.b:
+                    epoch += own
+                else:
+                    wait, overhead = (wait + own, overhead) if span.a <= 0 else (wait, overhead + own)
+                    fetch_host += own
+                if not span.b:
+                    batches += 1
+                    empty += span.a <= 0
+                    if span.a >= 0:
+                        queued += 1
+                        depth += span.a
+            elif kind == ring.ITER:
+                epoch += own
+                tags |= TAG_EPOCH_START
+                self._first_fetch.add(span.id)
+            elif kind == ring.WINDOW:
+                tags |= TAG_WINDOW
+            else:
+                sums[kind] += own
+                if kind == ring.BACKWARD and span.a == 0 and own > 0:
+                    backward += 1
+        if sums[_EVALUATION]:
+            tags |= TAG_EVALUATION
+        if sums[ring.SAVE]:
+            tags |= TAG_CHECKPOINT
+        if epoch:
+            tags |= TAG_EPOCH_START
+        between = sums[_EVALUATION] + sums[ring.SAVE] + epoch
+        duration = end - begin - between
+        named = wait + overhead + sum(sums[k] for k in (ring.FORWARD, ring.BACKWARD, ring.OPTIMIZER, ring.GC))
+        return Step(
+            pid=self.pid,
+            index=self._index,
+            start=(begin - self.origin) / 1e9,
+            duration=duration / 1e9,
+            tags=tags,
+            micro_steps=float(max(1, min(backward, batches) if batches else backward)),
+            batches=float(batches),
+            data_wait=wait / 1e9,
+            loader_overhead=overhead / 1e9,
+            forward=sums[ring.FORWARD] / 1e9,
+            backward=sums[ring.BACKWARD] / 1e9,
+            optimizer=sums[ring.OPTIMIZER] / 1e9,
+            gc=sums[ring.GC] / 1e9,
+            other=max(0, duration - named) / 1e9,
+            evaluation=sums[_EVALUATION] / 1e9,
+            checkpoint_save=sums[ring.SAVE] / 1e9,
+            epoch_start=epoch / 1e9,
+            fetch_host=fetch_host / 1e9,
+            fetches_empty=float(empty),
+            queue_depth=depth / queued if queued else None,
+        )
+
+    # ---- evaluation ----
+
+    def _with_evaluation(self, spans: list[Event]) -> list[Event]:
+        """The same spans with each stretch of evaluation replaced by one span of kind _EVALUATION.
+
+        A fetch begins a batch. A batch with a backward pass is trained on; one with a forward pass only is evaluated, and so
+        is a forward pass in evaluation mode, without gradients, of a model that is being trained (a loop without a
+        DataLoader). Frozen teachers and target networks run inside training batches, and stay part of them.
+        """
+        if self._own_boundaries and not any(span.kind in (ring.BACKWARD, ring.OPTIMIZER) for span in spans):
+            return spans  # no training as torch knows it: the forward passes are the work itself
+        marked = [False] * len(spans)
+        batch: list[int] = []
+        ended: list[int] = []
+        for position, span in enumerate(spans):
+            if span.kind == ring.FETCH:
+                self._judge_batch(spans, batch, marked)
+                batch = []
+                if span.b:
+                    ended.append(position)
+            batch.append(position)
+        self._judge_batch(spans, batch, marked, last=True)
+        for position in ended:  # the fetch that ends an evaluation loader's epoch, and the making of its iterator
+            if spans[position].id in self.evaluated and spans[position].id not in self.trained:
+                marked[position] = True
+        for position, span in enumerate(spans):
+            if span.kind == ring.ITER and span.id in self.evaluated and span.id not in self.trained:
+                marked[position] = True
+        if not any(marked):
+            return spans
+        return _joined(spans, marked)
+
+    def _judge_batch(self, spans: list[Event], batch: list[int], marked: list[bool], last: bool = False) -> None:
+        forwards = [position for position in batch if spans[position].kind == ring.FORWARD]
+        fetches = [position for position in batch if spans[position].kind == ring.FETCH and not spans[position].b]
+        if any(spans[position].kind in (ring.BACKWARD, ring.OPTIMIZER) for position in batch):
+            self.trained.update(spans[position].id for position in fetches)
+            for position in forwards:
+                span = spans[position]
+                if span.b:
+                    self._roots_trained.add(span.id)
+                elif not span.a and span.id in self._roots_trained:
+                    self._evaluates(span)
+                    marked[position] = True
+            return
+        if not forwards:
+            known = [spans[position].id for position in fetches]
+            if known and known[0] in self.evaluated and known[0] not in self.trained:
+                for position in batch:
+                    marked[position] = spans[position].kind != ring.SAVE
+            return
+        if last and all(spans[position].a and spans[position].b for position in forwards):
+            return  # training mode, with gradients: its backward pass is yet to come
+        self.evaluated.update(spans[position].id for position in fetches)
+        for position in batch:
+            if spans[position].kind != ring.SAVE:
+                marked[position] = True
+        for position in forwards:
+            self._evaluates(spans[position])
+
+    def _evaluates(self, forward: Event) -> None:
+        self.evaluation_grad = bool(self.evaluation_grad) or bool(forward.b)
+
+
+def _exclusive(spans: list[Event]) -> list[int]:
+    """Nanoseconds of each span less those of the spans inside it; spans are sorted by start, outermost first."""
+    own = [span.end - span.start for span in spans]
+    stack: list[int] = []
+    for position, span in enumerate(spans):
+        while stack and spans[stack[-1]].end <= span.start:
+            stack.pop()
+        if stack:
+            outer = spans[stack[-1]]
+            own[stack[-1]] -= min(span.end, outer.end) - span.start
+        stack.append(position)
+    return [max(0, value) for value in own]
+
+
+def _joined(spans: list[Event], marked: list[bool]) -> list[Event]:
+    """Runs of marked spans become one; what lies inside a run (its gaps too) belongs to it."""
+    result: list[Event] = []
+    start = end = None
+    sample = spans[0]
+    for span, is_marked in zip(spans, marked, strict=True):
+        if is_marked:
+            start = span.start if start is None else start
+            end = span.end if end is None else max(end, span.end)
+            continue
+        if start is not None and end is not None:
+            if span.end <= end:
+                if span.kind == ring.SAVE:
+                    result.append(span)
+                continue
+            result.append(sample._replace(kind=_EVALUATION, start=start, end=end))
+            start = end = None
+        result.append(span)
+    if start is not None and end is not None:
+        result.append(sample._replace(kind=_EVALUATION, start=start, end=end))
+    return sorted(result, key=lambda event: (event.start, -event.end))

@@ -1,0 +1,83 @@
+"""Reads a Kineto trace: the Chrome trace JSON that torch.profiler writes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from profiler.errors import ProfilerError
+
+
+class Event(NamedTuple):
+    """A range on a host thread or on the GPU. Times are seconds from an origin common to the trace."""
+
+    name: str
+    category: str
+    """Kineto's: cpu_op, user_annotation, cuda_runtime, cuda_driver, kernel, gpu_memcpy, gpu_memset, ..."""
+    thread: tuple[object, object]
+    start: float
+    end: float
+    correlation: int | None
+    """Ties GPU work to the call that launched it."""
+
+
+def read(path: Path) -> list[Event]:
+    """All complete ranges of the trace at `path` (.json or .json.gz), in no particular order.
+
+    Raises ProfilerError if the file cannot be read, is cut off, or is no Kineto trace.
+    """
+    names: dict[str, str] = {}
+
+    def shrink(found: dict[str, Any]) -> object:
+        # Called for each object as soon as it is parsed, so that the trace is never held as dictionaries,
+        # which take ten times the room.
+        return _event(found, names) if "ph" in found else found
+
+    try:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8", errors="replace") as file:
+            trace = json.load(file, object_hook=shrink, strict=False)
+    except OSError as error:
+        raise ProfilerError(f"The profiler trace {path} cannot be read: {error}.", "Record the run again.") from error
+    except (ValueError, EOFError, zlib.error, RecursionError) as error:
+        raise ProfilerError(
+            f"The profiler trace {path} is cut off or is no JSON: {error}.",
+            "The program may have been killed, or the disk have been full, while it was written. Record the run again.",
+        ) from error
+    events = trace.get("traceEvents") if isinstance(trace, dict) else trace
+    found = [event for event in events if isinstance(event, Event)] if isinstance(events, list) else []
+    if not found:
+        raise ProfilerError(
+            f"{path} holds no ranges of a torch.profiler trace.",
+            "Use the JSON that export_chrome_trace or tensorboard_trace_handler writes.",
+        )
+    return found
+
+
+def _event(found: dict[str, Any], names: dict[str, str]) -> Event | None:
+    """None if it is no range (a counter, an arrow, a label), or one whose end was not seen."""
+    if found["ph"] != "X":
+        return None
+    args = found.get("args")
+    if not isinstance(args, dict):
+        args = {}
+    if args.get("finished") is False:
+        return None
+    try:
+        name = str(found["name"])
+        start = float(found["ts"])
+        end = start + float(found.get("dur", 0.0))
+    except (KeyError, TypeError, ValueError):
+        return None
+    correlation = args.get("correlation")
+    return Event(
+        names.setdefault(name, name),  # a kernel's name may be 2,000 characters, and comes a thousand times
+        str(found.get("cat", "")),
+        (found.get("pid"), found.get("tid")),
+        start * 1e-6,
+        end * 1e-6,
+        correlation if isinstance(correlation, int) else None,
+    )

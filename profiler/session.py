@@ -1,0 +1,179 @@
+"""The context manager: the agent in this process, a recorder beside it, a report at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from profiler import launch
+from profiler.errors import ProfilerError
+from profiler.recorder import folder as place
+
+_INJECTED = "_profile_train_agent.start"
+
+# The recorder has the last half second to read and the windows to parse; a hung disk must not hold the program.
+PATIENCE = 120.0
+
+
+class profile:  # noqa: N801 - reads as a verb: with profile(): ...
+    """Record the training inside the `with` block; ends with a report in the run folder, unless `report` is False.
+
+    `out` is the run folder (default: profile-train-runs/<time>-<script>), `budget` the share of run time that profiler
+    windows may cost, `rate` the samples a second, `windows` whether to take torch.profiler windows at all. Inside
+    `profile-train`, and inside another `profile`, the block is a region of the run that is being recorded.
+
+    With several ranks, local rank 0 of each node is recorded; `profile-train torchrun ...` records all of them.
+    Raises ProfilerError before the block if a second recording cannot be started; the block's own exceptions pass through.
+    """
+
+    def __init__(
+        self,
+        out: str | os.PathLike[str] | None = None,
+        *,
+        report: bool = True,
+        budget: float = 0.01,
+        rate: float = 10.0,
+        windows: bool = True,
+        name: str = "profile",
+    ) -> None:
+        self.out = None if out is None else Path(out)
+        self.report = report
+        self.budget = budget
+        self.rate = rate
+        self.windows = windows
+        self.name = name
+        self.folder: Path | None = None
+        """The run folder; None in a region of another run."""
+        self._recorder: subprocess.Popen[bytes] | None = None
+        self._agent: Any = None
+        self._begin = 0
+        self._environment: dict[str, str | None] = {}
+
+    @property
+    def report_path(self) -> Path | None:
+        """Where report.html is, once the block has ended."""
+        return None if self.folder is None else self.folder / "report.html"
+
+    def __enter__(self) -> profile:
+        self._begin = time.perf_counter_ns()
+        if _running() is None and os.environ.get("LOCAL_RANK", "0") == "0":
+            self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._recorder is None:
+            agent = _running()
+            if agent is not None:
+                agent.region(self.name, self._begin, time.perf_counter_ns())
+            return
+        self._agent.end()
+        self._restore_environment()
+        self._stop(failed=error is not None)
+
+    def _start(self) -> None:
+        script = Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c") else "python"
+        self.folder, note = place.make(self.out, script)
+        self.folder = self.folder.absolute()
+        if note:
+            _say(note)
+        rings = place.make_rings(self.folder)
+        windows = place.make_windows(self.folder) if self.windows else None
+        origin = time.perf_counter_ns()
+        environment = launch.environment(rings, windows, self.budget)
+        arguments = [str(self.folder), str(rings), str(os.getpid()), str(origin), str(self.rate), str(self.budget)]
+        self._recorder = subprocess.Popen(
+            [sys.executable, "-c", _BESIDE, str(Path(__file__).parents[1]), *arguments, *sys.argv],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C ends the program; the recorder sees that and finishes
+        )
+        self._set_environment(environment)
+        from profiler.agent import start
+
+        self._agent = start
+        start.wait_for_torch(environment[launch.VARIABLE])
+
+    def _set_environment(self, environment: dict[str, str]) -> None:
+        """For the processes that the block starts: spawned workers, subprocesses."""
+        for variable in ("PYTHONPATH", launch.VARIABLE):
+            self._environment[variable] = os.environ.get(variable)
+            os.environ[variable] = environment[variable]
+
+    def _restore_environment(self) -> None:
+        for variable, value in self._environment.items():
+            if value is None:
+                os.environ.pop(variable, None)
+            else:
+                os.environ[variable] = value
+
+    def _stop(self, *, failed: bool) -> None:
+        recorder = self._recorder
+        assert recorder is not None
+        assert recorder.stdin is not None
+        with contextlib.suppress(OSError):
+            recorder.stdin.write(b"failed" if failed else b"completed")
+            recorder.stdin.close()
+        try:
+            recorder.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            _say(f"The recording is still being written into {self.folder}.")
+            return
+        if self.report:
+            # In a process of its own: the program never loads the advisor.
+            subprocess.run(
+                [sys.executable, "-c", _REPORT, str(Path(__file__).parents[1]), str(self.folder)],
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
+
+
+# The programs' own folder, which `-c` puts first on sys.path, may hold a profiler.py: ours goes before it.
+_BESIDE = "import sys; sys.path[0] = sys.argv.pop(1); from profiler.recorder.beside import main; main(sys.argv[1:])"
+_REPORT = (
+    "import sys; sys.path[0] = sys.argv.pop(1); "
+    "from advisor.cli import main; sys.exit(main(['report', '--summary', sys.argv[1]]))"
+)
+
+
+def _running() -> Any:
+    """The agent's module, if an agent is in this process."""
+    for name in (_INJECTED, "profiler.agent.start"):
+        module = sys.modules.get(name)
+        if module is not None and module.active is not None:
+            return module
+    return None
+
+
+def step() -> None:
+    """A training step has ended: for loops without a torch optimizer. Does nothing when nothing is recorded."""
+    agent = _running()
+    if agent is not None:
+        agent.step()
+
+
+@contextlib.contextmanager
+def region(name: str) -> Iterator[None]:
+    """Name a stretch of the program in the run that is being recorded."""
+    begin = time.perf_counter_ns()
+    try:
+        yield
+    finally:
+        agent = _running()
+        if agent is not None:
+            agent.region(name, begin, time.perf_counter_ns())
+
+
+def _say(note: str) -> None:
+    sys.stderr.write(f"profile-train: {note}\n")
+
+
+__all__ = ["ProfilerError", "profile", "region", "step"]

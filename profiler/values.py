@@ -1,0 +1,217 @@
+"""Dataclasses to SQLite rows and back, by their annotations alone.
+
+What comes back was written by someone else, perhaps by another version, perhaps half: a value that does not fit its
+annotation is replaced by the field's default, and without a default nothing is made of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from profiler.schema import (
+    FACTS,
+    DeviceFact,
+    Fact,
+    FlagsFact,
+    LoaderFact,
+    MemoryFact,
+    ModelFact,
+    OptimizerFact,
+    ScalerFact,
+)
+
+AnyFact = LoaderFact | ModelFact | OptimizerFact | FlagsFact | DeviceFact | MemoryFact | ScalerFact
+
+_SQL = {int: "INTEGER", bool: "INTEGER", float: "REAL", str: "TEXT"}
+
+
+class Misfit(Exception):
+    """A value is not of the type it should be."""
+
+
+def decode_fact(fact: Fact) -> AnyFact | None:
+    """The fact as the dataclass of its kind; None for an unknown kind or where what identifies it is missing."""
+    cls = FACTS.get(fact.kind)
+    if cls is None:
+        return None
+    try:
+        made: AnyFact = build(cls, fact.body)
+    except Misfit:
+        return None
+    return made
+
+
+def build(cls: type, values: Mapping[str, object]) -> Any:
+    """A `cls` from parsed JSON: unknown names are ignored; missing or unfit values are their default, or Misfit."""
+    arguments = {}
+    for name, hint in hints(cls).items():
+        try:
+            arguments[name] = fit(values.get(name, MISSING), hint)
+        except Misfit:
+            if not _has_default(cls, name):
+                raise
+    return cls(**arguments)
+
+
+def fit(value: object, hint: Any) -> Any:
+    """`value`, from JSON, as the annotation says; raises Misfit."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is object and value is not MISSING:
+        return value
+    if origin in (Union, UnionType):
+        return _fit_any(value, arguments)
+    if hint is float and type(value) in (int, float):
+        return _fit_float(value)
+    if hint in (int, bool, str, NoneType) and type(value) is hint:
+        return value
+    if origin is Literal and value in arguments:
+        return value
+    if origin is tuple and isinstance(value, list | tuple):
+        if arguments[-1] is Ellipsis:
+            return tuple(fit(item, arguments[0]) for item in value)
+        if len(value) == len(arguments):
+            return tuple(map(fit, value, arguments))
+    if origin is dict and isinstance(value, dict):
+        return {_fit_key(key, arguments[0]): fit(item, arguments[1]) for key, item in value.items()}
+    if is_dataclass(hint) and isinstance(hint, type) and isinstance(value, dict):
+        return build(hint, value)
+    raise Misfit
+
+
+def _fit_any(value: object, options: Sequence[Any]) -> Any:
+    for option in options:
+        try:
+            return fit(value, option)
+        except Misfit:
+            continue
+    raise Misfit
+
+
+def _fit_float(value: Any) -> float:
+    try:
+        number = float(value)
+    except OverflowError:
+        raise Misfit from None
+    if number != number:  # NaN: not a measurement
+        raise Misfit
+    return number
+
+
+def _fit_key(key: str, hint: Any) -> Any:
+    """JSON knows only text as a key."""
+    try:
+        return hint(key)
+    except ValueError:
+        raise Misfit from None
+
+
+@cache
+def hints(cls: type) -> dict[str, Any]:
+    """The annotations of a dataclass's fields, in their order."""
+    resolved = get_type_hints(cls)
+    return {field.name: resolved[field.name] for field in fields(cls)}
+
+
+def kind(hint: Any) -> Any:
+    """The annotation without `| None`, and `str` for a Literal of texts."""
+    if get_origin(hint) in (Union, UnionType):
+        (hint,) = (option for option in get_args(hint) if option is not NoneType)
+    return str if get_origin(hint) is Literal else hint
+
+
+@cache
+def _field(cls: type, name: str) -> Field[Any]:
+    return next(field for field in fields(cls) if field.name == name)
+
+
+def _has_default(cls: type, name: str) -> bool:
+    field = _field(cls, name)
+    return field.default is not MISSING or field.default_factory is not MISSING
+
+
+class Columns:
+    """How the rows of one dataclass lie in their table."""
+
+    def __init__(self, cls: type) -> None:
+        self._cls = cls
+        self._hints = hints(cls)
+        self.names = tuple(self._hints)
+        self._get = attrgetter(*self.names)
+        self._encoders = [
+            (at, encoder) for at, hint in enumerate(self._hints.values()) if (encoder := _encoder(kind(hint)))
+        ]
+
+    @property
+    def types(self) -> dict[str, str]:
+        """SQL types by column; JSON is text."""
+        return {name: _SQL.get(kind(hint), "TEXT") for name, hint in self._hints.items()}
+
+    def encode(self, row: object) -> Sequence[object]:
+        """The row's values as SQLite takes them; integers must fit 64 bits."""
+        values: tuple[object, ...] = self._get(row)
+        if not self._encoders:
+            return values
+        encoded = list(values)
+        for at, encoder in self._encoders:
+            if encoded[at] is not None:
+                encoded[at] = encoder(encoded[at])
+        return encoded
+
+    def decode(self, names: Sequence[str], rows: Sequence[Sequence[object]]) -> tuple[list[Any], int]:
+        """Rows that hold the columns `names`, as dataclasses, and how many of their values did not fit."""
+        if any(name not in names and not _has_default(self._cls, name) for name in self.names):
+            return [], len(rows)
+        unfit = 0
+        columns = []
+        for name, column in zip(names, zip(*rows, strict=True) if rows else (), strict=False):
+            if not set(map(type, column)) <= _plain(self._hints[name]):
+                column = tuple(self._decode(name, value) for value in column)
+                unfit += column.count(MISSING)
+            columns.append(column)
+        made = []
+        for values in zip(*columns, strict=True):
+            arguments = dict(zip(names, values, strict=True))
+            if unfit and MISSING in values:
+                arguments = {name: value for name, value in arguments.items() if value is not MISSING}
+                if not all(name in arguments or _has_default(self._cls, name) for name in self.names):
+                    continue
+            made.append(self._cls(**arguments))
+        return made, unfit
+
+    def _decode(self, name: str, value: Any) -> Any:
+        hint = self._hints[name]
+        try:
+            if kind(hint) is bool and type(value) is int:
+                value = bool(value)
+            elif kind(hint) not in _SQL and value is not None:
+                value = json.loads(value)
+            return fit(value, hint)
+        except (Misfit, ValueError, TypeError, RecursionError):
+            return MISSING
+
+
+def _encoder(hint: Any) -> Callable[[Any], str] | None:
+    if hint is str:
+        return _text
+    return None if hint in _SQL else _json
+
+
+def _text(value: str) -> str:
+    """File names and arguments may hold bytes that are no UTF-8; SQLite takes only what is."""
+    return value.encode("utf-8", "backslashreplace").decode()
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), default=str)
+
+
+def _plain(hint: Any) -> set[type]:
+    """The types of a column's values that need no decoding."""
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return {option for option in options if option in (int, float, str, NoneType)}

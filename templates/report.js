@@ -1,0 +1,65 @@
+"use strict";
+{
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+  for (const button of all("button.copy")) {
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      const code = button.closest("figure").querySelector("code");
+      try {
+        await navigator.clipboard.writeText(code.textContent);
+        button.textContent = "Copied";
+        button.classList.add("done");
+      } catch {
+        // Some browsers give a local file no clipboard: leave the code selected instead.
+        getSelection().selectAllChildren(code);
+        button.textContent = "Selected";
+      }
+      setTimeout(() => { button.textContent = "Copy"; button.classList.remove("done"); }, 1500);
+    });
+  }
+
+  // A part of a bar and its row in the table light up together.
+  for (const section of all("section")) {
+    const parts = all("[data-part]", section);
+    for (const part of parts) {
+      const light = (on) => {
+        section.classList.toggle("linked", on);
+        for (const other of parts) other.classList.toggle("lit", on && other.dataset.part === part.dataset.part);
+      };
+      part.addEventListener("mouseenter", () => light(true));
+      part.addEventListener("mouseleave", () => light(false));
+    }
+  }
+
+  // Paper shows what is folded away.
+  let folded = [];
+  addEventListener("beforeprint", () => { folded = all("details:not([open])"); for (const one of folded) one.open = true; });
+  addEventListener("afterprint", () => { for (const one of folded) one.open = false; });
+
+  const data = document.getElementById("charts-data");
+  if (data) drawCharts(JSON.parse(data.textContent));
+
+  async function drawCharts(item) {
+    Bokeh.set_log_level("warn");
+    await Bokeh.embed.embed_item(item);
+    const figures = Bokeh.documents[0].roots()[0].children;
+    const dark = matchMedia("(prefers-color-scheme: dark)");
+    const paint = () => {
+      const ink = getComputedStyle(document.documentElement).getPropertyValue("--soft").trim();
+      for (const figure of figures) {
+        figure.title.text_color = ink;
+        for (const part of [...figure.below, ...figure.left]) {
+          if ("major_label_text_color" in part) Object.assign(part, { major_label_text_color: ink, axis_label_text_color: ink });
+        }
+        for (const part of figure.above) if ("label_text_color" in part) part.label_text_color = ink;
+      }
+    };
+    paint();
+    dark.addEventListener("change", paint);
+    const reset = document.getElementById("charts-reset");
+    reset.hidden = false;
+    reset.addEventListener("click", () => figures[0].x_range.reset());
+    document.documentElement.dataset.charts = "drawn";
+  }
+}

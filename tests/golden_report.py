@@ -1,0 +1,316 @@
+"""A report in which everything that can be shown is there once, made by hand: a slow loader before an FP32 model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from advisor.environment import Group, Row
+from advisor.judge import Gain, StepTime
+from advisor.metrics.base import Goals
+from advisor.models.cost import saving
+from advisor.report import (
+    CONTRACT_PHASES,
+    Checked,
+    Measured,
+    MemoryPart,
+    Note,
+    Overhead,
+    Phase,
+    Quantity,
+    Recommendation,
+    Report,
+    RunInfo,
+    StepTimes,
+)
+from advisor.rules.base import Change, Source
+from advisor.timeline import Chart, Curve
+
+MEAN = 0.200
+SECONDS = {
+    "data_wait": 0.080,
+    "loader_overhead": 0.002,
+    "h2d": 0.006,
+    "forward": 0.034,
+    "backward": 0.061,
+    "optimizer": 0.010,
+    "gc": 0.001,
+    "other": 0.006,
+    "evaluation": 0.0,
+    "checkpoint_save": 0.0,
+}
+GIB = 1024**3
+
+
+def golden() -> Report:
+    return Report(
+        version="0.1.0",
+        run=RunInfo(
+            command=("train.py", "--lr", "3e-4", "--name", "first try"),
+            exit_status=0,
+            ended="completed",
+            started="2025-11-21T04:00:00+00:00",
+            duration=212.4,
+            ranks=1,
+            nodes=1,
+        ),
+        steps=StepTimes(
+            count=1000,
+            steady=960,
+            micro_steps=1.0,
+            batches=1000.0,
+            mean=MEAN,
+            p50=0.196,
+            p90=0.221,
+            p99=0.304,
+            interval=(0.197, 0.203),
+        ),
+        phases=tuple(
+            Phase(name=name, seconds=SECONDS.get(name), share=SECONDS[name] / MEAN if name in SECONDS else None)
+            for name in CONTRACT_PHASES
+        ),
+        between=(Phase(name="evaluation", share=0.041), Phase(name="checkpoint_save"), Phase(name="epoch_start", share=0.0)),
+        advice=(_workers(), _bf16(), _fused()),
+        before=MEAN,
+        after=StepTime(0.044, 0.0444, 0.071),
+        checked=(
+            *(
+                Checked(rule=one.rule, title=one.title, area=one.area, outcome="fired", why="data_wait_fraction = 0.4")
+                for one in (_workers(), _bf16(), _fused())
+            ),
+            Checked(
+                rule="data-pin-memory",
+                title="Copy batches from pinned memory",
+                area="Data and host stalls",
+                outcome="passed",
+                why="Not the case here: batches come from pageable memory and copying them holds up the GPU.",
+            ),
+            Checked(
+                rule="zero-1-2",
+                title="Shard the optimizer state",
+                area="Distributed training",
+                outcome="not_measured",
+                why="The allocator's statistics were not recorded",
+                remedy="Record with a CUDA build of torch.",
+            ),
+            Checked(
+                rule="grad-accum",
+                title="Accumulate gradients",
+                area="Memory",
+                outcome="crashed",
+                why="ZeroDivisionError: division by zero",
+                remedy="This is a mistake in the rule: please report it.",
+            ),
+        ),
+        quantities=(
+            Quantity(name="data_wait_fraction", unit="1", meaning="Share of a step without a batch.", value=0.4),
+            Quantity(name="gpu_utilization", unit="1", meaning="Share of time in which any kernel ran.", value=0.61),
+            Quantity(name="sm_active", unit="1", meaning="Share of SMs with a warp.", value=0.37),
+            Quantity(name="step_time_mean", unit="s", meaning="Mean of the steady steps.", value=MEAN),
+            Quantity(
+                name="exposed_comm_fraction",
+                unit="1",
+                meaning="Share of a step in collectives.",
+                missing="One rank alone has no collectives",
+                remedy="Record a run with several ranks.",
+            ),
+        ),
+        memory=(
+            MemoryPart(name="params", label="Parameters", bytes=1.4 * GIB),
+            MemoryPart(name="grads", label="Gradients", bytes=1.4 * GIB),
+            MemoryPart(name="optim", label="Optimizer state", bytes=2.8 * GIB),
+            MemoryPart(name="activations", label="Activations and the rest", bytes=21.5 * GIB),
+            MemoryPart(name="nontorch", label="Outside PyTorch", bytes=0.6 * GIB),
+        ),
+        memory_total=79.1 * GIB,
+        charts=_charts(),
+        problems=(
+            Note(source="nvml", message="Power could not be read: not supported on this device.", count=3),
+            Note(source="windows", message="The program uses torch.profiler itself; no windows were opened."),
+        ),
+        environment=(
+            Group("machine", (Row("host", "node-7"), Row("cores", 12.0), Row("memory_total", 256 * GIB))),
+            Group("software", (Row("python", "3.11.7"), Row("torch", "2.13.0"), Row("cuda", "13.0"), Row("hip", None))),
+            Group("gpu", (Row("name", "NVIDIA A100-SXM4-80GB"), Row("capability", "8.0"), Row("mig", False))),
+            Group("loader", (Row("place", "train.py:31"), Row("dataset", "ImageFolder"), Row("num_workers", 2))),
+        ),
+        overhead=Overhead(
+            fraction=0.0041, hooks=0.12, windows=0.75, recorder_cpu=2.1, events=18_422, events_lost=0, budget=0.01
+        ),
+        goals=Goals(gpu_price=2.5),
+        gpu_hours=0.059,
+    )
+
+
+def hostile(text: str) -> Report:
+    """The same with `text` wherever a string comes from outside."""
+    report = golden()
+    first = report.advice[0]
+    change = Change(language="python", code=f"loader = {text}", file=text, line=1)
+    return replace(
+        report,
+        version=text,
+        run=replace(report.run, command=(f"{text}.py", text)),
+        advice=(
+            replace(first, title=text, condition=text, note=text, then=text, changes=(change,), risk=text),
+            *report.advice[1:],
+        ),
+        checked=tuple(replace(check, why=text, remedy=text) for check in report.checked),
+        problems=(Note(source=text, message=text),),
+        environment=(Group(text, (Row("dataset", text),)),),
+        charts=tuple(
+            replace(chart, curves=tuple(replace(curve, label=text) for curve in chart.curves)) for chart in report.charts
+        ),
+    )
+
+
+def empty() -> Report:
+    """A program that was killed before it trained."""
+    return Report(
+        version="0.1.0",
+        run=RunInfo(command=("train.py",), exit_status=137, signal=9, ended="killed", started="2025-11-21T04:00:00+00:00"),
+        phases=tuple(Phase(name=name) for name in CONTRACT_PHASES),
+        between=tuple(Phase(name=name) for name in ("evaluation", "checkpoint_save", "epoch_start")),
+        checked=tuple(
+            Checked(
+                rule=check.rule,
+                title=check.title,
+                area=check.area,
+                outcome="not_measured",
+                why="No step was seen",
+                remedy="Let it train for 40 steps.",
+            )
+            for check in golden().checked
+        ),
+    )
+
+
+def _workers() -> Recommendation:
+    return Recommendation(
+        rule="data-more-workers",
+        severity="action",
+        title="Use more DataLoader workers",
+        area="Data and host stalls",
+        condition="the workers are always busy, and still most fetches find no batch ready.",
+        note="The loader made at train.py:31 over ImageFolder.",
+        evidence=(
+            Measured(
+                metric="data_wait_fraction",
+                unit="1",
+                meaning="Share of a step in which no batch was ready.",
+                value=0.4,
+                limit=0.05,
+                relation=">=",
+            ),
+            Measured(
+                metric="queue_empty_fraction",
+                unit="1",
+                meaning="Share of fetches that found no batch.",
+                value=0.97,
+                limit=0.5,
+                relation=">=",
+            ),
+            Measured(metric="t_w", unit="s", meaning="Seconds per batch.", value=0.4, limit=None, relation=">="),
+        ),
+        then="Give the loader 5 workers instead of 2: one batch takes 400 ms to make and a step takes 120 ms without its wait.",
+        changes=(
+            Change(
+                language="python",
+                file="train.py",
+                line=31,
+                code="loader = DataLoader(\n    dataset,\n    batch_size=64,\n    num_workers=5,  # was 2\n"
+                "    persistent_workers=True,\n    prefetch_factor=2,\n)",
+            ),
+        ),
+        alone=Gain(0.33, 0.4, 0.4, saving(0.4, 2.5)),
+        in_plan=Gain(0.33, 0.4, 0.4, saving(0.4, 2.5)),
+        basis="A step takes as long as the slower of the loader (t_w / workers) and everything else.",
+        host_memory=3 * 450 * 1024**2,
+        risk="Three more processes and their memory on the host.",
+        wrong_when="storage, not the workers, sets the pace.",
+        effort="a line or a setting",
+        explanation=("A step cannot start before its batch is there.",),
+        sources=(
+            Source("PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"),
+            Source("Mohan et al., Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021"),
+        ),
+    )
+
+
+def _bf16() -> Recommendation:
+    return replace(
+        _workers(),
+        rule="precision-bf16",
+        title="Compute matrix products in bfloat16",
+        area="Precision",
+        condition="matrix products run in FP32 on a GPU with fast BF16 tensor cores.",
+        note="",
+        evidence=(
+            Measured(
+                metric="fp32_matmul_share",
+                unit="1",
+                meaning="Share of GPU-busy time.",
+                value=0.58,
+                limit=0.2,
+                relation=">=",
+            ),
+        ),
+        then="Wrap forward and loss in autocast; BF16 needs no GradScaler.",
+        changes=(
+            Change(language="python", code='with torch.autocast("cuda", dtype=torch.bfloat16):\n    loss = criterion(model(x), y)'),
+        ),
+        alone=Gain(0.0, 0.0, 0.0, saving(0.0, 2.5)),
+        in_plan=Gain(0.48, 0.588, 0.636, saving(0.588, 2.5)),
+        memory=-8 * GIB,
+        host_memory=None,
+        risk="Check that the loss follows that of the FP32 run.",
+        effort="a few lines",
+    )
+
+
+def _fused() -> Recommendation:
+    return replace(
+        _bf16(),
+        rule="optimizer-fused",
+        severity="suggest",
+        title="Use the fused optimizer",
+        area="Kernels and optimizer",
+        condition="the optimizer takes a noticeable share of the step and runs tensor by tensor.",
+        then="Pass fused=True to AdamW.",
+        changes=(Change(language="python", code="torch.optim.AdamW(params, lr=3e-4, fused=True)", file="train.py", line=44),),
+        alone=Gain(0.0, 0.0, 0.0),
+        in_plan=Gain(0.05, 0.101, 0.15, saving(0.101, 2.5)),
+        memory=None,
+    )
+
+
+def _charts() -> tuple[Chart, ...]:
+    times = tuple(0.2 * i for i in range(1000))
+    wave = [0.2 + 0.02 * math.sin(i / 7) + (0.1 if i % 97 == 0 else 0) for i in range(1000)]
+    gaps = [None if 300 < i < 330 else 0.6 + 0.3 * math.sin(i / 40) for i in range(1000)]
+    return (
+        Chart(
+            title="Step time",
+            unit="s",
+            curves=(
+                Curve(label="step", times=times, values=tuple(wave)),
+                Curve(label="waiting for data", times=times, values=tuple(v - 0.12 for v in wave)),
+                Curve(label="epoch start", times=times[::250], values=(0.9, 0.7, 0.72, 0.8), kind="points"),
+            ),
+        ),
+        Chart(title="GPU", unit="1", curves=(Curve(label="utilization", times=times, values=tuple(gaps)),)),
+        Chart(
+            title="CPU",
+            unit="cores",
+            curves=(Curve(label="program", times=times, values=tuple(2.4 + math.sin(i / 90) for i in range(1000))),),
+            limit=12.0,
+            limit_label="cores allowed",
+        ),
+        Chart(
+            title="GPU memory",
+            unit="B",
+            curves=(Curve(label="used on the device", times=times, values=(28.0 * GIB,) * 1000),),
+            limit=79.1 * GIB,
+            limit_label="device",
+        ),
+    )
