@@ -1,9 +1,9 @@
 """Records a PyTorch training run.
 
-    from profiler import profile, step, region
+from profiler import profile, step, region
 
-    with profile(out="run"):
-        train()
+with profile(out="run"):
+    train()
 """
 
 from profiler.version import __version__

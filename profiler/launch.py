@@ -42,8 +42,8 @@ def program(words: tuple[str, ...]) -> list[str]:
     if not words:
         raise ProfilerError("There is nothing to run.", "Try: profile-train train.py")
     first = words[0]
-    if first == "-m":
-        if len(words) < 2:
+    if first.startswith("-m"):
+        if words == ("-m",):
             raise ProfilerError("-m needs a module.", "Try: profile-train -m package.module")
         return [python(), *words]
     path = Path(first)
@@ -53,7 +53,9 @@ def program(words: tuple[str, ...]) -> list[str]:
         return [python(), *words]
     found = shutil.which(first)
     if found is None:
-        raise ProfilerError(f"There is no script and no command {first!r}.", "Check the name, or activate its environment.")
+        raise ProfilerError(
+            f"There is no script and no command {first!r}.", "Check the name, or activate its environment."
+        )
     return [found, *words[1:]]
 
 
@@ -95,7 +97,9 @@ class Child:
             )
         except OSError as error:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
-            raise ProfilerError(f"{argv[0]} could not be started: {error.strerror}.", "Check that it can be run.") from None
+            raise ProfilerError(
+                f"{argv[0]} could not be started: {error.strerror}.", "Check that it can be run."
+            ) from None
         self.status: int | None = None
         """As `os.waitpid` gives it, once the program has ended."""
 

@@ -22,7 +22,9 @@ def model(module: Any, number: int) -> dict[str, Any]:
             compiled = getattr(inner._compiled_call_impl, "__wrapped__", inner._compiled_call_impl)
             if compiled is not None:
                 wrappers.append("Module.compile")
-        following = next((inner._modules[key] for key in _WRAPPERS if key in inner._modules and len(inner._modules) == 1), None)
+        following = next(
+            (inner._modules[key] for key in _WRAPPERS if key in inner._modules and len(inner._modules) == 1), None
+        )
         if following is None:
             break
         wrappers.append(name)
@@ -196,5 +198,3 @@ def devices(torch: Any) -> list[dict[str, Any]]:
             }
         )
     return found
-
-

@@ -74,7 +74,8 @@ class Counters(NamedTuple):
 
 
 class Writer:
-    """The program's end. `write` is a closure: attribute look-ups would cost more than the record."""
+    """The program's end. `write(thread, kind, start_ns, end_ns, id, a, b, c, d)` is a closure: attribute look-ups would
+    cost as much as the record."""
 
     def __init__(self, path: str, capacity: int) -> None:
         """Raises OSError if there is no room or no mmap at `path`; `capacity` is a power of two, in records."""
@@ -92,7 +93,15 @@ class Writer:
             os.close(descriptor)
         self.path = path
         _HEADER.pack_into(
-            self._map, 0, MAGIC, RECORD.size, capacity, os.getpid(), os.getppid(), time.perf_counter_ns(), time.time_ns()
+            self._map,
+            0,
+            MAGIC,
+            RECORD.size,
+            capacity,
+            os.getpid(),
+            os.getppid(),
+            time.perf_counter_ns(),
+            time.time_ns(),
         )
         self._sequence = itertools.count(1)
         self.write: Write = _writer(self._map, capacity, self._sequence)
@@ -114,14 +123,12 @@ def _writer(buffer: mmap.mmap, capacity: int, sequence: Any) -> Write:
     following = sequence.__next__  # atomic under the interpreter lock, so threads need no lock of ours
     mask = capacity - 1
     size = RECORD.size
-    ident = threading.get_ident
     main = threading.main_thread().ident
 
     def write(
-        kind: int, start: int, end: int, id: int = 0, a: int = 0, b: int = 0, c: int = 0, d: int = 0
+        thread: int, kind: int, start: int, end: int, id: int = 0, a: int = 0, b: int = 0, c: int = 0, d: int = 0
     ) -> None:
         number = following()
-        thread = ident()
         lane = 0 if thread == main else (thread >> 8) % 0xFFFF + 1
         pack(buffer, HEADER_SIZE + (number & mask) * size, start, end, a, b, c, d, kind, lane, id & 0xFFFFFFFF, number)
 
@@ -200,7 +207,11 @@ class Reader:
         at = RECORD.size - 8
         mask = self.capacity - 1
         (number,) = unpack(self._map, HEADER_SIZE + ((self.cursor + 1) & mask) * RECORD.size + at)
-        if number <= self.cursor + 1 or number > self.cursor + (1 << 40) or (number & mask) != ((self.cursor + 1) & mask):
+        if (
+            number <= self.cursor + 1
+            or number > self.cursor + (1 << 40)
+            or (number & mask) != ((self.cursor + 1) & mask)
+        ):
             return False
         # Leave a margin of an eighth, so that the writer does not overtake us again while we read.
         newest = max(unpack(self._map, HEADER_SIZE + slot * RECORD.size + at)[0] for slot in range(self.capacity))

@@ -4,32 +4,44 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from collections import deque
 from typing import Any, Callable, Optional
 
 from .outlet import Outlet, clock
-from .ring import BATCH, BACKWARD, FETCH, FORWARD, OPTIMIZER, STEP, REGION, ITER
-
-# Events that make a process one of the run; a collection or a save alone does not.
-_TRAINING = frozenset((FETCH, ITER, FORWARD, BACKWARD, OPTIMIZER, STEP, BATCH, REGION))
+from .ring import BACKWARD, BATCH, FETCH, FORWARD, ITER, OPTIMIZER, REGION, STEP
 
 # As in profiler.schema, which the agent cannot import.
 TAG_WINDOW = 8
 TAG_COMPILE = 16
 
+# Events that make a process one of the run; a collection or a save alone does not.
+_TRAINING = frozenset((FETCH, ITER, FORWARD, BACKWARD, OPTIMIZER, STEP, BATCH, REGION))
+
+# Events go to the ring in batches: packed one after the other they cost a fifth of what each costs between two tensor
+# operations, with the caches cold. A killed process loses at most this much of its last step.
+FLUSH_NS = 20_000_000
+
 # Rare facts are refreshed at most this often.
 TICK_NS = 500_000_000
 
+# Far more than can gather between two flushes; a process that imports torch and never trains keeps no more.
+MOST_WAITING = 1 << 16
+
 
 class Agent:
-    """State shared by the hooks. `write(kind, start_ns, end_ns, ...)` is the outlet's, or opens it first."""
+    """State shared by the hooks. They add events with `put((thread, kind, start_ns, end_ns, id, a, b, c, d))`, where the
+    fields after `end_ns` may be left off from the right, and call `flush` when `flushed` is FLUSH_NS ago."""
 
     def __init__(self, torch: Any, settings: dict[str, Any]) -> None:
         self.torch = torch
         self.settings = settings
         self.folder: str = settings["rings"]
         self.outlet: Optional[Outlet] = None
-        self.write: Callable[..., None] = self._first_write
-        self.started = clock()
+        self._events: deque[tuple[int, ...]] = deque(maxlen=MOST_WAITING)
+        self.put: Callable[[tuple[int, ...]], None] = self._events.append
+        self.flushed = clock()
+        self._muted = False
         self.steps = 0
         self.next_tick = 0
         self.backward_depth = 0
@@ -47,25 +59,40 @@ class Agent:
         """Records a CUDA event at a boundary (ring.MARK_*); None where there is no CUDA."""
         self.uninstall: list[tuple[str, Callable[[], None]]] = []
         self.on_open: list[Callable[[], None]] = []
-        self.on_step: list[Callable[[int], None]] = []
-        """Called at each step's end with its time; what takes long is measured there."""
+        self.on_step: list[Callable[[], None]] = []
         self.on_tick: list[Callable[[], None]] = []
 
     # ---- the outlet ----
 
-    def _first_write(self, kind: int, *arguments: Any, **named: Any) -> None:
-        if kind not in _TRAINING:
-            return
+    def flush(self) -> None:
+        """Move the waiting events to the ring; the first that belongs to training opens it."""
+        self.flushed = clock()
+        events = self._events
+        outlet = self.outlet
+        if outlet is None:
+            if self._muted or not any(event[1] in _TRAINING for event in events):
+                return
+            outlet = self._open()
+            if outlet is None:
+                events.clear()
+                return
+        write = outlet.write
         try:
-            self.outlet = Outlet(self.folder, worker=kind == BATCH and self.is_worker)
+            while True:
+                write(*events.popleft())
+        except IndexError:  # all are out
+            pass
+
+    def _open(self) -> Optional[Outlet]:
+        try:
+            outlet = self.outlet = Outlet(self.folder, worker=self.is_worker)
         except OSError as error:
-            self.write = _nothing
+            self._muted = True
             self._no_room(error)
-            return
-        self.write = self.outlet.write
+            return None
         for callback in self.on_open:
             callback()
-        self.write(kind, *arguments, **named)
+        return outlet
 
     def _no_room(self, error: OSError) -> None:
         try:
@@ -94,18 +121,17 @@ class Agent:
                     entry[1]()
                 except Exception:
                     pass
-        if self.outlet is not None:
-            self.outlet.problem(source, f"{type(error).__name__}: {error}")
+        self.fact("problem", {"source": source, "message": f"{type(error).__name__}: {error}"})
 
     # ---- the rhythm ----
 
     def end_step(self, now: int) -> int:
         """Called by whatever ends a step; returns the step's tags."""
-        outlet = self.outlet
         self.steps += 1
         tags = 0
-        for callback in self.on_step:
-            callback(now)
+        if self.on_step:
+            for callback in list(self.on_step):
+                callback()
         if self.windows is not None:
             # A window opened at one boundary covers the steps after it; saving it falls into the one after those.
             if self._window_open or self._window_just_closed:
@@ -117,10 +143,15 @@ class Agent:
             if graphs != self._graphs:
                 self._graphs = graphs
                 tags |= TAG_COMPILE
-        if now >= self.next_tick and outlet is not None:
-            self.next_tick = now + TICK_NS
-            self.tick()
         return tags
+
+    def after_step(self, now: int) -> None:
+        """Called once the step's event has been put: what can wait for a moment that costs least."""
+        if now - self.flushed > FLUSH_NS:
+            self.flush()
+            if now >= self.next_tick:
+                self.next_tick = now + TICK_NS
+                self.tick()
 
     def tick(self) -> None:
         """Refresh what is refreshed seldom; its time is counted as ours."""
@@ -137,9 +168,12 @@ class Agent:
 
     def after_fork(self) -> None:
         """In a child: nothing of the parent's is ours; its first event opens its own outlet."""
+        self._events.clear()
         self.outlet = None
-        self.write = self._first_write
+        self.flushed = 0
         self.windows = None
+        self.mark = None
+        self.on_step.clear()
         self.steps = 0
         self.backward_depth = 0
 
@@ -149,30 +183,31 @@ class Agent:
             try:
                 undo()
             except Exception as error:
-                if self.outlet is not None:
-                    self.outlet.problem(source, f"could not be taken out: {error}")
+                self.fact("problem", {"source": source, "message": f"could not be taken out: {error}"})
         self.uninstall.clear()
         self.finish()
 
     def finish(self) -> None:
-        """The last facts, at exit."""
-        outlet = self.outlet
-        if outlet is None or outlet.pid != os.getpid():
-            return
+        """The last events and facts, at exit. Never raises: it runs where an error of ours would be the user's to see."""
+        outlet = None
         try:
+            self.flush()
+            self._muted = True
+            outlet = self.outlet
+            if outlet is None or outlet.pid != os.getpid():
+                return
             if self.windows is not None:
                 self.windows.close()
             self.tick()
             outlet.fact("end", {"failed": self.failed})
+            outlet.close()
         except Exception as error:
-            outlet.problem("exit", f"{type(error).__name__}: {error}")
-        self.outlet = None
-        self.write = _nothing
-        outlet.close()
+            self.fact("problem", {"source": "exit", "message": f"{type(error).__name__}: {error}"})
+        finally:
+            self.outlet = None
 
 
-def _nothing(*arguments: Any, **named: Any) -> None:
-    """Nothing is recorded."""
+ident = threading.get_ident
 
 
 def place() -> Optional[dict[str, Any]]:
@@ -181,7 +216,7 @@ def place() -> Optional[dict[str, Any]]:
     fallback = None
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith("<") and _OURS not in file:
+        if not file.startswith("<") and not file.startswith(_OURS):
             line = {"file": os.path.abspath(file), "line": frame.f_lineno}
             if "site-packages" not in file and "dist-packages" not in file and not file.startswith(_STDLIB):
                 return line
@@ -191,5 +226,5 @@ def place() -> Optional[dict[str, Any]]:
     return fallback
 
 
-_OURS = os.path.dirname(os.path.abspath(__file__))
-_STDLIB = os.path.dirname(os.path.abspath(os.__file__))
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep

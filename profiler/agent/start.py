@@ -13,7 +13,7 @@ from .hooks import backward, cuda_events, dataloader, forward, gc, optimizer, ou
 from .importing import forget, when_imported
 from .outlet import clock
 from .ring import REGION, STEP
-from .session import Agent
+from .session import Agent, ident
 
 active: Optional[Agent] = None
 """The one agent of this process."""
@@ -64,8 +64,8 @@ def begin(settings: dict[str, Any]) -> Optional[Agent]:
 
     agent.on_open.append(opened)
     agent.on_tick.append(lambda: _tick(agent, seen, used))
-    agent.compiled = _graphs
-    os.register_at_fork(after_in_child=lambda: agent.after_fork())
+    agent.on_tick.append(lambda: _look_for_compile(agent))
+    os.register_at_fork(after_in_child=agent.after_fork)
     atexit.register(agent.finish)
     return agent
 
@@ -151,6 +151,12 @@ def _cuda_tick(agent: Agent, seen: _Seen) -> None:
     )
 
 
+def _look_for_compile(agent: Agent) -> None:
+    """From the moment the program uses torch.compile, steps that compile are tagged."""
+    if agent.compiled is None and "torch._dynamo.utils" in sys.modules:
+        agent.compiled = _graphs
+
+
 def _graphs() -> int:
     """Graphs torch.compile has made so far; 0 while the program does not use it."""
     dynamo = sys.modules.get("torch._dynamo.utils")
@@ -175,7 +181,8 @@ def step() -> None:
     """The program says that a step has ended."""
     if active is not None:
         now = clock()
-        active.write(STEP, now, now, 0, active.end_step(now))
+        active.put((ident(), STEP, now, now, 0, active.end_step(now)))
+        active.after_step(now)
 
 
 _regions: dict[str, int] = {}
@@ -186,7 +193,8 @@ def region(name: str, begin_ns: int, end_ns: int) -> None:
     if active is None:
         return
     number = _regions.get(name)
-    active.write(REGION, begin_ns, end_ns, number or len(_regions) + 1)
+    active.put((ident(), REGION, begin_ns, end_ns, number or len(_regions) + 1))
+    active.flush()
     if number is None:
         number = _regions[name] = len(_regions) + 1
         active.fact("region", {"id": number, "name": name})

@@ -41,9 +41,7 @@ class Source:
         self._origin = origin
         self._offset = offset
         self.pid = self._reader.pid
-        self.process = Process(
-            pid=self.pid, parent=self._reader.parent, started=self._seconds(self._reader.clock_ns)
-        )
+        self.process = Process(pid=self.pid, parent=self._reader.parent, started=self._seconds(self._reader.clock_ns))
         self._segmenter = Segmenter(self.pid, origin)
         self._gpu_times = GpuTimes(origin)
         self.sketches: dict[str, Quantiles] = {}
@@ -195,7 +193,9 @@ class Source:
         """Loader facts, completed by what the segmenter has found out of their use."""
         rows: list[Any] = []
         for number, fact in self._loaders.items():
-            training = True if number in self._segmenter.trained else False if number in self._segmenter.evaluated else None
+            training = (
+                True if number in self._segmenter.trained else False if number in self._segmenter.evaluated else None
+            )
             if fact.get("training") != training:
                 fact["training"] = training
                 rows.append(Fact(pid=self.pid, time=self._seconds(self.last_event), kind="loader", body=dict(fact)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -87,7 +88,7 @@ class HostSampler:
     def __init__(self, root_pid: int) -> None:
         self._cgroup = Cgroup.own()
         self._tree: dict[int, tuple[psutil.Process, int]] = {}
-        if psutil.pid_exists(root_pid):
+        with suppress(psutil.NoSuchProcess):  # it may have ended already
             self._tree[root_pid] = psutil.Process(root_pid), 0
         self._seen: frozenset[int] = frozenset()
         self._usage: dict[int, _Usage] = {}

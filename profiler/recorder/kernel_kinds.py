@@ -35,7 +35,10 @@ _KERNELS = tuple(
             "copy",
             r"memcpy|memset|copy|catarray|nchwtonhwc|nhwctonchw|transpose|permute|gather|scatter|index|embedding",
         ),
-        ("reduction", r"reduce|sum|mean|pool|loss|argm(ax|in)|top_?k|sort|scan|cum(sum|prod)|histogram|dot_kernel|(^|::)cub::"),
+        (
+            "reduction",
+            r"reduce|sum|mean|pool|loss|argm(ax|in)|top_?k|sort|scan|cum(sum|prod)|histogram|dot_kernel|(^|::)cub::",
+        ),
         (
             "elementwise",
             r"elementwise|pointwise|dropout|distribution|fill|gelu|silu|relu|swiglu|activation|rotary|rope|upsample|quant"

@@ -26,7 +26,14 @@ _OPTIMIZER_WORK = frozenset({"elementwise", "reduction", "normalization", "other
 
 
 def parse(
-    path: Path, *, pid: int, window: int, start: float, steps: int, cost: float, device: Literal["cpu", "cuda"] | None = None
+    path: Path,
+    *,
+    pid: int,
+    window: int,
+    start: float,
+    steps: int,
+    cost: float,
+    device: Literal["cpu", "cuda"] | None = None,
 ) -> tuple[Window, list[Kernel]]:
     """Read the trace of one window of process `pid`.
 
@@ -115,10 +122,14 @@ class _Gpu(NamedTuple):
         h2d, d2h = (self._time(e for e in self._events("gpu_memcpy") if way in e.name) for way in transfers.values())
         pageable = self._time(e for e in self._events("gpu_memcpy") if "HtoD" in e.name and "Pageable" in e.name)
         busy = self._time(
-            e for e in self._events() if e.category != "gpu_memcpy" or not any(way in e.name for way in transfers.values())
+            e
+            for e in self._events()
+            if e.category != "gpu_memcpy" or not any(way in e.name for way in transfers.values())
         )
         collective = self._time(e for e in self._events() if kinds[e.name] == "communication")
-        compute = self._time(e for e in self._events() if e.category != "gpu_memcpy" and kinds[e.name] != "communication")
+        compute = self._time(
+            e for e in self._events() if e.category != "gpu_memcpy" and kinds[e.name] != "communication"
+        )
         idle = difference([(self.begin, self.end)], busy)
         loading = self._time(e for e in events if e.category == "user_annotation" and _is_fetch(e.name))
         data = intersection(idle, loading)

@@ -95,7 +95,9 @@ class Recorder:
         self._store.put(run)
         self._drain = Drain(rings, self._origin, self._store.cursor)
         self._host = HostSampler(program)
-        self._gpus = GpuSampler.open(os.environ.get("CUDA_VISIBLE_DEVICES"))
+        self._gpus = GpuSampler.open(
+            os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER")
+        )
         for gpu in self._gpus.gpus:
             self._store.put(gpu)
         self._store.append(list(self._gpus.take_problems()))
@@ -207,7 +209,8 @@ class Recorder:
         self._gpus.close()
         if not saved:
             raise ProfilerError(
-                f"The end of this run could not be written into {self.folder}.", "Free some space; what was written before stands."
+                f"The end of this run could not be written into {self.folder}.",
+                "Free some space; what was written before stands.",
             )
         for source in self._drain.sources.values():
             source.remove()

@@ -20,7 +20,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from profiler.errors import ProfilerError
-from profiler.merge import MERGES
 from profiler.schema import (
     BETWEEN,
     FACTS,
@@ -48,6 +47,7 @@ from profiler.schema import (
     Window,
 )
 from profiler.store import Tables, Writer, decode_fact, find, read
+from profiler.store.merge import MERGES
 
 SINGLES = {"runs": Run, "processes": Process, "gpus": Gpu, "sketches": Sketch, "facts": Fact}
 STREAMS = {
@@ -206,6 +206,12 @@ def test_arguments_that_are_no_utf8_can_be_stored(tmp_path):
     assert (found.cwd, found.command) == ("/data/caf\\udce9", run.command)
 
 
+def test_a_driver_s_not_available_is_not_measured(tmp_path):
+    sample = GpuSample(time=0.0, gpu=0, memory_used=1, process_memory=2**64 - 1, throttle=2**64 - 1)
+    (found,) = read(written(tmp_path, streams=[sample])).gpu_samples
+    assert found == GpuSample(time=0.0, gpu=0, memory_used=1)
+
+
 # ---- facts of other versions, or broken ----
 
 
@@ -259,7 +265,7 @@ def test_flags_need_no_id():
 
 class Small(Writer):
     LIMITS = dict.fromkeys(Writer.LIMITS, 16)
-    GROUPS = 6
+    PER_TABLE = 6
 
 
 def weighted(rows, name):
@@ -749,7 +755,7 @@ def test_every_node_is_found(tmp_path):
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """A recording of some forty pages, with rows in every kind of table."""
+    """A recording of some sixty pages, with rows in every kind of table."""
     path = written(
         tmp_path_factory.mktemp("recorded"),
         singles=[RUN, *(Process(pid=pid, started=0.0) for pid in range(20))],
@@ -762,13 +768,14 @@ def recorded(tmp_path_factory):
 
 
 def salvaged(path):
-    """What can be read, or None; anything but a ProfilerError fails the test."""
+    """What can be read, or None; anything but a ProfilerError with a remedy fails the test."""
     try:
         return read(path)
     except ProfilerError as error:
-        assert str(path) in error.message
-        assert error.remedy
-        return None
+        told = error
+    assert str(path) in told.message
+    assert told.remedy
+    return None
 
 
 def test_a_truncated_file_gives_what_is_left_or_says_so(tmp_path, recorded):
@@ -778,8 +785,9 @@ def test_a_truncated_file_gives_what_is_left_or_says_so(tmp_path, recorded):
         path.write_bytes(recorded[:length])
         tables = salvaged(path)
         if tables is not None:
-            assert "damaged" in tables.problems[-1].message
-            assert set(tables.steps) <= {step(index) for index in range(3000)}
+            assert "damaged" in str(tables.problems)
+            if length % 4096 == 0:
+                assert set(tables.steps) <= {step(index) for index in range(3000)}
             kept.append(len(tables.steps))
     assert max(kept) > 1000
 
@@ -787,7 +795,7 @@ def test_a_truncated_file_gives_what_is_left_or_says_so(tmp_path, recorded):
 def test_flipped_bytes_give_what_is_left_or_say_so(tmp_path, recorded):
     path = tmp_path / "run-node.db"
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=100, deadline=None)
     @given(st.lists(st.tuples(st.integers(0, len(recorded) - 1), st.integers(1, 255)), min_size=1, max_size=20))
     def flip(flips):
         content = bytearray(recorded)
@@ -809,10 +817,12 @@ def test_a_torn_page_costs_its_rows_only(tmp_path, recorded):
         content[page * 4096 : page * 4096 + 64] = bytes(64)
         path.write_bytes(content)
         tables = salvaged(path)
-        assert tables is not None
+        if tables is None:
+            continue
+        assert "damaged" in str(tables.problems)
         found.append(len(tables.steps))
-        assert tables.problems[-1:] != () and "damaged" in tables.problems[-1].message
-    assert sorted(found)[1] > 1000, "all but the root page of the steps"
+    assert len(found) >= len(recorded) // 4096 - 2, "but for the two pages of the schema"
+    assert sorted(found)[1] > 2800, "but for the root page of the steps"
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-shm"])

@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 from ..outlet import clock
 from ..ring import BACKWARD, MARK_BACKWARD_END, MARK_BACKWARD_START
-from ..session import Agent
+from ..session import Agent, ident
 
 
 def install(agent: Agent) -> Callable[[], None]:
@@ -26,6 +26,7 @@ def _hook(agent: Agent, autograd: Any, name: str, code: int) -> Callable[[], Non
     plain = getattr(autograd, name)
     is_compiling = agent.torch.compiler.is_compiling
     mark = agent.mark
+    put = agent.put
 
     @functools.wraps(plain)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -42,7 +43,7 @@ def _hook(agent: Agent, autograd: Any, name: str, code: int) -> Callable[[], Non
             agent.backward_depth -= 1
             if mark is not None and agent.backward_depth == 0:
                 mark(MARK_BACKWARD_END)
-            agent.write(BACKWARD, begin, end, 0, code)
+            put((ident(), BACKWARD, begin, end, 0, code))
 
     setattr(autograd, name, run)
 

@@ -12,7 +12,7 @@ from typing import Any, Optional
 
 from ..outlet import clock
 from ..ring import GPU, MARK_OPTIMIZER_END
-from ..session import Agent
+from ..session import Agent, ident
 
 # An event costs some 5 us to record and read; a step has at least eight. Shorter steps are measured now and then.
 FULL_RATE_STEP_NS = 5_000_000
@@ -73,12 +73,13 @@ class Marks:
 
     def _read(self) -> None:
         pending = self._pending
-        write = self._agent.write
+        thread = ident()
+        put = self._agent.put
         while pending and pending[0][2].query():
             code, at, event = pending.popleft()
             before = self._before
             elapsed = -1 if before is None else int(before.elapsed_time(event) * 1e6)
-            write(GPU, at, at, code, elapsed)
+            put((thread, GPU, at, at, code, elapsed))
             if before is not None:
                 self._free.append(before)
             self._before = event

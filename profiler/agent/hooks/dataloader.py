@@ -12,9 +12,14 @@ from typing import Any, Callable
 
 from ..outlet import clock
 from ..ring import BATCH, FETCH, ITER, MARK_FETCH_END, MARK_FETCH_START
-from ..session import Agent, place
+from ..session import FLUSH_NS, Agent, ident, place
 
 _MARK = "_profile_train_loader"
+
+# In the training process itself a batch's making is looked into for the first ones and then now and then: it is on the
+# step's path. In workers, where `opened` counts files, every batch is.
+EVERY_BATCH = 64
+SPARSE_BATCHES = 8
 
 
 def install(agent: Agent) -> Callable[[], None]:
@@ -36,7 +41,7 @@ class _Loaders:
         self._agent = agent
         self._ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._places: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
-        self._described: dict[int, int] = {}
+        self.described: set[int] = set()
         self._facts: dict[int, dict[str, Any]] = {}
 
     def made(self, loader: Any) -> None:
@@ -56,9 +61,9 @@ class _Loaders:
 
     def batch(self, number: int, batch: Any) -> None:
         """Complete the fact with the size of the first batch."""
-        if self._described.get(number, 0) or number not in self._facts:
+        self.described.add(number)
+        if number not in self._facts:
             return
-        self._described[number] = 1
         begin = clock()
         fact = self._facts[number]
         fact["batch_bytes"], fact["batch_device"] = _bytes(batch)
@@ -140,6 +145,7 @@ def _hook_next(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
     cls = dataloader._BaseDataLoaderIter
     plain = cls.__next__
     mark = agent.mark
+    put = agent.put
 
     def __next__(self: Any) -> Any:
         try:
@@ -155,14 +161,17 @@ def _hook_next(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
         try:
             batch = plain(self)
         except BaseException:
-            agent.write(FETCH, begin, clock(), number, ready, 1)
+            put((ident(), FETCH, begin, clock(), number, ready, 1))
             raise
         end = clock()
-        agent.write(FETCH, begin, end, number, ready)
+        put((ident(), FETCH, begin, end, number, ready))
         try:
             if mark is not None:
                 mark(MARK_FETCH_END)
-            loaders.batch(number, batch)
+            if number not in loaders.described:
+                loaders.batch(number, batch)
+            if end - agent.flushed > FLUSH_NS:  # a loop without an optimizer ends no step
+                agent.flush()
         except Exception as error:
             agent.give_up("dataloader", error)
         return batch
@@ -192,7 +201,8 @@ def _hook_iter(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
         iterator = plain(self)
         try:
             iterator.__dict__[_MARK] = number
-            agent.write(ITER, begin, clock(), number, int(self.num_workers > 0))
+            agent.put((ident(), ITER, begin, clock(), number, int(self.num_workers > 0)))
+            agent.flush()
             loaders.iterated(self, number)
         except Exception as error:
             agent.give_up("dataloader", error)
@@ -263,7 +273,10 @@ def _hook_fetchers(agent: Agent) -> Callable[[], None]:
         plain_init(self, dataset, auto_collation, collate_fn, drop_last)
 
     base.__init__ = __init__
-    undo = [_hook_fetch(agent, cls, collate_ns, opened) for cls in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher)]
+    undo = [
+        _hook_fetch(agent, cls, collate_ns, opened)
+        for cls in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher)
+    ]
 
     def uninstall() -> None:
         if base.__init__ is __init__:
@@ -287,8 +300,13 @@ def _timed(collate: Any, spent: list[int]) -> Any:
 def _hook_fetch(agent: Agent, cls: Any, collate_ns: list[int], opened: list[_Opened]) -> Callable[[], None]:
     plain = cls.fetch
     cpu_clock = time.thread_time_ns
+    put = agent.put
+    made = [0]
 
     def fetch(self: Any, possibly_batched_index: Any) -> Any:
+        made[0] += 1
+        if made[0] > EVERY_BATCH and made[0] % SPARSE_BATCHES and not opened:
+            return plain(self, possibly_batched_index)
         collate_ns[0] = 0
         files = opened[0].files if opened else 0
         cpu = cpu_clock()
@@ -297,9 +315,12 @@ def _hook_fetch(agent: Agent, cls: Any, collate_ns: list[int], opened: list[_Ope
         end = clock()
         try:
             samples = len(possibly_batched_index) if self.auto_collation else 1
-            agent.write(
-                BATCH, begin, end, agent.loader, cpu_clock() - cpu, collate_ns[0], samples, opened[0].files - files if opened else -1
-            )
+            files = opened[0].files - files if opened else -1
+            put((ident(), BATCH, begin, end, agent.loader, cpu_clock() - cpu, collate_ns[0], samples, files))
+            if end - agent.flushed > FLUSH_NS:
+                agent.flush()
+                if opened and agent.outlet is not None:
+                    agent.outlet.publish()
         except Exception as error:
             agent.give_up("dataloader", error)
         return batch

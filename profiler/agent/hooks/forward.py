@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 from ..outlet import clock
 from ..ring import FORWARD, MARK_FORWARD_END, MARK_FORWARD_START
-from ..session import Agent
+from ..session import Agent, ident
 
 WATCHED_STEPS = 3
 # A program that calls more modules than this from outside any other calls layers, not models.
@@ -43,7 +43,6 @@ class Roots:
     def install(self) -> Callable[[], None]:
         """Begin to watch; returns what takes everything out."""
         self._watch()
-        self._agent.on_step.append(self._at_step)
         self._agent.on_tick.append(self._at_tick)
         return self._uninstall
 
@@ -69,6 +68,7 @@ class Roots:
         self._watches += 1
         self._until = agent.steps + WATCHED_STEPS
         self._watching = __call__
+        agent.on_step.append(self._at_step)
         self._module.__call__ = __call__
 
     def _root(self, module: Any) -> int:
@@ -95,11 +95,12 @@ class Roots:
             if mark is not None:
                 mark(MARK_FORWARD_END)
             self._calls += 1
-            agent.write(FORWARD, begin, end, number, module.training, agent.torch.is_grad_enabled())
+            agent.put((ident(), FORWARD, begin, end, number, module.training, agent.torch.is_grad_enabled()))
 
-    def _at_step(self, now: int) -> None:
+    def _at_step(self) -> None:
         if self._watching is None or self._agent.steps < self._until:
             return
+        self._agent.on_step.remove(self._at_step)
         self._stop_watching()
         for reference, number in list(self._roots.values()):
             module = reference()
@@ -121,19 +122,30 @@ class Roots:
         before = module._compiled_call_impl
         if before is not None and before is self._wrappers.get(number):
             return
-        is_compiling = self._agent.torch.compiler.is_compiling
-        owner = weakref.ref(module)
-        inner = _call_impl if before is None else _given(before)
+        agent = self._agent
+        is_compiling = agent.torch.compiler.is_compiling
+        grad = agent.torch.is_grad_enabled
+        put = agent.put
+        owner = weakref.ref(module)  # the module owns this closure: anything stronger would keep it alive
 
         def call(*args: Any, **kwargs: Any) -> Any:
             this = owner()
-            if self._depth or is_compiling() or self._agent.backward_depth:
-                return inner(this, *args, **kwargs)
+            if self._depth or is_compiling() or agent.backward_depth:
+                return this._call_impl(*args, **kwargs) if before is None else before(*args, **kwargs)
             self._depth = 1
+            mark = agent.mark
+            if mark is not None:
+                mark(MARK_FORWARD_START)
+            begin = clock()
             try:
-                return self._timed(inner, this, number, args, kwargs)
+                return this._call_impl(*args, **kwargs) if before is None else before(*args, **kwargs)
             finally:
+                end = clock()
                 self._depth = 0
+                if mark is not None:
+                    mark(MARK_FORWARD_END)
+                self._calls += 1
+                put((ident(), FORWARD, begin, end, number, this.training, grad()))
 
         call.__wrapped__ = before  # type: ignore[attr-defined]
         self._wrappers[number] = call
@@ -161,13 +173,3 @@ class Roots:
             if module is not None and wrapper is not None and module._compiled_call_impl is wrapper:
                 module._compiled_call_impl = wrapper.__wrapped__
 
-
-def _call_impl(module: Any, *args: Any, **kwargs: Any) -> Any:
-    return module._call_impl(*args, **kwargs)
-
-
-def _given(compiled: Any) -> Any:
-    def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-        return compiled(*args, **kwargs)
-
-    return call

@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 from ..outlet import clock
 from ..ring import GC
-from ..session import Agent
+from ..session import Agent, ident
 
 # Shorter ones, mostly of the young generations, would fill the ring with what no one can act on.
 SHORTEST_NS = 50_000
@@ -22,7 +22,7 @@ def install(agent: Agent) -> Callable[[], None]:
         if phase == "start":
             begun[0] = now
         elif now - begun[0] >= SHORTEST_NS:
-            agent.write(GC, begun[0], now, 0, info.get("generation", 2))
+            agent.put((ident(), GC, begun[0], now, 0, info.get("generation", 2)))
 
     gc.callbacks.append(on_collection)
 

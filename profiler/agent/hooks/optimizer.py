@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 from ..outlet import clock
 from ..ring import MARK_OPTIMIZER_END, MARK_OPTIMIZER_START, OPTIMIZER
-from ..session import Agent, place
+from ..session import Agent, ident, place
 
 
 def install(agent: Agent, seen: Callable[[Any, int, Any], None]) -> Callable[[], None]:
@@ -21,8 +21,10 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None]) -> Callable[[],
     )
 
     is_compiling = agent.torch.compiler.is_compiling
-    ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+    known: dict[int, tuple[weakref.ref[Any], int]] = {}
+    """By id(optimizer): a look-up by weak key costs a microsecond."""
     counts: dict[int, int] = {}
+    put = agent.put
     open_steps: list[tuple[Any, int]] = []
     places: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
     mark = agent.mark
@@ -48,19 +50,23 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None]) -> Callable[[],
                 other, begin = open_steps.pop()
                 if other is optimizer:
                     break
-            number = ids.get(optimizer)
-            if number is None:
-                number = ids[optimizer] = len(counts) + 1
-                counts[number] = 0
+            entry = known.get(id(optimizer))
+            if entry is None or entry[0]() is not optimizer:
+                entry = known[id(optimizer)] = (weakref.ref(optimizer), len(counts) + 1)
+                counts[entry[1]] = 0
+            number = entry[1]
             counts[number] += 1
-            tags = 0
-            if not open_steps:
-                tags = agent.end_step(end)
-            agent.write(OPTIMIZER, begin, end, number, tags)
-            if counts[number] in (1, 3) and agent.outlet is not None:
+            if open_steps:
+                put((ident(), OPTIMIZER, begin, end, number))
+                return
+            put((ident(), OPTIMIZER, begin, end, number, agent.end_step(end)))
+            agent.after_step(end)
+            if counts[number] in (1, 3):
+                agent.flush()
                 start = clock()
                 seen(optimizer, number, places.get(optimizer))
-                agent.outlet.measured_ns += clock() - start
+                if agent.outlet is not None:
+                    agent.outlet.measured_ns += clock() - start
         except Exception as error:
             agent.give_up("optimizer", error)
 

@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 from ..outlet import clock
 from ..ring import SAVE
-from ..session import Agent
+from ..session import Agent, ident
 
 
 def install(agent: Agent) -> Callable[[], None]:
@@ -21,7 +21,7 @@ def install(agent: Agent) -> Callable[[], None]:
         try:
             return plain(*args, **kwargs)
         finally:
-            agent.write(SAVE, begin, clock())
+            agent.put((ident(), SAVE, begin, clock()))
 
     torch.save = save
 

@@ -148,7 +148,8 @@ def test_what_a_process_used_is_not_counted_again_when_it_ends(start):
 def test_a_process_whose_parent_has_ended_stays_in_the_tree(start):
     child = (
         "import subprocess, sys\n"
-        "grandchild = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "sleep = [sys.executable, '-c', 'import time; time.sleep(60)']\n"
+        "grandchild = subprocess.Popen(sleep, stdout=subprocess.DEVNULL)\n"
         "print(grandchild.pid, flush=True); input()\n"
     )
     program = start(parent_of(child) + "child.communicate(chr(10))\n" + SAY_AND_WAIT)

@@ -143,9 +143,7 @@ class Columns:
         self._hints = hints(cls)
         self.names = tuple(self._hints)
         self._get = attrgetter(*self.names)
-        self._encoders = [
-            (at, encoder) for at, hint in enumerate(self._hints.values()) if (encoder := _encoder(kind(hint)))
-        ]
+        self._encoders = [(at, encoder) for at, hint in enumerate(self._hints.values()) if (encoder := _encoder(hint))]
 
     @property
     def types(self) -> dict[str, str]:
@@ -153,7 +151,7 @@ class Columns:
         return {name: _SQL.get(kind(hint), "TEXT") for name, hint in self._hints.items()}
 
     def encode(self, row: object) -> Sequence[object]:
-        """The row's values as SQLite takes them; integers must fit 64 bits."""
+        """The row's values as SQLite takes them; integers that may not be None must fit 64 bits."""
         values: tuple[object, ...] = self._get(row)
         if not self._encoders:
             return values
@@ -196,10 +194,17 @@ class Columns:
             return MISSING
 
 
-def _encoder(hint: Any) -> Callable[[Any], str] | None:
-    if hint is str:
+def _encoder(hint: Any) -> Callable[[Any], object] | None:
+    if kind(hint) is int and hint is not int:
+        return _measured
+    if kind(hint) is str:
         return _text
-    return None if hint in _SQL else _json
+    return None if kind(hint) in _SQL else _json
+
+
+def _measured(value: int) -> int | None:
+    """Drivers say "not available" with all 64 bits set: more than SQLite's integers hold."""
+    return value if -(2**63) <= value < 2**63 else None
 
 
 def _text(value: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from profiler.schema import BETWEEN, PHASES, Batch, GpuSample, HostSample, MemorySample, Step
-from profiler.values import hints, kind
+from profiler.store.values import hints, kind
 
 Policy = Literal["same", "first", "last", "most", "sum", "or", "total", "mean"]
 

@@ -1,0 +1,131 @@
+"""Reads a recording, at any time and after any end."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from profiler.errors import ProfilerError
+from profiler.schema import Problem
+from profiler.store.tables import ANEW, COLUMNS, FAILURES, NAMES, Tables, check, columns_of, listed
+
+
+def find(folder: Path) -> list[Path]:
+    """The files of a run folder's nodes, by name; ProfilerError if there is none."""
+    remedy = "Give the folder that a run of profile-train has written."
+    if not folder.is_dir():
+        raise ProfilerError(f"There is no folder {folder}.", remedy)
+    found = sorted(path for path in folder.glob("run-*.db") if path.is_file())
+    if not found:
+        raise ProfilerError(f"{folder} holds no recording.", remedy)
+    return found
+
+
+def read(path: Path) -> Tables:
+    """What a node's file holds at this moment, whether it is being written, was left by a kill, or is damaged.
+
+    Of a damaged file whatever SQLite can still reach is read, and `problems` says what is missing. Raises ProfilerError
+    if that is nothing, if the file is not a recording, or if it was written by a newer profile-train.
+    """
+    try:
+        with path.open("rb") as file:
+            if not file.read(1):
+                raise ProfilerError(f"{path} is empty: the recorder ended before it could write.", ANEW)
+        with _open_to_read(path) as connection:
+            check(connection, path)
+            return _read(connection, path)
+    except OSError as error:
+        raise ProfilerError(f"{path} cannot be read: {error.strerror}.", "Check its path and permissions.") from error
+    except FAILURES as error:
+        raise ProfilerError(f"{path} is damaged, nothing of it can be read ({error}).", ANEW) from error
+
+
+@contextmanager
+def _open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that sees one state of the file, also where nothing may be written beside it."""
+    log = path.with_name(f"{path.name}-wal")
+    try:
+        connection = _connect(path, "mode=ro")
+    except FAILURES:
+        if not log.exists():
+            connection = _connect(path, "immutable=1")
+        else:  # its newest rows lie in the log, which SQLite reads only where it may write
+            with tempfile.TemporaryDirectory() as folder:
+                copy = Path(folder) / path.name
+                shutil.copyfile(path, copy)
+                shutil.copyfile(log, copy.with_name(log.name))
+                with closing(_connect(copy, "mode=rw")) as connection:
+                    yield connection
+            return
+    with closing(connection):
+        yield connection
+
+
+def _connect(path: Path, options: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?{options}", uri=True, isolation_level=None)
+    try:
+        connection.text_factory = lambda text: text.decode("utf-8", "replace")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA writable_schema = ON")  # go on where the schema or the file's length is damaged
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _read(connection: sqlite3.Connection, path: Path) -> Tables:
+    found: dict[str, Sequence[Any]] = {}
+    notices = (
+        [] if _intact(connection, path) else [f"{path.name} is damaged: some of what is read from it may be wrong."]
+    )
+    for cls, name in NAMES.items():
+        present = columns_of(connection, name)
+        names = [column for column in COLUMNS[cls].names if column in present]
+        rows, failure = _scan(connection, name, names) if names else ([], None)
+        found[name], unfit = COLUMNS[cls].decode(names, rows)
+        if failure:
+            notices.append(f"{path.name} is damaged: of {name}, {len(rows)} rows could be read ({failure}).")
+        if unfit:
+            notices.append(f"{path.name}: {unfit} values of {name} are not what they should be and were left out.")
+    if notices and not any(found.values()):
+        raise ProfilerError(f"{path} is damaged, nothing of it can be read.", ANEW)
+    problems = (Problem(time=0.0, source="store", message=notice) for notice in notices)
+    return Tables(**{name: (*rows, *problems) if name == "problems" else tuple(rows) for name, rows in found.items()})
+
+
+def _scan(
+    connection: sqlite3.Connection, name: str, columns: Sequence[str]
+) -> tuple[list[Sequence[object]], str | None]:
+    """The rows of a table in order; from both ends if it is torn in the middle, and what stopped it."""
+    query = f"SELECT rowid, {listed(columns)} FROM {name} ORDER BY rowid"
+    rows: dict[int, Sequence[object]] = {}
+    try:
+        for rowid, *values in connection.execute(query):
+            rows[rowid] = values
+        return list(rows.values()), None
+    except FAILURES as error:
+        failure = str(error) or "out of memory"
+    with suppress(*FAILURES):
+        for rowid, *values in connection.execute(f"{query} DESC"):
+            if rowid in rows:
+                break
+            rows[rowid] = values
+    return [rows[rowid] for rowid in sorted(rows)], failure
+
+
+def _intact(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether the file's structure is sound; a half page at its end SQLite would fill up with zeros."""
+    try:
+        (page,) = connection.execute("PRAGMA page_size").fetchone()
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        return bool(verdict == "ok") and path.stat().st_size % page == 0
+    except FAILURES:
+        return False

@@ -1,0 +1,274 @@
+"""Writes a recording: in transactions, bounded for any length of run, and on when the disk was full for a while."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+from profiler.errors import ProfilerError
+from profiler.schema import (
+    SCHEMA_VERSION,
+    Batch,
+    Fact,
+    Gpu,
+    GpuSample,
+    HostSample,
+    Kernel,
+    MemorySample,
+    Problem,
+    Process,
+    Run,
+    Sketch,
+    Step,
+    Window,
+)
+from profiler.store.merge import MERGES, merge, prepare
+from profiler.store.tables import APPLICATION, COLUMNS, FAILURES, NAMES, check, columns_of, listed
+
+Single = Run | Process | Gpu | Sketch | Fact
+Stream = Step | Batch | GpuSample | HostSample | MemorySample | Window | Kernel | Problem
+
+# What makes a row the same row: it is replaced, not added.
+KEYS: dict[type, Callable[[Any], tuple[object, ...]]] = {
+    Run: lambda run: (run.id,),
+    Process: lambda process: (process.pid,),
+    Gpu: lambda gpu: (gpu.index,),
+    Sketch: lambda sketch: (sketch.pid, sketch.quantity),
+    Fact: lambda fact: (fact.pid, fact.kind, fact.body.get("id")),
+}
+
+# What shares one limit (see Writer.LIMITS), by row and in SQL.
+GROUPS: dict[type, tuple[Callable[[Any], tuple[object, ...]], tuple[str, ...]]] = {
+    **{cls: (how.key, how.group) for cls, how in MERGES.items()},
+    Window: (lambda window: (window.pid,), ("pid",)),
+    Kernel: (lambda kernel: (kernel.pid,), ("pid",)),
+    Problem: (lambda problem: (), ()),
+}
+
+
+class Writer:
+    """Appends to `<folder>/run-<host>.db`; nothing is on disk before `commit`, and then all of it at once.
+
+    Raises ProfilerError if the file cannot be made or belongs to something else. A file of this schema is gone on with:
+    that is how a report is made of what a killed recorder left.
+    """
+
+    LIMITS: ClassVar[dict[type, int]] = {
+        Step: 20_000,  # a process, each of steady and tagged steps: 4 MB, and more than a chart shows
+        Batch: 10_000,  # a worker and loader
+        GpuSample: 10_000,  # a GPU: 17 minutes singly at 10 Hz, then 9 s a row after 24 h
+        HostSample: 10_000,
+        MemorySample: 10_000,  # a device and rank
+        # These are not merged; what comes after is left out, and a Problem says so.
+        Window: 10_000,  # the budget allows far fewer
+        Kernel: 50_000,  # a process: some hundred a window
+        Problem: 1_000,
+    }
+
+    PER_TABLE: ClassVar[int] = 16
+    """Limits a table may hold: a node of 8 GPUs with steady and tagged steps. Loaders that start their workers anew
+    every epoch would otherwise fill one after the other; each process then keeps a row at least."""
+
+    WAITING: ClassVar[int] = 20_000
+    """The newest rows of a table are kept in memory, so many of them, while the disk is full."""
+
+    def __init__(self, folder: Path, host: str) -> None:
+        self.path = folder / f"run-{re.sub('[^A-Za-z0-9._-]', '_', host)}.db"
+        self._singles: dict[type, dict[str, Single]] = defaultdict(dict)
+        self._streams: dict[type, list[Any]] = {cls: [] for cls in GROUPS}
+        self._cursors: dict[str, int] = {}
+        self._sizes: dict[type, Counter[tuple[object, ...]]] = {}
+        self._floors: dict[type, int] = {}
+        self._clock = 0.0
+        self._full: set[type] = set()
+        self._failure: str | None = None
+        self._lost = 0
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._connection = _open_to_write(self.path)
+        except OSError as error:
+            raise ProfilerError(
+                f"The run folder {folder} cannot be written: {error.strerror}.", "Choose another one with --out."
+            ) from error
+        except FAILURES as error:
+            raise ProfilerError(
+                f"The recording {self.path} cannot be written: {error}.",
+                "Make room, or choose another folder with --out.",
+            ) from error
+
+    def put(self, row: Single) -> None:
+        """Add a row, or replace the one of the same natural key."""
+        self._singles[type(row)][repr(KEYS[type(row)](row))] = row
+
+    def append(self, rows: Sequence[Stream]) -> None:
+        """Add rows to the end of their tables."""
+        for row in rows:
+            self._streams[type(row)].append(row)
+        if rows:
+            self._clock = getattr(rows[-1], "time", getattr(rows[-1], "start", self._clock))
+
+    def set_cursor(self, name: str, value: int) -> None:
+        """Remember how far a source was read, together with what was read from it."""
+        self._cursors[name] = value
+
+    def cursor(self, name: str) -> int:
+        """How far a source was read; 0 at first."""
+        if name in self._cursors:
+            return self._cursors[name]
+        found = self._connection.execute("SELECT value FROM cursors WHERE name = ?", (name,)).fetchone()
+        return found[0] if found and isinstance(found[0], int) else 0
+
+    def commit(self) -> bool:
+        """Write all that was given since the last commit, in one transaction.
+
+        False if it could not be written: the disk is full, say. Then everything is kept in memory, up to WAITING rows
+        of a table, for the next commit; the first one that succeeds leaves a Problem that says what was lost.
+        """
+        if not (self._cursors or any(self._singles.values()) or any(self._streams.values())):
+            return True
+        try:
+            with _transaction(self._connection):
+                self._write()
+        except (
+            sqlite3.ProgrammingError,
+            sqlite3.InterfaceError,
+        ):  # a value of a type that no column takes: a bug, no matter of the disk
+            self._sizes.clear()
+            raise
+        except FAILURES as error:
+            self._wait(str(error) or "out of memory")
+            return False
+        self._singles.clear()
+        for rows in self._streams.values():
+            rows.clear()
+        self._cursors.clear()
+        self._failure, self._lost = None, 0
+        return True
+
+    def close(self) -> bool:
+        """Commit, and leave a single file that can be read from anywhere; False if the commit failed."""
+        written = self.commit()
+        with suppress(*FAILURES):  # someone is reading, or the disk is full: its log stays beside the file
+            self._connection.execute("PRAGMA journal_mode = DELETE")
+        self._connection.close()
+        return written
+
+    def _write(self) -> None:
+        for cls, rows in self._singles.items():
+            columns = COLUMNS[cls]
+            replaced = ", ".join(f'"{name}" = excluded."{name}"' for name in columns.names)
+            keyed = ((key, *columns.encode(row)) for key, row in rows.items())
+            self._insert(NAMES[cls], ("key", *columns.names), keyed, f"ON CONFLICT (key) DO UPDATE SET {replaced}")
+        problems = []
+        if self._failure:
+            lost = f"{self._lost} rows were lost" if self._lost else "nothing was lost"
+            problems.append(self._problem(f"The recording could not be written for a while ({self._failure}); {lost}."))
+        for cls, appended in self._streams.items():
+            if cls is not Problem and (notice := self._append(cls, appended)):
+                problems.append(self._problem(notice))
+        self._append(Problem, self._streams[Problem] + problems)
+        self._connection.executemany("INSERT OR REPLACE INTO cursors VALUES (?, ?)", self._cursors.items())
+
+    def _append(self, cls: type, rows: list[Any]) -> str | None:
+        """Insert, and merge or leave out what is too much; a notice the first time something is left out."""
+        if not rows:
+            return None
+        (key, _), limit, name, columns = GROUPS[cls], self.LIMITS[cls], NAMES[cls], COLUMNS[cls]
+        sizes = self._size(cls)
+        notice = None
+        if cls not in MERGES:
+            # By what was there before this commit: a window's kernels come in one, and are kept or left out together.
+            kept = [row for row in rows if sizes[key(row)] < limit]
+            if len(kept) < len(rows) and cls not in self._full:
+                self._full.add(cls)
+                notice = f"No more than {limit} {name} are kept: the later ones are missing."
+            rows = kept
+        self._insert(name, columns.names, map(columns.encode, rows))
+        added = Counter(map(key, rows))
+        sizes.update(added)
+        if cls in MERGES:
+            self._bound(cls, added)
+        return notice
+
+    def _bound(self, cls: type, groups: Iterable[tuple[object, ...]]) -> None:
+        """Merge each of the groups, and the whole table, if it has become too large."""
+        limit = self.LIMITS[cls]
+        for group in groups:
+            if self._size(cls)[group] > limit:
+                merge(self._connection, NAMES[cls], cls, limit, group)
+                del self._sizes[cls]
+        if self._size(cls).total() > max(limit * self.PER_TABLE, self._floors.get(cls, 0)):
+            merge(self._connection, NAMES[cls], cls, limit * self.PER_TABLE)
+            del self._sizes[cls]
+            self._floors[cls] = 2 * self._size(cls).total()  # else many groups would be merged at every commit
+
+    def _insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]], conflict: str = "") -> None:
+        marks = ", ".join("?" * len(columns))
+        self._connection.executemany(f"INSERT INTO {table} ({listed(columns)}) VALUES ({marks}) {conflict}", rows)
+
+    def _size(self, cls: type) -> Counter[tuple[object, ...]]:
+        """Rows by group, as the open transaction has them."""
+        if cls not in self._sizes:
+            self._sizes[cls] = Counter()
+            _, group = GROUPS[cls]
+            by = f"GROUP BY {', '.join(group)}" if group else ""
+            query = f"SELECT {', '.join((*group, 'count(*)'))} FROM {NAMES[cls]} {by}"
+            for *values, rows in self._connection.execute(query):
+                self._sizes[cls][tuple(values)] = rows
+        return self._sizes[cls]
+
+    def _problem(self, message: str) -> Problem:
+        return Problem(time=self._clock, source="store", message=message)
+
+    def _wait(self, failure: str) -> None:
+        self._failure = failure
+        self._sizes.clear()
+        self._full.clear()
+        for rows in self._streams.values():
+            excess = max(0, len(rows) - self.WAITING)
+            del rows[:excess]
+            self._lost += excess
+
+
+def _open_to_write(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=2.0, isolation_level=None)
+    try:
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            check(connection, path)
+        # Some filesystems cannot; the journal they get instead is as safe.
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        prepare(connection)
+        with _transaction(connection):
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            connection.execute("CREATE TABLE IF NOT EXISTS cursors (name TEXT PRIMARY KEY, value INTEGER)")
+            for cls, name in NAMES.items():
+                key = ["key TEXT PRIMARY KEY"] if cls in KEYS else []
+                columns = {column: f'"{column}" {kind}' for column, kind in COLUMNS[cls].types.items()}
+                connection.execute(f"CREATE TABLE IF NOT EXISTS {name} ({', '.join((*key, *columns.values()))})")
+                for column in columns.keys() - columns_of(connection, name):
+                    connection.execute(f"ALTER TABLE {name} ADD COLUMN {columns[column]}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(*FAILURES):  # SQLite may have rolled back by itself
+            connection.execute("ROLLBACK")
+        raise
