@@ -204,7 +204,7 @@ def _crashed(rule: Rule, error: Exception) -> Verdict:
 
 def _sentence(rule: Rule) -> str:
     """The rule's If, on one line, as the end of a sentence."""
-    text = " ".join((rule.when.__doc__ or rule.title).split()).rstrip(" .…")
+    text = " ".join((rule.when.__doc__ or rule.title).split()).rstrip(" .,…")
     return f"{text[:1].lower()}{text[1:]}."
 
 

@@ -158,7 +158,7 @@ def _paragraphs(text: str) -> list[str]:
 
 def _sentence(function: Callable[..., Any], opening: str) -> str:
     """The first paragraph of a docstring, less the leading If or Then and the dots that join the two."""
-    text = next(iter(_paragraphs(function.__doc__ or "")), "").strip(" .")
+    text = next(iter(_paragraphs(function.__doc__ or "")), "").strip(" .,\u2026")
     first, _, rest = text.partition(" ")
     return f"{rest if first.lower().strip(',') == opening else text}."
 

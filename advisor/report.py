@@ -22,16 +22,19 @@ from advisor.timeline import Chart, charts
 from advisor.units import quantity, seconds, share, span
 from profiler.schema import BETWEEN, Outcome
 
+NOTHING = 5e-4
+"""A share of the step time that reads as zero."""
+
 SCHEMA = "profile-train/result@1"
 
 LABELS = {
     "data_wait": ("Waiting for data", "The loop asked for a batch and none was ready."),
     "loader_overhead": ("Taking the batch", "A batch was ready; handing it over took this long."),
-    "h2d": ("Copying to the GPU", "Copies from host memory that nothing else was hidden behind."),
+    "h2d": ("Copying to the GPU", "Copies from host memory while the GPU had nothing else to do."),
     "forward": ("Forward", "The model's forward pass."),
     "backward": ("Backward", "The gradients."),
     "optimizer": ("Optimizer", "The update of the parameters."),
-    "communication": ("Communication", "Collectives between GPUs that no computation was hidden behind."),
+    "communication": ("Communication", "Collectives between GPUs while nothing was computed."),
     "sync": ("Synchronising", "The host waited for the GPU, and the GPU had nothing queued."),
     "gc": ("Garbage collection", "Python's collector."),
     "other": ("Everything else", "The loss, logging, metrics, callbacks: whatever no other row holds."),
@@ -143,6 +146,12 @@ class Measured:
         return quantity(self.value, self.unit)
 
     @property
+    def brief(self) -> str:
+        """The first sentence of the metric's meaning."""
+        first, dot, _ = self.meaning.partition(". ")
+        return first + dot.strip()
+
+    @property
     def limit_text(self) -> str:
         """The relation and the limit, or nothing."""
         return "" if self.limit is None else f"{self.relation} {quantity(self.limit, self.unit)}"
@@ -175,12 +184,6 @@ class Recommendation:
     effort: str = ""
     explanation: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
-
-    @property
-    def gain_text(self) -> str:
-        """The gain in the plan in a few words."""
-        gain = self.in_plan or self.alone
-        return gain_text(gain) if gain else "no gain in step time predicted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,26 +259,36 @@ class Report:
     @property
     def verdict(self) -> str:
         """The whole report in a sentence or two."""
-        mean = self.steps.mean if self.steps else None
-        if not self.steps or not self.steps.count:
+        return f"{self.diagnosis} {self.counsel}".strip()
+
+    @property
+    def diagnosis(self) -> str:
+        """Where the time goes."""
+        steps = self.steps
+        if not steps or not steps.count:
             return f"No training step was seen{self._ending}, so there is nothing to judge yet."
-        known = sorted((p for p in self.phases if p.share), key=lambda p: p.share or 0, reverse=True)
-        if mean is None:
-            said = f"{self.steps.count} steps were seen, too few for a steady one."
-        elif known:
-            said = f"A step takes {seconds(mean)}, {share(known[0].share or 0)} of it {_INSIDE[known[0].name]}."
-        else:
-            said = f"A step takes {seconds(mean)}."
-        first = next((a for a in self.advice if a.severity != "info"), None)
+        if steps.mean is None:
+            return f"Training steps seen: {steps.count:,}. That is too few to judge by."
+        most = max(self.phases, key=lambda phase: phase.share or 0.0, default=None)
+        if most is None or not most.share:
+            return f"A step takes {seconds(steps.mean)}."
+        return f"A step takes {seconds(steps.mean)}, {share(most.share)} of it {_INSIDE[most.name]}."
+
+    @property
+    def counsel(self) -> str:
+        """What to do first."""
+        if not self.steps or self.steps.mean is None:
+            return ""
+        first = next((item for item in self.advice if item.severity != "info"), None)
         if first is None:
-            return f"{said} No change was found that is worth making."
-        gain = first.in_plan or first.alone
-        promise = f": {gain_text(gain)}" if gain and gain.expected > 0 else ""
-        return f"{said} Begin with this: {first.title[:1].lower()}{first.title[1:]}{promise}."
+            return "No change was found that is worth making."
+        gain = first.in_plan
+        promise = f", for {gain_text(gain)}" if gain and gain.expected > 0 else ""
+        return f"Begin with this: {first.title[:1].lower()}{first.title[1:]}{promise}."
 
     @property
     def _ending(self) -> str:
-        return "" if self.run.ended in ("completed", "running") else f" before the run was {_ENDED[self.run.ended]}"
+        return f" before the run was {_ENDED[self.run.ended]}" if self.run.ended in _ENDED else ""
 
     def checks(self, *outcomes: str) -> tuple[Checked, ...]:
         """The rules that ended in one of these ways."""
@@ -330,10 +343,12 @@ _INSIDE = {
 
 
 def gain_text(gain: Gain) -> str:
-    """ "40 to 62% less step time" - or more, where a change costs time."""
+    """As "40 to 62% less step time"; more, where a change costs time."""
+    if max(abs(gain.low), abs(gain.high)) < NOTHING:
+        return "nothing"
     if gain.high < 0:
         return f"{span(-gain.high, -gain.low)} more step time"
-    if gain.low < 0:
+    if gain.low < 0 < gain.high:
         return f"{share(-gain.low)} more to {share(gain.high)} less step time"
     return f"{span(gain.low, gain.high)} less step time"
 

@@ -119,7 +119,7 @@ def _cpu(profile: Profile) -> Chart:
         *_curve("whole machine", samples, lambda s: s.time, lambda s: s.machine_cpu),
     ]
     limit = profile.runs[0].cores if profile.runs else None
-    return Chart(title="CPU", unit="cores", curves=tuple(curves), limit=limit, limit_label="cores allowed")
+    return Chart(title="CPU", unit="cores", curves=tuple(curves), limit=limit, limit_label="allowed")
 
 
 def _gpu_memory(profile: Profile) -> Chart:
@@ -133,7 +133,7 @@ def _gpu_memory(profile: Profile) -> Chart:
         curves += _curve("allocated by tensors", memory, lambda s: s.time, lambda s: s.allocated)
         curves += _curve("reserved by PyTorch", memory, lambda s: s.time, lambda s: s.reserved)
     limit = max((gpu.memory_total for gpu in profile.gpus), default=None)
-    return Chart(title="GPU memory", unit="B", curves=tuple(curves), limit=limit, limit_label="device")
+    return Chart(title="GPU memory", unit="B", curves=tuple(curves), limit=limit, limit_label="on the device")
 
 
 def _host_memory(profile: Profile) -> Chart:

@@ -304,13 +304,13 @@ def _charts() -> tuple[Chart, ...]:
             unit="cores",
             curves=(Curve(label="program", times=times, values=tuple(2.4 + math.sin(i / 90) for i in range(1000))),),
             limit=12.0,
-            limit_label="cores allowed",
+            limit_label="allowed",
         ),
         Chart(
             title="GPU memory",
             unit="B",
             curves=(Curve(label="used on the device", times=times, values=(28.0 * GIB,) * 1000),),
             limit=79.1 * GIB,
-            limit_label="device",
+            limit_label="on the device",
         ),
     )

@@ -13,6 +13,7 @@ from bokeh.models import (
     ColumnDataSource,
     CrosshairTool,
     HoverTool,
+    InlineStyleSheet,
     Legend,
     LegendItem,
     NumeralTickFormatter,
@@ -34,7 +35,10 @@ INK = "#808a98"  # readable on white and on black; the page's script replaces it
 
 TITLES = {"s": "ms", "1": "%", "cores": "cores", "B": "GiB"}
 SCALES = {"s": 1e3, "1": 100.0, "cores": 1.0, "B": 1 / 1024**3}
-HEIGHT = 170
+HEIGHT = 178
+FAR = 4  # a limit that many times above a curve would press it flat
+# Up and down scrolls the page on a touch screen; across zooms.
+TOUCH = ".bk-events { touch-action: pan-y !important; }"
 
 
 def item(charts: tuple[Chart, ...]) -> dict[str, Any]:
@@ -62,6 +66,8 @@ def _figure(chart: Chart, shared: Range1d, cursor: Span, last: bool) -> Any:
         outline_line_color=None,
         output_backend="canvas",
         name=chart.title,
+        stylesheets=[InlineStyleSheet(css=TOUCH)],
+        margin=(8, 0, 0, 0),
     )
     plot.title.text = chart.title
     zoom = WheelZoomTool(dimensions="width", modifiers={"ctrl": True})
@@ -74,9 +80,9 @@ def _figure(chart: Chart, shared: Range1d, cursor: Span, last: bool) -> Any:
         colour = WAIT if curve.label == "waiting for data" else COLOURS[number % len(COLOURS)]
         legend.items.append(LegendItem(label=curve.label, renderers=[_curve(plot, chart, curve, colour)]))
     plot.add_layout(legend, "above")
-    if chart.limit is not None:
-        _limit(plot, chart)
     _style(plot, chart, last)
+    if chart.limit is not None:
+        _limit(plot, chart, chart.limit)
     return plot
 
 
@@ -94,11 +100,17 @@ def _curve(plot: Any, chart: Chart, curve: Curve, colour: str) -> Any:
     return drawn
 
 
-def _limit(plot: Any, chart: Chart) -> None:
-    assert chart.limit is not None
-    height = chart.limit * SCALES[chart.unit]
-    plot.add_layout(Span(location=height, dimension="width", line_dash="dashed", line_color=INK, line_alpha=0.7))
-    plot.title.text = f"{chart.title} (dashed: {quantity(chart.limit, chart.unit)} {chart.limit_label})"
+def _limit(plot: Any, chart: Chart, limit: float) -> None:
+    """Drawn where the curves come anywhere near it, else only told."""
+    highest = max(value for curve in chart.curves for value in curve.values if value is not None)
+    said = f"{quantity(limit, chart.unit)} {chart.limit_label}"
+    if highest < limit / FAR:
+        plot.title.text = f"{chart.title} (of {said})"
+        return
+    height = limit * SCALES[chart.unit]
+    plot.add_layout(Span(location=height, dimension="width", line_dash="dashed", line_color=INK, line_alpha=0.8))
+    plot.y_range.end = 1.06 * max(height, highest * SCALES[chart.unit])
+    plot.title.text = f"{chart.title} (dashed: {said})"
 
 
 def _style(plot: Any, chart: Chart, last: bool) -> None:
@@ -112,6 +124,7 @@ def _style(plot: Any, chart: Chart, last: bool) -> None:
     for axis in (*plot.xaxis, *plot.yaxis):
         axis.update(axis_line_color=None, major_tick_line_color=None, minor_tick_line_color=None)
         axis.update(major_label_text_color=INK, axis_label_text_color=INK, axis_label_text_font_style="normal")
+    plot.yaxis.ticker.desired_num_ticks = 4
     plot.yaxis.formatter = NumeralTickFormatter(format="0,0.[00]")
     plot.xaxis.axis_label = "seconds since the start of the run" if last else None
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0.[0]")

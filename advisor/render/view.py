@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from advisor.environment import Row
-from advisor.report import Measured, Phase, Recommendation, Report, gain_text
+from advisor.models.cost import SAVING_OF
+from advisor.report import Checked, Measured, Phase, Recommendation, Report, gain_text
 from advisor.units import digits, money, seconds, share, size
 
 
@@ -37,6 +38,15 @@ class Stop:
 
     label: str
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Blind:
+    """Something that was not measured, how to measure it, and the rules it keeps from answering."""
+
+    what: str
+    remedy: str
+    checks: tuple[Checked, ...]
 
 
 SEVERITIES = {"action": "Do this", "suggest": "Worth a try", "info": "For information"}
@@ -121,8 +131,8 @@ class View:
     def _plan_tiles(self) -> Iterable[Tile]:
         before, after = self.report.before, self.report.after
         if before and after and after.expected < before:
-            times = f"{seconds(after.low)} to {seconds(after.high)}"
-            yield Tile("After the plan", seconds(after.expected), f"{before / after.expected:.1f}x as fast; {times}")
+            note = f"{seconds(after.low)} to {seconds(after.high)}, {before / after.expected:.1f}x as fast"
+            yield Tile("Step after the plan", seconds(after.expected), note)
 
     def _measured(self, name: str) -> float | None:
         return next((one.value for one in self.report.quantities if one.name == name), None)
@@ -155,6 +165,14 @@ class View:
         return [*parts, Part("free", "Free or cached", free, size(free))] if free > 0 else parts
 
     @property
+    def blind(self) -> list[Blind]:
+        """What was not measured, each with all the rules that wait for it."""
+        waiting: dict[tuple[str, str], list[Checked]] = {}
+        for check in self.report.checks("not_measured"):
+            waiting.setdefault((check.why, check.remedy), []).append(check)
+        return [Blind(why, remedy, tuple(checks)) for (why, remedy), checks in waiting.items()]
+
+    @property
     def path(self) -> list[Stop]:
         """The expected step time now and after each change of the plan that has one."""
         now = self.report.before
@@ -172,9 +190,9 @@ class View:
         """What else a change brings or takes."""
         found = []
         saved = item.in_plan.saving if item.in_plan else None
-        if saved is not None:
-            paid = f", {money(saved.money)}" if saved.money is not None else ""
-            found.append(Tile("Of every 100 GPU-hours, saves", f"{digits(saved.gpu_hours)}{paid}"))
+        if saved is not None and saved.gpu_hours > 0:
+            paid = f" ({money(saved.money)})" if saved.money is not None else ""
+            found.append(Tile("Saves", f"{digits(saved.gpu_hours)} of every {SAVING_OF:.0f} GPU-hours{paid}"))
         for label, amount in (("GPU memory", item.memory), ("Host memory", item.host_memory)):
             if amount:
                 found.append(Tile(label, f"{'frees' if amount < 0 else 'takes'} {size(abs(amount))}"))

@@ -47,8 +47,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
     config = ",".join(part for part in (settings.allocator_config if settings else None, SETTING) if part)
     freed = round(FREED * (m[mem_peak_reserved] - m[mem_peak_allocated]))
     return Advice(
-        then=f"Start the program with expandable segments: about {freed / 1e9:.1f} GB of the reserved memory become usable. "
-        "If lengths vary, also run the longest batch first. Then record again before changing anything else about memory.",
+        then=f"Start the program with expandable segments: about {freed / 1e9:.1f} GB of the reserved memory become "
+        "usable. If lengths vary, also run the longest batch first. Then record again before changing anything else "
+        "about memory.",
         changes=(
             Change(
                 language="shell",

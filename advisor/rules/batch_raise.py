@@ -66,8 +66,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
             ),
             *_learning_rate(m, larger / batch),
         ),
-        basis=f"Per sample: update, collectives, launch gaps and a part of the idle multiprocessors' time are shared by "
-        f"{larger} samples instead of {batch}.",
+        basis=f"Per sample: update, collectives, launch gaps and a part of the idle multiprocessors' time are "
+        f"shared by {larger} samples instead of {batch}.",
         effect=_effect(batch / larger, m.get(sm_active)),
         memory=round(_slope(m).each * (larger - batch)),
         risk="Medium: it changes the optimisation. Compare the loss by samples seen, and beware of the critical batch "

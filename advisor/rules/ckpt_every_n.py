@@ -3,8 +3,9 @@
 What the backward pass needs can be computed again instead of kept. A checkpointed block keeps its input only and runs
 its forward pass twice; checkpointing every N-th block frees as much as is needed and no more time than that costs.
 
-Wrong when: memory is not short - recomputing costs up to a third more time and gains none by itself - or optimizer state
-and gradients fill the memory rather than activations. Blocks with random state need `preserve_rng_state`, the default.
+Wrong when: memory is not short - recomputing costs up to a third more time and gains none by itself - or optimizer
+state and gradients fill the memory rather than activations. Blocks that draw random numbers need `preserve_rng_state`,
+the default.
 """
 
 from __future__ import annotations
@@ -53,8 +54,14 @@ def when(m: Metrics) -> Evidence | None:
         return None
     if m[world_size] > 1 and m[mem_optim] + m[mem_grads] > activations:
         return None  # sharding them is free, and frees more
-    facts = [Fact(one, m[one]) for one in (oom_count, alloc_retries, mem_headroom)]
-    return Evidence((Fact(mem_activations, activations, MIN_SHARE * peak), *facts))
+    return Evidence(
+        (
+            Fact(mem_activations, activations, MIN_SHARE * peak),
+            Fact(oom_count, m[oom_count]),
+            Fact(alloc_retries, m[alloc_retries]),
+            Fact(mem_headroom, m[mem_headroom]),
+        )
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -70,8 +77,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         + (". What is still missing must come from sharding or offloading. " if short > 0 else ". ")
         + _throughput(m, blocks, every),
         changes=(Change(language="python", code=_code(fact.block_path or "", blocks.number, every)),),
-        basis="A checkpointed block keeps 1/17 of its activations, its input, and does its forward pass twice; blocks are "
-        "taken to be alike and to hold all activations.",
+        basis="A checkpointed block keeps 1/17 of its activations, its input, and does its forward pass twice; "
+        "blocks are taken to be alike and to hold all activations.",
         effect=_effect(every),
         memory=-round(freed),
         risk="None to results: the same numbers are computed again.",
@@ -90,11 +97,11 @@ def _blocks(m: Metrics) -> Layers:
 
 
 def _need(m: Metrics) -> float:
-    """Bytes to free: what is above a safe filling, and room for what did not fit or is wanted."""
+    """Bytes to free: what is above a safe filling and room for what did not fit or is wanted, or a safety margin."""
     capacity = m[device].memory_total
     over = (1 - m[mem_headroom] - FILL) * capacity
     wants_more = m[oom_count] > 0 or m.goals.capacity or m.goals.target_batch is not None
-    return max(over, 0.0) + (MISSING_ROOM * capacity if wants_more else 0.0)
+    return max(over + (MISSING_ROOM * capacity if wants_more else 0.0), (1 - FILL) * capacity)
 
 
 def _throughput(m: Metrics, blocks: Layers, every: int) -> str:

@@ -28,11 +28,16 @@ def when(m: Metrics) -> Evidence | None:
     """
     batch = _batch(m)
     wanted = m.goals.target_batch or 0
-    too_large = wanted > batch * _accumulated(m) and wanted > _largest(m)
-    if batch <= 1 or not (m[memory_pressure] or too_large):
+    if batch <= 1 or not (m[memory_pressure] or wanted > batch * _accumulated(m)):
         return None
+    largest = _largest(m)
+    if largest < 1 or (wanted <= largest and not m[memory_pressure]):
+        return None  # not even one sample fits, or all of them do
     note = f"batch size {batch}" + (f"; {wanted} are wanted" if wanted else "")
-    return Evidence(tuple(Fact(one, m[one]) for one in (oom_count, alloc_retries, mem_headroom)), note)
+    return Evidence(
+        (Fact(oom_count, m[oom_count]), Fact(alloc_retries, m[alloc_retries]), Fact(mem_headroom, m[mem_headroom])),
+        note,
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -41,10 +46,10 @@ def then(m: Metrics, found: Evidence) -> Advice:
     whole = max(m.goals.target_batch or 0, round(batch * before))
     # Where the present size has failed, it is too large whatever the slope says.
     largest = min(_largest(m), batch - 1) if m[memory_pressure] else _largest(m)
-    k, micro = pieces(whole, max(1, largest))
+    k, micro = pieces(whole, largest)
     place = m[loader].place
     return Advice(
-        then=f"Load {micro} samples at a time and update after every {k}: {k} x {micro} = {k * micro} samples an update.",
+        then=f"Load {micro} samples at a time and update after every {k} micro-batches: {k * micro} samples an update.",
         changes=(
             Change(
                 language="python",
@@ -54,8 +59,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
             ),
             Change(language="python", code=_loop(m, k)),
         ),
-        basis="At the same samples an update it costs time: the gaps of launching a step are there for every micro-batch.",
-        effect=None if m.get(launch_bound_index) is None else _effect(k * micro / whole * batch / micro),
+        basis="At the same samples an update it costs time: launching leaves its gaps in every micro-batch.",
+        effect=None if m.get(launch_bound_index) is None else _effect(k * batch / whole),
         memory=round(m[mem_activations] * (micro / batch - 1)),
         risk="Low: the same sum of gradients, rounded in another order; batch normalization sees smaller batches.",
         fault=True,

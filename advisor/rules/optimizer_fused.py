@@ -1,7 +1,7 @@
 """The optimizer updates many tensors one after the other.
 
-Every small tensor costs a handful of kernel launches or, on CPU, of calls: the loop, not the arithmetic, takes the time.
-A fused optimizer updates all of them in few passes over memory. On CPU the default is the loop even where a fused
+Every small tensor costs a handful of kernel launches or, on CPU, of calls: the loop, not the arithmetic, takes the
+time. A fused optimizer updates all of them in few passes over memory. On CPU the default is the loop even where a fused
 kernel exists; on CUDA it is `foreach`, which is better but still moves every tensor through memory several times.
 
 Wrong when: the optimizer is a subclass that relies on the unfused code path, is made `differentiable`, or its
@@ -33,8 +33,8 @@ SPEEDUP = (1.3, 2.0, 4.0)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the optimizer takes at least a twentieth of the step, updates a hundred tensors or more, and could be fused but
-    is not,
+    """If the optimizer takes at least a twentieth of the step, updates a hundred tensors or more, and could be fused
+    but is not,
     """
     share = m[optimizer_fraction]
     fact = m[optimizer]

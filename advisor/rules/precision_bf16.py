@@ -1,7 +1,7 @@
 """Matrix products run in fp32 or TF32 on a GPU with bf16 tensor cores.
 
-bf16 has the range of fp32, so it needs no loss scaling, and its tensor cores do several times as many products a second;
-memory-bound kernels gain too, for they move half the bytes. Autocast keeps the sensitive operations in fp32.
+bf16 has the range of fp32, so it needs no loss scaling, and its tensor cores do several times as many products a
+second; memory-bound kernels gain too, for they move half the bytes. Autocast keeps the sensitive operations in fp32.
 
 Wrong when: the loader or the launching of kernels is the limit (the GPU only idles more), or the loss depends on small
 differences of large numbers. `torch.cuda.is_bf16_supported()` also says yes to slow emulation on older GPUs.
@@ -115,8 +115,8 @@ def basis(m: Metrics) -> str:
     now = m.get(achieved_matmul_flops)
     rate = "a typical share of its peak (shapes were not recorded)" if now is None else f"{now / 1e12:.3g} TFLOP/s"
     return (
-        f"Roofline: matrix products go from {rate} to 30, 55 or 75 % of the {m[device].name}'s 16-bit peak, memory-bound "
-        "kernels speed up by 1, 1.4 or 1.8, the rest stays; the host's launch rate is a floor."
+        f"Roofline: matrix products go from {rate} to 30, 55 or 75 % of the {m[device].name}'s 16-bit peak, "
+        "memory-bound kernels speed up by 1, 1.4 or 1.8, the rest stays; the host's launch rate is a floor."
     )
 
 

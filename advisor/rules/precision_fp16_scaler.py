@@ -3,8 +3,8 @@
 fp16 products are several times as fast there, but small gradients vanish in its narrow range: the loss is scaled up
 before backward and the gradients down again before the update, by a factor that follows the overflows.
 
-Wrong when: the GPU has bf16 tensor cores (prefer those), or is older than Volta: fp16 brings it nothing. Clipping before
-`unscale_` clips the wrong numbers.
+Wrong when: the GPU has bf16 tensor cores (prefer those), or is older than Volta: fp16 brings it nothing. Clipping
+before `unscale_` clips the wrong numbers.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ In data parallel training the copies are the same. ZeRO gives each rank a part t
 optimizer's state, stage 2 the gradients too. What travels between GPUs stays the same: a reduce-scatter and an
 all-gather are what an all-reduce consists of.
 
-Wrong when: there is one GPU (nothing to share with), or activations fill the memory rather than states. It makes nothing
-faster; only the larger batch it has room for may.
+Wrong when: there is one GPU (nothing to share with), or activations fill the memory rather than states. It makes
+nothing faster; only the larger batch it has room for may.
 """
 
 from __future__ import annotations
@@ -49,9 +49,15 @@ def when(m: Metrics) -> Evidence | None:
     replicated, limit = m[mem_optim] + m[mem_grads], MIN_SHARE * m[mem_peak_allocated]
     if replicated < limit:
         return None
-    pressure = [Fact(one, m[one]) for one in (oom_count, alloc_retries, mem_headroom)]
     return Evidence(
-        (Fact(mem_optim, m[mem_optim]), Fact(mem_grads, m[mem_grads]), Fact(world_size, m[world_size], 2), *pressure),
+        (
+            Fact(mem_optim, m[mem_optim]),
+            Fact(mem_grads, m[mem_grads]),
+            Fact(world_size, m[world_size], 2),
+            Fact(oom_count, m[oom_count]),
+            Fact(alloc_retries, m[alloc_retries]),
+            Fact(mem_headroom, m[mem_headroom]),
+        ),
         note=f"together {replicated / m[mem_peak_allocated]:.0%} of the peak",
     )
 
@@ -63,8 +69,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
     after = before.sharded(stage, ranks)
     what = "optimizer state" if stage == 1 else "optimizer state and gradients"
     return Advice(
-        then=f"Shard {what} over the {ranks} ranks (ZeRO stage {stage}): weights, gradients and optimizer state of a rank go "
-        f"from {before.total / 1e9:.2f} to {after.total / 1e9:.2f} GB, optimizer state alone from "
+        then=f"Shard {what} over the {ranks} ranks (ZeRO stage {stage}): weights, gradients and optimizer state of a "
+        f"rank go from {before.total / 1e9:.2f} to {after.total / 1e9:.2f} GB, optimizer state alone from "
         f"{before.optimizer / 1e9:.2f} to {after.optimizer / 1e9:.2f} GB. Use either DeepSpeed or FSDP2.",
         changes=(
             Change(language="json", code=_deepspeed(m, stage), file="ds_config.json"),
@@ -72,7 +78,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         ),
         basis="ZeRO: the sharded parts are divided by the number of ranks; the volume of communication stays.",
         memory=round(after.total - before.total),
-        risk="Low: the same update. Checkpoints are sharded too: save and load them with the framework's own functions.",
+        risk="Low: the same update. Checkpoints are sharded too: save and load them by the framework's functions.",
         fault=True,
     )
 

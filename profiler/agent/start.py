@@ -22,7 +22,14 @@ active: Optional[Agent] = None
 def wait_for_torch(settings: str) -> None:
     """Install the agent once the program has imported torch. `settings` is the launcher's JSON."""
     parsed = json.loads(settings)
-    when_imported("torch", lambda: begin(parsed))
+
+    def begin_quietly() -> None:
+        try:
+            begin(parsed)
+        except Exception:  # `import torch` is the program's: it succeeds, with us or without
+            end()
+
+    when_imported("torch", begin_quietly)
 
 
 def begin(settings: dict[str, Any]) -> Optional[Agent]:

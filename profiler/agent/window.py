@@ -27,6 +27,11 @@ MOST_SECONDS = 5.0  # a busy host makes up to 100,000 events a second: half a mi
 MOST_EVENTS = 150_000  # stopping costs 5 us an event (measured), so less than a second
 BYTES_PER_EVENT = 250  # of Kineto's JSON (CPU traces 150 to 250, CUDA 250 to 400)
 
+
+# The GPU runs behind the host: as a window opens it is at work on kernels launched before, which the profiler does not
+# see. So the first of these steps only leads in, and the recorder leaves it out.
+LEAD_IN = {"cpu": 0, "cuda": 1}
+
 # What the first window may cost, before one was measured: the profiler's own start-up, which on CUDA loads CUPTI.
 FIRST_COST = {"cpu": 0.020, "cuda": 0.400}
 
@@ -51,6 +56,8 @@ class Windows:
     ) -> None:
         self.cost = 0.0
         """Seconds the windows have cost the program so far: starting, stopping, saving, and slower steps meanwhile."""
+        self.program_profiler = False
+        """The program has made a profiler of its own."""
         self._torch = torch
         self._folder = folder
         self._budget = budget
@@ -60,10 +67,8 @@ class Windows:
         self._ends: deque[int] = deque(maxlen=2 * HALF + 1)
         self._steps = 0
         self._window: _Window | None = None
-        self._over = False  # a window ended during the step under way, which bears its saving
         self._out = budget <= 0
         self._due = NEVER if self._out else 0
-        self._earliest = 0
         self._count = 0
         self._events_per_step = 0.0
         self._last_cost: float | None = None
@@ -77,32 +82,33 @@ class Windows:
     def at_step_boundary(self, now_ns: int) -> bool:
         """Call at the end of each step, in the thread that trains, with the clock at that end.
 
-        True if the step that ends here is not a steady one: a window was opened, open or saved during it.
+        True while a window is open: the step that begins here is then not a steady one. Nor is the step after a window,
+        which bears its saving.
         """
         self._steps += 1
         self._ends.append(now_ns)
         if now_ns < self._due:
             return False
-        disturbed = self._over or self._window is not None
-        self._over = False
         try:
             self._attend(now_ns)
         except Exception as error:
             self._retire(_told(error))
-        return disturbed
+        return self._window is not None
+
+    def at_fetch(self, now_ns: int) -> None:
+        """Call when the program asks for a batch, in an evaluation too.
+
+        Ends a window in whose step something long has begun: it would record all of it, until memory is full.
+        """
+        window = self._window
+        if window is not None and now_ns > window.deadline and window.is_here():
+            self._stop(window)
 
     def close(self) -> None:
         """Call as the program ends: a window still open keeps the whole steps it has seen."""
         window = self._window
-        try:
-            if window is not None and window.is_here():
-                # To wait for the GPU could be to wait for ever, if the program ends because a collective hangs.
-                if window.steps > 0 and window.is_idle():
-                    self._save(window)
-                else:
-                    self._end(window.abandon())
-        except Exception as error:
-            self._retire(_told(error))
+        if window is not None and window.is_here():
+            self._stop(window)
         self._out, self._due = True, NEVER
 
     # ---- deciding ----
@@ -118,22 +124,17 @@ class Windows:
             elif window.steps >= window.planned and not self._capturing(window.device):
                 self._save(window)
             return
-        if self._out:
-            self._due = NEVER
-            return
         device = "cuda" if self._torch.cuda.is_initialized() else "cpu"
-        self._due = max(self._earliest, self._affordable(device))
+        self._due = max(self._due, self._affordable(device))
         if now < self._due or len(self._ends) <= 2 * HALF:
             return
         durations = [(end - start) / 1e9 for start, end in _pairs(self._ends)]
-        step = median(durations)
+        step = max(median(durations), 1e-9)
         if not self._settled(durations) or self._capturing(device) or self._profiled():
-            self._due = self._earliest = now + int(HALF * step * 1e9)
+            self._due = now + int(HALF * step * 1e9)
             return
-        # The GPU runs behind the host, at first on kernels launched before the window: one more step leads in.
-        lead_in = 1 if device == "cuda" else 0
-        steps = self._plan(step, lead_in)
-        if steps <= lead_in:
+        steps = self._plan(step, LEAD_IN[device])
+        if steps <= LEAD_IN[device]:
             self._retire(f"steps of {step:.1f} s make more events than a window may hold.")
             return
         self._window = _Window(self._torch, device, steps, self._clock, self._steps, step)
@@ -164,6 +165,17 @@ class Windows:
 
     # ---- ending ----
 
+    def _stop(self, window: _Window) -> None:
+        """End a window before its time, in the middle of a step."""
+        try:
+            # To wait for the GPU here could be to wait for ever, if the program ends because a collective hangs.
+            if window.steps > LEAD_IN[window.device] and window.is_idle():
+                self._save(window)
+            else:
+                self._end(window.abandon())
+        except Exception as error:
+            self._retire(_told(error))
+
     def _save(self, window: _Window) -> None:
         path = os.path.join(self._folder, f"window-{os.getpid()}-{self._count}.json")
         cost = window.save(path)
@@ -186,16 +198,14 @@ class Windows:
 
     def _end(self, cost: float) -> None:
         self._window = None
-        self._over = True
         self.cost += cost
         self._ends.clear()  # the steps of a window and the one that bears its saving are no measure of the others
-        self._due = 0  # the next boundary ends the step that bears the saving
-        self._earliest = self._born + int((self._clock() - self._born) * SPREAD)
+        self._due = NEVER if self._out else self._born + int((self._clock() - self._born) * SPREAD)
 
     def _retire(self, reason: str) -> None:
         """No more windows in this process; the program goes on."""
         window, self._window = self._window, None
-        self._out, self._over, self._due = True, window is not None, 0
+        self._out, self._due = True, NEVER
         try:
             if window is not None:
                 window.abandon()
@@ -223,7 +233,8 @@ class Windows:
 
     def _give_way(self) -> None:
         """The program makes a profiler: end our window before it can start, and open none again."""
-        self._out, self._due = True, 0
+        self._out, self.program_profiler = True, True
+        self._due = NEVER if self._window is None else 0
         try:
             for profiler, init, original in self._watched:
                 if profiler.__init__ is init:
@@ -277,6 +288,8 @@ class _Window:
         self.marks: list[int] = []
         """The clock at each step boundary recorded."""
         self.mark(clock())
+        self.deadline = self.marks[0] + int(2 * MOST_SECONDS * 1e9)
+        """The clock after which it must not go on."""
         self._opening = self.marks[0] - began
 
     @property

@@ -1,140 +1,195 @@
-"""What a profiler window shows: where the GPU's time went and why it was idle; on a CPU, which operators took it."""
+"""Reads a profiler window: where the GPU's time went, or on a CPU which operators took it."""
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from profiler.errors import ProfilerError
-from profiler.recorder.intervals import Interval, difference, intersection, length, union
+from profiler.recorder.gpu_time import WORK, account, launched, reached
+from profiler.recorder.intervals import Interval, union
 from profiler.recorder.kernel_kinds import kernel_kind, operator_kind
 from profiler.recorder.trace import Event, read
 from profiler.schema import Kernel, Window
 
 MARK = "profile-train step"
-"""The agent's mark at a step boundary; `profiler.agent.window.MARK` is the same, which a test holds together."""
+"""The agent's mark at a step boundary. `profiler.agent.window.MARK` is the same; a test holds the two together."""
 
-_GPU = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
-_LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
-_NAME_LENGTH = 300  # C++ template names run to thousands of characters; nobody reads further
+_NAME_LENGTH = 300  # C++ template names run to thousands of characters; a reader needs the first few
 
-# What an optimizer without a foreach or fused kernel launches looks like any other arithmetic; the range tells.
-_OPTIMIZER_WORK = frozenset({"elementwise", "reduction", "normalization", "other"})
+# What an optimizer without a fused or foreach implementation launches looks like any other arithmetic.
+_MAY_BE_OPTIMIZER = frozenset({"elementwise", "reduction", "normalization", "other"})
 
 
 def parse(
     path: Path,
     *,
     pid: int,
-    window: int,
+    position: int,
     start: float,
     steps: int,
     cost: float,
     device: Literal["cpu", "cuda"] | None = None,
 ) -> tuple[Window, list[Kernel]]:
-    """Read the trace of one window of process `pid`.
+    """The window whose trace lies at `path`, and its kernels (or operators), most time first.
 
-    `window` is its position among those of its process, `start` its first step boundary on the run clock (s), `cost` what
-    it cost the program (s). `steps` counts only if the trace marks no steps itself. With `device` "cuda", a trace without
-    GPU work is an error rather than an idle GPU.
+    `position` is the window's among those of process `pid`, `start` its first step boundary on the run clock (s), `cost`
+    what it cost the program (s). `steps` counts only if the trace marks none. With `device` "cuda" a trace without GPU work
+    is an error, not an idle GPU.
 
-    On CUDA the first marked step only leads in: as it begins, the GPU is still at work on kernels launched before the
-    profiler saw them. The rest is cut where the GPU reaches each boundary, and its time parts exactly into
-    busy + h2d + idle_data + idle_sync + idle_launch + idle_other (the exposed-time rule of `profiler.schema.Step`).
+    On CUDA the first marked step leads in and is left out. The others are cut where the GPU reaches each boundary, and
+    that time is exactly busy + h2d + idle_data + idle_sync + idle_launch + idle_other.
 
-    Raises ProfilerError if the file is cut off, foreign or holds nothing to measure.
+    Raises ProfilerError if the file is cut off, foreign, or holds nothing to measure.
     """
     events = read(path)
-    on_gpu = any(event.category in _GPU for event in events)
+    on_gpu = any(event.category in WORK for event in events)
     if device == "cuda" and not on_gpu:
         raise ProfilerError(
             f"The profiler window {path} shows no GPU work.",
-            "Another tool may hold CUPTI (Nsight, DCGM profiling, a debugger): end it, and record again.",
+            "Another tool may hold CUPTI (Nsight, DCGM's profiling, a debugger): end it and record again.",
         )
-    marks = _marks(events)
-    lead_in = 1 if on_gpu and len(marks) > 2 else 0
-    if len(marks) > 1:
-        steps = len(marks) - 1 - lead_in
-        begin, end = marks[lead_in], marks[-1]
+    boundaries = _boundaries(events)
+    if boundaries:
+        lead_in = 1 if on_gpu and len(boundaries) > 2 else 0
+        steps = len(boundaries) - 1 - lead_in
     else:
-        begin, end = min(event.start for event in events), max(event.end for event in events)
-    shift = begin - (marks[0] if marks else begin)
-    if not on_gpu:
-        operators = [event for event in events if event.category == "cpu_op" and begin <= event.start < end]
-        shown = Window(
-            pid=pid, start=start, steps=steps, duration=end - begin, cost=cost, device="cpu", events=len(events)
-        )
-        return shown, _operators(operators, _optimizer(events), pid, window)
-    gpu = _Gpu.of(events, begin, end)
-    shown = Window(
+        lead_in = 0
+        boundaries = [min(event.start for event in events), max(event.end for event in events)]
+    begin, end = boundaries[lead_in], boundaries[-1]
+    if not end > begin:
+        raise ProfilerError(f"The profiler window {path} spans no time.", "Record the run again.")
+    window = Window(
         pid=pid,
-        start=start + shift,
+        start=start + begin - boundaries[0],
         steps=steps,
-        duration=gpu.end - gpu.begin,
+        duration=end - begin,
         cost=cost,
-        device="cuda",
         events=len(events),
-        **gpu.times(events),
     )
-    return shown, _kernels(gpu, _optimizer(events), pid, window)
+    if on_gpu:
+        return _on_gpu(window, position, events, begin, end)
+    return window, _operators(pid, position, events, begin, end)
 
 
-class _Work(NamedTuple):
-    """One kernel, copy or fill on the GPU, and the host call that launched it, if it is known."""
-
-    event: Event
-    call: Event | None
-
-    @property
-    def asked(self) -> float:
-        """When the host asked for it."""
-        return self.event.start if self.call is None else self.call.start
-
-
-class _Gpu(NamedTuple):
-    """The GPU's work from the moment it reaches the first step boundary to the moment it reaches the last."""
-
-    begin: float
-    end: float
-    work: list[_Work]
-    """All the trace holds, by start."""
-    inside: list[_Work]
-    """What the host asked for between the two boundaries."""
-
-    @classmethod
-    def of(cls, events: list[Event], begin: float, end: float) -> _Gpu:
-        calls = {e.correlation: e for e in events if e.category in _LAUNCHES and e.correlation is not None}
-        work = [_Work(e, calls.get(e.correlation)) for e in events if e.category in _GPU]
-        work.sort(key=lambda each: each.event.start)
-        # The GPU reaches a boundary when all that was asked for before it is done.
-        reached = [
-            max([boundary, *(each.event.end for each in work if each.asked < boundary)]) for boundary in (begin, end)
-        ]
-        return cls(reached[0], reached[1], work, [each for each in work if begin <= each.asked < end])
-
-    def times(self, events: list[Event]) -> dict[str, float]:
-        """The measured fields of schema.Window."""
-        kinds = {each.event.name: kernel_kind(each.event.name).kind for each in self.work}
-        transfers = {"h2d": "HtoD", "d2h": "DtoH"}
-        h2d, d2h = (self._time(e for e in self._events("gpu_memcpy") if way in e.name) for way in transfers.values())
-        pageable = self._time(e for e in self._events("gpu_memcpy") if "HtoD" in e.name and "Pageable" in e.name)
-        busy = self._time(
-            e
-            for e in self._events()
-            if e.category != "gpu_memcpy" or not any(way in e.name for way in transfers.values())
+def _boundaries(events: list[Event]) -> list[float]:
+    """When steps begin and end, on the host: at our marks, else at torch.profiler's own; fewer than two are none."""
+    marks = sorted(event.start for event in events if event.name == MARK)
+    if not marks:
+        own = sorted(
+            (event.start, event.end)
+            for event in events
+            if event.category == "user_annotation" and event.name.startswith("ProfilerStep#")
         )
-        collective = self._time(e for e in self._events() if kinds[e.name] == "communication")
-        compute = self._time(
-            e for e in self._events() if e.category != "gpu_memcpy" and kinds[e.name] != "communication"
+        marks = [start for start, _ in own] + [end for _, end in own[-1:]]
+    return marks if len(marks) > 1 else []
+
+
+def _on_gpu(
+    window: Window, position: int, events: list[Event], begin: float, end: float
+) -> tuple[Window, list[Kernel]]:
+    work = launched(events)
+    inside = [each for each in work if begin <= each.asked < end]
+    kernels = [each.event.end - each.event.start for each in inside if each.event.category == "kernel"]
+    began, ended = reached(begin, work), reached(end, work)
+    time = account(began, ended, work, events)
+    measured = replace(
+        window,
+        start=window.start + began - begin,
+        duration=ended - began,
+        device="cuda",
+        kernels=len(kernels),
+        median_kernel=median(kernels) if kernels else None,
+        **time._asdict(),
+    )
+    optimizing = _optimizer_ranges(events)
+    sums: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for each in inside:
+        kind = _kind_in(kernel_kind(each.event.name).kind, each.asked, optimizing)
+        sums[each.event.name, kind].append(each.event.end - each.event.start)
+    rows = [
+        Kernel(
+            pid=window.pid,
+            window=position,
+            device="cuda",
+            name=name[:_NAME_LENGTH],
+            kind=kind,
+            calls=len(seconds),
+            total=sum(seconds),
+            tensor_cores=kernel_kind(name).tensor_cores,
+            dtype=kernel_kind(name).dtype,
         )
-        idle = difference([(self.begin, self.end)], busy)
-        loading = self._time(e for e in events if e.category == "user_annotation" and _is_fetch(e.name))
-        data = intersection(idle, loading)
-        idle = difference(idle, data)
-        copying = intersection(idle, h2d)
-        idle = difference(idle, copying)
-        ...
-        return {}
+        for (name, kind), seconds in sums.items()
+    ]
+    return measured, sorted(rows, key=_most_first)
+
+
+def _operators(pid: int, position: int, events: list[Event], begin: float, end: float) -> list[Kernel]:
+    optimizing = _optimizer_ranges(events)
+    sums: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for event, seconds in _self_times(e for e in events if e.category == "cpu_op" and e.name != MARK):
+        if begin <= event.start < end:
+            sums[event.name, _kind_in(operator_kind(event.name), event.start, optimizing)].append(seconds)
+    rows = [
+        Kernel(
+            pid=pid,
+            window=position,
+            device="cpu",
+            name=name[:_NAME_LENGTH],
+            kind=kind,
+            calls=len(seconds),
+            total=sum(seconds),
+        )
+        for (name, kind), seconds in sums.items()
+    ]
+    return sorted(rows, key=_most_first)
+
+
+def _self_times(operators: Iterable[Event]) -> Iterator[tuple[Event, float]]:
+    """Each operator with its duration less that of the operators it called, on its thread."""
+    threads: dict[object, list[Event]] = defaultdict(list)
+    for operator in operators:
+        threads[operator.thread].append(operator)
+    for calls in threads.values():
+        calls.sort(key=lambda call: (call.start, -call.end))
+        open_calls: list[tuple[Event, float]] = []
+        for call in calls:
+            while open_calls and open_calls[-1][0].end <= call.start:
+                yield open_calls.pop()
+            if open_calls:
+                caller, own = open_calls[-1]
+                # Clock ticks may let a call seem to outlast its caller.
+                open_calls[-1] = (caller, max(0.0, own - (min(call.end, caller.end) - call.start)))
+            open_calls.append((call, call.end - call.start))
+        yield from open_calls
+
+
+def _optimizer_ranges(events: list[Event]) -> list[Interval]:
+    """Time in `Optimizer.step`, less the steps whose closure runs forward and backward (LBFGS, Lightning)."""
+    backward = [event.start for event in events if event.name.startswith("autograd::engine::evaluate_function")]
+    backward.sort()
+    return union(
+        (event.start, event.end)
+        for event in events
+        if event.category == "user_annotation"
+        and event.name.startswith("Optimizer.step#")
+        and bisect_left(backward, event.start) == bisect_left(backward, event.end)
+    )
+
+
+def _kind_in(kind: str, moment: float, optimizing: list[Interval]) -> str:
+    """`kind`, or "optimizer" if it is arithmetic asked for inside an optimizer's step."""
+    if kind not in _MAY_BE_OPTIMIZER:
+        return kind
+    at = bisect_right(optimizing, (moment, math.inf)) - 1
+    return "optimizer" if at >= 0 and moment < optimizing[at][1] else kind
+
+
+def _most_first(kernel: Kernel) -> tuple[float, str, str]:
+    return -kernel.total, kernel.name, kernel.kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -33,15 +34,17 @@ def read(path: Path) -> Tables:
     Of a damaged file whatever SQLite can still reach is read, and `problems` says what is missing. Raises ProfilerError
     if that is nothing, if the file is not a recording, or if it was written by a newer profile-train.
     """
+    # Asked without opening: closing a file gives up the locks that SQLite holds on it for a Writer of this process.
+    if not path.is_file() or not os.access(path, os.R_OK):
+        raise ProfilerError(f"{path} cannot be read.", "Check its path and permissions.")
     try:
-        with path.open("rb") as file:
-            if not file.read(1):
-                raise ProfilerError(f"{path} is empty: the recorder ended before it could write.", ANEW)
+        if not path.stat().st_size:
+            raise ProfilerError(f"{path} is empty: the recorder ended before it could write.", ANEW)
         with _open_to_read(path) as connection:
             check(connection, path)
             return _read(connection, path)
     except OSError as error:
-        raise ProfilerError(f"{path} cannot be read: {error.strerror}.", "Check its path and permissions.") from error
+        raise ProfilerError(f"{path} cannot be read: {error.strerror}.", "Copy it to where there is room.") from error
     except FAILURES as error:
         raise ProfilerError(f"{path} is damaged, nothing of it can be read ({error}).", ANEW) from error
 
@@ -83,9 +86,7 @@ def _connect(path: Path, options: str) -> sqlite3.Connection:
 
 def _read(connection: sqlite3.Connection, path: Path) -> Tables:
     found: dict[str, Sequence[Any]] = {}
-    notices = (
-        [] if _intact(connection, path) else [f"{path.name} is damaged: some of what is read from it may be wrong."]
-    )
+    notices = [] if _intact(connection, path) else [f"{path.name} is damaged: what is read of it may be wrong."]
     for cls, name in NAMES.items():
         present = columns_of(connection, name)
         names = [column for column in COLUMNS[cls].names if column in present]

@@ -62,10 +62,10 @@ class Writer:
     LIMITS: ClassVar[dict[type, int]] = {
         Step: 20_000,  # a process, each of steady and tagged steps: 4 MB, and more than a chart shows
         Batch: 10_000,  # a worker and loader
-        GpuSample: 10_000,  # a GPU: 17 minutes singly at 10 Hz, then 9 s a row after 24 h
+        GpuSample: 10_000,  # a GPU: 17 minutes singly at 10 Hz, and 26 s a row after 24 h
         HostSample: 10_000,
         MemorySample: 10_000,  # a device and rank
-        # These are not merged; what comes after is left out, and a Problem says so.
+        # These are not merged: what comes after is left out, and a Problem says so.
         Window: 10_000,  # the budget allows far fewer
         Kernel: 50_000,  # a process: some hundred a window
         Problem: 1_000,
@@ -91,7 +91,8 @@ class Writer:
         self._lost = 0
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            with suppress(FileExistsError):
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
             self._connection = _open_to_write(self.path)
         except OSError as error:
             raise ProfilerError(
@@ -136,12 +137,8 @@ class Writer:
         try:
             with _transaction(self._connection):
                 self._write()
-        except (
-            sqlite3.ProgrammingError,
-            sqlite3.InterfaceError,
-        ):  # a value of a type that no column takes: a bug, no matter of the disk
-            self._sizes.clear()
-            raise
+        except (sqlite3.ProgrammingError, sqlite3.InterfaceError):
+            raise  # a value of a type that no column takes: a bug, no matter of the disk
         except FAILURES as error:
             self._wait(str(error) or "out of memory")
             return False

@@ -372,20 +372,24 @@ def test_samples_merge_each_in_its_own_way(tmp_path):
     assert max(len(tables.gpu_samples) / 2, len(tables.memory_samples), len(tables.host_samples)) <= 16
 
 
-def test_ever_new_workers_keep_few_rows_each(tmp_path):
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_ever_new_workers_keep_few_rows_each(tmp_path, side_by_side):
+    pids = [pid for pid in range(200) for _ in range(12)]
+    if side_by_side:
+        pids = list(range(200)) * 12
     with contextlib.closing(Small(tmp_path, "node")) as writer:
-        for pid in range(300):
+        for at in range(0, len(pids), 40):
             writer.append(
                 [
                     Batch(pid=pid, loader=1, start=float(at), duration=0.5, cpu=0.5, collate=0.1, samples=8.0)
-                    for at in range(12)
+                    for pid in pids[at : at + 40]
                 ]
             )
             writer.commit()
     found = read(writer.path).batches
-    assert len(found) <= 2 * 300 + 12
-    assert {batch.pid for batch in found} == set(range(300))
-    assert sum(batch.count for batch in found) == 12 * 300
+    assert len(found) <= 2 * 200 + 40
+    assert {batch.pid for batch in found} == set(range(200))
+    assert sum(batch.count for batch in found) == 12 * 200
 
 
 def test_kernels_are_kept_by_whole_windows_and_the_missing_ones_told(tmp_path):
@@ -841,6 +845,20 @@ def test_a_damaged_log_costs_the_newest_rows_only(tmp_path, suffix):
         tables = salvaged(tmp_path / names[0])
         if tables is not None:
             assert [one.index for one in tables.steps] == list(range(len(tables.steps)))
+
+
+def test_reading_leaves_the_locks_of_a_writer_alone(tmp_path):
+    writer = Writer(tmp_path, "node")
+    writer.append([step(0)])
+    writer.commit()
+    read(writer.path)
+    other = (
+        "import sqlite3, sys; connection = sqlite3.connect(sys.argv[1], timeout=0); "
+        "connection.execute('PRAGMA journal_mode = DELETE')"
+    )
+    ended = subprocess.run([sys.executable, "-c", other, writer.path], capture_output=True, text=True)
+    writer.close()
+    assert "locked" in ended.stderr
 
 
 def test_two_writers_do_not_tear_each_other(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable
 
+from ..dynamo import not_for_dynamo
 from ..outlet import clock
 from ..ring import BACKWARD, MARK_BACKWARD_END, MARK_BACKWARD_START
 from ..session import Agent, ident
@@ -45,6 +46,7 @@ def _hook(agent: Agent, autograd: Any, name: str, code: int) -> Callable[[], Non
                 mark(MARK_BACKWARD_END)
             put((ident(), BACKWARD, begin, end, 0, code))
 
+    not_for_dynamo(agent.torch, run)
     setattr(autograd, name, run)
 
     def undo() -> None:

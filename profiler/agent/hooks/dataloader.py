@@ -10,6 +10,7 @@ import time
 import weakref
 from typing import Any, Callable
 
+from ..dynamo import not_for_dynamo
 from ..outlet import clock
 from ..ring import BATCH, FETCH, ITER, MARK_FETCH_END, MARK_FETCH_START
 from ..session import FLUSH_NS, Agent, ident, place
@@ -32,6 +33,11 @@ def install(agent: Agent) -> Callable[[], None]:
             each()
 
     return uninstall
+
+
+def _module() -> Any:
+    """As it stands in sys.modules: its package may be in the middle of its own import."""
+    return sys.modules["torch.utils.data.dataloader"]
 
 
 class _Loaders:
@@ -140,9 +146,7 @@ def _ready(iterator: Any) -> int:
 
 
 def _hook_next(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
-    from torch.utils.data import dataloader  # type: ignore[import-not-found,unused-ignore]
-
-    cls = dataloader._BaseDataLoaderIter
+    cls = _module()._BaseDataLoaderIter
     plain = cls.__next__
     mark = agent.mark
     put = agent.put
@@ -177,6 +181,7 @@ def _hook_next(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
         return batch
 
     __next__.__wrapped__ = plain  # type: ignore[attr-defined]
+    not_for_dynamo(agent.torch, __next__)
     cls.__next__ = __next__
 
     def undo() -> None:
@@ -187,8 +192,7 @@ def _hook_next(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
 
 
 def _hook_iter(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
-    from torch.utils.data import DataLoader
-
+    DataLoader = _module().DataLoader
     plain = DataLoader.__iter__
 
     def __iter__(self: Any) -> Any:
@@ -221,8 +225,7 @@ def _hook_iter(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
 def _hook_construction(loaders: _Loaders) -> Callable[[], None]:
     """Remember where a loader was made. The check is the last thing its `__init__` calls; `__init__` itself stays bare,
     so that warnings raised in it still point at the user's line."""
-    from torch.utils.data import DataLoader
-
+    DataLoader = _module().DataLoader
     plain = getattr(DataLoader, "check_worker_number_rationality", None)
     if plain is None:
         return lambda: None
@@ -255,8 +258,7 @@ class _Opened:
 
 
 def _hook_fetchers(agent: Agent) -> Callable[[], None]:
-    from torch.utils.data._utils import fetch as fetchers  # type: ignore[import-not-found,unused-ignore]
-
+    fetchers = sys.modules["torch.utils.data._utils.fetch"]
     collate_ns = [0]
     opened: list[_Opened] = []
     base = fetchers._BaseDatasetFetcher

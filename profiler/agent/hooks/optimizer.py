@@ -8,6 +8,7 @@ from __future__ import annotations
 import weakref
 from typing import Any, Callable
 
+from ..dynamo import not_for_dynamo
 from ..outlet import clock
 from ..ring import MARK_OPTIMIZER_END, MARK_OPTIMIZER_START, OPTIMIZER
 from ..session import Agent, ident, place
@@ -70,6 +71,8 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None]) -> Callable[[],
         except Exception as error:
             agent.give_up("optimizer", error)
 
+    for hook in (before, after):
+        not_for_dynamo(agent.torch, hook)
     handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
 
     undo = _hook_construction(places)

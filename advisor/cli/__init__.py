@@ -1,0 +1,76 @@
+"""The command line. Only light modules are imported before the program is started: every millisecond here delays it."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from profiler.errors import ProfilerError
+
+COMMANDS = ("run", "report", "rules", "explain")
+
+EPILOG = """
+\b
+Examples:
+  profile-train train.py --lr 3e-4
+  profile-train --out runs/first -m package.train --epochs 2
+  profile-train torchrun --nproc-per-node 8 train.py
+  profile-train report runs/first
+"""
+
+
+class _Commands(click.Group):
+    """Each command in the module of its name, imported when it is asked for. What begins with none of their names is
+    a program to run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"advisor.cli.{cmd_name}"), cmd_name)
+        return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*COMMANDS, "--help", "-h", "--version"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+def _version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from profiler import __version__
+
+        click.echo(f"profile-train {__version__}")
+        ctx.exit()
+
+
+@click.group(
+    cls=_Commands,
+    help="Find out what slows a PyTorch training program, what to change, and how much that brings.\n\n"
+    "The program runs as it always does. Options of ours come before it; everything after belongs to it.",
+    epilog=EPILOG,
+    subcommand_metavar="[COMMAND] [OPTIONS] SCRIPT [ARGS]...",
+    options_metavar="",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
+def _cli() -> None:
+    """See help."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command line; the exit status: 0, 1 for an error of ours, 2 for wrong usage, 130 if interrupted."""
+    try:
+        status = _cli.main(argv, prog_name="profile-train", standalone_mode=False)
+    except ProfilerError as error:
+        click.echo(f"profile-train: {error.message}\n{error.remedy}", err=True)
+        return 1
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        return 130
+    return status if isinstance(status, int) else 0

@@ -1,0 +1,45 @@
+"""report.md: the report in short, for a pull request or a terminal."""
+
+from __future__ import annotations
+
+import re
+
+from markupsafe import Markup
+
+from advisor.render.templates import environment
+from advisor.render.view import View
+from advisor.report import Report, gain_text
+
+# What opens markup in the middle of a line; an underscore inside a word does not.
+_SPECIAL = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+
+
+def render(report: Report) -> str:
+    """GitHub-flavoured Markdown in which text from outside is only text."""
+    made = environment()
+    made.filters |= {"text": text, "code": code, "fence": fence}
+    return made.get_template("report.md").render(report=report, view=View(report), gain=gain_text)
+
+
+def text(value: object) -> Markup:
+    """On one line, with everything taken away that Markdown or HTML would read."""
+    line = " ".join(str(value).split())
+    return Markup(_SPECIAL.sub(r"\\\g<0>", line.replace("&", "&amp;").replace("<", "&lt;")))
+
+
+def code(value: object) -> Markup:
+    """A code span on one line."""
+    line = " ".join(str(value).split())
+    ticks = "`" * (_longest_run(line) + 1)
+    inner = f" {line} " if line.startswith("`") or line.endswith("`") else line
+    return Markup(f"{ticks}{inner}{ticks}")
+
+
+def fence(value: str, language: str) -> Markup:
+    """A code block whose fence is longer than any in the code."""
+    ticks = "`" * max(3, _longest_run(value) + 1)
+    return Markup(f"{ticks}{language}\n{value.rstrip()}\n{ticks}")
+
+
+def _longest_run(value: str) -> int:
+    return max((len(run) for run in re.findall("`+", value)), default=0)

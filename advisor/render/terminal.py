@@ -1,0 +1,77 @@
+"""The summary at the end of a run, on stderr: what was found, and where to read on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from advisor.render.view import View
+from advisor.report import Report
+from advisor.units import seconds, share
+
+MOST_ADVICE = 3
+BAR = 24
+STYLES = {"action": "bold red", "suggest": "yellow", "info": "cyan"}
+
+
+def summarize(report: Report, folder: Path, console: Console | None = None) -> None:
+    """Print the summary. Whatever comes from outside is text, never markup."""
+    console = console or Console(stderr=True, highlight=False)
+    view = View(report)
+    console.print()
+    console.print(Text(_printable(report.diagnosis), style="bold"))
+    if report.counsel:
+        console.print(Text(_printable(report.counsel)))
+    if view.phases:
+        console.print()
+        console.print(Padding(_phases(view, console), (0, 0, 0, 2)))
+    if report.advice:
+        console.print()
+        _advice(view, console)
+    console.print()
+    console.print(Text(_footer(report)))
+    console.print(Text.assemble("Report: ", (_printable(str(folder / "report.html")), "bold")), soft_wrap=True)
+
+
+def _phases(view: View, console: Console) -> Table:
+    """Largest first."""
+    block = "#" if console.options.ascii_only else "\u2588"
+    table = Table.grid(padding=(0, 2))
+    for justify in ("left", "right", "right", "left"):
+        table.add_column(justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for phase in sorted(view.phases, key=lambda phase: phase.share or 0.0, reverse=True):
+        part = phase.share or 0.0
+        bar = Text(block * round(BAR * part), style="cyan")
+        table.add_row(phase.label, seconds(phase.seconds or 0.0), share(part), bar)
+    return table
+
+
+def _advice(view: View, console: Console) -> None:
+    advice = view.report.advice
+    for number, item in enumerate(advice[:MOST_ADVICE], start=1):
+        style = STYLES[item.severity]
+        gain = view.gain(item)
+        console.print(Text.assemble((_printable(f"{number}. {item.title}"), style), f"  [{item.rule}]"))
+        console.print(Padding(Text(_printable(f"{gain[:1].upper()}{gain[1:]}. {item.then}")), (0, 0, 0, 3)))
+    if len(advice) > MOST_ADVICE:
+        console.print(Text(f"   and {len(advice) - MOST_ADVICE} more in the report."))
+
+
+def _footer(report: Report) -> str:
+    parts = []
+    if report.overhead.fraction is not None:
+        parts.append(f"Recording cost {share(report.overhead.fraction)} of the training.")
+    if blind := len(report.checks("not_measured")):
+        parts.append(f"{blind} of {len(report.checked)} rules could not be answered; the report says how to.")
+    if crashed := len(report.checks("crashed")):
+        parts.append(f"{crashed} failed.")
+    return " ".join(parts)
+
+
+def _printable(text: str) -> str:
+    """Without what a terminal would obey: escape sequences, bells, returns."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)
