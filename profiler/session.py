@@ -22,7 +22,7 @@ _INJECTED = "_profile_train_agent.start"
 PATIENCE = 120.0
 
 
-class profile:  # noqa: N801 - reads as a verb: with profile(): ...
+class profile:
     """Record the training inside the `with` block; ends with a report in the run folder, unless `report` is False.
 
     `out` is the run folder (default: profile-train-runs/<time>-<script>), `budget` the share of run time that profiler
@@ -30,7 +30,7 @@ class profile:  # noqa: N801 - reads as a verb: with profile(): ...
     `profile-train`, and inside another `profile`, the block is a region of the run that is being recorded.
 
     With several ranks, local rank 0 of each node is recorded; `profile-train torchrun ...` records all of them.
-    Raises ProfilerError before the block if a second recording cannot be started; the block's own exceptions pass through.
+    Raises ProfilerError before the block if it cannot be recorded; the block's own exceptions pass through.
     """
 
     def __init__(

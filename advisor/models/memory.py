@@ -131,11 +131,6 @@ def slope_of_one(batch: int, peak: float, activations: float) -> Slope:
     return Slope(peak - activations, activations / batch)
 
 
-def batch_throughput(fixed: float, each: float, batch: int, larger: int) -> float:
-    """Samples a second with the larger batch over those with the present one; a step takes fixed + each x B seconds."""
-    return larger * (fixed + each * batch) / (batch * (fixed + each * larger))
-
-
 def checkpoint_throughput(fixed: float, each: float, batch: int, larger: int, recompute: float = RECOMPUTE) -> float:
-    """The same if the larger batch has to be bought with recomputation; worth it above 1.05."""
+    """Samples a second with a larger batch bought with recomputation over those now; a step takes fixed + each x B."""
     return larger * (fixed + each * batch) / (batch * (fixed + recompute * each * larger))

@@ -191,7 +191,7 @@ class View:
         found = []
         saved = item.in_plan.saving if item.in_plan else None
         if saved is not None and saved.gpu_hours > 0:
-            paid = f" ({money(saved.money)})" if saved.money is not None else ""
+            paid = f", worth {money(saved.money)}" if saved.money is not None else ""
             found.append(Tile("Saves", f"{digits(saved.gpu_hours)} of every {SAVING_OF:.0f} GPU-hours{paid}"))
         for label, amount in (("GPU memory", item.memory), ("Host memory", item.host_memory)):
             if amount:

@@ -8,7 +8,6 @@ import os
 import sys
 from typing import Any
 
-
 _WRAPPERS = ("module", "_orig_mod", "_forward_module")  # DDP and DataParallel, torch.compile, Lightning Fabric
 
 

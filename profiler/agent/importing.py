@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib.abc import MetaPathFinder
-from typing import Any, Callable
+from typing import Any
 
 
 class _Watch(MetaPathFinder):

@@ -16,7 +16,8 @@ import struct
 import sys
 import threading
 import time
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 MAGIC = b"PTRING01"
 HEADER_SIZE = 4096

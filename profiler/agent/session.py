@@ -6,7 +6,8 @@ import os
 import sys
 import threading
 from collections import deque
-from typing import Any, Callable, Optional
+from collections.abc import Callable
+from typing import Any
 
 from .outlet import Outlet, clock
 from .ring import BACKWARD, BATCH, FETCH, FORWARD, ITER, OPTIMIZER, REGION, STEP
@@ -37,7 +38,7 @@ class Agent:
         self.torch = torch
         self.settings = settings
         self.folder: str = settings["rings"]
-        self.outlet: Optional[Outlet] = None
+        self.outlet: Outlet | None = None
         self._events: deque[tuple[int, ...]] = deque(maxlen=MOST_WAITING)
         self.put: Callable[[tuple[int, ...]], None] = self._events.append
         self.flushed = clock()
@@ -52,10 +53,10 @@ class Agent:
         self.windows: Any = None
         self._window_open = False
         self._window_just_closed = False
-        self.compiled: Optional[Callable[[], int]] = None
+        self.compiled: Callable[[], int] | None = None
         """How many graphs torch.compile has made, once the program uses it."""
         self._graphs = 0
-        self.mark: Optional[Callable[[int], None]] = None
+        self.mark: Callable[[int], None] | None = None
         """Records a CUDA event at a boundary (ring.MARK_*); None where there is no CUDA."""
         self.uninstall: list[tuple[str, Callable[[], None]]] = []
         self.on_open: list[Callable[[], None]] = []
@@ -83,7 +84,7 @@ class Agent:
         except IndexError:  # all are out
             pass
 
-    def _open(self) -> Optional[Outlet]:
+    def _open(self) -> Outlet | None:
         try:
             outlet = self.outlet = Outlet(self.folder, worker=self.is_worker)
         except OSError as error:
@@ -210,7 +211,7 @@ class Agent:
 ident = threading.get_ident
 
 
-def place() -> Optional[dict[str, Any]]:
+def place() -> dict[str, Any] | None:
     """The innermost line of the user's own code on the stack: not torch's, not an installed package's, not ours."""
     frame: Any = sys._getframe(1)
     fallback = None

@@ -6,7 +6,8 @@ import atexit
 import json
 import os
 import sys
-from typing import Any, Callable, Optional
+from collections.abc import Callable
+from typing import Any
 
 from . import facts, tracebacks
 from .hooks import backward, cuda_events, dataloader, forward, gc, optimizer, output, save, usage
@@ -15,7 +16,7 @@ from .outlet import clock
 from .ring import REGION, STEP
 from .session import Agent, ident
 
-active: Optional[Agent] = None
+active: Agent | None = None
 """The one agent of this process."""
 
 
@@ -32,7 +33,7 @@ def wait_for_torch(settings: str) -> None:
     when_imported("torch", begin_quietly)
 
 
-def begin(settings: dict[str, Any]) -> Optional[Agent]:
+def begin(settings: dict[str, Any]) -> Agent | None:
     """Put every hook in; a hook that cannot be put in is left out and named."""
     global active
     if active is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 

@@ -8,14 +8,14 @@ builds a Python object per event, and it is the class a program's own profiler i
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
 import threading
 from collections import deque
-from itertools import tee
 from statistics import median
-from typing import Any, Callable, Iterable, Iterator  # noqa: UP035  the agent also runs on Python 3.9
+from typing import Any, Callable  # noqa: UP035  the agent also runs on Python 3.9
 
 MARK = "profile-train step"
 """Name of the instant we put into the trace at each step boundary; the recorder cuts the steps there."""
@@ -128,7 +128,8 @@ class Windows:
         self._due = max(self._due, self._affordable(device))
         if now < self._due or len(self._ends) <= 2 * HALF:
             return
-        durations = [(end - start) / 1e9 for start, end in _pairs(self._ends)]
+        ends = list(self._ends)
+        durations = [(ends[i] - ends[i - 1]) / 1e9 for i in range(1, len(ends))]
         step = max(median(durations), 1e-9)
         if not self._settled(durations) or self._capturing(device) or self._profiled():
             self._due = now + int(HALF * step * 1e9)
@@ -206,15 +207,11 @@ class Windows:
         """No more windows in this process; the program goes on."""
         window, self._window = self._window, None
         self._out, self._due = True, NEVER
-        try:
+        with contextlib.suppress(Exception):  # it may be what failed
             if window is not None:
                 window.abandon()
-        except Exception:
-            pass  # it may be what failed
-        try:
+        with contextlib.suppress(Exception):
             self._report("problem", {"source": "windows", "message": f"No more profiler windows were taken: {reason}"})
-        except Exception:
-            pass  # nobody left to tell
 
     # ---- giving way ----
 
@@ -330,13 +327,6 @@ class _Window:
     def silence(self) -> None:
         """Stop recording in a forked child, without the profiler's own end: that might touch the parent's GPU."""
         self._torch._C._autograd._enable_record_function(False)
-
-
-def _pairs(ends: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Each end with the next."""
-    first, second = tee(ends)
-    next(second, None)
-    return zip(first, second)
 
 
 def _told(error: Exception) -> str:

@@ -1,8 +1,8 @@
 """Where the GPU's time went between two step boundaries, and why it was idle.
 
-Every moment belongs to one class, tried in this order: a kernel ran (busy); the host was fetching a batch (data); a copy
-from the host ran (h2d); the GPU had run dry while the host waited for it (sync); the next launch came too late (launch);
-the rest had been queued in time, and waited for another stream or for the GPU's own switching (other).
+Every moment belongs to one class, tried in this order: a kernel ran (busy); the host was fetching a batch (data);
+a copy from the host ran (h2d); the GPU had run dry while the host waited for it (sync); the next launch came too late
+(launch); what is left had been queued in time, and waited for another stream or for the GPU itself (other).
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class GpuTime(NamedTuple):
 
 def launched(events: list[Event]) -> list[Work]:
     """All GPU work of the trace, in the order it ran."""
-    calls = {event.correlation: event for event in events if event.category in _CALLS and event.correlation is not None}
+    calls = {event.correlation: event for event in events if event.category in _CALLS}
+    calls.pop(None, None)
     return sorted(
         (Work(event, calls.get(event.correlation)) for event in events if event.category in WORK),
         key=lambda work: work.event.start,

@@ -10,89 +10,78 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+Table = tuple[tuple[str, re.Pattern[str]], ...]
+
+
+def _table(**patterns: str) -> Table:
+    """Kinds and their patterns (verbose form) in the order they are tried; what follows "__" only tells rows apart."""
+    return tuple((kind.split("__")[0], re.compile(pattern, re.VERBOSE)) for kind, pattern in patterns.items())
+
+
 # torch.compile names a kernel after all that was fused into it, so the sort of kernel (poi, red, per, tem) comes first.
-_KERNELS = tuple(
-    (kind, re.compile(pattern))
-    for kind, pattern in (
-        ("elementwise", r"triton_poi"),
-        ("normalization", r"triton_(red|per).*(norm|softmax|rsqrt|var_mean)"),
-        ("reduction", r"triton_(red|per)"),
-        ("communication", r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|nvshmem"),
-        ("attention", r"flash|fmha|attention|attn|sdpa"),
-        ("optimizer", r"multi_tensor|fused_?(adam|sgd|adagrad|lamb)"),
-        (
-            "convolution",
-            r"conv(?!ert)|fprop|dgrad|wgrad|winograd|implicit_gemm|[sh](\d+)?cudnn|im2col|col2im|fft2d|igemm_(fwd|bwd|wrw)"
-            r"|cask_cudnn|depthwise",
-        ),
-        (
-            "matmul",
-            r"gemm|gemv|cutlass::(kernel|device_kernel)|cutlass_|xmma|nvjet|cijk_|matmul|cublas|splitk|^bmm_|triton_(tem|mm|bmm)"
-            r"|(^|_)b?mm_kernel|wgmma|epilogue::impl",
-        ),
-        ("normalization", r"norm|(^|::)bn_|softmax|welford|rowwisemoments|gammabeta|computeinternalgradients"),
-        (
-            "copy",
-            r"memcpy|memset|copy|catarray|nchwtonhwc|nhwctonchw|transpose|permute|gather|scatter|index|embedding",
-        ),
-        (
-            "reduction",
-            r"reduce|sum|mean|pool|loss|argm(ax|in)|top_?k|sort|scan|cum(sum|prod)|histogram|dot_kernel|(^|::)cub::",
-        ),
-        (
-            "elementwise",
-            r"elementwise|pointwise|dropout|distribution|fill|gelu|silu|relu|swiglu|activation|rotary|rope|upsample|quant"
-            r"|convert|cast|mask|where|arange|random|philox|foreach",
-        ),
-    )
+_KERNELS = _table(
+    elementwise__triton=r"triton_poi",
+    normalization__triton=r"triton_(red|per).*(norm|softmax|rsqrt|var_mean)",
+    reduction__triton=r"triton_(red|per)",
+    communication=r"nccl | rccl | all_?reduce | all_?gather | reduce_?scatter | all_?to_?all | nvshmem",
+    attention=r"flash | fmha | attention | attn | sdpa",
+    optimizer=r"multi_tensor | fused_?(adam|sgd|adagrad|lamb)",
+    convolution=r"""conv(?!ert) | fprop | dgrad | wgrad | winograd | implicit_gemm | [sh](\d+)?cudnn | im2col | col2im
+        | fft2d | igemm_(fwd|bwd|wrw) | cask_cudnn | depthwise""",
+    matmul=r"""(?<!fb)gemm | gemv | cutlass::(device_)?kernel | cutlass_ | xmma | nvjet | cijk_ | matmul | cublas
+        | splitk | ^bmm_ | triton_(tem|mm|bmm) | (^|_)b?mm_kernel | wgmma | epilogue::impl""",
+    normalization=r"norm | (^|::)bn_ | softmax | welford | rowwisemoments | gammabeta | computeinternalgradients",
+    copy=r"""memcpy | memset | copy | catarray | nchwtonhwc | nhwctonchw | transpose | permute | gather | scatter | index
+        | indices | embedding""",
+    reduction=r"""reduce | sum | mean | pool | loss | argm(ax|in) | top_?k | sort | scan | cum(sum|prod) | histogram
+        | dot_kernel | (^|::)cub::""",
+    elementwise=r"""elementwise | pointwise | dropout | distribution | fill | gelu | silu | relu | swiglu | activation
+        | rotary | rope | upsample | quant | convert | cast | mask | where | arange | random | philox | foreach""",
 )
 
-# ATen's generic loops: what they do stands in their template arguments.
+# A template's arguments may name anything; what the function itself is called is asked first.
+_FUNCTION = re.compile(r"(?:void )?((?:\(anonymous namespace\)|[\w:])+)")
 _ATEN_COPY = re.compile(r"direct_copy_kernel|index_(copy|put|kernel|fill)|gather|scatter")
-_ATEN_FUNCTION = re.compile(r"(?:void )?at::native::(?:\w+::|\(anonymous namespace\)::)*(\w+)")
 
 _TENSOR_KINDS = frozenset({"matmul", "convolution", "attention"})
 _PLAIN_CORES = re.compile(
-    r"simt|sgemm|dgemm|cgemm|scudnn|ffma|gemv|fft2d|splitkreduce|epilogue::impl|computeoffsets|im2col|col2im|dot_kernel|gemmsn"
+    r"""simt | sgemm | dgemm | cgemm | scudnn | ffma | gemv | fft2d | splitk_?reduce | reducesplitk | reduce_wgrad
+    | epilogue::impl | computeoffsets | im2col | col2im | gemmsn | scal_kernel""",
+    re.VERBOSE,
 )
 _TENSOR_CORES = re.compile(
-    r"tensorop|tensor\d+x\d+x|[shi](884|1688|16816|16832|161616)|[whi]mma|wgmma|warpgroup|nvjet|flash_(fwd|bwd)|fmha"
-    r"|_mi\d+x\d+|cudnn_\w+_flash"
+    r"""tensorop | tensor\d+x\d+x | [shi](884|1688|16816|16832|161616) | [whi]mma | wgmma | warpgroup | nvjet
+    | flash_(fwd|bwd) | fmha | _mi\d+x\d+""",
+    re.VERBOSE,
 )
 
-_DTYPES = tuple(
-    (dtype, re.compile(pattern))
-    for dtype, pattern in (
-        ("fp8", r"e4m3|e5m2|fp8|float8|nvjet_(sm\d+_)?q|cijk_\w+?_(f8|b8)"),
-        ("bf16", r"bf16|bfloat16|nvjet_(sm\d+_)?t|cijk_[a-z]+_[a-z]+_b"),
-        ("tf32", r"tf32|tensorop_s1688(gemm|fprop|dgrad|wgrad)(?!_f16)|nvjet_(sm\d+_)?s"),
-        ("fp16", r"f16|fp16|half|[a-z]884|h1688|h16816|hgemm|nvjet_(sm\d+_)?h|cijk_[a-z]+_[a-z]+_h"),
-        ("fp32", r"sgemm|simt|scudnn|f32f32|cijk_[a-z]+_[a-z]+_s|\bfloat\b|_f32"),
-    )
+_DTYPES = _table(
+    fp8=r"e4m3 | e5m2 | fp8 | float8 | nvjet_(sm\d+_)?q | cijk_[a-z]+_[a-z]+_(f8|b8)",
+    bf16=r"bf16 | bfloat16 | nvjet_(sm\d+_)?t | cijk_[a-z]+_[a-z]+_b",
+    tf32=r"tf(loat)?32 | tensorop_s1688(gemm|fprop|dgrad|wgrad)(?!_f16) | nvjet_(sm\d+_)?s",
+    fp16=r"f16 | fp16 | half | [sh]884 | h1688 | h16816 | hgemm | nvjet_(sm\d+_)?h | cijk_[a-z]+_[a-z]+_h",
+    fp32=r"sgemm | simt | scudnn | f32f32 | cijk_[a-z]+_[a-z]+_s | \bfloat\b | _f32",
 )
 
-# Operators of a CPU trace. Self time, so a wrapper like aten::linear is left with what it spends itself.
-_OPERATORS = tuple(
-    (kind, re.compile(pattern))
-    for kind, pattern in (
-        ("communication", r"^(c10d|nccl|gloo|_c10d_functional|mpi|ucc)[:_]"),
-        ("host", r"^(autograd|torch|profiler)::|backward\d$|^aten::(view|_unsafe_view|as_strided|reshape|_reshape_alias|t|transpose"
-         r"|permute|expand|select|slice|split|chunk|unbind|narrow|squeeze|unsqueeze|detach|alias|empty|empty_like|empty_strided"
-         r"|resize|set|to|result_type|lift_fresh|item|_local_scalar_dense|is_nonzero|unsafe_split|flatten|view_as|expand_as"
-         r"|resolve_(conj|neg)|contiguous|numpy_t|mt|diagonal)_?$"),
-        ("optimizer", r"^aten::(_foreach|_fused_(adam|sgd|adagrad)|_amp)"),
-        ("attention", r"scaled_dot_product|attention"),
-        ("convolution", r"conv(?!ert)"),
-        ("matmul", r"^(aten|mkldnn|quantized)::_?(mm|bmm|addmm|addmv|addr|mv|dot|vdot|ger|outer|matmul|linear|linear_backward|baddbmm"
-         r"|addbmm|einsum|scaled_mm|grouped_mm|linear_pointwise)_?$"),
-        ("normalization", r"norm(?!al_?$)|softmax"),
-        ("copy", r"^aten::(copy|_to_copy|clone|cat|stack|repeat|index|gather|scatter|embedding|masked_select|pin_memory|roll|pad|"
-         r"constant_pad|flip|tril|triu)"),
-        ("reduction", r"^aten::\w*(sum|mean|max|min|prod|any|all|var|std|loss|entropy|pool|topk|sort|argmax|cumsum|count_nonzero"
-         r"|bincount|unique)"),
-        ("elementwise", r"^aten::"),
-    )
-)  # fmt: skip
+# Operators of a CPU trace. They count with self time, so aten::linear is left with what it spends itself.
+_OPERATORS = _table(
+    communication=r"^(c10d|nccl|gloo|_c10d_functional|mpi|ucc)[:_]",
+    host=r"""^(autograd|torch|profiler):: | backward\d$ | ^detach_?$ | ^aten::(view|_unsafe_view|as_strided|reshape
+        |_reshape_alias|t|transpose|permute|expand|select|slice|split|chunk|unbind|narrow|squeeze|unsqueeze|detach|alias
+        |empty|empty_like|empty_strided|resize|set|to|result_type|lift_fresh|item|_local_scalar_dense|is_nonzero|unsafe_split|flatten|view_as|expand_as
+        |resolve_conj|resolve_neg|contiguous|numpy_t|mt|diagonal)_?$""",
+    optimizer=r"^aten::(_foreach | _fused_(adam|sgd|adagrad) | _amp)",
+    attention=r"scaled_dot_product | attention",
+    convolution=r"conv(?!ert)",
+    matmul=r"""^(aten|mkldnn|quantized)::_?(mm|bmm|addmm|addmv|addr|mv|dot|vdot|ger|outer|matmul|linear|linear_backward
+        |baddbmm|addbmm|einsum|scaled_mm|grouped_mm|linear_pointwise)_?$""",
+    normalization=r"norm(?!al_?$) | softmax",
+    copy=r"""^aten::(copy|_to_copy|clone|cat|stack|repeat|index|gather|scatter|embedding|masked_select|pin_memory|roll|pad
+        |constant_pad|flip|tril|triu)""",
+    reduction=r"""^aten::\w*(sum|mean|max|min|prod|any|all|var|std|loss|entropy|pool|topk|sort|argmax|count_nonzero|bincount
+        |unique)""",
+    elementwise=r"^aten::",
+)
 
 
 class KernelKind(NamedTuple):
@@ -124,18 +113,18 @@ def kernel_kind(name: str) -> KernelKind:
 @lru_cache(maxsize=4096)
 def operator_kind(name: str) -> str:
     """What the host operator called `name` does; "other" if it is none of torch's own."""
-    return next((kind for kind, pattern in _OPERATORS if pattern.search(name.lower())), "other")
+    return _look_up(_OPERATORS, name.lower())
 
 
 def _kernel(lower: str) -> str:
-    aten = _ATEN_FUNCTION.match(lower)
-    if aten is None:
-        return _look_up(lower)
-    function = aten[1]
+    found = _FUNCTION.match(lower)
+    function = found[1] if found else ""
     if "elementwise" in function and _ATEN_COPY.search(lower):
         return "copy"
-    return _look_up(function)
+    # CUTLASS runs everything as cutlass::Kernel<what it is>.
+    kind = "other" if "cutlass" in function else _look_up(_KERNELS, function)
+    return _look_up(_KERNELS, lower) if kind == "other" else kind
 
 
-def _look_up(subject: str) -> str:
-    return next((kind for kind, pattern in _KERNELS if pattern.search(subject)), "other")
+def _look_up(table: Table, name: str, otherwise: str = "other") -> str:
+    return next((kind for kind, pattern in table if pattern.search(name)), otherwise)

@@ -39,9 +39,9 @@ def parse(
 ) -> tuple[Window, list[Kernel]]:
     """The window whose trace lies at `path`, and its kernels (or operators), most time first.
 
-    `position` is the window's among those of process `pid`, `start` its first step boundary on the run clock (s), `cost`
-    what it cost the program (s). `steps` counts only if the trace marks none. With `device` "cuda" a trace without GPU work
-    is an error, not an idle GPU.
+    `position` is the window's among those of process `pid`, `start` its first step boundary on the run clock (s),
+    `cost` what it cost the program (s). `steps` counts only if the trace marks none. With `device` "cuda" a trace
+    without GPU work is an error, not an idle GPU.
 
     On CUDA the first marked step leads in and is left out. The others are cut where the GPU reaches each boundary, and
     that time is exactly busy + h2d + idle_data + idle_sync + idle_launch + idle_other.

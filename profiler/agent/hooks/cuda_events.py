@@ -8,7 +8,7 @@ kernels is not counted.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Optional
+from typing import Any
 
 from ..outlet import clock
 from ..ring import GPU, MARK_OPTIMIZER_END
@@ -29,7 +29,7 @@ class Marks:
         self._cuda = agent.torch.cuda
         self._free: list[Any] = []
         self._pending: deque[tuple[int, int, Any]] = deque()
-        self._before: Optional[Any] = None
+        self._before: Any | None = None
         """The last event read."""
         self._live = False
         self._on = False

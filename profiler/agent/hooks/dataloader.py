@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from ..dynamo import not_for_dynamo
 from ..outlet import clock

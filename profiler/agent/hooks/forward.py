@@ -8,7 +8,8 @@ other call path, is left out of pickles and copies, and Dynamo neither breaks no
 from __future__ import annotations
 
 import weakref
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from ..outlet import clock
 from ..ring import FORWARD, MARK_FORWARD_END, MARK_FORWARD_START
@@ -129,7 +130,7 @@ class Roots:
         owner = weakref.ref(module)  # the module owns this closure: anything stronger would keep it alive
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            this = owner()
+            this: Any = owner()
             if self._depth or is_compiling() or agent.backward_depth:
                 return this._call_impl(*args, **kwargs) if before is None else before(*args, **kwargs)
             self._depth = 1

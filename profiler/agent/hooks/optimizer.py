@@ -6,7 +6,8 @@ The end of the outermost step ends a step of the run, and is where everything ra
 from __future__ import annotations
 
 import weakref
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from ..dynamo import not_for_dynamo
 from ..outlet import clock

@@ -1,0 +1,123 @@
+"""The command line: what is a command, what is a program, what goes where."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import click
+import pytest
+
+from advisor import cli
+from advisor.cli import main
+from advisor.rules import all_rules
+from profiler.errors import ProfilerError
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """The words that would have been run, with the value of --out."""
+    words: list[tuple[str | None, tuple[str, ...]]] = []
+
+    @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+    @click.option("--out")
+    @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
+    def run(out, rest):
+        words.append((out, rest))
+
+    module = type("module", (), {"run": run})
+    original = cli.importlib.import_module
+    monkeypatch.setattr(
+        cli.importlib, "import_module", lambda name: module if name == "advisor.cli.run" else original(name)
+    )
+    return words
+
+
+@pytest.mark.parametrize(
+    ("argv", "out", "rest"),
+    [
+        (["train.py"], None, ("train.py",)),
+        (["train.py", "--out", "x", "--help", "--", "-h"], None, ("train.py", "--out", "x", "--help", "--", "-h")),
+        (["--out", "x", "train.py", "--version"], "x", ("train.py", "--version")),
+        (["-m", "pkg.train", "--lr", "1"], None, ("-m", "pkg.train", "--lr", "1")),
+        (["torchrun", "--nproc-per-node", "2", "t.py"], None, ("torchrun", "--nproc-per-node", "2", "t.py")),
+        (["run", "report", "x"], None, ("report", "x")),
+        (["--out", "x", "report"], "x", ("report",)),
+        (["report.py", "report"], None, ("report.py", "report")),
+        (["./rules"], None, ("./rules",)),
+    ],
+)
+def test_what_begins_with_no_command_is_a_program(ran, argv, out, rest):
+    assert main(argv) == 0
+    assert ran == [(out, rest)]
+
+
+def test_help_fits_a_screen_and_has_examples(capsys):
+    assert main(["--help"]) == 0
+
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) <= 30
+    assert "profile-train train.py --lr 3e-4" in text
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("profile-train ")
+
+
+def test_rules_lists_every_rule_on_stdout(capsys):
+    assert main(["rules"]) == 0
+
+    told = capsys.readouterr()
+    assert all(rule.id in told.out and rule.title in told.out for rule in all_rules())
+    assert max(map(len, told.out.splitlines())) <= 100
+    assert told.err == ""
+
+
+@pytest.mark.parametrize("name", ["optimizer-fused", "optimizer_fused"])
+def test_explain_tells_if_then_limits_and_sources(capsys, name):
+    assert main(["explain", name]) == 0
+
+    text = capsys.readouterr().out
+    for told in ("If ", "Then ", "Wrong when ", "MIN_FRACTION = 0.05", "https://docs.pytorch.org"):
+        assert told in text
+
+
+def test_an_unknown_rule_is_our_error_with_a_way_out(capsys):
+    assert main(["explain", "optimiser-fusd"]) == 1
+
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "optimizer-fused" in told.err
+    assert "Traceback" not in told.err
+
+
+@pytest.mark.parametrize("argv", [["explain"], ["report"], ["report", "/no/such/folder"], ["report", ".", "--wrong"]])
+def test_wrong_usage_ends_in_2(capsys, argv):
+    assert main(argv) == 2
+    assert "Usage: profile-train" in capsys.readouterr().err
+
+
+def test_a_folder_without_a_recording_is_our_error(tmp_path, capsys):
+    assert main(["report", str(tmp_path)]) == 1
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_an_error_of_ours_is_printed_with_its_remedy(monkeypatch, capsys):
+    def explode(*_args, **_options):
+        raise ProfilerError("It broke.", "Mend it.")
+
+    monkeypatch.setattr("advisor.pages.rule", explode)
+
+    assert main(["explain", "x"]) == 1
+    assert capsys.readouterr().err == "profile-train: It broke.\nMend it.\n"
+
+
+def test_nothing_heavy_is_imported_before_the_program_starts():
+    """The program waits for these imports."""
+    code = "import sys, json, advisor.cli, advisor.cli.run; print(json.dumps(sorted(sys.modules)))"
+    loaded = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+
+    heavy = {"torch", "numpy", "bokeh", "jinja2", "rich", "sqlite3", "advisor.report", "advisor.rules"}
+    assert heavy & set(loaded) == set()

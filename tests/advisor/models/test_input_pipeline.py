@@ -1,0 +1,85 @@
+"""Hand-computed loader pipelines; those marked measured were run on a 2-core machine."""
+
+import pytest
+
+from advisor.models.input_pipeline import (
+    available_cores,
+    contention,
+    needed_workers,
+    prefetch_factor,
+    step_time,
+    transfer_time,
+)
+
+
+def advised(t_w: float, t_g: float, cores: int, u_w: float) -> int:
+    return needed_workers(t_w, t_g, u_w=u_w, available=available_cores(cores), cores=cores)
+
+
+@pytest.mark.parametrize(
+    ("t_w", "t_g", "workers", "cores", "u_w", "before", "wanted", "after"),
+    [
+        (0.2, 0.05, 0, 8, 1.0, 0.25, 5, 0.05),
+        (0.2, 0.05, 1, 8, 1.0, 0.20, 5, 0.05),
+        (0.2, 0.05, 0, 4, 1.0, 0.25, 3, 0.2 / 3),
+        (0.04, 0.05, 2, 8, 1.0, 0.05, 2, 0.05),
+        (0.08, 0.02, 0, 2, 0.05, 0.10, 5, 0.02),
+    ],
+    ids=["no workers", "one worker", "few cores", "already supplied", "sleeping workers"],
+)
+def test_workers_and_step_time(
+    t_w: float, t_g: float, workers: int, cores: int, u_w: float, before: float, wanted: int, after: float
+):
+    assert step_time(t_w, t_g, workers, u_w=u_w, cores=cores) == pytest.approx(before)
+    assert advised(t_w, t_g, cores, u_w) == wanted
+    assert step_time(t_w, t_g, wanted, u_w=u_w, cores=cores) == pytest.approx(after)
+
+
+def test_an_interval_from_contention():
+    times = [step_time(0.2, 0.05, 5, u_w=1, cores=8, contention=kappa) for kappa in contention(5, 8)]
+    assert times == pytest.approx([0.06, 0.05, 0.05])
+
+
+@pytest.mark.parametrize("workers", [8, 16])
+def test_no_number_of_workers_beats_the_storage(workers: int):
+    assert step_time(0.3, 0.1, workers, u_w=0.1, cores=32, floor=0.24) == pytest.approx(0.24)
+
+
+@pytest.mark.parametrize(("threads", "after"), [(1, 0.10), (2, 0.15)])
+def test_workers_and_training_share_the_cores(threads: int, after: float):
+    assert step_time(0.1, 0.1, 0, u_w=1, cores=2) == pytest.approx(0.2)
+    assert step_time(0.1, 0.1, 1, u_w=1, cores=2, threads=threads) == pytest.approx(after)
+
+
+@pytest.mark.parametrize(
+    ("workers", "predicted", "measured"), [(1, 0.0867, 0.0872), (2, 0.0433, 0.0425), (5, 0.0181, 0.0163)]
+)
+def test_measured_sleeping_workers(workers: int, predicted: float, measured: float):
+    time = step_time(0.0867, 0.0181, workers, u_w=0, cores=2)
+    assert time == pytest.approx(predicted, abs=1e-4)
+    assert time == pytest.approx(measured, rel=0.12)
+
+
+def test_measured_workers_that_compute():
+    time = step_time(0.024, 0.0076, 1, u_w=1, cores=2, contention=1.5)
+    assert time == pytest.approx(0.0361, rel=0.01)
+
+
+def test_contention_is_expected_at_its_worst_when_workers_outnumber_the_cores():
+    assert contention(2, 4) == (1.5, 1.15, 1.0)
+    assert contention(4, 4) == (1.5, 1.5, 1.0)
+    assert contention(20, 4, u_w=0.05) == (1.5, 1.15, 1.0)
+
+
+@pytest.mark.parametrize(("p99", "t_g", "workers", "wanted"), [(0.25, 0.05, 4, 2), (5.0, 0.05, 4, 8), (0.6, 0.1, 2, 4)])
+def test_prefetch_factor_covers_a_slow_batch_within_limits(p99: float, t_g: float, workers: int, wanted: int):
+    assert prefetch_factor(p99, t_g, workers) == wanted
+
+
+@pytest.mark.parametrize(("cores", "ranks", "left"), [(8, 1, 7), (16, 4, 3), (1, 1, 1), (2.5, 1, 1)])
+def test_each_rank_has_its_part_of_the_cores_less_its_own(cores: float, ranks: int, left: int):
+    assert available_cores(cores, ranks) == left
+
+
+def test_handing_over_a_batch():
+    assert transfer_time(3e9) == pytest.approx(1.0005)

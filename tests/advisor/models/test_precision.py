@@ -1,0 +1,130 @@
+"""Hand-computed rooflines; times in ms, rates in TFLOP/s."""
+
+import pytest
+
+from advisor.models.gpus import peaks
+from advisor.models.precision import (
+    ATTAINED_HALF,
+    ATTAINED_TF32,
+    MEMBOUND_SPEEDUP,
+    UNCHANGED,
+    Part,
+    faster,
+    memory_change,
+    speedup,
+    to_half,
+    to_tf32,
+)
+from advisor.models.state import Scenario, State
+
+A100 = peaks("NVIDIA A100-SXM4-80GB")
+V100 = peaks("Tesla V100-SXM2-16GB")
+RTX4090 = peaks("NVIDIA GeForce RTX 4090")
+HALF, TF32 = (ATTAINED_HALF, MEMBOUND_SPEEDUP), (ATTAINED_TF32, UNCHANGED)
+
+
+def step(m: float, b: float, o: float, idle: float, floor: float = 0.0) -> State:
+    return State(
+        phases={"forward": (m + b + idle) / 3, "backward": (m + b + idle) * 2 / 3, "optimizer": o},
+        matmul=m,
+        membound=b,
+        launch=floor,
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "achieved", "peak", "kind", "products", "whole"),
+    [
+        (step(70, 18, 5, 7), 16, A100.half, HALF, (5.85, 10.7, 14.6), (2.38, 3.19, 3.73)),
+        (step(70, 18, 5, 7), 16, A100.tf32, TF32, (3.9, 5.85, 7.8), (2.09, 2.38, 2.57)),
+        (step(40, 45, 5, 10), 90, A100.half, HALF, (1.04, 1.91, 2.60), (1.02, 1.47, 1.81)),
+        (step(70, 18, 5, 7), 13, V100.half, HALF, (2.88, 5.29, 7.21), (1.84, 2.63, 3.15)),
+        (step(70, 18, 5, 7), 50, RTX4090.half, HALF, (1, 1.82, 2.48), (1, 1.58, 1.99)),
+        (step(70, 18, 5, 7), 50, RTX4090.tf32, TF32, (1, 1, 1.32), (1, 1, 1.21)),
+        (step(20, 10, 5, 65, floor=90), 16, A100.half, HALF, (5.85, 10.7, 14.6), (1.11, 1.11, 1.11)),
+    ],
+    ids=[
+        "A100 fp32 to bf16",
+        "A100 fp32 to TF32",
+        "A100 TF32 to bf16",
+        "V100 fp32 to fp16",
+        "4090 fp32 to bf16",
+        "4090 fp32 to TF32",
+        "A100 launch-bound",
+    ],
+)
+def test_speedup(state: State, achieved: float, peak: float, kind: tuple, products: tuple, whole: tuple):
+    attained, membound = kind
+    of_products = speedup(attained, peak, (achieved * 1e12,) * 3)
+    assert of_products == pytest.approx(products, rel=0.005)
+    effect = faster([Part(1, of_products)], membound)
+    assert [state.time / effect(state, s).time for s in Scenario] == pytest.approx(whole, abs=0.01)
+
+
+def test_what_is_left_of_the_work_is_known_to_the_next_change():
+    state = step(70, 18, 5, 7)
+    effect = to_half(1.0, 0.0, A100, 16e12)
+    after = effect(state, Scenario.EXPECTED)
+    assert after.matmul == pytest.approx(70 / 10.725)
+    assert after.membound == pytest.approx(18 / 1.4)
+    again = to_tf32(0.0, A100, 16e12)(after, Scenario.EXPECTED)
+    assert again.time == pytest.approx(after.time)
+
+
+def test_only_the_32_bit_part_speeds_up():
+    state = step(70, 0, 15, 15)
+    whole = to_half(1.0, 0.0, A100, 16e12)(state, Scenario.EXPECTED)
+    part = to_half(0.5, 0.0, A100, 16e12)(state, Scenario.EXPECTED)
+    assert state.time - part.time == pytest.approx((state.time - whole.time) / 2)
+
+
+def test_without_a_measured_rate_the_interval_widens_around_it():
+    state = step(70, 18, 5, 7)
+    measured = [to_half(1.0, 0.0, A100, 16e12)(state, s).time for s in Scenario]
+    assumed = [to_half(1.0, 0.0, A100, None)(state, s).time for s in Scenario]
+    assert assumed[0] >= measured[0]
+    assert assumed[1] == pytest.approx(measured[1], rel=0.05)
+    assert assumed[2] <= measured[2]
+
+
+def test_autocast_saves_activations_and_caches_weights():
+    assert memory_change(10_000, 1_000) == 2_000 - 4_500
+    assert memory_change(None, 1_000) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "half"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("NVIDIA A10", 125),
+        ("Tesla T4", 65),
+        ("NVIDIA L4", 121),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA GeForce RTX 4090", 165),
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA H200", 989),
+        ("NVIDIA B200", 2250),
+        ("AMD Instinct MI300X", 1307),
+    ],
+)
+def test_a_gpu_is_known_by_the_name_its_driver_gives(name: str, half: float):
+    known = peaks(name)
+    assert known
+    assert known.half == half * 1e12
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Tesla P40",
+        "NVIDIA A10G",
+        "NVIDIA H100 NVL",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+        "",
+    ],
+)
+def test_a_gpu_that_only_resembles_one_in_the_table_is_unknown(name: str):
+    assert peaks(name) is None

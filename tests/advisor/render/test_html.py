@@ -1,0 +1,122 @@
+"""The page: whole, escaped, and closed to the network."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from golden_report import empty, golden, hostile
+
+from advisor.render import html
+from advisor.report import Report
+
+SCRIPT = "<script>alert(1)</script>"
+ATTACKS = [SCRIPT, "\"><img src=x onerror=alert(1)>", "</script><script>alert(1)</script>", "{{ 7*7 }}", "' onmouseover='x"]
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and the text outside scripts and styles."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open = ""
+        self.feed(source)
+
+    def handle_starttag(self, tag, attrs):
+        self._open = tag
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        self._open = ""
+
+    def handle_data(self, data):
+        if self._open not in ("script", "style"):
+            self.text += data
+
+    def count(self, tag: str) -> int:
+        return sum(1 for name, _ in self.elements if name == tag)
+
+
+@pytest.fixture(scope="module")
+def page() -> Page:
+    return Page(html.render(golden()))
+
+
+def test_the_page_stays_below_two_megabytes():
+    assert len(html.render(golden()).encode()) < 2_000_000
+
+
+def test_the_page_asks_the_network_for_nothing(page):
+    addresses = [
+        attributes[name]
+        for tag, attributes in page.elements
+        for name in ("src", "href", "srcset", "action", "data")
+        if name in attributes and tag != "a"
+    ]
+
+    assert addresses == []
+
+
+def test_the_policy_allows_our_scripts_by_hash_and_no_eval(page):
+    policy = next(a["content"] for tag, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
+
+    assert policy.startswith("default-src 'none'")
+    assert len(re.findall("'sha256-", policy)) == 2
+    assert "unsafe-eval" not in policy
+    assert "unsafe-inline" not in policy.partition("script-src")[2]
+
+
+def test_no_element_has_a_handler(page):
+    assert [name for _, attributes in page.elements for name in attributes if name.startswith("on")] == []
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_text_from_outside_is_only_text(page, attack):
+    attacked = Page(html.render(hostile(attack)))
+
+    assert attack in attacked.text
+    assert attacked.count("script") == page.count("script")
+    assert attacked.count("img") == 0
+    assert [name for _, attributes in attacked.elements for name in attributes if name.startswith("on")] == []
+
+
+def test_a_link_that_is_not_https_is_no_link(page):
+    targets = [attributes["href"] for tag, attributes in page.elements if tag == "a"]
+
+    assert all(target.startswith(("#", "https://")) for target in targets)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "A step takes 200 ms, 40% of it waiting for data.",
+        "Begin with this: use more DataLoader workers, for 33 to 40% less step time.",
+        "train.py --lr 3e-4 --name 'first try'",
+        "num_workers=5,  # was 2",
+        "40 of every 100 GPU-hours, worth 100",
+        "frees 8 GiB",
+        "storage, not the workers, sets the pace."[1:],
+        "Not measured in this run, which is not the same as zero: communication, synchronising.",
+        "Power could not be read: not supported on this device.",
+        "Record with a CUDA build of torch.",
+        "NVIDIA A100-SXM4-80GB",
+        "ZeroDivisionError: division by zero",
+    ],
+)
+def test_the_page_tells(page, told):
+    assert told in " ".join(page.text.split()) or told in page.text
+
+
+def test_an_empty_run_has_a_page_without_charts():
+    page = Page(html.render(empty()))
+
+    assert "No training step was seen before the run was killed" in page.text
+    assert "Let the program train for at least 40 steps" in page.text
+    assert page.count("script") == 1
+
+
+def test_a_report_of_nothing_has_a_page():
+    assert "No training step was seen" in html.render(Report(version="0", run=golden().run))

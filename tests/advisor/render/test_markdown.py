@@ -1,0 +1,40 @@
+"""report.md: short, and safe to post."""
+
+import pytest
+from golden_report import empty, golden, hostile
+
+from advisor.render import markdown
+
+
+def test_it_says_what_was_found_and_what_to_do():
+    text = markdown.render(golden())
+
+    assert text.startswith("# A step takes 200 ms, 40% of it waiting for data.\n")
+    assert "### 1. Use more DataLoader workers (do this, `data-more-workers`)" in text
+    assert "    num_workers=5,  # was 2\n" in text
+    assert "| Waiting for data | 80 ms | 40% |" in text
+    assert "Record with a CUDA build of torch. (`zero-1-2`)" in text
+
+
+def test_an_empty_run_is_told():
+    assert "Nothing can be said without steady training steps." in markdown.render(empty())
+
+
+@pytest.mark.parametrize("attack", ["<script>alert(1)</script>", "<img src=x>", "&lt;"])
+def test_html_from_outside_stands_in_code_or_escaped(attack):
+    fenced = False
+    for line in markdown.render(hostile(attack)).splitlines():
+        fenced ^= line.startswith("```")
+        outside_code = "" if fenced else "".join(line.split("`")[::2])
+        assert attack not in outside_code
+
+
+def test_markup_from_outside_is_only_text():
+    assert str(markdown.text("[a](javascript:b) **c** `d` _e_ snake_case |")) == (
+        r"\[a\](javascript:b) \*\*c\*\* \`d\` \_e\_ snake_case \|"
+    )
+
+
+def test_code_that_holds_a_fence_gets_a_longer_one():
+    assert str(markdown.fence("```\nx", "python")) == "````python\n```\nx\n````"
+    assert str(markdown.code("a`b")) == "``a`b``"

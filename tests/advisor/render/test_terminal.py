@@ -1,0 +1,62 @@
+"""The summary: plain where it is not a terminal, no wider than 80 columns, and never markup or escapes from outside."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from golden_report import empty, golden, hostile
+from rich.console import Console
+
+from advisor.render.terminal import summarize
+
+
+def summary(report, *, width=80, encoding="utf-8", terminal=False) -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace")
+    summarize(report, Path("runs/first"), Console(file=file, width=width, force_terminal=terminal, highlight=False))
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def test_it_says_where_a_step_goes_what_to_do_and_where_to_read_on():
+    text = summary(golden())
+
+    assert text.strip().startswith("A step takes 200 ms, 40% of it waiting for data.")
+    assert "Waiting for data    80 ms   40%" in text
+    assert "1. Use more DataLoader workers  [data-more-workers]" in text
+    assert "Recording cost 0.4%" in text
+    assert text.rstrip().endswith("Report: runs/first/report.html")
+
+
+@pytest.mark.parametrize("width", [80, 40])
+def test_no_line_is_wider_than_the_terminal(width):
+    lines = summary(golden(), width=width).splitlines()
+
+    assert max(len(line.rstrip()) for line in lines) <= width
+
+
+def test_a_file_gets_no_escape_sequences():
+    assert "\x1b" not in summary(golden())
+
+
+def test_an_ascii_terminal_gets_ascii():
+    assert summary(golden(), encoding="ascii").isascii()
+
+
+def test_an_empty_run_is_told():
+    assert "No training step was seen before the run was killed" in summary(empty())
+
+
+def test_markup_from_outside_is_text():
+    assert "[bold red]x[/bold red]" in summary(hostile("[bold red]x[/bold red]"))
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_escape_sequences_from_outside_do_nothing(terminal):
+    text = summary(hostile("\x1b]0;owned\x07\x1b[2J\r"), terminal=terminal)
+
+    assert "\x1b]" not in text
+    assert "\x1b[2J" not in text
+    assert "\x07" not in text

@@ -1,0 +1,102 @@
+"""From a run folder to the files of its report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from golden_report import golden
+
+from advisor import publish as module
+from advisor.publish import publish
+from profiler.errors import ProfilerError
+from profiler.schema import Process, Run, Step
+from profiler.store import Writer
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A run of 50 steps, as the recorder leaves it."""
+    with Writer(tmp_path / "run-h.db") as writer:
+        writer.append(
+            Run(
+                id="r",
+                command=("<script>alert(1)</script>.py",),
+                cwd="/",
+                host="h",
+                started_at=1.7e9,
+                cores=2.0,
+                cores_total=2,
+                memory_total=2**30,
+                platform="Linux",
+                python="3.11",
+                version="0.1.0",
+            )
+        )
+        writer.append(Process(pid=1, started=0.5))
+        for i in range(50):
+            writer.append(Step(pid=1, index=i, start=1 + i / 10, duration=0.1, forward=0.05, backward=0.05))
+    return tmp_path
+
+
+def test_it_writes_all_three_forms(folder):
+    report = publish(folder)
+
+    assert json.loads((folder / "result.json").read_text()) == json.loads(json.dumps(report.result()))
+    assert "A step takes 100 ms" in (folder / "report.html").read_text()
+    assert (folder / "report.md").read_text().startswith("# A step takes 100 ms")
+    assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == []
+
+
+def test_a_run_that_has_not_ended_keeps_the_contract(folder):
+    publish(folder)
+
+    result = json.loads((folder / "result.json").read_text())
+    jsonschema.validate(result, SCHEMA)
+    assert result["run"]["ended"] == "running"
+
+
+def test_a_script_with_a_hostile_name_is_escaped(folder):
+    publish(folder)
+
+    assert "<script>alert(1)" not in (folder / "report.html").read_text()
+
+
+def test_publishing_again_replaces_the_files(folder):
+    publish(folder)
+    (folder / "report.md").write_text("old")
+
+    publish(folder)
+
+    assert (folder / "report.md").read_text() != "old"
+
+
+def test_what_cannot_be_written_is_said_and_leaves_nothing_behind(folder):
+    (folder / "report.html").mkdir()
+
+    with pytest.raises(ProfilerError, match=r"report\.html could not be written"):
+        publish(folder)
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_form_that_fails_leaves_the_old_files(folder, monkeypatch):
+    publish(folder)
+    before = (folder / "result.json").read_text()
+
+    def fail(_report):
+        raise RuntimeError
+
+    monkeypatch.setattr(module.markdown, "render", fail)
+    monkeypatch.setattr(module, "report_of", lambda *_: golden())
+    with pytest.raises(RuntimeError):
+        publish(folder)
+    assert (folder / "result.json").read_text() == before
+
+
+def test_a_folder_without_a_recording_is_an_error(tmp_path):
+    with pytest.raises(ProfilerError):
+        publish(tmp_path)

@@ -1,0 +1,239 @@
+"""The report: what it says of a run, and that result.json keeps its contract."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+from golden_report import empty, golden
+
+from advisor.judge import Gain, judge
+from advisor.metrics.base import Goals, Metrics, metric
+from advisor.metrics.step import data_wait_fraction
+from advisor.profile import Profile, Rank
+from advisor.report import Report, build, gain_text
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from profiler.schema import Problem, Process, Run, Step
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text())
+
+
+def a_profile(steps: int = 60, *, wait: float = 0.06, tags: int = 0) -> Profile:
+    """Steps of 100 ms, `wait` seconds of each without a batch."""
+    run = Run(
+        id="r",
+        command=("train.py", "--lr", "1"),
+        cwd="/w",
+        host="h",
+        started_at=1_700_000_000.0,
+        duration=10.0,
+        outcome="completed",
+        exit_status=0,
+        cores=4.0,
+        cores_total=8,
+        memory_total=2**34,
+        platform="Linux",
+        python="3.11",
+        version="0.1.0",
+        recorder_cpu=0.5,
+    )
+    process = Process(pid=7, started=1.0, ended=9.0, events=300, hooks=0.02, windows=0.06, python="3.11", torch="2.13.0")
+    rows = tuple(
+        Step(
+            pid=7,
+            index=i,
+            start=1.0 + 0.1 * i,
+            duration=0.1,
+            tags=tags,
+            batches=1.0,
+            data_wait=wait,
+            forward=0.01,
+            backward=0.02,
+            optimizer=0.1 - wait - 0.03,
+            evaluation=0.0,
+        )
+        for i in range(steps)
+    )
+    note = Problem(time=1.0, source="nvml", message="no driver")
+    return Profile(runs=(run,), ranks=(Rank(process=process, steps=rows),), problems=(note, note))
+
+
+def starved(m: Metrics) -> Evidence | None:
+    """If a twentieth of each step has no batch,"""
+    share = m[data_wait_fraction]
+    return Evidence((Fact(data_wait_fraction, share, 0.05),), "a slow loader") if share > 0.05 else None
+
+
+def load_faster(m: Metrics, found: Evidence) -> Advice:
+    """then load faster."""
+    return Advice(
+        then="Use 4 workers.",
+        changes=(Change(language="python", code="num_workers=4", file="train.py", line=3),),
+        basis="All of the wait goes.",
+        effect=lambda state, scenario: replace(state, load=state.load * scenario.of((0.5, 0.2, 0.0))),
+        risk="None.",
+    )
+
+
+def broken(m: Metrics) -> Evidence | None:
+    """If this is reached,"""
+    raise ZeroDivisionError("division by zero")
+
+
+STARVED = Rule(
+    id="starved",
+    page="The loop waits.\n\nEvery batch is late.\n\nWrong when: the data is gone.",
+    title="Load faster",
+    tier=Tier.STALLS,
+    when=starved,
+    then=load_faster,
+    confidence=Confidence.PHASE_REMOVAL,
+    difficulty=1,
+    sources=(Source("A paper", "https://example.org"),),
+)
+BROKEN = replace(STARVED, id="broken", when=broken)
+
+
+def report_of(profile: Profile, *rules: Rule, goals: Goals | None = None) -> Report:
+    metrics = Metrics(profile, goals)
+    return build(profile, judge(metrics, rules), metrics)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        golden(),
+        empty(),
+        report_of(a_profile(), STARVED, BROKEN),
+        report_of(a_profile(), STARVED, goals=Goals(gpu_price=2.0)),
+        report_of(a_profile(steps=2), STARVED),
+        report_of(a_profile(tags=8), STARVED),
+        report_of(replace(a_profile(), ranks=()), STARVED),
+    ],
+    ids=["golden", "empty", "fired and crashed", "with a price", "two steps", "no steady step", "no rank"],
+)
+def test_result_keeps_its_contract(report):
+    jsonschema.validate(report.result(), SCHEMA)
+    json.dumps(report.result(), allow_nan=False)
+
+
+def test_schema_refuses_what_is_not_the_contract():
+    result = golden().result()
+    del result["phases"]["h2d"]
+
+    with pytest.raises(jsonschema.ValidationError, match="h2d"):
+        jsonschema.validate(result, SCHEMA)
+
+
+def test_phases_are_shares_of_the_mean_step_and_null_where_not_measured():
+    phases = report_of(a_profile()).result()["phases"]
+
+    assert phases["data_wait"] == pytest.approx(0.6)
+    assert sum(share for share in phases.values() if share is not None) == pytest.approx(1.0)
+    assert phases["h2d"] is None
+    assert phases["evaluation"] == 0.0
+    assert phases["checkpoint_save"] is None
+
+
+def test_metrics_hold_values_or_remedies_and_no_settings():
+    metrics = report_of(a_profile()).result()["metrics"]
+
+    assert metrics["data_wait_fraction"] == {"value": pytest.approx(0.6), "unit": "1"}
+    assert set(metrics["gpu_utilization"]) == {"missing", "remedy"}
+    assert "steady_steps" not in metrics
+
+
+def test_a_metric_without_a_finite_value_is_missing(monkeypatch):
+    @metric("1")
+    def endless(m: Metrics) -> float:
+        """One over nothing."""
+        return float("inf")
+
+    monkeypatch.setattr("advisor.report.all_metrics", lambda: (endless,))
+
+    assert report_of(a_profile()).result()["metrics"]["endless"]["missing"]
+
+
+def test_advice_carries_the_rule_its_facts_and_the_change():
+    advice = report_of(a_profile(), STARVED).result()["advice"][0]
+
+    assert advice["rule"] == "starved"
+    assert advice["if"] == "a twentieth of each step has no batch."
+    assert advice["evidence"] == [{"metric": "data_wait_fraction", "value": pytest.approx(0.6), "limit": 0.05}]
+    assert advice["change"] == [{"language": "python", "file": "train.py", "line": 3, "code": "num_workers=4"}]
+    assert advice["gain"]["step_time_removed"]["expected"] == pytest.approx(0.48, abs=0.01)
+    assert advice["gain"]["in_plan"] == advice["gain"]["step_time_removed"]
+
+
+def test_every_rule_ends_in_a_verdict():
+    verdicts = report_of(a_profile(), STARVED, BROKEN).result()["verdicts"]
+
+    assert [verdict["outcome"] for verdict in verdicts] == ["fired", "crashed"]
+    assert "ZeroDivisionError" in verdicts[1]["why"]
+
+
+def test_the_rules_page_is_taken_apart():
+    item = report_of(a_profile(), STARVED).advice[0]
+
+    assert item.wrong_when == "the data is gone."
+    assert item.explanation == ("The loop waits.", "Every batch is late.")
+
+
+def test_verdict_says_where_the_time_goes_and_what_to_do_first():
+    assert report_of(a_profile(), STARVED).verdict == (
+        "A step takes 100 ms, 60% of it waiting for data. Begin with this: load faster, for 30 to 60% less step time."
+    )
+
+
+def test_verdict_of_a_healthy_run_advises_nothing():
+    assert report_of(a_profile(wait=0.0), STARVED).verdict == (
+        "A step takes 100 ms, 70% of it in the optimizer. No change was found that is worth making."
+    )
+
+
+def test_verdict_without_steps_says_so():
+    assert empty().verdict == "No training step was seen before the run was killed, so there is nothing to judge yet."
+
+
+def test_verdict_of_a_few_steps_promises_nothing():
+    assert report_of(a_profile(steps=1, tags=32)).verdict == "Training steps seen: 1. That is too few to judge by."
+
+
+def test_overhead_is_the_ranks_own_time_over_the_time_they_ran():
+    overhead = report_of(a_profile()).overhead
+
+    assert overhead.fraction == pytest.approx(0.08 / 8)
+    assert overhead.recorder_cpu == 0.5
+
+
+def test_merged_steps_count_as_many():
+    profile = a_profile()
+    merged = tuple(replace(step, count=10) for step in profile.ranks[0].steps)
+
+    steps = report_of(replace(profile, ranks=(replace(profile.ranks[0], steps=merged),))).result()["steps"]
+
+    assert steps["count"] == 600
+    assert steps["batches"] == 600.0
+
+
+def test_a_problem_noted_twice_is_told_once():
+    (note,) = report_of(a_profile()).problems
+
+    assert (note.message, note.count) == ("no driver", 2)
+
+
+@pytest.mark.parametrize(
+    ("gain", "said"),
+    [
+        (Gain(0.4, 0.5, 0.62), "40 to 62% less step time"),
+        (Gain(0.4, 0.4, 0.4), "40% less step time"),
+        (Gain(-0.05, 0.1, 0.2), "5% more to 20% less step time"),
+        (Gain(-0.2, -0.15, -0.1), "10 to 20% more step time"),
+        (Gain(0.0, 0.0, 0.0), "nothing"),
+    ],
+)
+def test_gains_in_words(gain, said):
+    assert gain_text(gain) == said

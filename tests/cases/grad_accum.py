@@ -1,0 +1,62 @@
+from dataclasses import replace
+
+from gpu_runs import FLAGS, GB, LOADER, a_gpu, cpu_metrics, gpu_metrics
+from harness import Blind, Fires, Silent
+
+from advisor.metrics.base import Goals, Missing
+from advisor.metrics.gpu import device
+from advisor.metrics.input import loader
+from advisor.metrics.memory import mem_activations, mem_headroom, memory_pressure, oom_count
+from advisor.metrics.settings import flags
+from advisor.metrics.step import micro_steps_per_step
+from advisor.models.state import State
+
+
+def full(batch: int = 16):
+    """79 GB full; 59 fixed and 1.25 a sample: 10 fit."""
+    return {
+        device: a_gpu(gb=79),
+        loader: replace(LOADER, batch_size=batch),
+        mem_activations: 20 * GB,
+        mem_headroom: 0.0,
+        memory_pressure: True,
+        oom_count: 1,
+    }
+
+
+CASES = [
+    Fires(
+        "out of memory with a batch of 16",
+        gpu_metrics(full()),
+        code=("batch_size=8)", "accumulate = 2", "/ accumulate"),
+        absent="no_sync",
+        then="16 samples an update",
+        memory=-10 * GB,
+        state=State(phases={"forward": 0.04, "backward": 0.06}, launch_idle=0.01),
+        removed=(-0.1, -0.1, -0.1),
+        fault=True,
+    ),
+    Fires(
+        "under DistributedDataParallel",
+        gpu_metrics({**full(), flags: replace(FLAGS, ddp=True)}),
+        code="model.no_sync()",
+    ),
+    Fires("a batch of two", gpu_metrics({**full(2), mem_activations: 40 * GB}), code="batch_size=1)"),
+    Silent("a single sample cannot be split", gpu_metrics(full(1))),
+    Silent("not even one sample fits", gpu_metrics({**full(), mem_activations: GB})),
+    Silent("no pressure, no wish", gpu_metrics({**full(), memory_pressure: False})),
+    Fires(
+        "more is wanted than fits",
+        gpu_metrics({mem_activations: 46 * GB}, goals=Goals(target_batch=64)),
+        code=("batch_size=16)", "accumulate = 4"),
+        note="64 are wanted",
+    ),
+    Silent("what is wanted fits", gpu_metrics({mem_activations: 46 * GB}, goals=Goals(target_batch=18))),
+    Silent(
+        "what is wanted is accumulated already",
+        gpu_metrics({micro_steps_per_step: 4.0}, goals=Goals(target_batch=64)),
+    ),
+    Blind("the size of a batch is unknown", gpu_metrics({**full(), loader: replace(LOADER, batch_size=None)})),
+    Blind("activations were not measured", gpu_metrics({**full(), mem_activations: Missing("No", "Yes.")})),
+    Blind("no GPU", cpu_metrics(phases={})),
+]

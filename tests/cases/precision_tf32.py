@@ -1,0 +1,42 @@
+from dataclasses import replace
+
+from gpu_runs import FLAGS, a_gpu, cpu_metrics, gpu_metrics
+from harness import Blind, Fires, Silent
+
+from advisor.metrics.base import Missing
+from advisor.metrics.gpu import (
+    achieved_matmul_flops,
+    device,
+    launch_bound_index,
+    matmul_share,
+    simt_fp32_matmul_share,
+)
+from advisor.metrics.settings import flags
+from advisor.models.state import State
+
+
+def simt(share: float = 0.7):
+    return {matmul_share: 0.7, simt_fp32_matmul_share: share, achieved_matmul_flops: 16e12}
+
+
+STATE = State(phases={"forward": 0.0315, "backward": 0.0635, "optimizer": 0.005}, matmul=0.070, membound=0.018)
+
+CASES = [
+    Fires(
+        "fp32 without tensor cores on an A100",
+        gpu_metrics(simt()),
+        code='torch.set_float32_matmul_precision("high")',
+        state=STATE,
+        removed=(1 - 1 / 2.09, 1 - 1 / 2.38, 1 - 1 / 2.57),
+        memory=0,
+    ),
+    Fires("just above the limit", gpu_metrics(simt(0.201))),
+    Silent("just below the limit", gpu_metrics(simt(0.199))),
+    Silent("TF32 is allowed already", gpu_metrics({**simt(), flags: replace(FLAGS, matmul_precision="high")})),
+    Silent("a GeForce has nothing faster", gpu_metrics({**simt(), device: a_gpu("NVIDIA GeForce RTX 4090", (8, 9))})),
+    Silent("a V100 has no TF32", gpu_metrics({**simt(), device: a_gpu("Tesla V100-SXM2-16GB", (7, 0))})),
+    Silent("launch-bound", gpu_metrics({**simt(), launch_bound_index: 0.3})),
+    Blind("an unknown GPU", gpu_metrics({**simt(), device: a_gpu("NVIDIA A40", (8, 6))})),
+    Blind("no kernels", gpu_metrics({**simt(), simt_fp32_matmul_share: Missing("No kernels", "Record some.")})),
+    Blind("no GPU", cpu_metrics(phases={})),
+]

@@ -1,0 +1,68 @@
+from dataclasses import replace
+
+from gpu_runs import FLAGS, GB, LOADER, a_gpu, cpu_metrics, gpu_metrics
+from harness import Blind, Fires, Silent
+
+from advisor.metrics.base import Missing
+from advisor.metrics.gpu import device
+from advisor.metrics.input import loader
+from advisor.metrics.memory import (
+    alloc_retries,
+    mem_grads,
+    mem_headroom,
+    mem_optim,
+    mem_params,
+    mem_peak_allocated,
+    memory_pressure,
+    oom_count,
+)
+from advisor.metrics.settings import flags, world_size
+
+
+def replicated():
+    """1.5e9 parameters in 16 bits with an fp32 master copy under Adam, on 8 ranks with 40 GB each."""
+    return {
+        device: a_gpu("NVIDIA A100-SXM4-40GB", gb=40, count=8),
+        world_size: 8,
+        loader: replace(LOADER, batch_size=1),
+        mem_params: 3 * GB,
+        mem_grads: 3 * GB,
+        mem_optim: 18 * GB,
+        mem_peak_allocated: 38 * GB,
+        mem_headroom: 0.02,
+        memory_pressure: True,
+        alloc_retries: 3,
+    }
+
+
+CASES = [
+    Fires(
+        "every rank keeps 18 GB of optimizer state",
+        gpu_metrics(replicated()),
+        code=(
+            '"stage": 1',
+            '"train_micro_batch_size_per_gpu": 1',
+            '"bf16"',
+            "for block in model.layers:",
+            "fully_shard(model",
+        ),
+        then="from 18.00 to 2.25 GB",
+        memory=-round(15.75e9),
+        no_gain=True,
+        fault=True,
+    ),
+    Fires(
+        "stage 1 is not enough: gradients too",
+        gpu_metrics({**replicated(), mem_optim: 8 * GB, mem_grads: 8 * GB, oom_count: 1}),
+        code='"stage": 2',
+        memory=-14 * GB,
+    ),
+    Fires("just above the limit", gpu_metrics({**replicated(), mem_peak_allocated: 59 * GB})),
+    Silent("just below the limit", gpu_metrics({**replicated(), mem_peak_allocated: 61 * GB})),
+    Silent("one rank has nobody to share with", gpu_metrics({**replicated(), world_size: 1})),
+    Silent("memory is not short", gpu_metrics({**replicated(), memory_pressure: False})),
+    Silent("FSDP already", gpu_metrics({**replicated(), flags: replace(FLAGS, fsdp=True)})),
+    Silent("ZeRO already", gpu_metrics({**replicated(), flags: replace(FLAGS, zero_stage=1)})),
+    Blind("the parts of memory were not measured", gpu_metrics({**replicated(), mem_optim: Missing("No", "Yes.")})),
+    Blind("no allocator on CPU", cpu_metrics({world_size: 8}, phases={})),
+]
