@@ -17,6 +17,7 @@ from profiler.schema import (
     MemoryFact,
     ModelFact,
     OptimizerFact,
+    OutputFact,
     Problem,
     Process,
     ScalerFact,
@@ -108,7 +109,7 @@ def _owners(processes: Sequence[Process], heads: set[int]) -> dict[int, int]:
 
 def _rank(process: Process, node: Tables, pids: set[int]) -> Rank:
     facts = _latest(fact for fact in node.facts if fact.pid == process.pid)
-    flags, scalers = _of(FlagsFact, facts), _of(ScalerFact, facts)
+    flags, scalers, outputs = _of(FlagsFact, facts), _of(ScalerFact, facts), _of(OutputFact, facts)
     return Rank(
         process=process,
         workers=tuple(worker for worker in node.processes if worker.pid in pids and worker.role == "worker"),
@@ -125,6 +126,7 @@ def _rank(process: Process, node: Tables, pids: set[int]) -> Rank:
         devices=_of(DeviceFact, facts),
         memory_peaks=_of(MemoryFact, facts),
         scaler=scalers[-1] if scalers else None,
+        output=outputs[-1] if outputs else None,
     )
 
 

@@ -503,11 +503,13 @@ class ScalerFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFact:
-    """kind "output": what the training thread has written since its first step: prints, logging, files, fsync."""
+    """kind "output": what the program has written since its tenth step."""
 
     id: int = 0
-    writes: int = 0
+    writes: int | None = None
+    """write() calls of the process; None where the system does not tell."""
     seconds: float = 0.0
+    """In log handlers and fsync."""
     steps: int = 0
     """Steps in which that was counted."""
 

@@ -44,6 +44,8 @@
     Bokeh.set_log_level("warn");
     await Bokeh.embed.embed_item(item);
     const figures = Bokeh.documents[0].roots()[0].children;
+    // On a touch screen a finger across a chart zooms; up and down it scrolls the page, as everywhere else.
+    for (const view of Bokeh.index.roots[0].child_views) view.canvas_view.events_el.style.touchAction = "pan-y";
     const dark = matchMedia("(prefers-color-scheme: dark)");
     const paint = () => {
       const ink = getComputedStyle(document.documentElement).getPropertyValue("--soft").trim();

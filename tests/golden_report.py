@@ -69,7 +69,11 @@ def golden() -> Report:
             Phase(name=name, seconds=SECONDS.get(name), share=SECONDS[name] / MEAN if name in SECONDS else None)
             for name in CONTRACT_PHASES
         ),
-        between=(Phase(name="evaluation", share=0.041), Phase(name="checkpoint_save"), Phase(name="epoch_start", share=0.0)),
+        between=(
+            Phase(name="evaluation", share=0.041),
+            Phase(name="checkpoint_save"),
+            Phase(name="epoch_start", share=0.0),
+        ),
         advice=(_workers(), _bf16(), _fused()),
         before=MEAN,
         after=StepTime(0.044, 0.0444, 0.071),
@@ -159,7 +163,8 @@ def hostile(text: str) -> Report:
         problems=(Note(source=text, message=text),),
         environment=(Group(text, (Row("dataset", text),)),),
         charts=tuple(
-            replace(chart, curves=tuple(replace(curve, label=text) for curve in chart.curves)) for chart in report.charts
+            replace(chart, curves=tuple(replace(curve, label=text) for curve in chart.curves))
+            for chart in report.charts
         ),
     )
 
@@ -168,7 +173,9 @@ def empty() -> Report:
     """A program that was killed before it trained."""
     return Report(
         version="0.1.0",
-        run=RunInfo(command=("train.py",), exit_status=137, signal=9, ended="killed", started="2025-11-21T04:00:00+00:00"),
+        run=RunInfo(
+            command=("train.py",), exit_status=137, signal=9, ended="killed", started="2025-11-21T04:00:00+00:00"
+        ),
         phases=tuple(Phase(name=name) for name in CONTRACT_PHASES),
         between=tuple(Phase(name=name) for name in ("evaluation", "checkpoint_save", "epoch_start")),
         checked=tuple(
@@ -231,7 +238,10 @@ def _workers() -> Recommendation:
         effort="a line or a setting",
         explanation=("A step cannot start before its batch is there.",),
         sources=(
-            Source("PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"),
+            Source(
+                "PyTorch Performance Tuning Guide",
+                "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
+            ),
             Source("Mohan et al., Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021"),
         ),
     )
@@ -257,7 +267,10 @@ def _bf16() -> Recommendation:
         ),
         then="Wrap forward and loss in autocast; BF16 needs no GradScaler.",
         changes=(
-            Change(language="python", code='with torch.autocast("cuda", dtype=torch.bfloat16):\n    loss = criterion(model(x), y)'),
+            Change(
+                language="python",
+                code='with torch.autocast("cuda", dtype=torch.bfloat16):\n    loss = criterion(model(x), y)',
+            ),
         ),
         alone=Gain(0.0, 0.0, 0.0, saving(0.0, 2.5)),
         in_plan=Gain(0.48, 0.588, 0.636, saving(0.588, 2.5)),
@@ -277,7 +290,9 @@ def _fused() -> Recommendation:
         area="Kernels and optimizer",
         condition="the optimizer takes a noticeable share of the step and runs tensor by tensor.",
         then="Pass fused=True to AdamW.",
-        changes=(Change(language="python", code="torch.optim.AdamW(params, lr=3e-4, fused=True)", file="train.py", line=44),),
+        changes=(
+            Change(language="python", code="torch.optim.AdamW(params, lr=3e-4, fused=True)", file="train.py", line=44),
+        ),
         alone=Gain(0.0, 0.0, 0.0),
         in_plan=Gain(0.05, 0.101, 0.15, saving(0.101, 2.5)),
         memory=None,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 
-@click.command(short_help="Explain a rule.", help="Explain a RULE: when it speaks, what it advises, its limits and its sources.")
+@click.command(
+    short_help="Explain a rule.", help="Explain a RULE: when it speaks, what it advises, its limits and its sources."
+)
 @click.argument("rule", metavar="RULE")
 def explain(rule: str) -> None:
     """See the module."""

@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 
-@click.command(short_help="Make the report of a recorded run again.", help="Make the report of a recorded RUN (its folder) again.")
+@click.command(
+    short_help="Make the report of a recorded run again.", help="Make the report of a recorded RUN (its folder) again."
+)
 @click.argument("folder", metavar="RUN", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print result.json to stdout; write nothing.")
 @click.option("--gpu-price", type=click.FloatRange(min=0), help="Price of a GPU hour, to put gains into money.")

@@ -19,6 +19,8 @@ def rules() -> None:
             click.echo(f"{'' if area is None else chr(10)}{pages.TIERS[rule.tier]}")
             area = rule.tier
         click.echo(f"  {rule.id:<28} {rule.title}")
-        condition = textwrap.fill(f"if {pages.condition(rule)}", 78, initial_indent=" " * 31, subsequent_indent=" " * 31)
+        condition = textwrap.fill(
+            f"if {pages.condition(rule)}", 78, initial_indent=" " * 31, subsequent_indent=" " * 31
+        )
         click.echo(condition)
     click.echo("\nAll about one of them: profile-train explain RULE")

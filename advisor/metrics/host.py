@@ -7,7 +7,7 @@ import math
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import steady_window, step_time_mean
-from profiler.schema import HostSample, Run
+from profiler.schema import HostSample, OutputFact, Run
 
 _REMEDY = "Let the run last some seconds, on a system where psutil may look at its processes."
 
@@ -27,11 +27,17 @@ def cores_allowed(m: Metrics) -> float:
 
 
 @metric("1")
-def cores_per_rank(m: Metrics) -> float:
-    """Cores for one rank and its DataLoader workers: an equal part of those the program may use on its node."""
+def local_ranks(m: Metrics) -> int:
+    """Training processes on the primary rank's node."""
     node = m[primary_rank].process.node_rank
     processes = [rank.process for rank in m.profile.ranks if rank.process.node_rank == node]
-    return m[cores_allowed] / max(len(processes), 1 + max(process.local_rank for process in processes))
+    return max(len(processes), 1 + max(process.local_rank for process in processes))
+
+
+@metric("1")
+def cores_per_rank(m: Metrics) -> float:
+    """Cores for one rank and its DataLoader workers: an equal part of those the program may use on its node."""
+    return m[cores_allowed] / m[local_ranks]
 
 
 @metric("1")
@@ -75,11 +81,25 @@ def host_memory_available(m: Metrics) -> int:
 
 @metric("1")
 def output_share(m: Metrics) -> float:
-    """Share of the step the training thread spends writing: prints, logging, files, flushes, fsync."""
+    """Share of the step in log handlers and fsync."""
+    output = _output(m)
+    return output.seconds / output.steps / m[step_time_mean]
+
+
+@metric("1")
+def writes_per_step(m: Metrics) -> float:
+    """Write calls of the training process in a step: prints, log files, sockets."""
+    output = _output(m)
+    if output.writes is None:
+        raise Missing("Write calls were not counted", "Record on Linux, which counts them.")
+    return output.writes / output.steps
+
+
+def _output(m: Metrics) -> OutputFact:
     output = m[primary_rank].output
     if output is None or not output.steps:
-        raise Missing("Writing was not timed", "Record from the start of the program, and for more than ten steps.")
-    return output.seconds / output.steps / m[step_time_mean]
+        raise Missing("What the program writes was not observed", "Record its start, and some seconds of training.")
+    return output
 
 
 def _samples(m: Metrics) -> list[HostSample]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Missing, metric
-from advisor.metrics.quantiles import quantile, sketch_quantile
+from advisor.metrics.host import cores_per_rank, local_ranks, process_cpu
+from advisor.metrics.quantiles import quantile
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import (
+    batches_per_step,
     data_wait_fraction,
     epoch_start_share,
     steady_steps,
@@ -13,6 +15,7 @@ from advisor.metrics.step import (
     step_time_mean,
 )
 from profiler.schema import TAG_EPOCH_START, TAG_FIRST, Batch, LoaderFact
+from profiler.sketch import Quantiles
 
 _UNTIMED = Missing(
     "The making of batches was not timed",
@@ -46,8 +49,13 @@ def t_w_p99(m: Metrics) -> float:
     """99 of 100 batches are made within this; over all workers."""
     batches = _batches(m)
     sketches = [sketch for sketch in m[primary_rank].sketches if sketch.quantity == "batch"]
-    if sketches and any(batch.count > 1 for batch in batches):
-        return max(sketch_quantile(sketch, 0.99) for sketch in sketches)
+    if any(batch.count > 1 for batch in batches):
+        merged = Quantiles()
+        for sketch in sketches:
+            merged.merge(Quantiles.from_sketch(sketch))
+        value = merged.quantile(0.99)
+        if value is not None:
+            return value
     return quantile([(batch.duration, batch.count) for batch in batches], 0.99)
 
 
@@ -61,6 +69,23 @@ def collate_share(m: Metrics) -> float:
 def u_w(m: Metrics) -> float:
     """CPU seconds per second of t_w: near 1 a worker computes, near 0 it waits for storage or sleeps."""
     return _per_batch(m, "cpu") / m[t_w]
+
+
+@metric("1")
+def worker_demand(m: Metrics) -> float:
+    """Cores the workers would keep busy if all of them made batches at once."""
+    return m[loader].num_workers * m[u_w]
+
+
+@metric("1")
+def compute_threads(m: Metrics) -> float:
+    """Cores the training process keeps busy while it is not making or waiting for batches."""
+    used = m[process_cpu] / m[local_ranks] * m[step_time_mean]
+    if not m[loader].num_workers:
+        used -= m[batches_per_step] * m[t_w] * m[u_w]
+    if m[t_g] <= 0:
+        raise Missing("The steps do nothing but wait for data", "Let the run train on its batches.")
+    return min(max(used / m[t_g], 0.0), m[cores_per_rank])
 
 
 @metric("1")

@@ -12,7 +12,7 @@ from statistics import median
 import numpy as np
 
 from advisor.metrics.base import Metrics, Missing, metric
-from advisor.metrics.quantiles import quantile, sketch_quantile
+from advisor.metrics.quantiles import quantile
 from advisor.metrics.settings import primary_rank
 from profiler.schema import (
     BETWEEN,
@@ -23,6 +23,7 @@ from profiler.schema import (
     TAG_FIRST,
     Step,
 )
+from profiler.sketch import Quantiles
 
 WARM_UP = 10
 """Steps dropped at least: allocator, cuDNN and caches settle within them."""
@@ -212,8 +213,8 @@ def data_wait_host_fraction(m: Metrics) -> float:
 
 @metric("1")
 def h2d_fraction(m: Metrics) -> float:
-    """Share of the step in host-to-device copies that nothing hides."""
-    return _fraction(m, "h2d")
+    """Share of the step in host-to-device copies that nothing hides; from the profiler's windows if steps do not tell."""
+    return _fraction_or_of_windows(m, "h2d", "h2d")
 
 
 @metric("1")
@@ -236,14 +237,17 @@ def optimizer_fraction(m: Metrics) -> float:
 
 @metric("1")
 def exposed_comm_fraction(m: Metrics) -> float:
-    """Share of the step in collectives that nothing hides."""
-    return _fraction(m, "communication")
+    """Share of the step in collectives that nothing hides; from the profiler's windows if steps do not tell."""
+    return _fraction_or_of_windows(m, "communication", "communication_exposed")
 
 
 @metric("1")
 def sync_fraction(m: Metrics) -> float:
-    """Share of the step in which the GPU is idle because the host waited for it (`.item()`, `.cpu()`, prints)."""
-    return _fraction(m, "sync")
+    """Share of the step in which the GPU is idle because the host waited for it (`.item()`, `.cpu()`, prints).
+
+    From the profiler's windows if steps do not tell.
+    """
+    return _fraction_or_of_windows(m, "sync", "idle_sync")
 
 
 @metric("1")
@@ -264,8 +268,9 @@ def phase_seconds(m: Metrics) -> dict[str, float]:
 
     A phase that only some of the steps measured counts as none in the others: there its time is in their other phases.
     """
-    measured = {phase: m.get(_FRACTIONS[phase]) for phase in PHASES}
-    return {phase: share * m[step_time_mean] for phase, share in measured.items() if share is not None}
+    steps = m[steady_steps]
+    sums = {phase: _total(steps, phase) for phase in PHASES}
+    return {phase: total / m[steady_step_count] for phase, total in sums.items() if total is not None}
 
 
 @metric("1")
@@ -297,20 +302,6 @@ def between_seconds(m: Metrics) -> dict[str, float]:
     return {name: total / number for name, total in sums.items() if total is not None}
 
 
-_FRACTIONS = {
-    "data_wait": data_wait_fraction,
-    "loader_overhead": loader_overhead_fraction,
-    "h2d": h2d_fraction,
-    "forward": forward_fraction,
-    "backward": backward_fraction,
-    "optimizer": optimizer_fraction,
-    "communication": exposed_comm_fraction,
-    "sync": sync_fraction,
-    "gc": gc_fraction,
-    "other": other_fraction,
-}
-
-
 def _total(steps: Sequence[Step], name: str) -> float | None:
     """Seconds (or whatever the column holds) over all rows; None if no row has it."""
     values = [step.count * value for step in steps if (value := getattr(step, name)) is not None]
@@ -336,6 +327,18 @@ def _fraction(m: Metrics, phase: str) -> float:
     return _part(m, phase, _REMEDIES.get(phase, "Record more steps; see the problems in the report.")) / duration
 
 
+def _fraction_or_of_windows(m: Metrics, phase: str, column: str) -> float:
+    """Without a phase of their own these moments are part of the others; then the windows' share of them stands."""
+    try:
+        return _fraction(m, phase)
+    except Missing:
+        windows = [window for window in m[primary_rank].windows if window.device == "cuda"]
+        seconds = [value for window in windows if (value := getattr(window, column)) is not None]
+        if not seconds:
+            raise
+        return float(sum(seconds)) / sum(window.duration for window in windows)
+
+
 def _between(step: Step) -> float:
     return sum(getattr(step, name) or 0.0 for name in BETWEEN)
 
@@ -354,5 +357,7 @@ def _quantile(m: Metrics, q: float) -> float:
     steps = m[steady_steps]
     sketch = next((sketch for sketch in m[primary_rank].sketches if sketch.quantity == "duration"), None)
     if sketch is not None and any(step.count > 1 for step in steps):
-        return sketch_quantile(sketch, q)
+        value = Quantiles.from_sketch(sketch).quantile(q)
+        if value is not None:
+            return value
     return quantile([(step.duration, step.count) for step in steps], q)

@@ -13,13 +13,10 @@ from bokeh.models import (
     ColumnDataSource,
     CrosshairTool,
     HoverTool,
-    InlineStyleSheet,
     Legend,
     LegendItem,
     NumeralTickFormatter,
-    PanTool,
     Range1d,
-    ResetTool,
     Span,
     WheelZoomTool,
 )
@@ -36,9 +33,8 @@ INK = "#808a98"  # readable on white and on black; the page's script replaces it
 TITLES = {"s": "ms", "1": "%", "cores": "cores", "B": "GiB"}
 SCALES = {"s": 1e3, "1": 100.0, "cores": 1.0, "B": 1 / 1024**3}
 HEIGHT = 178
+ABOVE = 1.3
 FAR = 4  # a limit that many times above a curve would press it flat
-# Up and down scrolls the page on a touch screen; across zooms.
-TOUCH = ".bk-events { touch-action: pan-y !important; }"
 
 
 def item(charts: tuple[Chart, ...]) -> dict[str, Any]:
@@ -66,15 +62,16 @@ def _figure(chart: Chart, shared: Range1d, cursor: Span, last: bool) -> Any:
         outline_line_color=None,
         output_backend="canvas",
         name=chart.title,
-        stylesheets=[InlineStyleSheet(css=TOUCH)],
         margin=(8, 0, 0, 0),
     )
     plot.title.text = chart.title
     zoom = WheelZoomTool(dimensions="width", modifiers={"ctrl": True})
-    plot.add_tools(BoxZoomTool(dimensions="width"), PanTool(dimensions="width"), zoom, ResetTool())
-    plot.add_tools(CrosshairTool(overlay=cursor))
-    plot.toolbar.active_scroll = zoom
-    legend = Legend(items=[], orientation="horizontal", location="top_left", click_policy="hide", background_fill_color=None)
+    drag = BoxZoomTool(dimensions="width")
+    plot.add_tools(drag, zoom, CrosshairTool(overlay=cursor))
+    plot.toolbar.update(active_drag=drag, active_scroll=zoom)
+    legend = Legend(
+        items=[], orientation="horizontal", location="top_left", click_policy="hide", background_fill_color=None
+    )
     legend.update(border_line_color=None, padding=0, margin=0, spacing=14, glyph_width=14, label_text_font_size="12px")
     for number, curve in enumerate(chart.curves):
         colour = WAIT if curve.label == "waiting for data" else COLOURS[number % len(COLOURS)]
@@ -91,13 +88,22 @@ def _curve(plot: Any, chart: Chart, curve: Curve, colour: str) -> Any:
     values = numpy.array([numpy.nan if v is None else v * SCALES[chart.unit] for v in curve.values], dtype="float32")
     source = ColumnDataSource({"t": numpy.array(curve.times, dtype="float32"), "v": values})
     if curve.kind == "points":
-        drawn = plot.scatter("t", "v", source=source, size=6, color=colour, alpha=0.85)
+        top = _top(chart)
+        source.data["y"] = numpy.minimum(values, top)
+        source.data["mark"] = ["triangle" if value > top else "circle" for value in values]
+        drawn = plot.scatter("t", "y", source=source, marker="mark", size=7, color=colour, alpha=0.85)
     else:
         drawn = plot.line("t", "v", source=source, line_width=1.6, color=colour, alpha=0.95)
     tips = [("", f"{curve.label} @v{{0,0.[00]}} {TITLES[chart.unit]}"), ("", "at @t{0,0.0} s")]
     mode = "mouse" if curve.kind == "points" else "vline"
     plot.add_tools(HoverTool(renderers=[drawn], tooltips=tips, mode=mode, point_policy="snap_to_data"))
     return drawn
+
+
+def _top(chart: Chart) -> float:
+    """Single points above this are drawn here, as triangles: one slow first step would press the curves flat."""
+    lines = [v for c in chart.curves if c.kind == "line" for v in c.values if v is not None]
+    return ABOVE * max(lines) * SCALES[chart.unit] if lines else numpy.inf
 
 
 def _limit(plot: Any, chart: Chart, limit: float) -> None:

@@ -29,14 +29,18 @@ def render(report: Report) -> str:
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src 'unsafe-inline'; "
         f"script-src {' '.join(map(_hash, scripts))}"
     )
-    return environment().get_template("report.html").render(
-        report=report,
-        view=View(report),
-        gain=gain_text,
-        policy=policy,
-        style=Markup(_text("report.css")),
-        scripts=[Markup(script) for script in scripts],
-        charts=Markup(_data(item)) if item else None,
+    return (
+        environment()
+        .get_template("report.html")
+        .render(
+            report=report,
+            view=View(report),
+            gain=gain_text,
+            policy=policy,
+            style=Markup(_text("report.css")),
+            scripts=[Markup(script) for script in scripts],
+            charts=Markup(_data(item)) if item else None,
+        )
     )
 
 

@@ -122,7 +122,9 @@ class View:
     def _machine_tiles(self) -> Iterable[Tile]:
         if (used := self._measured("gpu_utilization")) is not None:
             active = self._measured("sm_active")
-            yield Tile("GPU in use", share(used), f"{share(active)} of its SMs" if active is not None else "upper bound")
+            yield Tile(
+                "GPU in use", share(used), f"{share(active)} of its SMs" if active is not None else "upper bound"
+            )
         if self.report.gpu_hours is not None:
             price = self.report.goals.gpu_price
             note = f"{money(self.report.gpu_hours * price)} at {money(price)}" if price is not None else ""
@@ -145,7 +147,7 @@ class View:
     @property
     def unmeasured(self) -> list[str]:
         """Parts of a step that this run could not tell."""
-        return [phase.label.lower() for phase in self.report.phases if phase.share is None]
+        return [f"{phase.label[:1].lower()}{phase.label[1:]}" for phase in self.report.phases if phase.share is None]
 
     @property
     def between(self) -> list[Phase]:

@@ -1,4 +1,4 @@
-"""What a rule is: one file that says If (measured facts), Then (the exact change), how much, how risky, and when it is wrong.
+"""What a rule is: one file that says If (measured facts), Then (the exact change), how much, how risky, when it is wrong.
 
 A rule sees metrics only. A metric that is Missing ends the rule as "not measured"; an exception ends it as "crashed";
 neither stops the others.
@@ -30,6 +30,8 @@ class Tier(Enum):
 
 
 class Severity(Enum):
+    """How much a piece of advice matters."""
+
     INFO = "info"
     SUGGEST = "suggest"
     ACTION = "action"
@@ -64,6 +66,8 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
+    """Why a rule fired."""
+
     facts: tuple[Fact, ...]
     note: str = ""
     """Anything beyond numbers: which GPU, which loader, which throttle reason. Plain text."""

@@ -51,7 +51,7 @@ class Agent:
         self.failed = False
         """An exception has reached the top."""
         self.windows: Any = None
-        self._window_open = False
+        self.window_open = False
         self._window_just_closed = False
         self.compiled: Callable[[], int] | None = None
         """How many graphs torch.compile has made, once the program uses it."""
@@ -135,10 +135,10 @@ class Agent:
                 callback()
         if self.windows is not None:
             # A window opened at one boundary covers the steps after it; saving it falls into the one after those.
-            if self._window_open or self._window_just_closed:
+            if self.window_open or self._window_just_closed:
                 tags |= TAG_WINDOW
-            self._window_just_closed = self._window_open
-            self._window_open = self.windows.at_step_boundary(now)
+            self._window_just_closed = self.window_open
+            self.window_open = self.windows.at_step_boundary(now)
         if self.compiled is not None:
             graphs = self.compiled()
             if graphs != self._graphs:

@@ -31,8 +31,8 @@ _KERNELS = _table(
     matmul=r"""(?<!fb)gemm | gemv | cutlass::(device_)?kernel | cutlass_ | xmma | nvjet | cijk_ | matmul | cublas
         | splitk | ^bmm_ | triton_(tem|mm|bmm) | (^|_)b?mm_kernel | wgmma | epilogue::impl""",
     normalization=r"norm | (^|::)bn_ | softmax | welford | rowwisemoments | gammabeta | computeinternalgradients",
-    copy=r"""memcpy | memset | copy | catarray | nchwtonhwc | nhwctonchw | transpose | permute | gather | scatter | index
-        | indices | embedding""",
+    copy=r"""memcpy | memset | copy | catarray | nchwtonhwc | nhwctonchw | transpose | permute | gather | scatter
+        | index | indices | embedding""",
     reduction=r"""reduce | sum | mean | pool | loss | argm(ax|in) | top_?k | sort | scan | cum(sum|prod) | histogram
         | dot_kernel | (^|::)cub::""",
     elementwise=r"""elementwise | pointwise | dropout | distribution | fill | gelu | silu | relu | swiglu | activation

@@ -21,25 +21,27 @@ SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").
 @pytest.fixture
 def folder(tmp_path):
     """A run of 50 steps, as the recorder leaves it."""
-    with Writer(tmp_path / "run-h.db") as writer:
-        writer.append(
-            Run(
-                id="r",
-                command=("<script>alert(1)</script>.py",),
-                cwd="/",
-                host="h",
-                started_at=1.7e9,
-                cores=2.0,
-                cores_total=2,
-                memory_total=2**30,
-                platform="Linux",
-                python="3.11",
-                version="0.1.0",
-            )
+    writer = Writer(tmp_path, "h")
+    writer.put(
+        Run(
+            id="r",
+            command=("<script>alert(1)</script>.py",),
+            cwd="/",
+            host="h",
+            started_at=1.7e9,
+            cores=2.0,
+            cores_total=2,
+            memory_total=2**30,
+            platform="Linux",
+            python="3.11",
+            version="0.1.0",
         )
-        writer.append(Process(pid=1, started=0.5))
-        for i in range(50):
-            writer.append(Step(pid=1, index=i, start=1 + i / 10, duration=0.1, forward=0.05, backward=0.05))
+    )
+    writer.put(Process(pid=1, started=0.5))
+    writer.append(
+        [Step(pid=1, index=i, start=1 + i / 10, duration=0.1, forward=0.05, backward=0.05) for i in range(50)]
+    )
+    writer.close()
     return tmp_path
 
 

@@ -40,7 +40,9 @@ def a_profile(steps: int = 60, *, wait: float = 0.06, tags: int = 0) -> Profile:
         version="0.1.0",
         recorder_cpu=0.5,
     )
-    process = Process(pid=7, started=1.0, ended=9.0, events=300, hooks=0.02, windows=0.06, python="3.11", torch="2.13.0")
+    process = Process(
+        pid=7, started=1.0, ended=9.0, events=300, hooks=0.02, windows=0.06, python="3.11", torch="2.13.0"
+    )
     rows = tuple(
         Step(
             pid=7,

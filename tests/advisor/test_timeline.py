@@ -43,7 +43,9 @@ def test_what_was_not_measured_has_no_chart():
 
 def test_a_long_run_on_many_gpus_stays_small():
     gpus = tuple(Gpu(index=i, uuid=str(i), name="g", memory_total=1) for i in range(16))
-    samples = tuple(GpuSample(time=t / 10, gpu=i, utilization=0.5, memory_used=1) for t in range(5_000) for i in range(16))
+    samples = tuple(
+        GpuSample(time=t / 10, gpu=i, utilization=0.5, memory_used=1) for t in range(5_000) for i in range(16)
+    )
 
     shown = charts(Profile(runs=(), gpus=gpus, gpu_samples=samples))
 

@@ -175,6 +175,8 @@ def _hook_next(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
                 mark(MARK_FETCH_END)
             if number not in loaders.described:
                 loaders.batch(number, batch)
+            if agent.window_open:
+                agent.windows.at_fetch(end)
             if end - agent.flushed > FLUSH_NS:  # a loop without an optimizer ends no step
                 agent.flush()
         except Exception as error:

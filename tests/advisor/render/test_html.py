@@ -12,7 +12,13 @@ from advisor.render import html
 from advisor.report import Report
 
 SCRIPT = "<script>alert(1)</script>"
-ATTACKS = [SCRIPT, "\"><img src=x onerror=alert(1)>", "</script><script>alert(1)</script>", "{{ 7*7 }}", "' onmouseover='x"]
+ATTACKS = [
+    SCRIPT,
+    '"><img src=x onerror=alert(1)>',
+    "</script><script>alert(1)</script>",
+    "{{ 7*7 }}",
+    "' onmouseover='x",
+]
 
 
 class Page(HTMLParser):

@@ -1,0 +1,324 @@
+"""Verdicts, severities and the plan, with rules made for the purpose."""
+
+from dataclasses import replace
+
+import pytest
+from gpu_runs import LOADER, cpu_metrics, gpu_metrics
+from harness import given
+
+from advisor.judge import Gain, Judgement, Outcome, baseline, judge
+from advisor.metrics.base import Goals, Missing
+from advisor.metrics.gpu import host_launch, launch_bound_index
+from advisor.metrics.input import epoch_restart_share, loader, queue_empty_fraction
+from advisor.metrics.step import between_seconds, epoch_start_share, step_time_mean, step_time_uncertainty
+from advisor.models.state import Effect, Workers
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+
+
+def removes(phase: str, low: float, expected: float, high: float) -> Effect:
+    """That share of the phase."""
+    return lambda state, scenario: state.scaled(phase, 1 - scenario.of((low, expected, high)))
+
+
+def rule(
+    name: str, effect: Effect | None = None, *, fires: bool = True, fault: bool = False, **changes: object
+) -> Rule:
+    def when(m):
+        """If so,"""
+        return Evidence((Fact(step_time_mean, m[step_time_mean], 0.05),)) if fires else None
+
+    def then(m, found):
+        """then this."""
+        return Advice(then="Do.", changes=(), basis="Known.", effect=effect, risk="None.", fault=fault)
+
+    plain = Rule(
+        title=f"Cure {name}",
+        tier=Tier.KERNELS,
+        when=when,
+        then=then,
+        confidence=Confidence.PHASE_REMOVAL,
+        difficulty=1,
+        sources=(Source("made up"),),
+        id=name,
+    )
+    return replace(plain, **changes)
+
+
+METRICS = gpu_metrics(
+    phases={"data_wait": 0.0, "h2d": 0.0, "forward": 0.3, "backward": 0.4, "optimizer": 0.2, "other": 0.1}
+)
+
+
+def ids(judgement: Judgement) -> list[str]:
+    return [finding.rule.id for finding in judgement.findings]
+
+
+def severity(judgement: Judgement, name: str) -> Severity:
+    return next(finding.severity for finding in judgement.findings if finding.rule.id == name)
+
+
+def shares(gain: Gain | None) -> tuple[float, float, float]:
+    assert gain is not None
+    return gain.low, gain.expected, gain.high
+
+
+def test_every_rule_ends_in_one_of_four_ways_and_stops_no_other():
+    def blind(m):
+        raise Missing("Nobody looked", "Look.")
+
+    def broken(m):
+        raise ZeroDivisionError("by nothing")
+
+    def without_an_effect(state, scenario):
+        raise KeyError("phase")
+
+    judgement = judge(
+        METRICS,
+        [
+            rule("blind", when=blind),
+            rule("broken", when=broken),
+            rule("breaks-later", without_an_effect),
+            rule("silent", fires=False),
+            rule("speaks", removes("forward", 0.5, 0.5, 0.5)),
+        ],
+    )
+    ends = {verdict.rule.id: (verdict.outcome, verdict.why, verdict.remedy) for verdict in judgement.verdicts}
+    assert ends["blind"] == (Outcome.NOT_MEASURED, "Nobody looked", "Look.")
+    assert ends["broken"][:2] == (Outcome.CRASHED, "ZeroDivisionError: by nothing")
+    assert ends["breaks-later"][0] is Outcome.CRASHED
+    assert ends["breaks-later"][2]
+    assert ends["silent"] == (Outcome.PASSED, "Not the case here: if so.", None)
+    assert ends["speaks"][0] is Outcome.FIRED
+    assert "step_time_mean = 0.1 (>= 0.05)" in ends["speaks"][1]
+    assert ids(judgement) == ["speaks"]
+    assert judgement.verdicts[-1].finding is judgement.findings[0]
+
+
+@pytest.mark.parametrize(
+    ("triple", "noise", "expected"),
+    [
+        ((0.10, 0.20, 0.30), 0.005, Severity.ACTION),  # 3, 6 and 9 % of the step
+        ((0.05, 0.20, 0.30), 0.005, Severity.SUGGEST),  # 1.5 % at worst
+        ((0.10, 0.16, 0.30), 0.005, Severity.SUGGEST),  # 4.8 % expected
+        ((0.10, 0.20, 0.30), 0.016, Severity.SUGGEST),  # twice the noise is 3.2 %
+        ((0.00, 0.11, 0.30), 0.005, Severity.SUGGEST),
+        ((0.00, 0.09, 0.30), 0.005, Severity.INFO),  # 2.7 %
+        ((-0.01, 0.20, 0.30), 0.005, Severity.INFO),  # might cost time
+        ((0.10, 0.20, 0.30), Missing("Too few", "More."), Severity.SUGGEST),
+    ],
+)
+def test_severity_by_gain_and_noise(triple: tuple[float, float, float], noise: object, expected: Severity):
+    phases = {"data_wait": 0.0, "h2d": 0.0, "forward": 0.3, "backward": 0.4, "optimizer": 0.2, "other": 0.1}
+    judgement = judge(
+        gpu_metrics({step_time_uncertainty: noise}, phases=phases), [rule("one", removes("forward", *triple))]
+    )
+    assert severity(judgement, "one") is expected
+
+
+def test_no_prediction_is_information_unless_it_is_a_fault():
+    judgement = judge(METRICS, [rule("unknown"), rule("fault", fault=True)])
+    assert severity(judgement, "unknown") is Severity.INFO
+    assert severity(judgement, "fault") is Severity.ACTION
+    assert judgement.findings[0].alone is None
+
+
+def test_a_cap_holds_for_faults_too():
+    judgement = judge(METRICS, [rule("fault", fault=True, cap=Severity.SUGGEST)])
+    assert severity(judgement, "fault") is Severity.SUGGEST
+
+
+def test_what_an_earlier_change_took_is_information_afterwards():
+    all_of_it = removes("forward", 1, 1, 1)
+    judgement = judge(METRICS, [rule("first", all_of_it), rule("second", all_of_it, difficulty=2)])
+    first, second = judgement.findings
+    assert shares(first.alone) == shares(first.in_plan) == pytest.approx((0.3, 0.3, 0.3))
+    assert shares(second.alone) == pytest.approx((0.3, 0.3, 0.3))
+    assert shares(second.in_plan) == (0, 0, 0)
+    assert second.severity is Severity.INFO
+    assert judgement.after is not None
+    assert judgement.after.expected == pytest.approx(0.07)
+
+
+def test_a_gain_behind_the_loader_counts_once_the_loader_is_right():
+    metrics = gpu_metrics(
+        {queue_empty_fraction: 0.9, loader: replace(LOADER, num_workers=2)},
+        phases={"data_wait": 0.4, "h2d": 0.0, "forward": 0.2, "backward": 0.3, "optimizer": 0.1, "other": 0.0},
+        time=0.2,
+    )
+    right = Workers(t_w=0.4, u_w=0.5, cores=11)
+    judgement = judge(
+        metrics,
+        [
+            rule("precision", removes("backward", 0.5, 0.6, 0.7), tier=Tier.PRECISION),
+            rule("workers", lambda state, s: replace(state, supply=0.0, workers=right), tier=Tier.STALLS),
+        ],
+    )
+    assert ids(judgement) == ["workers", "precision"]
+    precision = judgement.findings[1]
+    assert shares(precision.alone) == (0, 0, 0)
+    assert precision.in_plan is not None
+    assert precision.in_plan.expected == pytest.approx(0.06 * 0.6 / 0.12)
+    assert precision.severity is Severity.ACTION
+
+
+def test_the_plan_goes_by_faults_then_tier_then_score():
+    part = removes("forward", 0.3, 0.3, 0.3)
+    judgement = judge(
+        METRICS,
+        [
+            rule("hard", removes("backward", 0.5, 0.5, 0.5), difficulty=3),
+            rule("easy", part),
+            rule("stall", removes("other", 0.6, 0.6, 0.6), tier=Tier.STALLS),
+            rule("does-not-fit", fault=True, tier=Tier.MEMORY),
+            rule("tiny", removes("optimizer", 0.01, 0.01, 0.01), tier=Tier.STALLS),
+        ],
+    )
+    assert ids(judgement) == ["does-not-fit", "stall", "easy", "hard", "tiny"]
+
+
+def test_scores_within_a_tenth_are_equal_and_the_easier_comes_first():
+    judgement = judge(
+        METRICS,
+        [
+            rule("b", removes("forward", 0.40, 0.40, 0.40)),
+            rule("a", removes("backward", 0.29, 0.29, 0.29)),  # 11.6 % against 12 %
+        ],
+    )
+    assert ids(judgement) == ["a", "b"]
+    assert judgement.findings[0].score == pytest.approx(0.116 * 0.9)
+
+
+def test_less_confidence_where_the_advice_says_so():
+    def then(m, found):
+        effect = removes("forward", 0.5, 0.5, 0.5)
+        return Advice(then="", changes=(), basis="", effect=effect, risk="", confidence=Confidence.HEURISTIC)
+
+    (finding,) = judge(METRICS, [rule("assumed", then=then, difficulty=2)]).findings
+    assert finding.score == pytest.approx(0.15 * 0.4 / 2)
+
+
+def test_before_and_after_hold_what_is_advised_and_no_more():
+    judgement = judge(
+        METRICS,
+        [rule("one", removes("forward", 0.4, 0.5, 0.6)), rule("tiny", removes("other", 0.1, 0.1, 0.1))],
+    )
+    assert judgement.before == pytest.approx(0.1)
+    after = judgement.after
+    assert after is not None
+    assert (after.low, after.expected, after.high) == pytest.approx((0.082, 0.085, 0.088))
+
+
+def test_a_fault_of_validity_voids_the_predictions_of_the_others():
+    judgement = judge(
+        METRICS,
+        [
+            rule("anomaly-mode", removes("backward", 0.5, 0.5, 0.5), tier=Tier.VALIDITY, fault=True),
+            rule("one", removes("forward", 0.5, 0.5, 0.5)),
+            rule("does-not-fit", removes("forward", 0.5, 0.5, 0.5), tier=Tier.MEMORY, fault=True),
+        ],
+    )
+    assert ids(judgement) == ["anomaly-mode", "does-not-fit", "one"]
+    assert judgement.findings[0].in_plan is not None
+    assert [(f.alone, f.in_plan, f.severity) for f in judgement.findings[1:]] == [
+        (None, None, Severity.ACTION),
+        (None, None, Severity.INFO),
+    ]
+
+
+def test_too_short_a_window_leaves_information_only():
+    judgement = judge(
+        METRICS,
+        [
+            rule("window-too-short", tier=Tier.VALIDITY),
+            rule("one", removes("forward", 0.5, 0.5, 0.5)),
+            rule("fault", fault=True),
+        ],
+    )
+    assert {finding.severity for finding in judgement.findings} == {Severity.INFO}
+    assert judgement.after is not None
+    assert judgement.after.expected == judgement.before
+
+
+def test_a_superseded_rule_names_the_one_that_comes_first():
+    judgement = judge(
+        METRICS,
+        [
+            rule("a", removes("forward", 0.5, 0.5, 0.5), supersedes=("b",)),
+            rule("b", removes("forward", 0.5, 0.5, 0.5), supersedes=("c",)),
+            rule("c", removes("backward", 0.5, 0.5, 0.5)),
+            rule("d", removes("optimizer", 0.5, 0.5, 0.5), fires=False, supersedes=("c",)),
+        ],
+    )
+    verdicts = {verdict.rule.id: verdict for verdict in judgement.verdicts}
+    assert verdicts["b"].outcome is Outcome.PASSED
+    assert "Cure a" in verdicts["b"].why
+    assert verdicts["c"].outcome is Outcome.FIRED, "b was silenced itself, and d did not fire"
+
+
+def test_savings_need_a_gpu_and_money_a_price():
+    half = [rule("one", removes("forward", 0.5, 0.5, 0.5))]
+    phases = {"data_wait": 0.0, "h2d": 0.0, "forward": 0.5, "backward": 0.3, "optimizer": 0.1, "other": 0.1}
+
+    def saving(metrics):
+        (finding,) = judge(metrics, half).findings
+        assert finding.in_plan is not None
+        return finding.in_plan.saving
+
+    assert saving(gpu_metrics(phases=phases, goals=Goals(gpu_price=2.0))).money == pytest.approx(50)
+    assert saving(gpu_metrics(phases=phases)).gpu_hours == pytest.approx(25)
+    assert saving(gpu_metrics(phases=phases)).money is None
+    assert saving(cpu_metrics(phases=phases)) is None
+
+
+def test_without_steps_only_faults_are_more_than_information():
+    judgement = judge(
+        given({step_time_mean: 0.1}), [rule("one", removes("forward", 0.5, 0.5, 0.5)), rule("fault", fault=True)]
+    )
+    assert (judgement.before, judgement.after) == (None, None)
+    assert severity(judgement, "one") is Severity.INFO
+    assert severity(judgement, "fault") is Severity.ACTION
+
+
+def test_all_rules_are_judged_by_default():
+    assert {verdict.rule.id for verdict in judge(given({})).verdicts} >= {"precision-bf16", "zero-1-2"}
+
+
+WAITS = {"data_wait": 0.4, "h2d": 0.0, "forward": 0.2, "backward": 0.3, "optimizer": 0.1, "other": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("workers", "empty", "load", "supply"),
+    [(0, 1.0, 0.04, 0.0), (2, 0.5, 0.0, 0.1), (2, 0.49, 0.04, 0.0)],
+    ids=["in turns", "workers set the pace", "jitter"],
+)
+def test_where_the_data_wait_goes(workers: int, empty: float, load: float, supply: float):
+    changes = {loader: replace(LOADER, num_workers=workers), queue_empty_fraction: empty}
+    state = baseline(gpu_metrics(changes, phases=WAITS))
+    assert (state.load, state.supply) == pytest.approx((load, supply))
+    assert "data_wait" not in state.phases
+    assert state.time == pytest.approx(0.1)
+
+
+def test_the_work_inside_the_phases():
+    state = baseline(gpu_metrics({host_launch: 0.08, launch_bound_index: 0.1}, phases=WAITS))
+    assert state.matmul == pytest.approx(0.7 * 0.97 * 0.1)
+    assert state.membound == pytest.approx(0.2 * 0.97 * 0.1)
+    assert state.launch_idle == pytest.approx(0.1 * 0.06)
+    assert state.launch == pytest.approx(0.088)
+    assert baseline(gpu_metrics({host_launch: 0.099}, phases=WAITS)).time == pytest.approx(0.1), "as measured"
+
+
+def test_restarts_of_epochs_count_and_the_first_start_does_not():
+    changes = {
+        between_seconds: {"evaluation": 0.02, "epoch_start": 0.04},
+        epoch_start_share: 0.2,
+        epoch_restart_share: 0.05,
+    }
+    state = baseline(gpu_metrics(changes, phases=WAITS))
+    assert state.between == pytest.approx({"evaluation": 0.02, "epoch_start": 0.01})
+    assert state.time == pytest.approx(0.13)
+
+
+def test_no_state_without_phases():
+    with pytest.raises(Missing):
+        baseline(given({}))

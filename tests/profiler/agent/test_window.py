@@ -1,0 +1,410 @@
+import itertools
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from profiler.agent.window import FIRST_COST, HALF, MOST_STEPS, STEPS, UNSETTLED_AFTER, Windows
+from profiler.recorder.kernels import parse
+
+SECOND = 1_000_000_000
+WATCHED = (
+    torch.autograd.profiler.profile,
+    torch.autograd.profiler.emit_nvtx,
+    torch.autograd.profiler.emit_itt,
+    torch.profiler.profile,
+)
+
+
+class Loop:
+    """Steps on a clock that we hold, with a little real work for the profiler in each."""
+
+    def __init__(self, folder, budget, tick=0.0):
+        self.now = 0
+        self.tick = tick
+        self.facts = []
+        self.windows = Windows(
+            torch, str(folder), budget, self.clock, lambda kind, body: self.facts.append((kind, body))
+        )
+        self.x = torch.ones(4, 4)
+
+    def clock(self):
+        self.now += int(self.tick * SECOND)  # what looking at the clock (and the work before) takes
+        return self.now
+
+    def step(self, seconds=0.1):
+        """True if a window is open as the next step begins."""
+        self.x.mm(self.x)
+        self.now += int(seconds * SECOND)
+        return self.windows.at_step_boundary(self.now)
+
+    def steps(self, count, seconds=0.1):
+        return [self.step(seconds) for _ in range(count)]
+
+    def until_open(self, seconds=0.1):
+        for _ in range(500):
+            if self.step(seconds):
+                return
+        raise AssertionError("no window was opened")
+
+    def told(self, kind):
+        return [body for each, body in self.facts if each == kind]
+
+
+@pytest.fixture(autouse=True)
+def _constructors_as_they_were():
+    before = [profiler.__init__ for profiler in WATCHED]
+    yield
+    for profiler, init in zip(WATCHED, before, strict=True):
+        profiler.__init__ = init
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch):
+    monkeypatch.setenv("KINETO_LOG_LEVEL", "6")  # as the launcher sets it
+
+
+@pytest.fixture
+def make(tmp_path):
+    loops = []
+
+    def loop(*args, **kwargs):
+        loops.append(Loop(tmp_path, *args, **kwargs))
+        return loops[-1]
+
+    yield loop
+    for each in loops:
+        each.windows.close()
+
+
+def test_a_window_opens_once_settled_and_holds_three_steps(make, tmp_path):
+    loop = make(budget=1.0)
+
+    opened = loop.steps(40)
+
+    first = 2 * HALF + 1
+    assert [index + 1 for index, is_open in enumerate(opened) if is_open] == [first, first + 1, first + 2]
+    (fact,) = loop.told("window")
+    assert fact["path"] == str(tmp_path / f"window-{os.getpid()}-0.json")
+    assert (fact["first_step"], fact["steps"], fact["device"]) == (first, STEPS, "cpu")
+    assert fact["end_ns"] - fact["start_ns"] == STEPS * SECOND // 10
+    window, rows = parse(Path(fact["path"]), pid=1, position=0, start=0.0, steps=0, cost=0.0, device="cpu")
+    assert window.steps == STEPS
+    assert {row.name: row.calls for row in rows}["aten::mm"] == STEPS
+
+
+def test_the_first_window_waits_until_the_budget_covers_what_it_may_cost(make):
+    loop = make(budget=0.001)
+
+    loop.until_open()
+
+    assert loop.now >= FIRST_COST["cpu"] / 0.001 * SECOND
+    assert loop.now < (FIRST_COST["cpu"] / 0.001 + 3) * SECOND
+
+
+def test_windows_come_again_and_never_cost_more_than_the_budget(make):
+    loop = make(budget=0.02, tick=0.02)  # between two looks at the clock: opening and saving cost 20 ms each
+
+    closed = False
+    for _ in range(3000):
+        before = closed
+        closed = not loop.step()
+        if closed and not before:
+            assert loop.windows.cost <= 0.02 * loop.now / SECOND
+
+    costs = [fact["cost_s"] for fact in loop.told("window")]
+    assert len(costs) > 3
+    assert sum(costs) == pytest.approx(loop.windows.cost)
+    assert min(costs) >= 0.04
+    starts = [fact["start_ns"] for fact in loop.told("window")]
+    assert all(later > earlier * 1.4 for earlier, later in itertools.pairwise(starts))
+
+
+def test_slower_steps_count_as_cost(make):
+    loop = make(budget=1.0)
+
+    loop.until_open(0.1)
+    loop.steps(STEPS, 0.15)
+
+    assert loop.windows.cost == pytest.approx(STEPS * 0.05)
+
+
+def test_no_budget_no_windows(make):
+    loop = make(budget=0.0)
+
+    assert not any(loop.steps(200, 10.0))
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(0.001, 5), (0.00001, MOST_STEPS), (1.0, 3), (2.0, 2)])
+def test_the_length_of_a_window_follows_that_of_a_step(make, seconds, steps):
+    loop = make(budget=1.0)
+    loop.now += 3600 * SECOND
+
+    loop.until_open(seconds)
+    loop.steps(MOST_STEPS, seconds)
+
+    assert [fact["steps"] for fact in loop.told("window")] == [steps]
+
+
+def test_steps_too_long_for_a_window_are_told(make):
+    loop = make(budget=1.0)
+
+    assert not any(loop.steps(60, 6.0))
+    (problem,) = loop.told("problem")
+    assert "6.0 s" in problem["message"]
+
+
+def test_steps_with_very_many_events_get_shorter_windows(make, monkeypatch):
+    monkeypatch.setattr("profiler.agent.window.MOST_EVENTS", 600)
+    loop = make(budget=1.0)
+    loop.until_open()
+    for _ in range(STEPS):
+        for _ in range(60):
+            loop.x.mm(loop.x)
+        loop.step()
+
+    loop.until_open()
+    loop.steps(STEPS)
+
+    first, second = loop.told("window")
+    assert first["steps"] == STEPS
+    assert 0 < second["steps"] < STEPS
+
+
+def test_a_loop_that_has_not_settled_is_waited_for(make):
+    loop = make(budget=1.0)
+    seconds = 1.0
+    opened = []
+    for _ in range(UNSETTLED_AFTER + 2 * HALF):
+        opened.append(loop.step(seconds))
+        seconds *= 0.98
+
+    assert not any(opened[: UNSETTLED_AFTER - 1])
+    assert any(opened)
+
+
+def test_the_programs_profiler_takes_over_at_once(make, tmp_path):
+    loop = make(budget=1.0)
+    loop.until_open()
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as theirs:
+        opened = loop.steps(50)
+
+    assert {event.key: event.count for event in theirs.key_averages()}["aten::mm"] == 50
+    assert not any(opened)
+    assert not any(loop.steps(200))
+    assert loop.windows.program_profiler
+    assert loop.told("flags_profiler") == [{"program_profiler": True}]
+    assert loop.told("window") == loop.told("problem") == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_programs_profiler_is_whole_after_a_window_too(make):
+    loop = make(budget=1.0)
+    loop.steps(40)
+    assert len(loop.told("window")) == 1
+
+    with torch.autograd.profiler.profile() as theirs:
+        loop.steps(5)
+
+    assert {event.key: event.count for event in theirs.key_averages()}["aten::mm"] == 5
+
+
+def test_a_scheduled_profiler_keeps_us_out_from_its_construction_on(make):
+    loop = make(budget=1.0)
+    seen = []
+    schedule = torch.profiler.schedule(wait=30, warmup=2, active=3, repeat=1)
+
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule, on_trace_ready=lambda p: seen.append(p)
+    ) as theirs:
+        for _ in range(40):
+            assert not loop.step()
+            theirs.step()
+
+    assert len(seen) == 1
+    assert {event.key: event.count for event in theirs.key_averages()}["aten::mm"] == 3
+
+
+def test_a_profiler_that_is_switched_off_keeps_nobody_out(make):
+    loop = make(budget=1.0)
+
+    with torch.autograd.profiler.profile(enabled=False):
+        loop.until_open()
+
+    assert not loop.windows.program_profiler
+
+
+def test_a_recording_made_past_the_constructors_keeps_us_out(make):
+    theirs = torch.autograd.profiler.profile()
+    loop = make(budget=1.0)
+    with theirs:
+        assert not any(loop.steps(100))
+
+    loop.until_open()
+
+
+def test_a_failure_ends_windows_and_nothing_else(make, tmp_path):
+    loop = make(budget=1.0)
+    loop.windows._folder = str(tmp_path / "missing")
+
+    opened = loop.steps(300)
+
+    assert sum(opened) == STEPS
+    (problem,) = loop.told("problem")
+    assert problem["source"] == "windows"
+    assert "FileNotFoundError" in problem["message"]
+    with torch.profiler.profile() as theirs:  # nothing of ours is left recording
+        loop.step()
+    assert {event.key: event.count for event in theirs.key_averages()}["aten::mm"] == 1
+
+
+def test_a_failure_to_tell_does_not_reach_the_program(make):
+    loop = make(budget=1.0)
+
+    def broken(kind, body):
+        raise OSError("no space left on device")
+
+    loop.windows._report = broken
+
+    assert sum(loop.steps(300)) == STEPS
+
+
+def test_closing_keeps_the_whole_steps_of_an_open_window(make):
+    loop = make(budget=1.0)
+    loop.until_open()
+    loop.steps(2)
+    loop.x.mm(loop.x)
+
+    loop.windows.close()
+
+    (fact,) = loop.told("window")
+    assert fact["steps"] == 2
+    window, rows = parse(Path(fact["path"]), pid=1, position=0, start=0.0, steps=0, cost=0.0)
+    assert window.steps == 2
+    assert {row.name: row.calls for row in rows}["aten::mm"] == 2
+    assert not any(loop.steps(200))
+
+
+def test_closing_drops_a_window_without_a_whole_step(make, tmp_path):
+    loop = make(budget=1.0)
+    loop.until_open()
+
+    loop.windows.close()
+    loop.windows.close()
+
+    assert loop.facts == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_step_that_grows_out_of_bounds_ends_its_window(make):
+    loop = make(budget=1.0)
+    loop.until_open()
+    loop.step()
+    loop.windows.at_fetch(loop.now + SECOND)
+    assert loop.told("window") == []
+
+    loop.windows.at_fetch(loop.now + 60 * SECOND)
+
+    assert [fact["steps"] for fact in loop.told("window")] == [1]
+
+
+def test_another_thread_cannot_end_a_window(make):
+    loop = make(budget=1.0)
+    loop.until_open()
+
+    def elsewhere():
+        for _ in range(10):
+            loop.windows.at_step_boundary(loop.now)
+        loop.windows.at_fetch(loop.now + 60 * SECOND)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+
+    assert loop.facts == []
+    assert loop.steps(STEPS) == [True] * (STEPS - 1) + [False]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 warns of any fork beside threads
+def test_a_forked_child_takes_no_windows_and_leaves_the_parents(make):
+    loop = make(budget=1.0)
+    loop.until_open()
+
+    child = os.fork()
+    if child == 0:
+        opened = any(loop.steps(5)) or any(loop.steps(100))
+        loop.windows.close()
+        os._exit(1 if opened or loop.facts else 0)
+    _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+    loop.steps(STEPS)
+    assert [fact["steps"] for fact in loop.told("window")] == [STEPS]
+
+
+TRAINING = """
+import os, sys, time
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+facts = []
+if sys.argv[1] != "plain":
+    from profiler.agent.window import Windows
+    windows = Windows(torch, sys.argv[1], 1.0, time.perf_counter_ns, lambda kind, body: facts.append((kind, body)))
+data = TensorDataset(torch.randn(960, 16), torch.randint(0, 4, (960,)))
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+optimizer = torch.optim.Adam(model.parameters())
+if sys.argv[1] != "plain":
+    optimizer.register_step_post_hook(lambda *_: windows.at_step_boundary(time.perf_counter_ns()))
+for epoch in range(2):
+    for x, y in DataLoader(data, 8, shuffle=True, num_workers=2):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        print(loss.item().hex())
+if sys.argv[1] != "plain":
+    windows.close()
+    with open(os.path.join(sys.argv[1], "facts"), "w") as file:
+        file.write(repr(facts))
+"""
+
+
+def test_a_real_loop_trains_the_same_and_its_window_shows_what_it_did(tmp_path):
+    def run(argument):
+        return subprocess.run(
+            [sys.executable, "-c", TRAINING, argument],
+            cwd=Path(__file__).parents[3],
+            env={**os.environ, "KINETO_LOG_LEVEL": "6"},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+
+    plain = run("plain")
+    watched = run(str(tmp_path))
+
+    assert watched.stdout == plain.stdout
+    assert plain.stdout.count("\n") == 240
+    assert watched.stderr == plain.stderr == ""
+    paths = sorted(tmp_path.glob("window-*.json"))
+    assert paths
+    assert "problem" not in (tmp_path / "facts").read_text()
+    window, rows = parse(paths[0], pid=1, position=0, start=0.0, steps=0, cost=0.0, device="cpu")
+    assert window.device == "cpu"
+    assert window.steps >= STEPS
+    assert 0 < sum(row.total for row in rows) <= window.duration
+    calls = {(row.name, row.kind): row.calls for row in rows}
+    # Two layers, backward through both weights and one input; aten::addmm is the forward's.
+    assert calls["aten::addmm", "matmul"] == 2 * window.steps
+    assert calls["aten::mm", "matmul"] == 3 * window.steps
+    assert "optimizer" in {row.kind for row in rows}

@@ -1,0 +1,233 @@
+"""Real programs in real processes, run plainly and under profile-train."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+
+from profiler.store import Tables, decode_fact, find, read
+
+ROOT = Path(__file__).parents[2]
+
+# `-c` puts the current folder first on sys.path, which may hold a program's own profiler.py; the console script does not.
+COMMAND = (
+    sys.executable,
+    "-c",
+    "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; raise SystemExit(main())",
+    str(ROOT),
+)
+"""profile-train, of this checkout."""
+
+PATIENCE = 120.0
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A program that has ended."""
+
+    status: int
+    """As subprocess gives it: negative for a signal."""
+    out: bytes
+    err: bytes
+    folder: Path | None = None
+    """The run folder."""
+
+    @cached_property
+    def tables(self) -> Tables:
+        (path,) = find(self.folder)
+        return read(path)
+
+    @property
+    def run(self):
+        (run,) = self.tables.runs
+        return run
+
+    @property
+    def ranks(self):
+        return [process for process in self.tables.processes if process.role == "rank"]
+
+    @property
+    def workers(self):
+        return [process for process in self.tables.processes if process.role == "worker"]
+
+    @property
+    def steps(self):
+        return self.tables.steps
+
+    def facts(self, kind):
+        """The facts of a kind as they were seen last, by process and id."""
+        latest = {}
+        for fact in sorted(self.tables.facts, key=lambda fact: fact.time):
+            if fact.kind == kind:
+                decoded = decode_fact(fact)
+                latest[fact.pid, decoded.id] = decoded
+        return list(latest.values())
+
+    @property
+    def problems(self):
+        """Messages by source."""
+        found = defaultdict(list)
+        for problem in self.tables.problems:
+            found[problem.source].append(problem.message)
+        return found
+
+
+class Running:
+    """A program that was started."""
+
+    def __init__(self, words, cwd, out, err, env, stdin, folder):
+        self._out, self._err, self._folder = out, err, folder
+        # Into files: nobody has to read along, and a program that outlives its parent holds no pipe of ours.
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                words,
+                cwd=cwd,
+                env=env,
+                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        if stdin:
+            self.process.stdin.write(stdin)
+            self.process.stdin.close()
+        self.pid = self.process.pid
+
+    @property
+    def out(self):
+        return self._out.read_text()
+
+    def wait_for(self, text):
+        """Wait until the program has written this, and give back all it has written."""
+        return wait_until(lambda: self.out if text in self.out else None, f"{text!r} from {self.process.args}")
+
+    def send(self, number):
+        os.kill(self.pid, number)
+
+    def finish(self):
+        status = self.process.wait(PATIENCE)
+        return Ran(status, self._out.read_bytes(), self._err.read_bytes(), self._folder)
+
+    def clear(self):
+        """Leave nothing of its session behind."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait(PATIENCE)
+
+
+def wait_until(condition, what):
+    """What `condition` gives back once that is true."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"waited {PATIENCE:.0f} s for {what}")
+
+
+def alive(pid):
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Write a program; gives back its path."""
+
+    def write(text, name="train.py"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a command line as it stands."""
+    started = []
+
+    def begin(*words, cwd=tmp_path, env=None, stdin=b"", folder=None):
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PROFILE_TRAIN_AGENT")
+        }
+        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+        number = len(started)
+        running = Running(
+            [str(word) for word in words],
+            cwd,
+            tmp_path / f".out-{number}",
+            tmp_path / f".err-{number}",
+            environment | (env or {}),
+            stdin,
+            folder,
+        )
+        started.append(running)
+        return running
+
+    yield begin
+    for running in started:
+        running.clear()
+
+
+@pytest.fixture
+def start_plain(start):
+    """Start a script with Python."""
+    return lambda *words, **how: start(sys.executable, *words, **how)
+
+
+@pytest.fixture
+def start_profiled(start, tmp_path):
+    """Start a script under profile-train, which only records it unless `options` say otherwise."""
+    count = 0
+
+    def begin(*words, options=("--no-report", "--no-windows"), out=None, **how):
+        nonlocal count
+        count += 1
+        folder = out or tmp_path / f"run-{count}"
+        return start(*COMMAND, *options, "--out", folder, *words, folder=folder, **how)
+
+    return begin
+
+
+@pytest.fixture
+def run_plain(start_plain):
+    return lambda *words, **how: start_plain(*words, **how).finish()
+
+
+@pytest.fixture
+def run_profiled(start_profiled):
+    return lambda *words, **how: start_profiled(*words, **how).finish()
+
+
+@pytest.fixture
+def run_both(start_plain, start_profiled):
+    """Run a script plainly and, beside it, under profile-train."""
+
+    def run(*words, **how):
+        plain, profiled = start_plain(*words, **how), start_profiled(*words, **how)
+        return plain.finish(), profiled.finish()
+
+    return run
+
+
+@pytest.fixture
+def report(start):
+    """Make the report of a run folder again."""
+    return lambda folder, *options: start(*COMMAND, "report", *options, folder).finish()

@@ -1,0 +1,389 @@
+"""A program under profile-train is the program: nothing changes but the report."""
+
+import os
+import pty
+import signal
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+SAYS_WHAT_IT_SEES = """
+    import os, sys
+    print(sys.argv, sys.path, os.getcwd(), __name__, __file__, sys.flags, sys.orig_argv[1:], sep="\\n")
+    print([name for name in sys.modules if "sitecustomize" in name])
+"""
+
+
+def same(plain, profiled):
+    assert (plain.status, plain.out, plain.err) == (profiled.status, profiled.out, profiled.err)
+
+
+# ---- a program without torch ----
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [
+        ("", 0),
+        ("sys.exit(3)", 3),
+        ("sys.exit('no data')", 1),
+        ("raise ValueError('no data')", 1),
+        ("raise ValueError('no data') from KeyError('x')", 1),
+        ("os._exit(5)", 5),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", -signal.SIGSEGV),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+        ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
+        ("threading.Thread(target=lambda: 1 / 0).start()", 0),
+        ("import missing_module", 1),
+        ("}", 1),
+    ],
+)
+def test_output_and_status_are_those_of_the_plain_run(script, run_both, ending, status):
+    program = script(
+        f"""
+        import os, resource, signal, sys, threading
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        sys.stdout.buffer.write(bytes(range(256)))
+        sys.stdout.flush()
+        print("to stderr", file=sys.stderr, flush=True)
+        {ending}
+        """
+    )
+    plain, profiled = run_both(program)
+
+    assert plain.status == status
+    same(plain, profiled)
+
+
+def test_every_word_after_the_script_belongs_to_it(script, run_both):
+    program = script(SAYS_WHAT_IT_SEES)
+    plain, profiled = run_both(program, "--out", "x", "--help", "--", "-m", "", "a b", "*", "--no-report", "--version")
+
+    assert b"'--out', 'x', '--help', '--', '-m', '', 'a b', '*', '--no-report', '--version'" in plain.out
+    same(plain, profiled)
+
+
+@pytest.mark.parametrize("environment", [{}, {"PYTHONPATH": "somewhere"}, {"PYTHONPATH": f"{os.pathsep}a{os.pathsep}"}])
+def test_a_program_in_another_folder_sees_the_same_paths(script, run_both, tmp_path, environment):
+    script(SAYS_WHAT_IT_SEES, "code/train.py")
+    (tmp_path / "elsewhere").mkdir()
+    plain, profiled = run_both("../code/train.py", cwd=tmp_path / "elsewhere", env=environment)
+
+    same(plain, profiled)
+
+
+def test_a_module_is_run_as_python_m_does(script, run_both):
+    script("", "package/__init__.py")
+    script(SAYS_WHAT_IT_SEES + "    from . import helper", "package/train.py")
+    script("print('helper', __package__)", "package/helper.py")
+    plain, profiled = run_both("-m", "package.train", "--lr", "1", "-m")
+
+    assert b"helper package" in plain.out
+    same(plain, profiled)
+
+
+def test_a_folder_with_a_main_is_run(script, run_both):
+    script(SAYS_WHAT_IT_SEES, "app/__main__.py")
+
+    same(*run_both("app", "x"))
+
+
+def test_stdin_is_passed_through(script, run_both):
+    program = script("import sys; data = sys.stdin.buffer.read(); print(len(data), hash(data) == hash(bytes(70000)))")
+    plain, profiled = run_both(program, stdin=bytes(70000))
+
+    assert plain.out == b"70000 True\n"
+    same(plain, profiled)
+
+
+@pytest.mark.parametrize("words", [("python",), ("python", "-u"), ("env", "A=1", "python"), ("sh", "run.sh"), ("./run.sh",)])
+def test_any_launcher_is_run_as_it_stands(script, start, start_profiled, words):
+    program = script("import sys; print(sys.argv, sys.path)\nif len(sys.argv) > 1: sys.exit(4)")
+    launcher = script('#!/bin/sh\necho launched\nexec python "$@"', "run.sh")
+    launcher.chmod(0o755)
+    command = start(*words, program, "--lr", "--out").finish()
+    profiled = start_profiled(*words, program, "--lr", "--out").finish()
+
+    assert command.status == 4
+    same(command, profiled)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("missing.py",), "no script 'missing.py'"),
+        (("misspelled-command",), "no script and no command 'misspelled-command'"),
+        (("-m",), "-m needs a module"),
+        (("broken-launcher",), "could not be started"),
+        ((), "nothing to run"),
+    ],
+)
+def test_what_cannot_be_run_ends_in_a_plain_sentence_and_leaves_nothing(script, run_profiled, tmp_path, words, sentence):
+    broken = script("#!/no/such/interpreter\n", "broken-launcher")
+    broken.chmod(0o755)
+    rings = set(Path("/dev/shm").glob("profile-train-*"))
+    ran = run_profiled(*words, env={"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"})
+
+    assert ran.status in (1, 2)
+    assert sentence in ran.err.decode()
+    assert b"Traceback" not in ran.err
+    assert ran.out == b""
+    assert not ran.folder.exists()
+    assert not {ring for ring in set(Path("/dev/shm").glob("profile-train-*")) - rings if not any(ring.iterdir())}
+
+
+def test_the_sitecustomize_of_the_user_is_run(script, run_both, tmp_path):
+    script("import sys; print('mine', __name__, __file__, len(sys.path))", "site/sitecustomize.py")
+    program = script("import sitecustomize, sys; print(sitecustomize.__file__, sys.path)")
+    plain, profiled = run_both(program, env={"PYTHONPATH": str(tmp_path / "site")})
+
+    assert plain.out.startswith(b"mine sitecustomize")
+    same(plain, profiled)
+
+
+def test_a_broken_sitecustomize_of_the_user_fails_as_it_does_plainly(script, run_both, tmp_path):
+    script("raise ImportError('mine is broken')", "site/sitecustomize.py")
+    program = script("print('trains on')")
+    plain, profiled = run_both(program, env={"PYTHONPATH": str(tmp_path / "site")})
+
+    assert (plain.status, plain.out) == (profiled.status, profiled.out) == (0, b"trains on\n")
+    assert profiled.err.decode().splitlines()[-1] == plain.err.decode().splitlines()[-1]
+
+
+def test_names_of_ours_in_the_folder_of_the_program_are_its_own(script, run_both):
+    script("whose = 'the program'", "profiler.py")
+    script("whose = 'the program'", "advisor/__init__.py")
+    script("whose = 'the program'", "templates/__init__.py")
+    program = script(
+        """
+        import advisor, profiler, templates, torch
+        print(advisor.whose, profiler.whose, templates.whose)
+        layer = torch.nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        for _ in range(5):
+            layer(torch.ones(1, 1)).sum().backward()
+            optimizer.step()
+        """
+    )
+    plain, profiled = run_both(program)
+
+    assert plain.out == b"the program the program the program\n"
+    same(plain, profiled)
+    assert len(profiled.steps) == 5
+
+
+def test_a_run_is_private_and_holds_nothing_of_the_environment(script, run_profiled):
+    program = script("import torch; torch.utils.data.DataLoader([1]).__iter__()")
+    before = os.umask(0)
+    try:
+        ran = run_profiled(program, options=("--no-windows",), env={"SECRET_TOKEN": "correct-horse-battery"})
+    finally:
+        os.umask(before)
+
+    assert ran.status == 0
+    assert stat.S_IMODE(ran.folder.stat().st_mode) == 0o700
+    files = [path for path in ran.folder.rglob("*") if path.is_file()]
+    assert {"result.json", "report.html", "report.md"} < {path.name for path in files}
+    for path in files:
+        text = path.read_bytes()
+        assert b"correct-horse-battery" not in text
+        assert b"SECRET_TOKEN" not in text
+    assert ran.out == b""
+
+
+def test_where_the_run_folder_cannot_be_made_another_is_taken_and_named(script, run_profiled, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    ran = run_profiled(script("print('trains')"), out=tmp_path / "file" / "run")
+
+    assert (ran.status, ran.out) == (0, b"trains\n")
+    assert "cannot be written" in ran.err.decode()
+    folder = Path(ran.err.decode().rpartition("kept in ")[2].strip().removesuffix("."))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert list(folder.glob("run-*.db"))
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+# ---- signals ----
+
+WAITS = """
+    import signal, sys, time
+    def handler(number, frame):
+        print("got", signal.Signals(number).name, flush=True)
+        sys.exit(7)
+    signal.signal(signal.SIGTERM, handler)
+    signal.signal(signal.SIGUSR1, lambda number, frame: print("checkpoint", flush=True))
+    print("ready", flush=True)
+    try:
+        while True:
+            time.sleep(60)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        time.sleep(0.5)
+        raise
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_to_us_alone_reaches_the_program(script, start_plain, start_profiled, number):
+    program = script("import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n" + _dedented(WAITS))
+    ended = []
+    for start in (start_plain, start_profiled):
+        running = start(program)
+        running.wait_for("ready")
+        running.send(number)
+        ended.append(running.finish())
+
+    assert ended[0].status == {signal.SIGTERM: 7, signal.SIGINT: -2, signal.SIGHUP: -1, signal.SIGQUIT: -3}[number]
+    same(*ended)
+    assert ended[1].run.outcome == ("failed" if number == signal.SIGTERM else "killed")
+
+
+def test_a_signal_the_program_handles_does_not_end_the_recording(script, start_profiled):
+    running = start_profiled(script(WAITS))
+    running.wait_for("ready")
+    running.send(signal.SIGUSR1)
+    running.wait_for("checkpoint")
+    running.send(signal.SIGTERM)
+
+    assert running.finish().status == 7
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "kill"])
+def test_an_interrupt_of_the_whole_group_reaches_the_program_once(script, start_plain, start_profiled, how):
+    program = script(WAITS)
+    ended = []
+    for start in (start_plain, start_profiled):
+        running = start(program) if how == "kill" else _in_terminal(start, program)
+        running.wait_for("ready")
+        if how == "kill":
+            os.killpg(running.pid, signal.SIGINT)
+        else:
+            os.write(running.terminal, b"\x03")
+        ended.append(running.finish())
+
+    assert ended[0].status == -signal.SIGINT
+    assert ended[1].out.count(b"interrupted") == 1
+    same(*ended)
+
+
+def _in_terminal(start, program):
+    """As start(program), in the foreground of a terminal of its own."""
+    master, slave = pty.openpty()
+    running = start(program, terminal=slave)
+    os.close(slave)
+    running.terminal = master
+    return running
+
+
+def _dedented(text):
+    return "\n".join(line.removeprefix("    ") for line in text.splitlines())
+
+
+# ---- tracebacks ----
+
+TRAINS = """
+import logging, sys, threading, torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+torch.set_num_threads(1)
+where = sys.argv[1]
+
+class Squares(Dataset):
+    def __len__(self): return 40
+    def __getitem__(self, index):
+        if where == "dataset" and index == 33: raise OSError("torn image")
+        return torch.full((4,), float(index))
+
+def collate(samples):
+    if where == "collate" and len(samples) < 8: raise ValueError("short batch")
+    return torch.stack(samples)
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): return x * 2
+    @staticmethod
+    def backward(ctx, gradient):
+        if where == "backward" and step == 4: raise RuntimeError("no gradient")
+        return gradient * 2
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+    def forward(self, x):
+        if where.startswith("forward") and step == int(where[-1]): raise ArithmeticError("diverged")
+        return Double.apply(self.layer(x))
+
+def closure():
+    if where == "closure" and step == 4: raise ValueError("no loss")
+
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+step = 0
+
+def train():
+    global step
+    loader = DataLoader(Squares(), 7, collate_fn=collate, num_workers=int(where.startswith("worker")))
+    for step, batch in enumerate(loader, 1):
+        loss = model(batch).sum()
+        loss.backward(retain_graph=where != "twice")
+        if where == "twice": loss.backward()
+        optimizer.step(closure if where == "closure" else None)
+        if where == "save": torch.save(model.state_dict(), "/no/such/folder/model.pt")
+        if where == "log": logging.warning("loss %d", "nan")
+        if where == "log": return
+        if where == "nan": torch.autograd.grad(batch.sum(), batch)
+
+if where == "thread":
+    where = "backward"
+    thread = threading.Thread(target=train)
+    thread.start(); thread.join()
+elif where == "caught":
+    where = "dataset"
+    try: train()
+    except OSError: logging.exception("the loader failed")
+elif where == "hook":
+    where = "dataset"
+    def excepthook(kind, value, traceback):
+        while traceback is not None:
+            print(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
+            traceback = traceback.tb_next
+    sys.excepthook = excepthook
+    train()
+else:
+    where = where.removeprefix("worker-")
+    train()
+"""
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "dataset",
+        "worker-dataset",
+        "collate",
+        "forward 1",
+        "forward 5",
+        "backward",
+        "twice",
+        "nan",
+        "closure",
+        "save",
+        "log",
+        "thread",
+        "caught",
+        "hook",
+    ],
+)
+def test_no_frame_of_ours_shows_in_what_the_program_says_of_its_errors(tmp_path, run_both, where):
+    program = tmp_path / "train.py"
+    program.write_text(TRAINS)
+    plain, profiled = run_both(program, where)
+
+    assert plain.err
+    assert plain.err.decode() == profiled.err.decode()
+    assert (plain.status, plain.out) == (profiled.status, profiled.out)
+
+

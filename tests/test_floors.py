@@ -1,0 +1,132 @@
+"""Who may import whom. This table is the architecture: a part of ours sees the parts behind its name, and itself."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+MAY_IMPORT = {
+    # profiler: records
+    "profiler": "profiler.session profiler.version",  # its __init__, the public names
+    "profiler.version": "",
+    "profiler.errors": "",
+    "profiler.schema": "",
+    "profiler.agent": "",  # runs in the training process
+    "profiler.sketch": "profiler.schema",
+    "profiler.store": "profiler.errors profiler.schema",
+    "profiler.recorder": "profiler profiler.agent.ring profiler.errors profiler.schema profiler.sketch profiler.store",
+    "profiler.launch": "profiler.errors profiler.recorder",
+    "profiler.session": "profiler.agent profiler.errors profiler.launch profiler.recorder",
+    # advisor: judges
+    "advisor": "",
+    "advisor.units": "",
+    "advisor.profile": "profiler.schema",
+    "advisor.load": "advisor.profile profiler.errors profiler.schema profiler.store",
+    "advisor.metrics": "advisor.profile profiler.schema",
+    "advisor.models": "",
+    "advisor.rules": "advisor.metrics advisor.models advisor.units profiler.schema",  # metrics only, never a profile
+    "advisor.judge": "advisor.metrics advisor.models advisor.rules",
+    "advisor.pages": "advisor.rules profiler.errors",
+    "advisor.environment": "advisor.profile profiler.schema",
+    "advisor.timeline": "advisor.profile profiler.schema",
+    "advisor.report": (
+        "advisor.environment advisor.judge advisor.metrics advisor.pages advisor.profile advisor.rules advisor.timeline"
+        " advisor.units profiler.schema"
+    ),
+    # renderers see the report, and the types that it is made of
+    "advisor.render": "advisor.environment advisor.models.cost advisor.report advisor.timeline advisor.units",
+    "advisor.publish": "advisor.judge advisor.load advisor.metrics advisor.render advisor.report profiler.errors",
+    "advisor.cli": (
+        "advisor.metrics advisor.pages advisor.publish advisor.render advisor.rules"
+        " profiler profiler.errors profiler.launch"
+    ),
+}
+
+
+def modules() -> list[str]:
+    return sorted(name(path) for package in ("profiler", "advisor") for path in (ROOT / package).rglob("*.py"))
+
+
+def name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def source(module: str) -> Path:
+    path = ROOT.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def imports(module: str, *, late: bool = True) -> set[str]:
+    """The modules that `module` imports, relative ones resolved; without `late`, only those at its top."""
+    path = source(module)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    found = set()
+    for node in ast.walk(tree) if late else tree.body:
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else []
+            origin = ".".join([*start, *([node.module] if node.module else [])])
+            for alias in node.names:
+                inner = f"{origin}.{alias.name}"
+                found.add(inner if is_ours(inner) and source(inner).exists() else origin)
+    return found
+
+
+def is_ours(module: str) -> bool:
+    return module.split(".")[0] in ("profiler", "advisor")
+
+
+def part(module: str) -> str | None:
+    """The longest name of the table that the module is, or lies under; a package's own name stands for its __init__."""
+    names = [key for key in MAY_IMPORT if module == key or ("." in key and module.startswith(key + "."))]
+    return max(names, key=len, default=None)
+
+
+@pytest.mark.parametrize("module", modules())
+def test_a_module_imports_only_what_its_part_may(module: str) -> None:
+    mine = part(module)
+    assert mine, f"{module} belongs to no part: say in MAY_IMPORT where it stands"
+    allowed = set(MAY_IMPORT[mine].split())
+    for imported in filter(is_ours, imports(module)):
+        theirs = part(imported)
+        # "profiler.agent.ring" opens that module alone; "profiler" its __init__ alone.
+        open_to_it = theirs == mine or theirs in allowed or imported in allowed
+        assert open_to_it, f"{module} imports {imported}, but {mine} may see only: {MAY_IMPORT[mine] or 'itself'}"
+
+
+@pytest.mark.parametrize("module", [m for m in modules() if m.startswith("profiler.agent")])
+def test_the_agent_needs_nothing_but_the_standard_library_and_the_programs_own_torch(module: str) -> None:
+    foreign = (
+        {i.split(".")[0] for i in imports(module)} - sys.stdlib_module_names - {"profiler", "_profile_train_agent"}
+    )
+    assert foreign <= {"torch"}
+    at_the_top = {i.split(".")[0] for i in imports(module, late=False)}
+    assert "torch" not in at_the_top, "the program imports torch first; we only use it from inside a hook"
+
+
+@pytest.mark.parametrize("module", [m for m in modules() if not m.startswith("profiler.agent")])
+def test_nothing_outside_the_agent_imports_torch(module: str) -> None:
+    assert "torch" not in {imported.split(".")[0] for imported in imports(module)}
+
+
+def test_the_table_names_no_part_that_is_gone() -> None:
+    assert all(source(key).exists() for key in MAY_IMPORT)
+
+
+def test_the_table_has_no_way_up_again() -> None:
+    """The parts form floors: nothing sees, through others, itself."""
+    below = {key: {part(seen) for seen in seen_by.split()} for key, seen_by in MAY_IMPORT.items()}
+    # The public names of `profiler` lead to the session; what others take from there is its version.
+    below["profiler"] = set()
+    resolved: set[str] = set()
+    while rest := {key for key in below if key not in resolved}:
+        free = {key for key in rest if below[key] <= resolved}
+        assert free, f"these import one another in a circle: {sorted(rest)}"
+        resolved |= free
