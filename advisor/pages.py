@@ -1,4 +1,4 @@
-"""Everything said about a rule, taken from the rule itself; `python -m advisor.pages` writes the generated documents."""
+"""All that is said of a rule, taken from the rule itself. `python -m advisor.pages` writes the documents made of it."""
 
 from __future__ import annotations
 

@@ -280,11 +280,13 @@ class Report:
         if not self.steps or self.steps.mean is None:
             return ""
         first = next((item for item in self.advice if item.severity != "info"), None)
+        if first is None and self.advice:
+            return f"Nothing is certain enough to insist on. For information: {_inside(self.advice[0].title)}."
         if first is None:
             return "No change was found that is worth making."
         gain = first.in_plan
         promise = f", for {gain_text(gain)}" if gain and gain.expected > 0 else ""
-        return f"Begin with this: {first.title[:1].lower()}{first.title[1:]}{promise}."
+        return f"Begin with this: {_inside(first.title)}{promise}."
 
     @property
     def _ending(self) -> str:
@@ -340,6 +342,11 @@ _INSIDE = {
     "gc": "in Python's garbage collector",
     "other": "outside the model, its loader and its optimizer",
 }
+
+
+def _inside(title: str) -> str:
+    """A title within a sentence."""
+    return f"{title[:1].lower()}{title[1:]}"
 
 
 def gain_text(gain: Gain) -> str:
@@ -447,8 +454,13 @@ def _between(metrics: Metrics) -> tuple[Phase, ...]:
     return tuple(Phase(name=name, share=shares[name]) for name in BETWEEN)
 
 
+def _meaning(one: Metric[Any]) -> str:
+    """The docstring as running text."""
+    return " ".join(one.doc.replace("`", "").split())
+
+
 def _quantity(one: Metric[Any], metrics: Metrics) -> Quantity:
-    about = Quantity(name=one.name, unit=one.unit or "", meaning=" ".join(one.doc.split()))
+    about = Quantity(name=one.name, unit=one.unit or "", meaning=_meaning(one))
     try:
         value = metrics[one]
     except Missing as missing:
@@ -498,7 +510,7 @@ def _measured(fact: Fact) -> Measured:
     return Measured(
         metric=fact.metric.name,
         unit=fact.metric.unit,
-        meaning=" ".join(fact.metric.doc.split()),
+        meaning=_meaning(fact.metric),
         value=fact.value,
         limit=fact.limit,
         relation=fact.relation,

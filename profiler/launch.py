@@ -78,8 +78,6 @@ def environment(rings: Path, windows: Path | None, budget: float) -> dict[str, s
     result[VARIABLE] = json.dumps(
         {"rings": str(rings), "windows": str(windows) if windows is not None else None, "budget": budget}
     )
-    if windows is not None:
-        result.setdefault("KINETO_LOG_LEVEL", "6")
     return result
 
 

@@ -219,7 +219,7 @@ def _workers() -> Recommendation:
             ),
             Measured(metric="t_w", unit="s", meaning="Seconds per batch.", value=0.4, limit=None, relation=">="),
         ),
-        then="Give the loader 5 workers instead of 2: one batch takes 400 ms to make and a step takes 120 ms without its wait.",
+        then="Give the loader 5 workers instead of 2: a batch takes 400 ms to make, a step 120 ms without its wait.",
         changes=(
             Change(
                 language="python",

@@ -76,3 +76,19 @@ def evaluation_grad(m: Metrics) -> bool:
     if enabled is None:
         raise Missing("No evaluation was seen", "Record a run long enough to include one evaluation.")
     return enabled
+
+
+@metric(None)
+def debug_modes(m: Metrics) -> tuple[str, ...]:
+    """Debugging modes that are on: "anomaly", "launch_blocking", "distributed_debug" (DETAIL), "program_profiler".
+
+    Deterministic algorithms are not among them: nobody switches them on unasked.
+    """
+    fact = m[flags]
+    on = {
+        "anomaly": fact.anomaly,
+        "launch_blocking": fact.launch_blocking,
+        "distributed_debug": (fact.distributed_debug or "").upper() == "DETAIL",
+        "program_profiler": fact.program_profiler,
+    }
+    return tuple(name for name, is_on in on.items() if is_on)

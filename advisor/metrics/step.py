@@ -213,7 +213,7 @@ def data_wait_host_fraction(m: Metrics) -> float:
 
 @metric("1")
 def h2d_fraction(m: Metrics) -> float:
-    """Share of the step in host-to-device copies that nothing hides; from the profiler's windows if steps do not tell."""
+    """Share of the step in exposed host-to-device copies; from the profiler's windows if steps do not tell."""
     return _fraction_or_of_windows(m, "h2d", "h2d")
 
 

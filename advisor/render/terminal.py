@@ -41,8 +41,10 @@ def _phases(view: View, console: Console) -> Table:
     """Largest first."""
     block = "#" if console.options.ascii_only else "\u2588"
     table = Table.grid(padding=(0, 2))
-    for justify in ("left", "right", "right", "left"):
-        table.add_column(justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
     for phase in sorted(view.phases, key=lambda phase: phase.share or 0.0, reverse=True):
         part = phase.share or 0.0
         bar = Text(block * round(BAR * part), style="cyan")
@@ -54,9 +56,9 @@ def _advice(view: View, console: Console) -> None:
     advice = view.report.advice
     for number, item in enumerate(advice[:MOST_ADVICE], start=1):
         style = STYLES[item.severity]
-        gain = view.gain(item)
+        gain = f"{view.gain(item)[:1].upper()}{view.gain(item)[1:]}. " if item.in_plan else ""
         console.print(Text.assemble((_printable(f"{number}. {item.title}"), style), f"  [{item.rule}]"))
-        console.print(Padding(Text(_printable(f"{gain[:1].upper()}{gain[1:]}. {item.then}")), (0, 0, 0, 3)))
+        console.print(Padding(Text(_printable(f"{gain}{item.then}")), (0, 0, 0, 3)))
     if len(advice) > MOST_ADVICE:
         console.print(Text(f"   and {len(advice) - MOST_ADVICE} more in the report."))
 

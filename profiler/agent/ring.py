@@ -1,14 +1,16 @@
 """The wire between a training process and the recorder: a ring of fixed-size records in a memory-mapped file.
 
-One process writes, one reads. A record is written by a single `struct.pack_into`, its sequence number last, so a reader
-that finds the number it expects has the whole record. Nobody waits for anybody: a writer that laps the reader overwrites,
-and the reader counts what it lost.
+One process writes, one reads. A record is written by a single `struct.pack_into`, its sequence number last. Nobody
+waits for anybody: a writer that laps the reader overwrites, and the reader counts what it lost (`Reader` on how it
+tells).
 
-The blocks of the file are reserved up front: writing to a sparse mapping on a full disk would end the program with SIGBUS.
+The blocks of the file are reserved up front: writing to a sparse mapping on a full disk would end the program with
+SIGBUS.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import mmap
 import os
@@ -47,6 +49,9 @@ GPU = 12  # a boundary of the step as the GPU reached it; id MARK_*; a GPU ns si
 MARK_FETCH_START, MARK_FETCH_END, MARK_FORWARD_START, MARK_FORWARD_END = 1, 2, 3, 4
 MARK_BACKWARD_START, MARK_BACKWARD_END, MARK_OPTIMIZER_START, MARK_OPTIMIZER_END = 5, 6, 7, 8
 
+# Threads that write at the same moment are fewer than this; see Reader.
+GUARD = 8
+
 Write = Callable[..., None]
 
 
@@ -80,30 +85,23 @@ class Writer:
 
     def __init__(self, path: str, capacity: int) -> None:
         """Raises OSError if there is no room or no mmap at `path`; `capacity` is a power of two, in records."""
-        if capacity & (capacity - 1):
+        if capacity < 1 or capacity & (capacity - 1):
             raise ValueError("capacity must be a power of two")
         size = HEADER_SIZE + capacity * RECORD.size
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+        unfinished = path + ".new"  # a reader that looks into the folder must not meet a ring without its header
+        descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:
             _reserve(descriptor, size)
             self._map = mmap.mmap(descriptor, size)
+            moments = time.perf_counter_ns(), time.time_ns()
+            _HEADER.pack_into(self._map, 0, MAGIC, RECORD.size, capacity, os.getpid(), os.getppid(), *moments)
+            os.rename(unfinished, path)
         except BaseException:
-            os.unlink(path)
+            os.unlink(unfinished)
             raise
         finally:
             os.close(descriptor)
         self.path = path
-        _HEADER.pack_into(
-            self._map,
-            0,
-            MAGIC,
-            RECORD.size,
-            capacity,
-            os.getpid(),
-            os.getppid(),
-            time.perf_counter_ns(),
-            time.time_ns(),
-        )
         self._sequence = itertools.count(1)
         self.write: Write = _writer(self._map, capacity, self._sequence)
 
@@ -137,7 +135,23 @@ def _writer(buffer: mmap.mmap, capacity: int, sequence: Any) -> Write:
 
 
 class Reader:
-    """The recorder's end; raises ValueError if the file is no ring of this version."""
+    """The recorder's end; raises ValueError if the file is no ring of this version.
+
+    A record is taken only if it is whole, which its number alone does not show: a writer that laps the reader may be
+    overwriting a record while it is copied. So the records are copied first and the numbers around them are looked at
+    afterwards. Writers take numbers in order, each from the slot after the last; before one of them touches the slot of
+    record n again, the GUARD - 1 slots before it have got their next numbers, but for those whose thread stands between
+    taking a number and writing the record. Fewer than GUARD threads do so at once. Hence
+
+    - if none of the GUARD slots before the copied records shows a later lap, no copied record was touched;
+    - else the newest number is searched, and what lies a whole ring less GUARD before it is void.
+
+    In both cases the look comes after the copy, so it sees at least what the copy saw: the stores of a writer become
+    visible in their order (x86), or with the one cache line that a record is (ARM, in practice).
+
+    `lost` counts every number that was passed without its record: void ones, laps, and holes, which a thread leaves
+    that is interrupted for good (Ctrl-C) between taking a number and writing the record.
+    """
 
     def __init__(self, path: str, cursor: int = 0) -> None:
         with open(path, "rb") as file:
@@ -146,77 +160,97 @@ class Reader:
                 raise ValueError(f"{path} is not a ring")
             _, record, self.capacity, self.pid, self.parent, self.clock_ns, self.unix_ns = _HEADER.unpack_from(header)
             size = HEADER_SIZE + self.capacity * record
-            if record != RECORD.size or self.capacity <= 0 or os.fstat(file.fileno()).st_size < size:
+            whole = record == RECORD.size and self.capacity > 0 and not self.capacity & (self.capacity - 1)
+            if not whole or os.fstat(file.fileno()).st_size < size:
                 raise ValueError(f"{path} is damaged or of another version")
             self._map = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
         self.path = path
         self.cursor = cursor
-        """The sequence number of the last record read."""
+        """The sequence number of the last record read or given up."""
         self.lost = 0
+        self._hole = 0
+        """The number that was missing at the last read, though later ones were there."""
 
     def counters(self) -> Counters:
         """What the writer last published."""
         return Counters(*_COUNTERS.unpack_from(self._map, _COUNTERS_AT))
 
     def read(self) -> list[Event]:
-        """Every whole record written since the last call, in order; laps are added to `lost`."""
+        """Every whole record written since the last call, in order, up to about one ring of them."""
         events: list[Event] = []
-        while True:
-            before = len(events)
-            self._read_run(events)
-            if len(events) == before and not self._skip_lap():
-                return events
-
-    def _read_run(self, events: list[Event]) -> None:
-        """Read on while the sequence is unbroken."""
-        mask = self.capacity - 1
-        unpack = RECORD.unpack_from
-        first = self.cursor
-        found: list[Event] = []
-        for number in range(first + 1, first + self.capacity + 1):
-            event = Event._make(unpack(self._map, HEADER_SIZE + (number & mask) * RECORD.size))
-            if event.sequence != number:
+        while len(events) < self.capacity:
+            last = self._last_of_run()
+            if last > self.cursor:
+                self._take(last, events)
+            elif not self._skip():
                 break
-            found.append(event)
-        if not found:
-            return
-        # A writer that came round meanwhile may have torn the oldest of them: what it has reached by now is void.
-        newest = self._newest()
-        safe_from = newest - self.capacity + 2
-        torn = max(0, min(len(found), safe_from - found[0].sequence))
-        self.lost += torn
-        events.extend(found[torn:])
-        self.cursor = found[-1].sequence
+        return events
+
+    def _number(self, position: int) -> int:
+        """The number now in the slot of record `position`; 0 if it can be none of that slot, or is absurd."""
+        slot = position & (self.capacity - 1)
+        (number,) = _NUMBER.unpack_from(self._map, HEADER_SIZE + slot * RECORD.size)
+        return number if number & (self.capacity - 1) == slot and number < self.cursor + _ABSURD else 0
+
+    def _last_of_run(self) -> int:
+        """The last record of those that follow the cursor without a break, in O(log capacity) looks."""
+        there, step = self.cursor, 1
+        while step < self.capacity and self._number(self.cursor + step) == self.cursor + step:
+            there = self.cursor + step
+            step *= 2
+        missing = self.cursor + (step if step < self.capacity else self.capacity + 1)
+        while missing - there > 1:
+            middle = (there + missing) // 2
+            if self._number(middle) == middle:
+                there = middle
+            else:
+                missing = middle
+        return there
+
+    def _take(self, last: int, events: list[Event]) -> None:
+        """Copy the records after the cursor up to `last`; what a writer may have touched meanwhile is void."""
+        first = self.cursor + 1
+        data = self._copy(first, last)
+        if all(self._number(first - back) < first for back in range(1, GUARD + 1)):
+            void = self.cursor
+        else:
+            void = self._newest() - self.capacity + GUARD
+        for event in map(_as_event, RECORD.iter_unpack(data)):
+            number = self.cursor + 1
+            if number > void:
+                if event.sequence != number:
+                    return
+                events.append(event)
+            else:
+                self.lost += 1
+            self.cursor = number
+
+    def _copy(self, first: int, last: int) -> bytes:
+        begin, end = first & (self.capacity - 1), (last & (self.capacity - 1)) + 1
+        at, size = HEADER_SIZE, RECORD.size
+        if begin < end:
+            return self._map[at + begin * size : at + end * size]
+        return self._map[at + begin * size :] + self._map[at : at + end * size]
 
     def _newest(self) -> int:
-        """The highest sequence number around the writer's position, found from the cursor in O(log capacity)."""
-        mask = self.capacity - 1
-        unpack = struct.Struct("<Q").unpack_from
-        at = RECORD.size - 8
-        best = self.cursor
-        step = 1
-        while step <= self.capacity:
-            (number,) = unpack(self._map, HEADER_SIZE + ((self.cursor + step) & mask) * RECORD.size + at)
-            if number > best:
-                best = number
-            step *= 2
-        return best
+        """The highest number in the ring; looks at all of them."""
+        return max(self._number(slot) for slot in range(self.capacity))
 
-    def _skip_lap(self) -> bool:
-        """If the next slot already holds a later lap, go to the oldest record that is still whole."""
-        unpack = struct.Struct("<Q").unpack_from
-        at = RECORD.size - 8
-        mask = self.capacity - 1
-        (number,) = unpack(self._map, HEADER_SIZE + ((self.cursor + 1) & mask) * RECORD.size + at)
-        if (
-            number <= self.cursor + 1
-            or number > self.cursor + (1 << 40)
-            or (number & mask) != ((self.cursor + 1) & mask)
-        ):
-            return False
-        # Leave a margin of an eighth, so that the writer does not overtake us again while we read.
-        newest = max(unpack(self._map, HEADER_SIZE + slot * RECORD.size + at)[0] for slot in range(self.capacity))
-        target = max(self.cursor, newest - self.capacity + self.capacity // 8)
+    def _skip(self) -> bool:
+        """Give up what will never be read, a lap or a hole; False if the next record is just not written yet."""
+        following = self.cursor + 1
+        ahead = max(self._number(following + forward) for forward in range(GUARD))
+        if ahead <= following:
+            return ahead == following
+        if ahead < self.cursor + self.capacity:
+            # Its thread may be about to write it: a hole is what is still missing at the next read.
+            target = following
+            if self._hole != following:
+                self._hole = following
+                return False
+        else:
+            # A margin of an eighth, so that the writer does not overtake us again while we read.
+            target = max(following, self._newest() - self.capacity + self.capacity // 8)
         self.lost += target - self.cursor
         self.cursor = target
         return True
@@ -224,6 +258,14 @@ class Reader:
     def close(self) -> None:
         """Unmap the file."""
         self._map.close()
+
+
+_NUMBER = struct.Struct(f"<{RECORD.size - 8}xQ")
+
+# More than a process can write; a damaged file must not throw the cursor there.
+_ABSURD = 1 << 48
+
+_as_event = functools.partial(tuple.__new__, Event)
 
 
 if sys.byteorder != "little":  # the records are little-endian; nobody trains on a big-endian machine

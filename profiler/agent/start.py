@@ -179,6 +179,7 @@ def _windows(agent: Agent) -> Any:
     try:
         from .window import Windows
 
+        os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # read when the first window opens: two lines on stderr less
         return Windows(agent.torch, folder, agent.settings["budget"], clock, agent.fact)
     except Exception as error:
         agent.fact("problem", {"source": "windows", "message": f"{type(error).__name__}: {error}"})

@@ -2,8 +2,8 @@
 
 A window records a few whole steps and is saved to a file by the C++ side of torch.profiler; nothing is parsed here.
 It is opened and closed at step boundaries, in the training thread, because the profiler records the thread it was
-started in. The calls below `torch.autograd.profiler.profile` are used: in torch 2.4 leaving that context manager
-builds a Python object per event, and it is the class a program's own profiler is made of, which we watch for.
+started in. The calls below `torch.autograd.profiler.profile` are used: in older versions of torch leaving that context
+manager builds a Python object per event, and it is what a program's own profiler is made of, which we watch for.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ MOST_SECONDS = 5.0  # a busy host makes up to 100,000 events a second: half a mi
 MOST_EVENTS = 150_000  # stopping costs 5 us an event (measured), so less than a second
 BYTES_PER_EVENT = 250  # of Kineto's JSON (CPU traces 150 to 250, CUDA 250 to 400)
 
-
 # The GPU runs behind the host: as a window opens it is at work on kernels launched before, which the profiler does not
 # see. So the first of these steps only leads in, and the recorder leaves it out.
 LEAD_IN = {"cpu": 0, "cuda": 1}
 
-# What the first window may cost, before one was measured: the profiler's own start-up, which on CUDA loads CUPTI.
+# What the first window may cost, before one was measured: the profiler's own start-up, which on CUDA loads CUPTI, and so
+# many times the step for each step recorded. The worst seen was 8, on 4,800 tiny operators a step on a busy CPU; a GPU's
+# operators are fewer for the time they take. The first window is as short as can be, and the later ones go by its cost.
 FIRST_COST = {"cpu": 0.020, "cuda": 0.400}
+FIRST_SLOWER = {"cpu": 8.0, "cuda": 2.0}
 
-HALF = 10  # steps; "settled" is a median of 10 steps that moves less than 3 % from the 10 before (ADVICE 1)
+HALF = 10  # steps; "settled" is a median of 10 steps that moves less than 3 % from the 10 before
 SETTLED = 0.03
 UNSETTLED_AFTER = 100  # steps after which a loop that never settles is looked at all the same
 SPREAD = 1.5  # each window waits for 1.5 times the run time at the last: about 20 windows in 10 hours, and on disk
@@ -71,7 +73,8 @@ class Windows:
         self._due = NEVER if self._out else 0
         self._count = 0
         self._events_per_step = 0.0
-        self._last_cost: float | None = None
+        self._cost_per_step: float | None = None
+        """Of the last window; None before the first."""
         self._watched: list[tuple[Any, Any, Any]] = []
         for name in ("profile", "emit_nvtx", "emit_itt"):
             self._watch(getattr(torch.autograd.profiler, name))
@@ -124,10 +127,9 @@ class Windows:
             elif window.steps >= window.planned and not self._capturing(window.device):
                 self._save(window)
             return
-        device = "cuda" if self._torch.cuda.is_initialized() else "cpu"
-        self._due = max(self._due, self._affordable(device))
-        if now < self._due or len(self._ends) <= 2 * HALF:
+        if len(self._ends) <= 2 * HALF:
             return
+        device = "cuda" if self._torch.cuda.is_initialized() else "cpu"
         ends = list(self._ends)
         durations = [(ends[i] - ends[i - 1]) / 1e9 for i in range(1, len(ends))]
         step = max(median(durations), 1e-9)
@@ -138,12 +140,18 @@ class Windows:
         if steps <= LEAD_IN[device]:
             self._retire(f"steps of {step:.1f} s make more events than a window may hold.")
             return
+        self._due = self._affordable(device, steps, step)
+        if now < self._due:
+            return
         self._window = _Window(self._torch, device, steps, self._clock, self._steps, step)
         self._due = 0
 
-    def _affordable(self, device: str) -> int:
-        """The clock from which on the budget covers one more window like the last."""
-        predicted = FIRST_COST[device] if self._last_cost is None else self._last_cost
+    def _affordable(self, device: str, steps: int, step: float) -> int:
+        """The clock from which on the budget covers one more window, of so many steps of `step` seconds."""
+        if self._cost_per_step is None:
+            predicted = FIRST_COST[device] + steps * step * FIRST_SLOWER[device]
+        else:
+            predicted = steps * self._cost_per_step
         return self._born + int((self.cost + predicted) / self._budget * 1e9)
 
     def _settled(self, durations: list[float]) -> bool:
@@ -152,7 +160,8 @@ class Windows:
 
     def _plan(self, step: float, lead_in: int) -> int:
         """How many steps of `step` seconds to record, those that lead in among them; 0 if one is too many."""
-        wanted = min(MOST_STEPS, max(STEPS, math.ceil(LEAST_SECONDS / step)) + lead_in)
+        least = 1 if self._cost_per_step is None else STEPS
+        wanted = min(MOST_STEPS, max(least, math.ceil(LEAST_SECONDS / step)) + lead_in)
         most = min(MOST_SECONDS / step, MOST_EVENTS / max(self._events_per_step, 1.0))
         return min(wanted, int(most))
 
@@ -179,10 +188,11 @@ class Windows:
 
     def _save(self, window: _Window) -> None:
         path = os.path.join(self._folder, f"window-{os.getpid()}-{self._count}.json")
+        open(path, "xb").close()  # where this fails we are told; Kineto would tell the program's stderr
         cost = window.save(path)
         self._end(cost)
         self._count += 1
-        self._last_cost = cost
+        self._cost_per_step = cost / window.steps
         self._events_per_step = os.path.getsize(path) / BYTES_PER_EVENT / window.steps
         self._report(
             "window",

@@ -230,6 +230,7 @@ class Recorder:
                         start=(int(fact["start_ns"]) - self._origin) / 1e9,
                         steps=int(fact["steps"]),
                         cost=float(fact["cost_s"]),
+                        device="cuda" if fact.get("device") == "cuda" else "cpu",
                     )
                 except (ProfilerError, KeyError, ValueError, TypeError) as error:
                     self._store.append([Problem(time=self.now, pid=source.pid, source="window", message=str(error))])

@@ -196,6 +196,14 @@ def test_verdict_of_a_healthy_run_advises_nothing():
     )
 
 
+def test_verdict_insists_on_nothing_that_is_only_information():
+    item = replace(golden().advice[1], severity="info")
+
+    assert replace(golden(), advice=(item,)).counsel == (
+        "Nothing is certain enough to insist on. For information: compute matrix products in bfloat16."
+    )
+
+
 def test_verdict_without_steps_says_so():
     assert empty().verdict == "No training step was seen before the run was killed, so there is nothing to judge yet."
 

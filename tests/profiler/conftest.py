@@ -1,9 +1,12 @@
 """Real programs in real processes, run plainly and under profile-train."""
 
+import fcntl
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 import textwrap
 import time
 from collections import defaultdict
@@ -83,19 +86,26 @@ class Ran:
 class Running:
     """A program that was started."""
 
-    def __init__(self, words, cwd, out, err, env, stdin, folder):
+    def __init__(self, words, cwd, out, err, env, stdin, terminal, folder):
         self._out, self._err, self._folder = out, err, folder
+        self.terminal = None
+        slave = None
+        if terminal:
+            self.terminal, slave = pty.openpty()
         # Into files: nobody has to read along, and a program that outlives its parent holds no pipe of ours.
         with out.open("wb") as stdout, err.open("wb") as stderr:
             self.process = subprocess.Popen(
                 words,
                 cwd=cwd,
                 env=env,
-                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+                stdin=slave if terminal else subprocess.PIPE if stdin else subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,
+                preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if terminal else None,
             )
+        if slave is not None:
+            os.close(slave)
         if stdin:
             self.process.stdin.write(stdin)
             self.process.stdin.close()
@@ -123,6 +133,8 @@ class Running:
         except ProcessLookupError:
             pass
         self.process.wait(PATIENCE)
+        if self.terminal is not None:
+            os.close(self.terminal)
 
 
 def wait_until(condition, what):
@@ -158,10 +170,10 @@ def script(tmp_path):
 
 @pytest.fixture
 def start(tmp_path):
-    """Start a command line as it stands."""
+    """Start a command line as it stands; with `terminal`, in the foreground of a terminal of its own."""
     started = []
 
-    def begin(*words, cwd=tmp_path, env=None, stdin=b"", folder=None):
+    def begin(*words, cwd=tmp_path, env=None, stdin=b"", terminal=False, folder=None):
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -176,6 +188,7 @@ def start(tmp_path):
             tmp_path / f".err-{number}",
             environment | (env or {}),
             stdin,
+            terminal,
             folder,
         )
         started.append(running)

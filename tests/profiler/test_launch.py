@@ -1,10 +1,8 @@
 """A program under profile-train is the program: nothing changes but the report."""
 
 import os
-import pty
 import signal
 import stat
-import sys
 from pathlib import Path
 
 import pytest
@@ -255,7 +253,7 @@ def test_an_interrupt_of_the_whole_group_reaches_the_program_once(script, start_
     program = script(WAITS)
     ended = []
     for start in (start_plain, start_profiled):
-        running = start(program) if how == "kill" else _in_terminal(start, program)
+        running = start(program, terminal=how == "Ctrl-C")
         running.wait_for("ready")
         if how == "kill":
             os.killpg(running.pid, signal.SIGINT)
@@ -266,15 +264,6 @@ def test_an_interrupt_of_the_whole_group_reaches_the_program_once(script, start_
     assert ended[0].status == -signal.SIGINT
     assert ended[1].out.count(b"interrupted") == 1
     same(*ended)
-
-
-def _in_terminal(start, program):
-    """As start(program), in the foreground of a terminal of its own."""
-    master, slave = pty.openpty()
-    running = start(program, terminal=slave)
-    os.close(slave)
-    running.terminal = master
-    return running
 
 
 def _dedented(text):
@@ -385,5 +374,3 @@ def test_no_frame_of_ours_shows_in_what_the_program_says_of_its_errors(tmp_path,
     assert plain.err
     assert plain.err.decode() == profiled.err.decode()
     assert (plain.status, plain.out) == (profiled.status, profiled.out)
-
-

@@ -5,7 +5,7 @@ It hands on to the `sitecustomize` it shadows, leaves no trace on `sys.path`, an
 
 
 def _hand_on() -> None:
-    """Run the sitecustomize that would have been run without us, under its own name."""
+    """Run the sitecustomize that would have been run without us, under its own name; without one, there is none."""
     import importlib.machinery
     import importlib.util
     import os
@@ -15,7 +15,7 @@ def _hand_on() -> None:
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != here]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
     if spec is None or spec.loader is None:
-        return
+        raise ModuleNotFoundError("No module named 'sitecustomize'", name="sitecustomize")  # as `site` expects
     module = importlib.util.module_from_spec(spec)
     sys.modules["sitecustomize"] = module
     spec.loader.exec_module(module)

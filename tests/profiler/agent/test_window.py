@@ -1,9 +1,11 @@
+import contextlib
 import itertools
 import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from profiler.agent.window import FIRST_COST, HALF, MOST_STEPS, STEPS, UNSETTLED
 from profiler.recorder.kernels import parse
 
 SECOND = 1_000_000_000
+ONES = torch.ones(4, 4)
 WATCHED = (
     torch.autograd.profiler.profile,
     torch.autograd.profiler.emit_nvtx,
@@ -23,14 +26,14 @@ WATCHED = (
 class Loop:
     """Steps on a clock that we hold, with a little real work for the profiler in each."""
 
-    def __init__(self, folder, budget, tick=0.0):
+    def __init__(self, folder, budget, tick=0.0, torch=torch):
         self.now = 0
         self.tick = tick
         self.facts = []
         self.windows = Windows(
             torch, str(folder), budget, self.clock, lambda kind, body: self.facts.append((kind, body))
         )
-        self.x = torch.ones(4, 4)
+        self.x = ONES.clone()
 
     def clock(self):
         self.now += int(self.tick * SECOND)  # what looking at the clock (and the work before) takes
@@ -248,7 +251,7 @@ def test_a_recording_made_past_the_constructors_keeps_us_out(make):
     loop.until_open()
 
 
-def test_a_failure_ends_windows_and_nothing_else(make, tmp_path):
+def test_a_failure_ends_windows_and_nothing_else(make, tmp_path, capfd):
     loop = make(budget=1.0)
     loop.windows._folder = str(tmp_path / "missing")
 
@@ -258,6 +261,7 @@ def test_a_failure_ends_windows_and_nothing_else(make, tmp_path):
     (problem,) = loop.told("problem")
     assert problem["source"] == "windows"
     assert "FileNotFoundError" in problem["message"]
+    assert capfd.readouterr() == ("", "")
     with torch.profiler.profile() as theirs:  # nothing of ours is left recording
         loop.step()
     assert {event.key: event.count for event in theirs.key_averages()}["aten::mm"] == 1
@@ -346,6 +350,111 @@ def test_a_forked_child_takes_no_windows_and_leaves_the_parents(make):
     assert os.waitstatus_to_exitcode(status) == 0
     loop.steps(STEPS)
     assert [fact["steps"] for fact in loop.told("window")] == [STEPS]
+
+
+class StubCuda:
+    """As much of torch as Windows touches, with a GPU: what it was asked is in `calls`."""
+
+    def __init__(self):
+        self.calls = []
+        self.capturing = False
+        self.idle = True
+
+        def call(name):
+            return lambda *given: self.calls.append(name)
+
+        self.cuda = SimpleNamespace(
+            is_initialized=lambda: True,
+            is_current_stream_capturing=lambda: self.capturing,
+            synchronize=call("synchronize"),
+            current_stream=lambda: SimpleNamespace(query=lambda: self.idle),
+        )
+        self.profiler = SimpleNamespace(profile=type("profile", (), {}))
+        names = ("profile", "emit_nvtx", "emit_itt")
+        self.autograd = SimpleNamespace(
+            profiler=SimpleNamespace(**{name: type(name, (), {}) for name in names}),
+            ProfilerActivity=SimpleNamespace(CPU="cpu", CUDA="cuda"),
+            ProfilerState=SimpleNamespace(KINETO="kineto"),
+            ProfilerConfig=lambda *given: given,
+            _supported_activities=lambda: {"cpu", "cuda"},
+            _prepare_profiler=lambda config, activities: self.calls.append(sorted(activities)),
+            _enable_profiler=call("enable"),
+            _disable_profiler=self._disable,
+        )
+        self._C = SimpleNamespace(
+            _autograd=SimpleNamespace(_profiler_enabled=lambda: False),
+            _profiler=SimpleNamespace(
+                _ExperimentalConfig=call("config"), _RecordFunctionFast=lambda name: contextlib.nullcontext()
+            ),
+        )
+
+    def _disable(self):
+        self.calls.append("disable")
+        return SimpleNamespace(save=lambda path: Path(path).write_text("{}"))
+
+
+def test_on_cuda_one_more_step_leads_in_and_the_gpu_is_waited_for_at_the_end(make):
+    cuda = StubCuda()
+    loop = make(budget=1.0, torch=cuda)
+
+    loop.until_open()
+    assert cuda.calls == ["config", ["cpu", "cuda"], "enable"]
+    loop.steps(STEPS + 1)
+
+    assert cuda.calls[3:] == ["synchronize", "disable"]
+    (fact,) = loop.told("window")
+    assert (fact["device"], fact["steps"]) == ("cuda", STEPS + 1)
+
+
+def test_the_first_window_on_cuda_is_assumed_to_cost_more(make):
+    loop = make(budget=0.01, torch=StubCuda())
+
+    loop.until_open()
+
+    assert loop.now >= FIRST_COST["cuda"] / 0.01 * SECOND
+
+
+def test_nothing_is_opened_or_ended_while_a_cuda_graph_is_captured(make):
+    cuda = StubCuda()
+    loop = make(budget=1.0, torch=cuda)
+    cuda.capturing = True
+    assert not any(loop.steps(100))
+
+    cuda.capturing = False
+    loop.until_open()
+    cuda.capturing = True
+    assert all(loop.steps(10))
+    assert "synchronize" not in cuda.calls
+
+    cuda.capturing = False
+    assert not loop.step()
+    assert cuda.calls[-2:] == ["synchronize", "disable"]
+
+
+def test_at_exit_a_busy_gpu_is_not_waited_for(make):
+    cuda = StubCuda()
+    loop = make(budget=1.0, torch=cuda)
+    loop.until_open()
+    loop.steps(2)
+    cuda.idle = False
+
+    loop.windows.close()
+
+    assert "synchronize" not in cuda.calls
+    assert cuda.calls[-1] == "disable"
+    assert loop.told("window") == []
+
+
+def test_a_torch_that_cannot_record_its_gpu_is_told(make, monkeypatch):
+    if torch.autograd.ProfilerActivity.CUDA in torch.autograd._supported_activities():
+        pytest.skip("this torch can record GPUs")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    loop = make(budget=1.0)
+
+    assert not any(loop.steps(60))
+    (problem,) = loop.told("problem")
+    assert "CUDA" in problem["message"]
 
 
 TRAINING = """

@@ -389,7 +389,7 @@ def test_a_cuda_window_without_gpu_work_is_no_idle_gpu(trace):
         (NCCL, "communication", False, "fp32"),
         (ELEMENTWISE, "elementwise", False, "fp32"),
         (
-            "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl<at::native::direct_copy_kernel_cuda>>",
+            "void at::native::elementwise_kernel<128, 2, gpu_kernel_impl<at::native::direct_copy_kernel_cuda>>",
             "copy",
             False,
             None,

@@ -1,0 +1,105 @@
+"""What rules about DataLoader workers share: the right number of them, what it brings, and the code to copy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.host import cores_available, cores_per_rank
+from advisor.metrics.input import batch_bytes, compute_threads, loader, t_g, t_w, u_w
+from advisor.metrics.step import batches_per_step
+from advisor.models.input_pipeline import contention, transfer_time
+from advisor.models.state import Effect, Scenario, State, Workers
+from advisor.rules.base import Change
+from profiler.schema import LoaderFact
+
+# torch's own default.
+PREFETCH = 2
+
+# Memory of its own that a forked worker ends up with, bytes: measured 11 MB after 20 batches, and it grows with every
+# Python object the data set touches. A spawned worker imports torch anew: measured 154 MB.
+FORKED_WORKER = 50_000_000
+SPAWNED_WORKER = 160_000_000
+
+
+def right_workers(m: Metrics) -> Workers:
+    """Workers as they would work for this run's loader, at the contention that is expected."""
+    workers = Workers(
+        t_w=m[t_w],
+        u_w=m[u_w],
+        cores=m[cores_available],
+        host_cores=max(1, math.floor(m[cores_per_rank])),
+        batches=m[batches_per_step],
+        compute_threads=m[compute_threads],
+    )
+    return replace(workers, contention=_contention(m, workers)[Scenario.EXPECTED.value])
+
+
+def right_number(m: Metrics) -> int:
+    """W*: workers that keep up with the step, as far as the cores go."""
+    return right_workers(m).number(m[t_g])
+
+
+def time_with_workers(m: Metrics) -> float:
+    """Seconds the step is expected to take with W* workers."""
+    return max(m[t_g], right_workers(m).supply(m[t_g]))
+
+
+def workers_effect(m: Metrics) -> Effect:
+    """The step no longer waits for a batch to be made, only for as long as W* workers cannot keep up."""
+    workers = right_workers(m)
+    low, expected, high = _contention(m, workers)
+    hand_over = workers.batches * transfer_time(m[batch_bytes]) if not m[loader].num_workers else 0.0
+
+    def effect(state: State, scenario: Scenario) -> State:
+        chosen = replace(workers, contention=scenario.of((low, expected, high)))
+        supplied = replace(state, load=0.0, supply=0.0, workers=chosen)
+        # At worst nothing hides the hand-over of a batch from another process.
+        return supplied.longer("loader_overhead", scenario.of((hand_over, 0.0, 0.0)))
+
+    return effect
+
+
+def workers_memory(m: Metrics, workers: int, prefetch: int = PREFETCH) -> int:
+    """Bytes of host memory that so many workers and the batches they hold ready take."""
+    own = FORKED_WORKER if m[loader].context in (None, "fork") else SPAWNED_WORKER
+    return workers * (own + prefetch * m[batch_bytes])
+
+
+def loader_change(fact: LoaderFact, **settings: object) -> Change:
+    """The DataLoader's call with these arguments set and all others left as they are."""
+    dataset = fact.dataset if fact.dataset.isidentifier() else "as before"
+    lines = [
+        f"    {name}={value!r},{_was(getattr(fact, name, None), value)}\n"
+        for name, value in {"batch_size": fact.batch_size, **settings}.items()
+        if name in settings or value is not None
+    ]
+    return Change(
+        language="python",
+        code=f"DataLoader(\n    dataset,  # {dataset}\n{''.join(lines)}    # all other arguments as before\n)\n",
+        file=fact.place.file if fact.place else None,
+        line=fact.place.line if fact.place else None,
+    )
+
+
+def sharding_change(fact: LoaderFact) -> tuple[Change, ...]:
+    """For an IterableDataset: without it every worker yields every sample."""
+    if not fact.iterable:
+        return ()
+    code = (
+        "# in the data set: each worker yields its own part\n"
+        "def __iter__(self):\n"
+        "    info = torch.utils.data.get_worker_info()\n"
+        "    first, of = (info.id, info.num_workers) if info else (0, 1)\n"
+        "    yield from itertools.islice(self.samples(), first, None, of)  # samples(): what __iter__ did\n"
+    )
+    return (Change(language="python", code=code),)
+
+
+def _contention(m: Metrics, workers: Workers) -> tuple[float, float, float]:
+    return contention(workers.number(m[t_g]), m[cores_per_rank], m[u_w])
+
+
+def _was(before: object, now: object) -> str:
+    return f"  # was {before!r}" if before != now and before is not None else ""

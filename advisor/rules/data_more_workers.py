@@ -1,0 +1,90 @@
+"""The loader's workers cannot keep up with the step.
+
+Together they deliver a batch every t_w / workers seconds. Where that is longer than the step, the queue is empty
+whenever a batch is asked for, every worker is busy all the time, and the step takes as long as its supply.
+
+Wrong when: the workers wait for one storage or one server that is already at its limit: then more of them only share
+it, and the data must get smaller or nearer. Compare the time of a batch with one worker and with several.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.host import cores_available
+from advisor.metrics.input import loader, queue_empty_fraction, t_w, worker_efficiency
+from advisor.metrics.step import data_wait_fraction, step_time_mean
+from advisor.rules._workers import (
+    PREFETCH,
+    loader_change,
+    right_number,
+    sharding_change,
+    time_with_workers,
+    workers_effect,
+    workers_memory,
+)
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.units import seconds, share
+
+# Less waiting than that is not worth a process: gains of 5 % are the least that some 20 steps can confirm.
+MIN_WAIT = 0.05
+
+# Half of the fetches unserved means that the workers' rate is the limit; fewer means that it varies.
+MIN_EMPTY = 0.5
+
+# Workers that rest a fifth of their time are not what is short.
+MIN_EFFICIENCY = 0.8
+
+# Where cores are short the model may see no gain; less than this is not advised.
+MIN_GAIN = 0.03
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If the step waits for its batch for at least a twentieth of its time, half of the fetches find the queue empty,
+    the workers are busy, and there are cores for more of them,
+    """
+    fact = m[loader]
+    if not fact.num_workers:
+        return None
+    facts = (
+        Fact(data_wait_fraction, m[data_wait_fraction], MIN_WAIT),
+        Fact(queue_empty_fraction, m[queue_empty_fraction], MIN_EMPTY),
+        Fact(worker_efficiency, m[worker_efficiency], MIN_EFFICIENCY),
+    )
+    if any(each.value < (each.limit or 0.0) for each in facts) or right_number(m) <= fact.num_workers:
+        return None
+    if time_with_workers(m) > (1 - MIN_GAIN) * m[step_time_mean]:
+        return None
+    return Evidence(facts, f"{fact.dataset} is read with num_workers={fact.num_workers}")
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then raise num_workers until they keep up with the step, as far as the cores go."""
+    fact, number = m[loader], right_number(m)
+    prefetch = fact.prefetch_factor or PREFETCH
+    added = workers_memory(m, number, prefetch) - workers_memory(m, fact.num_workers, prefetch)
+    return Advice(
+        then=f"Raise num_workers from {fact.num_workers} to {number}: one worker needs {seconds(m[t_w])} for a batch "
+        f"and the step waits {share(m[data_wait_fraction])} of its time. Expect about "
+        f"{seconds(time_with_workers(m))} a step.",
+        changes=(loader_change(fact, num_workers=number, persistent_workers=True), *sharding_change(fact)),
+        basis=f"The slower of the step without waiting and {number} workers side by side, slowed by 1, 1.15 or 1.5; "
+        f"{m[cores_available]} cores are left for workers.",
+        effect=workers_effect(m),
+        memory=0,
+        host_memory=added,
+        risk="Low: the same samples in the same order; each worker takes memory on the host.",
+    )
+
+
+RULE = Rule(
+    title="Raise the number of DataLoader workers",
+    tier=Tier.STALLS,
+    when=when,
+    then=then,
+    confidence=Confidence.PHASE_REMOVAL,
+    difficulty=1,
+    sources=(
+        Source("Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021"),
+        Source("PyTorch: torch.utils.data", "https://docs.pytorch.org/docs/stable/data.html"),
+    ),
+)

@@ -1,0 +1,78 @@
+"""The DataLoader's workers are stopped and started anew at every epoch.
+
+Without persistent_workers each epoch ends its worker processes and the next one starts them: a fork each, or, where
+they are spawned, a fresh Python that imports torch again. The step after it waits for all of that.
+
+Wrong when: the data set changes between epochs in the training process (a curriculum, a new negative sample, an epoch
+number set on it): persistent workers keep the copy they were started with.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.input import epoch_restart_share, epoch_start_seconds, loader, t_w
+from advisor.models.state import Effect, Scenario, State
+from advisor.rules._workers import loader_change
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.units import seconds, share
+
+# As a share of the run; below that, epochs are long enough to make the starts invisible.
+MIN_SHARE = 0.03
+
+# Of the start without the first batch, which is needed anyway; resetting live workers costs some messages.
+REMOVED = (0.7, 0.9, 1.0)
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If the loader has workers that do not persist, and starting them again takes at least 3 % of the run,"""
+    fact = m[loader]
+    if not fact.num_workers or fact.persistent_workers:
+        return None
+    saved = m[epoch_restart_share] * _start_up(m)
+    if saved < MIN_SHARE:
+        return None
+    return Evidence(
+        (
+            Fact(epoch_restart_share, m[epoch_restart_share], MIN_SHARE),
+            Fact(epoch_start_seconds, m[epoch_start_seconds]),
+        ),
+        f"{fact.num_workers} workers are started for every epoch",
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then keep them from epoch to epoch."""
+    return Advice(
+        then=f"Keep the workers: each epoch begins with a stall of {seconds(m[epoch_start_seconds])}, "
+        f"{share(m[epoch_restart_share])} of the run.",
+        changes=(loader_change(m[loader], persistent_workers=True),),
+        basis="70, 90 or 100 % of the starts of all epochs but the first, less one batch each that is needed anyway.",
+        effect=_effect(_start_up(m)),
+        memory=0,
+        host_memory=0,
+        risk="Low: workers keep their copy of the data set, and their caches, for the whole run.",
+    )
+
+
+def _start_up(m: Metrics) -> float:
+    """Share of an epoch's start that is not the making of its first batch."""
+    start = m[epoch_start_seconds]
+    return max(0.0, 1 - m[t_w] / start) if start > 0 else 0.0
+
+
+def _effect(start_up: float) -> Effect:
+    def effect(state: State, scenario: Scenario) -> State:
+        return state.scaled("epoch_start", 1 - start_up * scenario.of(REMOVED))
+
+    return effect
+
+
+RULE = Rule(
+    title="Keep the DataLoader workers between epochs",
+    tier=Tier.STALLS,
+    when=when,
+    then=then,
+    confidence=Confidence.PHASE_REMOVAL,
+    difficulty=1,
+    sources=(Source("PyTorch: torch.utils.data", "https://docs.pytorch.org/docs/stable/data.html"),),
+)

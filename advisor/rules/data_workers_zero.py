@@ -1,0 +1,92 @@
+"""The training process makes its batches itself, and trains on nothing meanwhile.
+
+A DataLoader without workers reads, decodes and collates inside `next()`: those seconds and the seconds of the step add
+up. Worker processes make the next batches while this one is trained on, so that only the slower of the two counts.
+
+Wrong when: the data set cannot live in another process (it holds a CUDA tensor, an open database handle, a lock), the
+whole run is a few batches long, so that starting workers costs more than they save, or the storage is already as fast
+as it gets.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.host import cores_available
+from advisor.metrics.input import batch_bytes, loader, t_w
+from advisor.metrics.step import data_wait_fraction, step_time_mean
+from advisor.models.input_pipeline import transfer_time
+from advisor.rules._workers import (
+    PREFETCH,
+    loader_change,
+    right_number,
+    sharding_change,
+    time_with_workers,
+    workers_effect,
+    workers_memory,
+)
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.units import seconds, share
+
+# Less waiting than that is not worth a process: gains of 5 % are the least that some 20 steps can confirm.
+MIN_WAIT = 0.05
+
+# A batch that is made in twice the time of its way between processes gains nothing from being made elsewhere.
+MIN_HAND_OVERS = 2.0
+
+# Where cores are short the model may see no gain; less than this is not advised.
+MIN_GAIN = 0.03
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If the loader has no workers, the step waits for its batch for at least a twentieth of its time, a batch takes
+    longer to make than to hand over from another process, and there are cores to make it on,
+    """
+    fact = m[loader]
+    if fact.num_workers or (fact.batch_device or "cpu").startswith("cuda"):
+        return None
+    wait = m[data_wait_fraction]
+    if wait < MIN_WAIT:
+        return None
+    hand_over = MIN_HAND_OVERS * transfer_time(m[batch_bytes])
+    if m[t_w] <= hand_over or time_with_workers(m) > (1 - MIN_GAIN) * m[step_time_mean]:
+        return None
+    return Evidence(
+        (Fact(data_wait_fraction, wait, MIN_WAIT), Fact(t_w, m[t_w], hand_over, ">")),
+        f"{fact.dataset} is read with num_workers=0",
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then make the batches in worker processes: as many as keep up with the step, and the cores allow."""
+    fact, number = m[loader], right_number(m)
+    change = loader_change(fact, num_workers=number, persistent_workers=True, prefetch_factor=PREFETCH)
+    faster = seconds(time_with_workers(m))
+    return Advice(
+        then=f"Give the DataLoader {number} workers: a batch takes {seconds(m[t_w])} to make and the step waits "
+        f"{share(m[data_wait_fraction])} of its time for it. Expect about {faster} a step.",
+        changes=(change, *sharding_change(fact)),
+        basis=f"The slower of the step without waiting and {number} workers side by side, slowed by 1, 1.15 or 1.5; "
+        f"{m[cores_available]} cores are left for workers.",
+        effect=workers_effect(m),
+        memory=0,
+        host_memory=workers_memory(m, number),
+        risk="Low: the same samples in the same order; random augmentation draws from other seeds. A data set that "
+        'cannot be forked (open handles, CUDA) needs multiprocessing_context="spawn" or to open them in the worker.',
+    )
+
+
+RULE = Rule(
+    title="Load the data in worker processes",
+    tier=Tier.STALLS,
+    when=when,
+    then=then,
+    confidence=Confidence.PHASE_REMOVAL,
+    difficulty=1,
+    sources=(
+        Source(
+            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+        ),
+        Source("Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021"),
+    ),
+    supersedes=("data-more-workers",),
+)

@@ -1,0 +1,109 @@
+"""A debugging mode is on.
+
+Anomaly detection keeps a stack trace for every operation and searches every gradient for NaN; CUDA_LAUNCH_BLOCKING
+waits for every kernel; TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective; a profiler that is always on records
+everything. Each is for finding a fault, and slows every step until then; what is measured meanwhile is not the program.
+
+Wrong when: you are looking for that fault right now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.settings import debug_modes
+from advisor.models.state import Effect, Scenario, State
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class _Mode:
+    change: Change
+    phases: tuple[str, ...]
+    speedup: tuple[float, float, float]
+    """Those phases are divided by this."""
+
+
+MODES = {
+    # Measured on CPU: 22.1 to 11.1 ms and 24.3 to 9.8 ms a step.
+    "anomaly": _Mode(
+        Change(language="python", code="torch.autograd.set_detect_anomaly(False)\n"),
+        ("forward", "backward"),
+        (1.2, 1.8, 2.5),
+    ),
+    # By how much depends on the kernels' length; an assumption, nothing at worst.
+    "launch_blocking": _Mode(
+        Change(language="shell", code="unset CUDA_LAUNCH_BLOCKING\n"),
+        ("forward", "backward", "optimizer"),
+        (1.0, 1.2, 2.0),
+    ),
+    # An assumption as well.
+    "distributed_debug": _Mode(
+        Change(language="shell", code="unset TORCH_DISTRIBUTED_DEBUG\n"), ("communication",), (1.0, 1.1, 1.5)
+    ),
+    # A schedule of a few steps costs nothing to speak of and is told apart by nobody: no gain is claimed.
+    "program_profiler": _Mode(
+        Change(
+            language="python",
+            code="torch.profiler.profile(schedule=torch.profiler.schedule(wait=100, warmup=1, active=3, repeat=1))\n",
+        ),
+        (),
+        (1.0, 1.0, 1.0),
+    ),
+}
+
+NAMES = {
+    "anomaly": "anomaly detection",
+    "launch_blocking": "CUDA_LAUNCH_BLOCKING",
+    "distributed_debug": "TORCH_DISTRIBUTED_DEBUG=DETAIL",
+    "program_profiler": "the program's own torch.profiler",
+}
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If anomaly detection, CUDA_LAUNCH_BLOCKING, TORCH_DISTRIBUTED_DEBUG=DETAIL or the program's profiler is on,"""
+    on = m[debug_modes]
+    if not on:
+        return None
+    return Evidence((Fact(debug_modes, len(on), 0, ">"),), ", ".join(NAMES[mode] for mode in on))
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then turn it off."""
+    on = m[debug_modes]
+    slow = [MODES[mode] for mode in on if MODES[mode].phases]
+    return Advice(
+        then=f"Turn off {found.note}, unless you are looking for a fault with it; then record again.",
+        changes=tuple(MODES[mode].change for mode in on),
+        basis="Forward and backward divided by 1.2, 1.8 or 2.5 for anomaly detection (measured 2.0 and 2.5 for a whole "
+        "step); assumptions for the others; nothing for a profiler, which may be on for a few steps only.",
+        effect=_effect(slow) if slow else None,
+        memory=None,
+        risk="None for the result. Without anomaly detection a NaN is not traced to where it came from.",
+    )
+
+
+def _effect(modes: list[_Mode]) -> Effect:
+    def effect(state: State, scenario: Scenario) -> State:
+        for mode in modes:
+            for phase in mode.phases:
+                state = state.scaled(phase, 1 / scenario.of(mode.speedup))
+        return state
+
+    return effect
+
+
+RULE = Rule(
+    title="Turn off debugging modes",
+    tier=Tier.VALIDITY,
+    when=when,
+    then=then,
+    confidence=Confidence.EMPIRICAL,
+    difficulty=1,
+    sources=(
+        Source(
+            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+        ),
+    ),
+)

@@ -1,0 +1,65 @@
+"""Evaluation records gradients that nobody uses.
+
+With gradients enabled every forward pass keeps its activations for a backward pass that never comes. That costs memory,
+as much as training with that batch, and some time.
+
+Wrong when: the evaluation needs gradients (saliency, adversarial examples, physics-informed losses, test-time
+training).
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.settings import evaluation_grad
+from advisor.metrics.step import evaluation_share
+from advisor.models.state import Scenario, State
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.units import share
+
+# Share of the evaluation's time that goes (assumption): keeping activations is cheap, running out of memory is not.
+REMOVED = (0.0, 0.1, 0.3)
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If evaluation runs with gradients enabled,"""
+    if not m[evaluation_grad] or m[evaluation_share] <= 0:
+        return None
+    return Evidence((Fact(evaluation_share, m[evaluation_share], 0.0, ">"),), "gradients were enabled in evaluation")
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then evaluate under torch.inference_mode()."""
+    return Advice(
+        then=f"Evaluate under torch.inference_mode(): it takes {share(m[evaluation_share])} of the run, and keeps "
+        "activations as if it trained.",
+        changes=(
+            Change(
+                language="python",
+                code="model.eval()\nwith torch.inference_mode():\n    for batch in validation_loader:\n        ...\n"
+                "model.train()\n",
+            ),
+        ),
+        basis="0, 10 or 30 % of the evaluation's time; about 90 % of its activations.",
+        effect=_effect,
+        memory=None,
+        risk="None, unless the evaluation itself calls backward; tensors made there cannot be trained on later.",
+    )
+
+
+def _effect(state: State, scenario: Scenario) -> State:
+    return state.scaled("evaluation", 1 - scenario.of(REMOVED))
+
+
+RULE = Rule(
+    title="Evaluate without gradients",
+    tier=Tier.STALLS,
+    when=when,
+    then=then,
+    confidence=Confidence.HEURISTIC,
+    difficulty=1,
+    sources=(
+        Source(
+            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+        ),
+    ),
+)

@@ -1,0 +1,83 @@
+"""A GPU runs slower than it could because it is too hot or its power supply brakes it.
+
+Hardware and software thermal slowdown and the power brake lower the clock until the GPU is safe. That is a fault of
+cooling, airflow or power, not of the program; with several GPUs all wait for the slowed one.
+
+Wrong when: the clock was limited on purpose. The software power cap alone is normal on a GPU that works hard, and does
+not count.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.gpu import sm_clock_ratio, thermal_throttle_share, throttle_reasons, throttled_gpu
+from advisor.models.state import Effect, Scenario, State
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.units import share
+
+# Of the samples in which the GPU was busy: less is a short peak.
+MIN_SHARE = 0.05
+
+# Clock over its maximum; a GPU at its power cap, which is normal, stays above that.
+MAX_CLOCK = 0.9
+
+# Share of the lost clock that comes back as speed: what is bound by memory hardly follows the clock (assumption).
+RECOVERED = (0.5, 0.8, 1.0)
+
+PHASES = ("forward", "backward", "optimizer")
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If heat or the power brake slowed a GPU in more than 5 % of its busy time, to a clock below nine tenths,"""
+    slowed, clock = m[thermal_throttle_share], m[sm_clock_ratio]
+    if slowed <= MIN_SHARE or clock >= MAX_CLOCK:
+        return None
+    gpu, reasons = m[throttled_gpu], m[throttle_reasons]
+    return Evidence(
+        (Fact(thermal_throttle_share, slowed, MIN_SHARE, ">"), Fact(sm_clock_ratio, clock, MAX_CLOCK, "<")),
+        f"GPU {gpu.index}, {gpu.name}: {', '.join(reasons)}",
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then see to its cooling, airflow and power."""
+    index = m[throttled_gpu].index
+    return Advice(
+        then=f"See to cooling, airflow and power of {found.note}: its clock is at {share(m[sm_clock_ratio])} of what "
+        "it can do.",
+        changes=(
+            Change(
+                language="shell",
+                code=f"nvidia-smi -i {index} -q -d PERFORMANCE,TEMPERATURE,POWER,CLOCK  # while it trains\n",
+            ),
+        ),
+        basis="Half, 0.8 or all of the lost clock comes back in forward, backward and optimizer.",
+        effect=_effect(1 - m[sm_clock_ratio]),
+        memory=0,
+        risk="None for the program; the machine has to be looked at. All other predictions wait for it.",
+        fault=True,
+    )
+
+
+def _effect(lost: float) -> Effect:
+    def effect(state: State, scenario: Scenario) -> State:
+        for phase in PHASES:
+            state = state.scaled(phase, 1 - lost * scenario.of(RECOVERED))
+        return state
+
+    return effect
+
+
+RULE = Rule(
+    title="Cool the GPU",
+    tier=Tier.VALIDITY,
+    when=when,
+    then=then,
+    confidence=Confidence.ROOFLINE,
+    difficulty=2,
+    sources=(
+        Source(
+            "NVIDIA: NVML API Reference, clocks event reasons", "https://docs.nvidia.com/deploy/nvml-api/index.html"
+        ),
+    ),
+)

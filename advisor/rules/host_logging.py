@@ -1,0 +1,112 @@
+"""Logging and metrics take a good part of every step.
+
+What a step does outside the loader, the model and the optimizer - histograms, metrics, formatting, writing, flushing -
+keeps the model waiting, and on a GPU often makes it wait for the host as well. Done every k-th step it says the same.
+
+That a program does more than train is no fault: a small model's Python overhead, a costly loss or a simulator lie in
+`other` too. So the rule asks for evidence of writing: time in log handlers or fsync that exceeds what logging may
+cost, or a write at every step beside so much other work that no plain training loop has it.
+
+Wrong when: the log of every step is what the run is for, or the other work is not logging: a simulator, a search, a
+loss outside the model, with a progress line a step.
+"""
+
+from __future__ import annotations
+
+import math
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.host import output_share, writes_per_step
+from advisor.metrics.step import other_fraction, step_time_mean
+from advisor.models.state import Effect, Scenario, State
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.units import seconds, share
+
+# A plain loop's remainder: zeroing gradients, the loss, Python itself.
+MIN_OTHER = 0.05
+
+# What logging may cost; the cadence that is advised brings it back to this.
+BUDGET = 0.01
+
+# Seconds of writing a step, below which only a step that is tiny anyway exceeds the budget.
+MIN_OUTPUT = 0.2e-3
+
+# Without timed writing: the remainder of a step that no plain training loop has ...
+LARGE_OTHER = 0.25
+
+# ... in seconds too, for Python alone can be that share of a tiny step ...
+LARGE_OTHER_SECONDS = 2e-3
+
+# ... and a write in nearly every step, the mark of a log with no cadence.
+EVERY_STEP = 0.9
+
+# How much of the remainder beyond a plain loop's is work for the log: unknown, from none to all.
+FOR_THE_LOG = (0.0, 0.5, 1.0)
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If at least a twentieth of the step is neither data, model nor optimizer, and the program writes: for more than
+    1 % of the step, or at every step beside other work of a quarter of it or more,
+    """
+    other, step = m[other_fraction], m[step_time_mean]
+    if other < MIN_OTHER:
+        return None
+    output = m[output_share]
+    if output >= BUDGET and output * step >= MIN_OUTPUT:
+        return Evidence((Fact(other_fraction, other, MIN_OTHER), Fact(output_share, output, BUDGET)))
+    if other < LARGE_OTHER or other * step < LARGE_OTHER_SECONDS or m[writes_per_step] < EVERY_STEP:
+        return None
+    return Evidence((Fact(other_fraction, other, LARGE_OTHER), Fact(writes_per_step, m[writes_per_step], EVERY_STEP)))
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then log every k-th step, with k such that logging costs 1 %, and write in the background."""
+    every = _cadence(m)
+    return Advice(
+        then=f"Compute and write the log every {every} steps: {share(m[other_fraction])} of the step "
+        f"({seconds(m[other_fraction] * m[step_time_mean])}) is neither data, model nor optimizer, and "
+        f"{share(m[output_share])} is log handlers and fsync alone.",
+        changes=(
+            Change(
+                language="python",
+                code=f"if step % {every} == 0:\n    log(step, loss.detach())  # metrics, print, write, flush\n",
+            ),
+        ),
+        basis=f"Of all writing, 1 - 1/{every} goes; of the rest of `other` beyond 5 % of the step none, half or all.",
+        effect=_effect(m[output_share] * m[step_time_mean], _excess(m) * m[step_time_mean], 1 - 1 / every),
+        memory=0,
+        risk="None for training: the log has fewer points. A crash loses what was not yet written.",
+    )
+
+
+def _excess(m: Metrics) -> float:
+    """Share of the step in the remainder beyond a plain loop's and the writing itself."""
+    return max(0.0, m[other_fraction] - MIN_OTHER - m[output_share])
+
+
+def _cadence(m: Metrics) -> int:
+    """k = ceil(cost / (1 % of the step without it)); two at least."""
+    cost = min(m[output_share] + _excess(m), 0.99)
+    return max(2, math.ceil(cost / (BUDGET * (1 - cost))))
+
+
+def _effect(writing: float, rest: float, skipped: float) -> Effect:
+    def effect(state: State, scenario: Scenario) -> State:
+        return state.without("other", skipped * (writing + scenario.of(FOR_THE_LOG) * rest))
+
+    return effect
+
+
+RULE = Rule(
+    title="Log less often",
+    tier=Tier.STALLS,
+    when=when,
+    then=then,
+    confidence=Confidence.EMPIRICAL,
+    difficulty=1,
+    sources=(
+        Source(
+            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+        ),
+    ),
+)

@@ -1,0 +1,51 @@
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.input import batch_bytes, loader, t_g, t_w, t_w_p99
+from advisor.metrics.step import batches_per_step, data_wait_fraction
+from advisor.models.state import State
+from profiler.schema import LoaderFact
+
+JITTERY = {
+    loader: LoaderFact(id=1, num_workers=2, prefetch_factor=2),
+    t_w: 0.0115,
+    t_w_p99: 0.206,
+    t_g: 0.012,
+    batch_bytes: 1_000_000,
+    batches_per_step: 1.0,
+    data_wait_fraction: 0.34,
+}
+
+CASES = [
+    Fires(
+        "every fortieth batch takes 0.2 s",
+        given(JITTERY),
+        code="prefetch_factor=8,  # was 2",
+        state=State(phases={"forward": 0.012}, load=0.0062),
+        removed=(0.087, 0.173, 0.289),  # a stall of 206 ms hidden for 180 instead of 36: 85 % of the wait, x .3 .6 1
+        host_memory=2 * 6 * 1_000_000,
+    ),
+    Fires(
+        "so many that most fetches find the queue empty",
+        given(JITTERY),
+        state=State(phases={"forward": 0.012}, supply=0.0182),
+        removed=(0.087, 0.173, 0.289),
+    ),
+    Fires(
+        "four workers need but two batches each more",
+        given({**JITTERY, loader: LoaderFact(id=1, num_workers=4, prefetch_factor=2), t_w_p99: 0.13}),
+        code="prefetch_factor=3,",
+    ),
+    Fires("just above the share of waiting", given({**JITTERY, data_wait_fraction: 0.051})),
+    Silent("just below the share of waiting", given({**JITTERY, data_wait_fraction: 0.049})),
+    Fires("just above three times the mean", given({**JITTERY, t_w: 0.0162, t_g: 0.009, t_w_p99: 0.0487})),
+    Silent("just below three times the mean", given({**JITTERY, t_w: 0.0162, t_g: 0.009, t_w_p99: 0.0485})),
+    Silent("the queue outlasts the slow batches: something else stalls", given({**JITTERY, t_w_p99: 0.0355})),
+    Silent("the workers are too slow on average", given({**JITTERY, t_w: 0.0241})),
+    Silent(
+        "the queue is as long as it gets",
+        given({**JITTERY, loader: LoaderFact(id=1, num_workers=2, prefetch_factor=8)}),
+    ),
+    Silent("stalls that no queue hides", given({**JITTERY, t_w_p99: 4.0})),
+    Silent("no workers, no queue", given({loader: LoaderFact(id=1)})),
+    Blind("the slowest batches are unknown", given({k: v for k, v in JITTERY.items() if k is not t_w_p99})),
+]

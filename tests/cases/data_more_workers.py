@@ -1,0 +1,63 @@
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.host import cores_available, cores_per_rank
+from advisor.metrics.input import (
+    batch_bytes,
+    compute_threads,
+    loader,
+    queue_empty_fraction,
+    t_g,
+    t_w,
+    u_w,
+    worker_efficiency,
+)
+from advisor.metrics.step import batches_per_step, data_wait_fraction, step_time_mean
+from advisor.models.state import State
+from profiler.schema import LoaderFact
+
+STARVED = {
+    loader: LoaderFact(id=1, num_workers=1, batch_size=16, prefetch_factor=2),
+    t_w: 0.2,
+    u_w: 1.0,
+    t_g: 0.05,
+    batch_bytes: 1_000_000,
+    compute_threads: 1.0,
+    batches_per_step: 1.0,
+    data_wait_fraction: 0.75,
+    step_time_mean: 0.2,
+    cores_available: 7,
+    cores_per_rank: 8.0,
+    queue_empty_fraction: 1.0,
+    worker_efficiency: 1.0,
+}
+
+CASES = [
+    Fires(
+        "one worker feeds a step four times as fast",
+        given(STARVED),
+        code=("num_workers=5,  # was 1", "persistent_workers=True"),
+        absent="prefetch_factor",
+        state=State(phases={"forward": 0.05}, supply=0.2),
+        removed=(0.7, 0.75, 0.75),
+        host_memory=4 * 52_000_000,
+    ),
+    Fires(
+        "a sleeping loader on two cores",
+        given({**STARVED, t_w: 0.087, t_g: 0.018, u_w: 0.05, cores_available: 1, cores_per_rank: 2.0}),
+        code="num_workers=6,",
+    ),
+    Silent("the workers have all the cores there are", given({**STARVED, cores_available: 1, cores_per_rank: 2.0})),
+    Silent("just below the share of waiting", given({**STARVED, data_wait_fraction: 0.049})),
+    Fires("just above the share of empty fetches", given({**STARVED, queue_empty_fraction: 0.51})),
+    Silent("just below it: the rate suffices, it varies", given({**STARVED, queue_empty_fraction: 0.49})),
+    Fires("just above the efficiency", given({**STARVED, worker_efficiency: 0.81})),
+    Silent("just below it: the workers rest", given({**STARVED, worker_efficiency: 0.79})),
+    Silent("enough workers", given({**STARVED, loader: LoaderFact(id=1, num_workers=5)})),
+    Silent(
+        "all cores compute: another worker only shares them",
+        given({**STARVED, t_w: 0.1, t_g: 0.1, step_time_mean: 0.105, compute_threads: 8.0}),
+    ),
+    Silent("without workers another rule speaks", given({loader: LoaderFact(id=1)})),
+    Blind("nobody watched the queue", given({key: v for key, v in STARVED.items() if key is not queue_empty_fraction})),
+    Blind("nobody timed the batches", given({key: v for key, v in STARVED.items() if key is not t_w})),
+]

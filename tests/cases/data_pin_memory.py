@@ -1,0 +1,42 @@
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.gpu import Device, device, h2d_pageable_share
+from advisor.metrics.input import loader
+from advisor.metrics.step import h2d_fraction, step_time_mean
+from advisor.models.state import State
+from profiler.schema import LoaderFact
+
+PAGEABLE = {
+    device: Device(name="A100", capability=(8, 0), memory_total=80 << 30, count=1),
+    loader: LoaderFact(id=1, num_workers=4, batch_device="cpu"),
+    h2d_fraction: 0.25,
+    h2d_pageable_share: 1.0,
+    step_time_mean: 0.1,
+}
+
+CASES = [
+    Fires(
+        "a quarter of the step is copying",
+        given(PAGEABLE),
+        code=("pin_memory=True,  # was False", "non_blocking=True"),
+        state=State(phases={"h2d": 0.025, "forward": 0.075}),
+        removed=(0.075, 0.125, 0.175),
+    ),
+    Fires(
+        "the copies are part of the forward phase",
+        given(PAGEABLE),
+        state=State(phases={"forward": 0.1}),
+        removed=(0.075, 0.125, 0.175),
+    ),
+    Fires(
+        "no window told where the copies come from: the loader does not pin",
+        given({key: value for key, value in PAGEABLE.items() if key is not h2d_pageable_share}),
+    ),
+    Fires("just above 3 %", given({**PAGEABLE, h2d_fraction: 0.0301})),
+    Silent("just below 3 %", given({**PAGEABLE, h2d_fraction: 0.0299})),
+    Silent("the copies come from pinned memory already", given({**PAGEABLE, h2d_pageable_share: 0.4})),
+    Silent("the loader pins", given({**PAGEABLE, loader: LoaderFact(id=1, pin_memory=True)})),
+    Silent("batches are made on the GPU", given({**PAGEABLE, loader: LoaderFact(id=1, batch_device="cuda:0")})),
+    Blind("no GPU", given({loader: LoaderFact(id=1)})),
+    Blind("nobody timed the copies", given({k: v for k, v in PAGEABLE.items() if k is not h2d_fraction})),
+]

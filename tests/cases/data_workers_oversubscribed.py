@@ -1,0 +1,58 @@
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.base import Missing
+from advisor.metrics.gpu import Device, device
+from advisor.metrics.host import cores_available, cores_per_rank, cpu_saturation
+from advisor.metrics.input import (
+    batch_bytes,
+    compute_threads,
+    loader,
+    queue_empty_fraction,
+    t_g,
+    t_w,
+    u_w,
+    worker_demand,
+)
+from advisor.metrics.step import batches_per_step
+from advisor.models.state import State
+from profiler.schema import LoaderFact
+
+CROWDED = {
+    loader: LoaderFact(id=1, num_workers=16),
+    t_w: 0.016,
+    u_w: 0.5,
+    t_g: 0.022,
+    batch_bytes: 1_000_000,
+    compute_threads: 1.0,
+    batches_per_step: 1.0,
+    cores_available: 1,
+    cores_per_rank: 2.0,
+    worker_demand: 8.0,
+    cpu_saturation: 0.98,
+    queue_empty_fraction: 0.0,
+    device: Missing("No GPU was seen", "Run on one."),
+}
+STEP = State(phases={"forward": 0.010, "backward": 0.010, "other": 0.002})
+
+CASES = [
+    Fires(
+        "sixteen workers on two cores",
+        given(CROWDED),
+        code="num_workers=2,  # was 16",
+        state=STEP,
+        removed=(0.0, 0.05, 0.25),
+        host_memory=-14 * 52_000_000,
+    ),
+    Fires(
+        "on a GPU only what runs on the host gains",
+        given({**CROWDED, device: Device(name="A100", capability=(8, 0), memory_total=80 << 30, count=1)}),
+        state=STEP,
+        removed=(0.0, 0.0045, 0.0227),
+    ),
+    Silent("just below the saturation", given({**CROWDED, cpu_saturation: 0.949})),
+    Silent("just enough cores for what they ask", given({**CROWDED, worker_demand: 1.0})),
+    Silent("the queue is empty at times: they are needed", given({**CROWDED, queue_empty_fraction: 0.02})),
+    Silent("a worker a core, as torch suggests", given({**CROWDED, loader: LoaderFact(id=1, num_workers=2)})),
+    Silent("no workers", given({**CROWDED, loader: LoaderFact(id=1)})),
+    Blind("the use of the CPU was not sampled", given({k: v for k, v in CROWDED.items() if k is not cpu_saturation})),
+]

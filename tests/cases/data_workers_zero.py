@@ -1,0 +1,80 @@
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.host import cores_available, cores_per_rank
+from advisor.metrics.input import batch_bytes, compute_threads, loader, t_g, t_w, u_w
+from advisor.metrics.step import batches_per_step, data_wait_fraction, step_time_mean
+from advisor.models.state import State
+from profiler.schema import LoaderFact, Place
+
+SLEEPY = LoaderFact(id=1, dataset="Photos", batch_size=16, place=Place(file="train.py", line=31))
+
+
+def run(fact=SLEEPY, make=0.2, step=0.05, cpu=1.0, cores=8, threads=1.0, size=1_000_000, **changed):
+    """A loader that takes `make` seconds a batch before a step of `step` seconds, on so many cores."""
+    wait = changed.pop("wait", make / (make + step))
+    return {
+        loader: fact,
+        t_w: make,
+        u_w: cpu,
+        t_g: step,
+        batch_bytes: size,
+        compute_threads: threads,
+        batches_per_step: 1.0,
+        data_wait_fraction: wait,
+        step_time_mean: make + step,
+        cores_available: max(1, cores - 1),
+        cores_per_rank: float(cores),
+    }
+
+
+def without(metric, **changed):
+    return given({key: value for key, value in run(**changed).items() if key is not metric})
+
+
+CASES = [
+    Fires(
+        "four fifths of the step are waiting, on eight cores",
+        given(run()),
+        code=("num_workers=5,", "persistent_workers=True", "prefetch_factor=2", "# Photos"),
+        absent="get_worker_info",
+        state=State(phases={"forward": 0.05}, load=0.2),
+        removed=(0.757, 0.8, 0.8),
+        host_memory=5 * (50_000_000 + 2 * 1_000_000),
+    ),
+    Fires(
+        "few cores: as many workers as there are left, and a predicted rest of waiting",
+        given(run(cores=4)),
+        code="num_workers=3,",
+        state=State(phases={"forward": 0.05}, load=0.2),
+        removed=(0.6, 0.6933, 0.7333),  # .2 x 1.5 / 3 (four busy processes on four cores: expected 1.15)
+    ),
+    Fires(
+        "a sleeping loader needs no cores", given(run(make=0.087, step=0.018, cpu=0.05, cores=2)), code="num_workers=6,"
+    ),
+    Fires(
+        "gradients are accumulated over four batches: four a step are needed",
+        given(
+            {**run(make=0.05, step=0.2, cpu=0.1), batches_per_step: 4.0, data_wait_fraction: 0.5, step_time_mean: 0.4}
+        ),
+        code="num_workers=2,",
+    ),
+    Fires(
+        "an iterable data set has to be told to share the work",
+        given(run(fact=LoaderFact(id=1, iterable=True))),
+        code=("num_workers=5", "get_worker_info"),
+    ),
+    Fires("just above the share of waiting", given(run(make=0.0054, step=0.1, wait=0.0501)), code="num_workers=2,"),
+    Silent("just below the share of waiting", given(run(make=0.0052, step=0.1, wait=0.0499))),
+    Silent("a batch is made in less than two hand-overs", given(run(make=0.00099, step=0.001, size=0))),
+    Fires("a batch takes longer than two hand-overs", given(run(make=0.00101, step=0.001, size=0))),
+    Silent("a large batch costs more to hand over than to make", given(run(make=0.06, step=0.05, size=100_000_000))),
+    Silent("all cores compute: there is none to load on", given(run(make=0.02, step=0.1, cores=2, threads=2.0))),
+    Silent("there are workers already", given({loader: LoaderFact(id=1, num_workers=1)})),
+    Silent(
+        "batches are made on the GPU, where a forked worker cannot go",
+        given(run(LoaderFact(id=1, batch_device="cuda:0"))),
+    ),
+    Blind("nobody timed the batches", without(t_w)),
+    Blind("the size of a batch is unknown", without(batch_bytes)),
+    Blind("no loader was seen", given({})),
+]

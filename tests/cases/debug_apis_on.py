@@ -1,0 +1,43 @@
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.settings import flags
+from advisor.models.state import State
+from profiler.schema import FlagsFact
+
+STEP = State(phases={"forward": 0.004, "backward": 0.014, "optimizer": 0.002, "communication": 0.002})
+
+CASES = [
+    Fires(
+        "anomaly detection",
+        given({flags: FlagsFact(anomaly=True)}),
+        code="set_detect_anomaly(False)",
+        absent="unset",
+        note="anomaly detection",
+        state=STEP,
+        removed=(0.136, 0.364, 0.491),
+    ),
+    Fires(
+        "every kernel is waited for",
+        given({flags: FlagsFact(launch_blocking=True)}),
+        code="unset CUDA_LAUNCH_BLOCKING",
+        state=STEP,
+        removed=(0.0, 0.152, 0.4545),
+    ),
+    Fires(
+        "collectives are checked in detail",
+        given({flags: FlagsFact(distributed_debug="DETAIL")}),
+        code="unset TORCH_DISTRIBUTED_DEBUG",
+        state=STEP,
+        removed=(0.0, 0.008, 0.03),
+    ),
+    Fires(
+        "a profiler of the program's own, perhaps for a few steps only",
+        given({flags: FlagsFact(program_profiler=True)}),
+        code="schedule=",
+        no_gain=True,
+    ),
+    Silent("nothing is on", given({flags: FlagsFact()})),
+    Silent("INFO says little and costs nothing", given({flags: FlagsFact(distributed_debug="INFO")})),
+    Silent("deterministic because it was asked for", given({flags: FlagsFact(deterministic=True)})),
+    Blind("the settings were not read", given({})),
+]

@@ -1,0 +1,20 @@
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.settings import evaluation_grad
+from advisor.metrics.step import evaluation_share
+from advisor.models.state import State
+
+CASES = [
+    Fires(
+        "half of the run is evaluation with gradients",
+        given({evaluation_grad: True, evaluation_share: 0.5}),
+        code="torch.inference_mode()",
+        state=State(phases={"forward": 0.01}, between={"evaluation": 0.01}),
+        removed=(0.0, 0.05, 0.15),
+    ),
+    Fires("a little of it, just seen", given({evaluation_grad: True, evaluation_share: 0.001})),
+    Silent("without gradients", given({evaluation_grad: False, evaluation_share: 0.5})),
+    Silent("none of it in the part that was recorded", given({evaluation_grad: True, evaluation_share: 0.0})),
+    Blind("no evaluation was seen", given({evaluation_share: 0.0})),
+    Blind("its time is unknown", given({evaluation_grad: True})),
+]

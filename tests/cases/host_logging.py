@@ -1,0 +1,39 @@
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.host import output_share, writes_per_step
+from advisor.metrics.step import other_fraction, step_time_mean
+from advisor.models.state import State
+
+
+def run(other=0.5, output=0.1, writes=2.0, step=0.02):
+    return given({other_fraction: other, output_share: output, writes_per_step: writes, step_time_mean: step})
+
+
+CASES = [
+    Fires(
+        "histograms of every parameter, written and synced at every step",
+        run(other=0.55, output=0.10, step=0.029),
+        code="if step % 100 == 0:",  # half of the step goes: the log costs as much as the rest of it
+        state=State(phases={"forward": 0.013, "other": 0.016}),
+        removed=(0.099, 0.297, 0.495),
+    ),
+    Fires("a log line takes 2 % of the step", run(other=0.06, output=0.02), code="if step % 3 == 0:"),
+    Fires("just above what logging may cost", run(other=0.06, output=0.0101)),
+    Silent("just below what logging may cost, and little else", run(other=0.06, output=0.0099)),
+    Silent("just below the remainder of a plain loop", run(other=0.049, output=0.04)),
+    Silent("a log line in a tiny step", run(other=0.3, output=0.3, step=0.0006)),
+    Fires(
+        "every step writes beside a quarter of other work, nothing of it timed",
+        run(other=0.26, output=0.0, writes=1.0),
+        state=State(phases={"forward": 0.0148, "other": 0.0052}),
+        removed=(0.0, 0.101, 0.201),
+    ),
+    Silent("other work, with a line every ten steps", run(other=0.5, output=0.0, writes=0.1)),
+    Silent("a line a step, but no other work to speak of", run(other=0.24, output=0.0, writes=1.0)),
+    Silent("a tiny step is mostly Python, and prints", run(other=0.6, output=0.0, writes=1.0, step=0.0003)),
+    Blind("writing was not observed", given({other_fraction: 0.5, step_time_mean: 0.02})),
+    Blind(
+        "write calls cannot be counted on this system",
+        given({other_fraction: 0.5, output_share: 0.0, step_time_mean: 0.02}),
+    ),
+]

@@ -1,0 +1,104 @@
+"""What is shipped: the wheel's files, and that they work where there is no checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+pytestmark = pytest.mark.slow
+
+TRAINING = """
+import torch
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(30):
+    optimizer.zero_grad()
+    model(torch.randn(4, 8)).square().mean().backward()
+    optimizer.step()
+print("trained")
+"""
+
+
+def run(*command: object, cwd: Path) -> str:
+    """stdout; a failure shows stderr. Nothing of this checkout is on the path."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist, and with the wheel made from it."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bin folder of an environment with the wheel in it.
+
+    A path file lends it this environment's packages, torch above all; editable installs are not lent along.
+    """
+    home = tmp_path_factory.mktemp("environment")
+    venv.create(home, symlinks=True)
+    site = Path(sysconfig.get_path("purelib", "venv", {"base": str(home), "platbase": str(home)}))
+    (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    python = home / "bin" / "python"
+    (wheel,) = built.glob("*.whl")
+    options = ["--no-deps", "--no-index", "--ignore-installed"]
+    run(sys.executable, "-m", "pip", "--python", python, "install", *options, wheel, cwd=home)
+    return home / "bin"
+
+
+def sources(folder: str, pattern: str) -> set[str]:
+    found = (ROOT / folder).rglob(pattern)
+    return {path.relative_to(ROOT).as_posix() for path in found if path.is_file() and "__pycache__" not in path.parts}
+
+
+def test_the_wheel_holds_the_two_packages_and_the_templates_and_nothing_else(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    code = sources("profiler", "*.py") | sources("advisor", "*.py")
+    templates = {f"advisor/{name}" for name in sources("templates", "*")}
+    assert {name for name in names if not name.startswith("advisor/templates/")} == code
+    assert {name for name in names if name.startswith("advisor/templates/")} == templates
+
+
+def test_the_sdist_holds_what_its_reader_needs(built: Path) -> None:
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", "tests/test_packaging.py"} <= names
+    assert sources("samples", "*.py") <= names
+
+
+def test_the_installed_command_answers(installed: Path, tmp_path: Path) -> None:
+    with (ROOT / "pyproject.toml").open() as project:
+        version = next(line.split('"')[1] for line in project if line.startswith("version"))
+    assert version in run(installed / "profile-train", "--version", cwd=tmp_path)
+    assert "optimizer-fused" in run(installed / "profile-train", "rules", cwd=tmp_path)
+
+
+def test_the_installed_command_records_and_reports(installed: Path, tmp_path: Path) -> None:
+    """The way into the program and the templates are files that only the wheel could have brought."""
+    home = run(installed / "python", "-c", "import advisor; print(advisor.__file__)", cwd=tmp_path)
+    assert Path(home.strip()).is_relative_to(installed.parent)
+    (tmp_path / "train.py").write_text(TRAINING)
+    assert run(installed / "profile-train", "--out", "run", "train.py", cwd=tmp_path) == "trained\n"
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["steps"]["count"] == 30
+    assert "<html" in (tmp_path / "run" / "report.html").read_text()
