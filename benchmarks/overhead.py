@@ -23,6 +23,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -205,14 +206,14 @@ def event_cost(count=200_000):
     sys.path.insert(0, str(HERE.parent))
     from profiler.agent.ring import FETCH, Writer
 
-    clock = time.perf_counter_ns
+    clock, thread = time.perf_counter_ns, threading.get_ident()
     best = float("inf")
     with tempfile.TemporaryDirectory() as folder:
         write = Writer(str(Path(folder) / "ring"), 1 << 14).write
         for _ in range(7):
             start = time.perf_counter()
             for _ in range(count):
-                write(FETCH, clock(), clock(), 1, 2)
+                write(thread, FETCH, clock(), clock(), 1, 2)
             best = min(best, (time.perf_counter() - start) / count)
     return best
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from profiler.errors import ProfilerError
 from profiler.recorder import folder as place
@@ -51,7 +53,7 @@ def program(words: tuple[str, ...]) -> list[str]:
         if not path.exists():
             raise ProfilerError(f"There is no script {first!r} here.", "Check the path.")
         return [python(), *words]
-    found = shutil.which(first)
+    found = shutil.which(first) or (first if path.is_file() else None)
     if found is None:
         raise ProfilerError(
             f"There is no script and no command {first!r}.", "Check the name, or activate its environment."
@@ -98,16 +100,23 @@ class Child:
             raise ProfilerError(
                 f"{argv[0]} could not be started: {error.strerror}.", "Check that it can be run."
             ) from None
+        self._witness = Witness.called()
         self.status: int | None = None
         """As `os.waitpid` gives it, once the program has ended."""
 
     def wait(self, seconds: float) -> bool:
         """Pass signals on for at most that long; True once the program has ended."""
         info = signal.sigtimedwait([*RELAYED, signal.SIGCHLD], seconds)
-        if info is not None and info.si_signo != signal.SIGCHLD and not _from_terminal(info):
+        if info is not None and info.si_signo != signal.SIGCHLD and not self._has_it_too(info):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, info.si_signo)
         return self._reap()
+
+    def _has_it_too(self, info: signal.struct_siginfo) -> bool:
+        """The kernel has sent it, as Ctrl-C does, to the whole foreground group; or somebody has, to every process."""
+        # Asked in either case, so that its word on this one is not taken for one on the next.
+        seen = self._witness is not None and self._witness.saw(info.si_signo)
+        return seen or info.si_code > 0
 
     def _reap(self) -> bool:
         if self.status is None:
@@ -118,14 +127,68 @@ class Child:
 
     def release_signals(self) -> None:
         """From here on signals are ours again: Ctrl-C ends the report."""
+        if self._witness is not None:
+            self._witness.dismiss()
         while signal.sigtimedwait([*RELAYED, signal.SIGCHLD], 0) is not None:
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
 
-def _from_terminal(info: signal.struct_siginfo) -> bool:
-    """The kernel sent it, as Ctrl-C does, to the whole foreground group: the program has it already."""
-    return info.si_code > 0
+class Witness:
+    """A process beside us that nobody has a reason to signal: what reaches it was sent to the whole group or job, as by
+    `kill -- -PGID`, `timeout` or a scheduler. The program then has it already, and a second SIGTERM or SIGINT would
+    break into what it does about the first."""
+
+    MOMENT = 0.1
+    """Seconds that such a sender takes from one process to the next."""
+
+    def __init__(self, pid: int, said: int) -> None:
+        self._pid = pid
+        self._said = said
+
+    @classmethod
+    def called(cls) -> Witness | None:
+        """None where there is no process to be had. The relayed signals are blocked already."""
+        said, saying = os.pipe()
+        us = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(said)
+            os.close(saying)
+            return None
+        if pid == 0:
+            _watch_signals(us, saying)
+        os.close(saying)
+        return cls(pid, said)
+
+    def saw(self, number: int) -> bool:
+        """Whether the signal has reached it, too, or does so in a moment."""
+        deadline = time.monotonic() + self.MOMENT
+        while select.select([self._said], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            told = os.read(self._said, 1)
+            if told in (b"", bytes([number])):
+                return bool(told)
+        return False
+
+    def dismiss(self) -> None:
+        """It is needed no longer."""
+        os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        os.close(self._said)
+
+
+def _watch_signals(us: int, saying: int) -> NoReturn:
+    """What the witness does, until we are gone."""
+    try:
+        for stream in (0, 1, 2):  # whoever reads our output waits for its end
+            os.close(stream)
+        while os.getppid() == us:
+            info = signal.sigtimedwait(RELAYED, 5.0)
+            if info is not None:
+                os.write(saying, bytes([info.si_signo]))
+    finally:
+        os._exit(0)
 
 
 def exit_code(status: int) -> int:
@@ -172,7 +235,11 @@ def record(
     rings = place.make_rings(folder)
     window_folder = place.make_windows(folder) if windows else None
     origin = time.perf_counter_ns()
-    child = Child(argv, environment(rings, window_folder, budget))
+    try:
+        child = Child(argv, environment(rings, window_folder, budget))
+    except ProfilerError:
+        place.forget(folder, rings)
+        raise
     try:
         _watch(child, folder, rings, tuple(words), origin, budget, rate)
     except Exception as error:  # noqa: BLE001 - the program is running: whatever befalls us, it is waited for

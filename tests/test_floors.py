@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "advisor.units": "",
     "advisor.profile": "profiler.schema",
     "advisor.load": "advisor.profile profiler.errors profiler.schema profiler.store",
-    "advisor.metrics": "advisor.profile profiler.schema",
+    "advisor.metrics": "advisor.profile profiler.schema profiler.sketch",
     "advisor.models": "",
     "advisor.rules": "advisor.metrics advisor.models advisor.units profiler.schema",  # metrics only, never a profile
     "advisor.judge": "advisor.metrics advisor.models advisor.rules",
@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "advisor.publish": "advisor.judge advisor.load advisor.metrics advisor.render advisor.report profiler.errors",
     "advisor.cli": (
         "advisor.metrics advisor.pages advisor.publish advisor.render advisor.rules"
-        " profiler profiler.errors profiler.launch"
+        " profiler profiler.errors profiler.launch profiler.recorder"
     ),
 }
 

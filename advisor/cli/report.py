@@ -30,7 +30,11 @@ def report(
     # Imported only now: other commands start that much sooner.
     from advisor.metrics.base import Goals
     from advisor.publish import publish, report_of
+    from profiler.recorder.record import finish_orphan
 
+    note = finish_orphan(folder)
+    if note is not None:
+        click.echo(f"profile-train: {note}", err=True)
     goals = Goals(gpu_price=gpu_price, target_batch=target_batch, capacity=capacity)
     if as_json:
         from advisor.render import result_json

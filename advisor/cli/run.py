@@ -19,6 +19,7 @@ from profiler.launch import Recorded, end_like, record
 @click.command(
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     help="Run a training program as it is, record it, and end with the report.",
+    short_help="Run and record a training program (may be left out).",
     epilog="Example: profile-train --out run train.py --lr 3e-4",
     options_metavar="[OPTIONS]",
 )

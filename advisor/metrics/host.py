@@ -89,9 +89,14 @@ def output_share(m: Metrics) -> float:
 @metric("1")
 def writes_per_step(m: Metrics) -> float:
     """Write calls of the training process in a step: prints, log files, sockets."""
-    output = _output(m)
+    output, rank = _output(m), m[primary_rank]
     if output.writes is None:
         raise Missing("Write calls were not counted", "Record on Linux, which counts them.")
+    if rank.process.world_size > 1 or any(fact.num_workers for fact in rank.loaders):
+        raise Missing(
+            "Writes to a log cannot be told from those to other processes",
+            "Record once on one rank, with num_workers=0.",
+        )
     return output.writes / output.steps
 
 

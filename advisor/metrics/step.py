@@ -18,9 +18,11 @@ from profiler.schema import (
     BETWEEN,
     PHASES,
     TAG_CHECKPOINT,
+    TAG_COMPILE,
     TAG_EPOCH_START,
     TAG_EVALUATION,
     TAG_FIRST,
+    TAG_WINDOW,
     Step,
 )
 from profiler.sketch import Quantiles
@@ -35,6 +37,10 @@ LARGEST_WARM_UP = 0.5
 """Share of a run that may be called warm-up: a short or restless run still has steady steps."""
 FEW = 10
 """With fewer untagged steps, those tagged only for work between steps count too: that work is not in `duration`."""
+FEWEST = 5
+"""Steady steps that an interval needs at least."""
+TRIMMED = 0.1
+"""Share of the steps left out at either end for the typical step."""
 DRAWS = 2000
 """Bootstrap draws: the 2.5 % tails then rest on 50 draws each."""
 SEED = 0
@@ -148,30 +154,13 @@ def step_time_cv(m: Metrics) -> float:
 
 @metric(None)
 def step_time_ci(m: Metrics) -> tuple[float, float]:
-    """The interval that holds the mean step time with 95 %, in seconds.
+    """The interval that holds the mean step time with 95 %, in seconds, by moving-block bootstrap (Kuensch 1989).
 
-    Moving-block bootstrap of the mean (Kuensch 1989): neighbouring steps resemble one another, so whole blocks of
-    max(5, n^(1/3), batches in flight) steps are drawn, 2000 times.
+    Neighbouring steps resemble one another, so whole blocks of max(5, n^(1/3), batches in flight) steps are drawn.
     """
-    steps = m[steady_steps]
-    loaders = m[primary_rank].loaders
-    in_flight = max((fact.num_workers * (fact.prefetch_factor or 2) for fact in loaders), default=0)
-    block = max(5, math.ceil(len(steps) ** (1 / 3)), in_flight)
-    if len(steps) < 2 * block:
-        block = max(1, len(steps) // 4)
-    if len(steps) < 5:
-        raise Missing("Fewer than 5 steady steps", "Record more steps: 100 or so give a narrow interval.")
-    weights = np.array([step.count for step in steps], dtype=float)
-    times = np.array([step.duration for step in steps]) * weights
-    of_block = np.arange(len(steps) - block + 1)
-    time_sums, weight_sums = (np.concatenate(([0.0], np.cumsum(values))) for values in (times, weights))
-    block_times = time_sums[of_block + block] - time_sums[of_block]
-    block_weights = weight_sums[of_block + block] - weight_sums[of_block]
-    drawn = np.random.default_rng(SEED).integers(len(of_block), size=(DRAWS, math.ceil(len(steps) / block)))
-    means = block_times[drawn].sum(axis=1) / block_weights[drawn].sum(axis=1)
-    low, high = np.quantile(means, (0.025, 0.975))
+    low, high = _interval(m, [step.duration for step in m[steady_steps]])
     # Blocks reach the first and last steps less often than the others, which can push the interval off the mean.
-    return min(float(low), m[step_time_mean]), max(float(high), m[step_time_mean])
+    return min(low, m[step_time_mean]), max(high, m[step_time_mean])
 
 
 @metric("1")
@@ -179,6 +168,39 @@ def step_time_uncertainty(m: Metrics) -> float:
     """Half the width of the mean step time's 95 % interval over the mean."""
     low, high = m[step_time_ci]
     return (high - low) / 2 / m[step_time_mean]
+
+
+@metric("1")
+def typical_step_uncertainty(m: Metrics) -> float:
+    """The same of the step time's 10 % trimmed mean, which single stalls of the machine do not move.
+
+    From the winsorized times, whose spread over 1 - 2 x 10 % is that of the trimmed mean (Tukey and McLaughlin 1963).
+    """
+    steps = m[steady_steps]
+    weighted = [(step.duration, step.count) for step in steps]
+    least, most = (quantile(weighted, q) for q in (TRIMMED, 1 - TRIMMED))
+    kept = [(duration, count) for duration, count in weighted if least <= duration <= most]
+    mean = sum(duration * count for duration, count in kept) / sum(count for _, count in kept)
+    low, high = _interval(m, [min(max(step.duration, least), most) for step in steps])
+    return (high - low) / 2 / (1 - 2 * TRIMMED) / mean
+
+
+def _interval(m: Metrics, durations: Sequence[float]) -> tuple[float, float]:
+    """95 % interval of the mean of these, one for each steady step."""
+    steps = m[steady_steps]
+    if len(steps) < FEWEST:
+        raise Missing(f"Fewer than {FEWEST} steady steps", "Record more: 100 or so give a narrow interval.")
+    in_flight = max((fact.num_workers * (fact.prefetch_factor or 2) for fact in m[primary_rank].loaders), default=0)
+    block = max(5, math.ceil(len(steps) ** (1 / 3)), in_flight)
+    if len(steps) < 2 * block:
+        block = len(steps) // 4
+    weights = np.array([step.count for step in steps], dtype=float)
+    sums = (np.concatenate(([0.0], np.cumsum(values))) for values in (weights * np.array(durations), weights))
+    of_times, of_weights = (each[block:] - each[:-block] for each in sums)
+    size = (DRAWS, math.ceil(len(steps) / block))
+    drawn = np.random.default_rng(SEED).integers(len(of_times), size=size)
+    low, high = np.quantile(of_times[drawn].sum(axis=1) / of_weights[drawn].sum(axis=1), (0.025, 0.975))
+    return float(low), float(high)
 
 
 @metric("1")
@@ -344,9 +366,11 @@ def _between(step: Step) -> float:
 
 
 def _share_of_run(m: Metrics, name: str) -> float:
+    """The first step, those that compiled and those in our own windows count as steady ones: a long run has few."""
     steps = m[primary_rank].steps
     total = _total(steps, name)
-    run = sum(step.count * (step.duration + _between(step)) for step in steps)
+    odd = TAG_FIRST | TAG_WINDOW | TAG_COMPILE
+    run = sum(s.count * ((m[step_time_mean] if s.tags & odd else s.duration) + _between(s)) for s in steps)
     if total is None or run <= 0:
         raise Missing(f"{name.replace('_', ' ')} was not measured", "Record a run that includes it.")
     return total / run

@@ -1,7 +1,8 @@
 """Too few steps were recorded to say more than a first impression.
 
 Step times vary; the mean of a handful of them may be off by more than any advice would bring. Until the interval of the
-mean is narrow enough, everything else in the report is information only.
+typical step's mean is narrow enough, everything else in the report is information only. Single stalls do not count
+here: a long one in a hundred steps leaves the others as certain as they were.
 
 Wrong when: the run is meant to be that short, or its steps differ by nature (sequences of all lengths): then compare
 whole epochs, not steps.
@@ -12,13 +13,13 @@ from __future__ import annotations
 import math
 
 from advisor.metrics.base import Metrics
-from advisor.metrics.step import steady_step_count, step_time_uncertainty
+from advisor.metrics.step import steady_step_count, typical_step_uncertainty
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
 
 # Below 30 the interval of a median is wider than its two inner thirds, and that of a mean is no better.
 MIN_STEPS = 30
 
-# Half the width of the mean's 95 % interval: advice that brings 5 % would drown in more.
+# Half the width of the 95 % interval of the trimmed mean: advice that brings 5 % would drown in more.
 MAX_UNCERTAINTY = 0.05
 
 # Steps that are dropped as warm-up, at least.
@@ -26,14 +27,14 @@ WARM_UP = 10
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If there are fewer than 30 steady steps, or their mean is uncertain by more than 5 %,"""
+    """If there are fewer than 30 steady steps, or their trimmed mean is uncertain by more than 5 %,"""
     count = m[steady_step_count]
     if count < MIN_STEPS:
         return Evidence((Fact(steady_step_count, count, MIN_STEPS, "<"),))
-    uncertainty = m[step_time_uncertainty]
+    uncertainty = m[typical_step_uncertainty]
     if uncertainty <= MAX_UNCERTAINTY:
         return None
-    return Evidence((Fact(step_time_uncertainty, uncertainty, MAX_UNCERTAINTY, ">"),))
+    return Evidence((Fact(typical_step_uncertainty, uncertainty, MAX_UNCERTAINTY, ">"),))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -49,7 +50,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _needed(m: Metrics) -> int:
-    uncertainty = m.get(step_time_uncertainty) or 0.0
+    uncertainty = m.get(typical_step_uncertainty) or 0.0
     steady = m[steady_step_count] * (uncertainty / MAX_UNCERTAINTY) ** 2
     return WARM_UP + max(MIN_STEPS, math.ceil(steady))
 

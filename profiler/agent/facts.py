@@ -71,8 +71,8 @@ def _block(module: Any) -> dict[str, Any]:
         for child in parent.children():
             by_class.setdefault(type(child), []).append(child)
         for cls, children in by_class.items():
-            if len(children) < 2:
-                continue
+            if len(children) < 2 or cls.__module__ == "torch.nn.modules.container":
+                continue  # the stages of a ResNet are Sequentials: the blocks are in them
             sizes = [sum(p.numel() * p.element_size() for p in child.parameters()) for child in children]
             if sum(sizes) > best[0] and next(children[0].children(), None) is not None:
                 best = (
@@ -124,7 +124,6 @@ def flags(torch: Any, used: dict[str, Any]) -> dict[str, Any]:
     """FlagsFact: the switches of torch as they are now, and what the hooks have seen used."""
     environment = os.environ
     fact: dict[str, Any] = {
-        "id": 0,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "anomaly": torch.is_anomaly_enabled(),
         "launch_blocking": environment.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"),

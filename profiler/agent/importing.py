@@ -13,31 +13,45 @@ class _Watch(MetaPathFinder):
         self.callbacks: dict[str, Callable[[], None]] = {}
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        callback = self.callbacks.pop(name, None)
+        """The spec that the finders after us give, its loader made to tell us.
+
+        Programs ask for specs without importing (`importlib.util.find_spec("torch")`), so only the import itself ends
+        the watch.
+        """
+        callback = self.callbacks.pop(name, None)  # not there meanwhile: another such finder may ask us in turn
         if callback is None:
             return None
-        if not self.callbacks and self in sys.meta_path:
-            sys.meta_path.remove(self)
-        for finder in sys.meta_path:
-            if finder is self or not hasattr(finder, "find_spec"):
-                continue
-            spec = finder.find_spec(name, path, target)
-            if spec is not None:
-                _call_after_exec(spec.loader, callback)
-                return spec
-        return None
+        try:
+            for finder in list(sys.meta_path):
+                if finder is self or not hasattr(finder, "find_spec"):
+                    continue
+                spec = finder.find_spec(name, path, target)
+                if spec is not None:
+                    self._call_after_exec(name, spec.loader)
+                    return spec
+            return None
+        finally:
+            self.callbacks[name] = callback
 
+    def _call_after_exec(self, name: str, loader: Any) -> None:
+        """Wrap exec_module on this one loader instance, for one call."""
+        plain = getattr(loader, "exec_module", None)
+        if plain is None or isinstance(loader, type):  # a namespace or a built-in module: none of those we wait for
+            return
 
-def _call_after_exec(loader: Any, callback: Callable[[], None]) -> None:
-    """Wrap exec_module on this one loader instance, for one call."""
-    plain = loader.exec_module
+        def exec_module(module: Any) -> None:
+            del loader.exec_module  # an instance attribute: what remains is the class's own
+            plain(module)
+            callback = self.callbacks.pop(name, None)
+            if not self.callbacks and self in sys.meta_path:
+                sys.meta_path.remove(self)
+            if callback is not None:
+                callback()
 
-    def exec_module(module: Any) -> None:
-        del loader.exec_module  # an instance attribute: what remains is the class's own
-        plain(module)
-        callback()
-
-    loader.exec_module = exec_module
+        try:
+            loader.exec_module = exec_module
+        except AttributeError:  # it has slots
+            return
 
 
 _watch = _Watch()

@@ -22,13 +22,18 @@ class Outlet:
         """Raises OSError when there is no room."""
         self.pid = os.getpid()
         name = f"{self.pid}-{clock()}"
-        self._ring = wire.Writer(os.path.join(folder, name + ".ring"), WORKER_RECORDS if worker else RANK_RECORDS)
-        self.write = self._ring.write
         self._facts = os.open(
             os.path.join(folder, name + ".facts"),
             os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0),
             0o600,
         )
+        try:
+            self._ring = wire.Writer(os.path.join(folder, name + ".ring"), WORKER_RECORDS if worker else RANK_RECORDS)
+        except BaseException:
+            os.close(self._facts)
+            os.unlink(os.path.join(folder, name + ".facts"))
+            raise
+        self.write = self._ring.write
         self.per_event_ns = self._calibrate()
         self.measured_ns = 0
         """Time of the rare, heavy things, each measured: facts, allocator statistics, look at the model."""

@@ -71,7 +71,7 @@ class Agent:
         events = self._events
         outlet = self.outlet
         if outlet is None:
-            if self._muted or not any(event[1] in _TRAINING for event in events):
+            if self._muted or not any(event[1] in _TRAINING for event in tuple(events)):
                 return
             outlet = self._open()
             if outlet is None:
@@ -85,20 +85,20 @@ class Agent:
             pass
 
     def _open(self) -> Outlet | None:
+        self._muted = True  # for another thread, while we open, and for good if we cannot
         try:
             outlet = self.outlet = Outlet(self.folder, worker=self.is_worker)
         except OSError as error:
-            self._muted = True
             self._no_room(error)
             return None
-        for callback in self.on_open:
-            callback()
+        self._muted = False
+        self._call(self.on_open)
         return outlet
 
     def _no_room(self, error: OSError) -> None:
         try:
             with open(os.path.join(self.folder, "problems"), "a") as file:
-                file.write(f"{os.getpid()} no ring: {error}\n")
+                file.write(f"{os.getpid()} {clock()} {error}\n")
         except OSError:
             return
 
@@ -124,6 +124,16 @@ class Agent:
                     pass
         self.fact("problem", {"source": source, "message": f"{type(error).__name__}: {error}"})
 
+    def _call(self, callbacks: list[Callable[[], None]]) -> None:
+        """Call each; one that raises is called no more. The hook that happened to call is not to blame."""
+        for callback in tuple(callbacks):
+            try:
+                callback()
+            except Exception as error:
+                if callback in callbacks:
+                    callbacks.remove(callback)
+                self.give_up(getattr(callback, "__qualname__", "callback"), error)
+
     # ---- the rhythm ----
 
     def end_step(self, now: int) -> int:
@@ -131,8 +141,7 @@ class Agent:
         self.steps += 1
         tags = 0
         if self.on_step:
-            for callback in list(self.on_step):
-                callback()
+            self._call(self.on_step)
         if self.windows is not None:
             # A window opened at one boundary covers the steps after it; saving it falls into the one after those.
             if self.window_open or self._window_just_closed:
@@ -160,8 +169,7 @@ class Agent:
         if outlet is None:
             return
         begin = clock()
-        for callback in self.on_tick:
-            callback()
+        self._call(self.on_tick)
         if self.windows is not None:
             outlet.windows_ns = int(self.windows.cost * 1e9)
         outlet.measured_ns += clock() - begin
@@ -175,8 +183,8 @@ class Agent:
         self.outlet = None
         self.flushed = 0
         self.windows = None
+        self.window_open = self._window_just_closed = False
         self.mark = None
-        self.on_step.clear()
         self.steps = 0
         self.backward_depth = 0
 

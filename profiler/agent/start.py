@@ -87,12 +87,20 @@ class _Seen:
         self.optimizers: dict[int, dict[str, Any]] = {}
 
     def model(self, module: Any, number: int) -> None:
-        fact = self.models[number] = facts.model(module, number)
-        self._agent.fact("model", fact)
+        self._tell("model", self.models, number, lambda: facts.model(module, number))
 
     def optimizer(self, instance: Any, number: int, where: Any) -> None:
-        fact = self.optimizers[number] = facts.optimizer(instance, number, where)
-        self._agent.fact("optimizer", fact)
+        self._tell("optimizer", self.optimizers, number, lambda: facts.optimizer(instance, number, where))
+
+    def _tell(
+        self, kind: str, told: dict[int, dict[str, Any]], number: int, look: Callable[[], dict[str, Any]]
+    ) -> None:
+        try:
+            told[number] = look()
+        except Exception as error:  # its steps are worth measuring all the same
+            self._agent.fact("problem", {"source": kind, "message": f"{type(error).__name__}: {error}"})
+        else:
+            self._agent.fact(kind, told[number])
 
 
 def _tick(agent: Agent, seen: _Seen, used: usage.Usage) -> None:

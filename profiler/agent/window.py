@@ -33,7 +33,8 @@ LEAD_IN = {"cpu": 0, "cuda": 1}
 
 # What the first window may cost, before one was measured: the profiler's own start-up, which on CUDA loads CUPTI, and so
 # many times the step for each step recorded. The worst seen was 8, on 4,800 tiny operators a step on a busy CPU; a GPU's
-# operators are fewer for the time they take. The first window is as short as can be, and the later ones go by its cost.
+# operators are fewer for the time they take. Where the budget does not cover that, the first window is as short as can be;
+# the later ones go by its cost.
 FIRST_COST = {"cpu": 0.020, "cuda": 0.400}
 FIRST_SLOWER = {"cpu": 8.0, "cuda": 2.0}
 
@@ -136,7 +137,9 @@ class Windows:
         if not self._settled(durations) or self._capturing(device) or self._profiled():
             self._due = now + int(HALF * step * 1e9)
             return
-        steps = self._plan(step, LEAD_IN[device])
+        steps = self._plan(step, STEPS, LEAD_IN[device])
+        if self._cost_per_step is None and now < self._affordable(device, steps, step):
+            steps = self._plan(step, 1, LEAD_IN[device])
         if steps <= LEAD_IN[device]:
             self._retire(f"steps of {step:.1f} s make more events than a window may hold.")
             return
@@ -158,9 +161,8 @@ class Windows:
         before, after = median(durations[:HALF]), median(durations[HALF:])
         return abs(after - before) < SETTLED * before or self._steps >= UNSETTLED_AFTER
 
-    def _plan(self, step: float, lead_in: int) -> int:
+    def _plan(self, step: float, least: int, lead_in: int) -> int:
         """How many steps of `step` seconds to record, those that lead in among them; 0 if one is too many."""
-        least = 1 if self._cost_per_step is None else STEPS
         wanted = min(MOST_STEPS, max(least, math.ceil(LEAST_SECONDS / step)) + lead_in)
         most = min(MOST_SECONDS / step, MOST_EVENTS / max(self._events_per_step, 1.0))
         return min(wanted, int(most))

@@ -24,6 +24,7 @@ from profiler.schema import (
     Step,
 )
 from profiler.sketch import Quantiles
+from profiler.store import Tables
 
 # A line longer than this is no fact of ours.
 MOST_LINE = 1 << 20
@@ -53,6 +54,14 @@ class Source:
         """The agent has said that the program is over."""
         self.failed = False
         """... by an exception that nobody caught."""
+
+    def resume(self, stored: Tables) -> None:
+        """Go on where an earlier recorder of this run was cut off; `stored` is what it has kept."""
+        self._segmenter.index = sum(step.count for step in stored.steps if step.pid == self.pid)
+        self.sketches = {
+            sketch.quantity: Quantiles.from_sketch(sketch) for sketch in stored.sketches if sketch.pid == self.pid
+        }
+        self.windows = [dict(fact.body) for fact in stored.facts if fact.pid == self.pid and fact.kind == "window"]
 
     def _seconds(self, ns: int) -> float:
         return (ns - self._origin) / 1e9
@@ -178,7 +187,9 @@ class Source:
         return [MemorySample(time=time, pid=self.pid, **{name: int(fact[name]) for name in _ALLOCATOR_FIELDS})]
 
     def _is_problem(self, time: float, fact: dict[str, Any]) -> list[Any]:
-        return [Problem(time=time, pid=self.pid, source=str(fact["source"]), message=str(fact["message"]))]
+        source = str(fact["source"])
+        self._segmenter.unmeasured.update(_MEASURED_BY.get(source, ()))
+        return [Problem(time=time, pid=self.pid, source=source, message=str(fact["message"]))]
 
     def _is_window(self, time: float, fact: dict[str, Any]) -> list[Any]:
         self.windows.append(fact)
@@ -235,6 +246,14 @@ _PROCESS_FIELDS = (
     "cuda",
     "hip",
 )
+# What of a step is unknown once a hook of the agent has taken itself out.
+_MEASURED_BY = {
+    "dataloader": ("data_wait", "loader_overhead", "epoch_start", "fetch_host", "fetches_empty", "queue_depth"),
+    "forward": ("forward", "evaluation"),
+    "backward": ("backward",),
+    "save": ("checkpoint_save",),
+    "gc": ("gc",),
+}
 _ALLOCATOR_FIELDS = ("device", "allocated", "allocated_peak", "reserved", "reserved_peak", "retries", "ooms")
 _HANDLERS: dict[str, Callable[[Source, float, dict[str, Any]], list[Any]]] = {
     "process": Source._is_process,
@@ -254,11 +273,16 @@ class Drain:
         self._origin = origin
         self._cursors = cursors
         self.sources: dict[str, Source] = {}
+        self.stored: Tables | None = None
+        """What an earlier recorder of this run has kept, if there was one."""
         self._refused: set[str] = set()
+        self.told = cursors("problems")
+        """Bytes read of what the agents that found no room have left."""
         self.problems: list[Problem] = []
 
     def look(self) -> None:
         """Take up the rings that have appeared."""
+        self._look_for_problems()
         try:
             names = os.listdir(self._folder)
         except OSError:
@@ -268,10 +292,31 @@ class Drain:
             if path.suffix != ".ring" or path.stem in self.sources or path.stem in self._refused:
                 continue
             try:
-                self.sources[path.stem] = Source(
+                source = Source(
                     path, self._origin, self._cursors(f"ring {path.stem}"), self._cursors(f"facts {path.stem}")
                 )
+                if self.stored is not None:
+                    source.resume(self.stored)
+                self.sources[path.stem] = source
             except (OSError, ValueError) as error:
                 if path.exists() and path.stat().st_size > 0:
                     self._refused.add(path.stem)
                     self.problems.append(Problem(time=0.0, source="ring", message=str(error)))
+
+    def _look_for_problems(self) -> None:
+        """Processes that could not make a ring append a line to one file: PID, clock (ns), what the system said."""
+        try:
+            with open(self._folder / "problems", "rb") as file:
+                file.seek(self.told)
+                lines = file.read().splitlines(keepends=True)
+        except OSError:
+            return
+        for line in lines:
+            if not line.endswith(b"\n"):
+                return
+            self.told += len(line)
+            with contextlib.suppress(ValueError):
+                pid, clock, said = line.decode(errors="replace").strip().split(" ", 2)
+                message = f"There was no room for the events of process {pid}, it is not in this recording: {said}."
+                time = (int(clock) - self._origin) / 1e9
+                self.problems.append(Problem(time=time, pid=int(pid), source="ring", message=message))

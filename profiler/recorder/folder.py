@@ -29,9 +29,10 @@ class Note:
     """The run clock's zero on CLOCK_MONOTONIC, ns."""
     recorder: int
     """PID."""
-    recorder_started: float
-    """As psutil tells it, so that a reused PID is not mistaken for it."""
-    program: int = 0
+    recorder_started: float | None
+    """As `started` tells it, so that a reused PID is not mistaken for it."""
+    program: int
+    program_started: float | None
 
 
 def make(out: Path | None, name: str) -> tuple[Path, str | None]:
@@ -89,6 +90,14 @@ def make_windows(folder: Path) -> Path:
     return windows
 
 
+def forget(folder: Path, rings: Path) -> None:
+    """Nothing has been recorded: leave nothing but what was there."""
+    shutil.rmtree(rings, ignore_errors=True)
+    for each in (folder / "windows", folder):
+        with contextlib.suppress(OSError):
+            each.rmdir()
+
+
 def write_note(folder: Path, note: Note) -> None:
     """Atomically, so that a reader never sees half of it."""
     beside = folder / (NOTE + ".new")
@@ -108,14 +117,20 @@ def read_note(folder: Path) -> Note | None:
 def is_running(folder: Path) -> bool:
     """A live recorder writes into this folder."""
     note = read_note(folder)
-    return note is not None and started(note.recorder) == note.recorder_started
+    return note is not None and is_alive(note.recorder, note.recorder_started)
+
+
+def is_alive(pid: int, since: float | None) -> bool:
+    """The process that was started then is still there."""
+    return since is not None and started(pid) == since
 
 
 def started(pid: int) -> float | None:
-    """When a process was started, Unix time; None if it is gone."""
+    """When a process was started, Unix time; None if it is gone, or a zombie."""
     import psutil
 
     try:
-        return float(psutil.Process(pid).create_time())
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
     except psutil.Error:
         return None

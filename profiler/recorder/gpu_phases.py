@@ -58,6 +58,8 @@ class GpuTimes:
 
 def _timed(step: Step, marks: list[Event]) -> Step:
     """With GPU phases, if the marks cover the step without a gap and nothing was carved out of it."""
+    if None in (step.data_wait, step.forward, step.backward):
+        return step
     if step.tags or not marks or marks[-1].id != ring.MARK_OPTIMIZER_END or any(mark.a < 0 for mark in marks):
         return step
     sums = {"data": 0.0, "forward": 0.0, "backward": 0.0, "optimizer": 0.0, "other": 0.0}

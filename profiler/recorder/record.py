@@ -16,15 +16,18 @@ from typing import Any
 from profiler import __version__
 from profiler.errors import ProfilerError
 from profiler.recorder import folder as place
-from profiler.recorder.drain import Drain
+from profiler.recorder.drain import Drain, Source
 from profiler.recorder.gpu import GpuSampler
 from profiler.recorder.host import HostSampler, machine
 from profiler.recorder.kernels import parse
 from profiler.schema import Fact, Outcome, Problem, Run
-from profiler.store import Writer, find, read
+from profiler.store import Tables, Writer, find, read
 
 # Looking for new processes is a directory listing; they do not appear that often.
 LOOK_EVERY = 0.5
+
+# Quantiles of the whole run matter once steps have been merged, which takes longer.
+SKETCH_EVERY = 10.0
 
 # What is not committed yet is still in the rings, should this process be killed.
 COMMIT_EVERY = 0.5
@@ -60,11 +63,11 @@ def finish_orphan(folder: Path) -> str | None:
     if note is None or place.is_running(folder):
         return None
     rings = Path(note.rings)
-    stored = [run for path in find(folder) for run in read(path).runs if run.host == socket.gethostname()]
+    stored = [node for node in map(read, find(folder)) if any(run.host == socket.gethostname() for run in node.runs)]
     if not stored or not rings.is_dir():
         return None
-    recorder = Recorder(folder, rings, stored[-1], note.program, origin=note.origin)
-    if place.started(note.program) is not None:
+    recorder = Recorder(folder, rings, stored[-1].runs[-1], note.program, origin=note.origin, stored=stored[-1])
+    if place.is_alive(note.program, note.program_started):
         recorder.suspend()
         return "The recorder of this run was killed and the program trains on: this is what it has left so far."
     recorder.finish(None)
@@ -83,9 +86,10 @@ class Recorder:
         *,
         origin: int,
         rate: float = 10.0,
+        stored: Tables | None = None,
     ) -> None:
         """`program` is the PID at the root of the process tree, `origin` the run clock's zero on the events' clock (ns),
-        `rate` samples a second."""
+        `rate` samples a second, `stored` what an earlier recorder of the same run has kept."""
         self.folder = folder
         self._rings = rings
         self._origin = origin
@@ -94,6 +98,7 @@ class Recorder:
         self.run = run
         self._store.put(run)
         self._drain = Drain(rings, self._origin, self._store.cursor)
+        self._drain.stored = stored
         self._host = HostSampler(program)
         self._gpus = GpuSampler.open(
             os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER")
@@ -104,9 +109,17 @@ class Recorder:
         self._next_sample = 0.0
         self._next_look = 0.0
         self._next_commit = 0.0
+        self._next_sketch = SKETCH_EVERY
         place.write_note(
             folder,
-            place.Note(str(rings), self._origin, os.getpid(), place.started(os.getpid()) or 0.0, program),
+            place.Note(
+                rings=str(rings),
+                origin=self._origin,
+                recorder=os.getpid(),
+                recorder_started=place.started(os.getpid()),
+                program=program,
+                program_started=place.started(program),
+            ),
         )
         self._store.commit()
 
@@ -122,13 +135,18 @@ class Recorder:
             self._next_look = now + LOOK_EVERY
             self._drain.look()
         if now >= self._next_sample:
-            self._next_sample = max(now, self._next_sample + self._interval)
+            # Never two in a row to catch up: rates over next to no time mean nothing.
+            self._next_sample = max(now + self._interval / 2, self._next_sample + self._interval)
             self._sample(now)
             self._take()
         if now >= self._next_commit:
             self._next_commit = now + COMMIT_EVERY
             for source in self._drain.sources.values():
                 self._store.put(source.process)
+            if now >= self._next_sketch:
+                self._next_sketch = now + SKETCH_EVERY
+                for source in self._drain.sources.values():
+                    self._keep_sums(source)
             self._store.commit()
         return max(0.001, self._next_sample - self.now)
 
@@ -150,12 +168,11 @@ class Recorder:
             self._store.set_cursor(f"ring {name}", source.cursor)
             self._store.set_cursor(f"facts {name}", source.offset)
             if final:
-                self._store.put(source.process)
-                for quantity, sketch in source.sketches.items():
-                    self._store.put(sketch.to_sketch(source.pid, quantity))
+                self._keep_sums(source)
             elif source.process.role == "worker" and source.pid not in self._host.pids and not rows:
                 # A worker of an epoch that is over: what it wrote is read, its memory can go.
                 self._bury(name)
+        self._store.set_cursor("problems", self._drain.told)
         if self._drain.problems:
             self._store.append(list(self._drain.problems))
             self._drain.problems.clear()
@@ -168,18 +185,22 @@ class Recorder:
 
     def _bury(self, name: str) -> None:
         source = self._drain.sources.pop(name)
+        self._keep_sums(source)
+        self._store.commit()
+        source.remove()
+
+    def _keep_sums(self, source: Source) -> None:
+        """What has gathered over a process's whole life."""
         self._store.put(source.process)
         for quantity, sketch in source.sketches.items():
             self._store.put(sketch.to_sketch(source.pid, quantity))
-        self._store.commit()
-        source.remove()
 
     def suspend(self) -> None:
         """Keep what is there so far and leave the rings to their program."""
         self._drain.look()
         self._take()
         for source in self._drain.sources.values():
-            self._store.put(source.process)
+            self._keep_sums(source)
         self._store.close()
         self._gpus.close()
 

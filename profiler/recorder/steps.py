@@ -10,7 +10,7 @@ and tags it. The rest is partitioned into phases: every moment belongs to the in
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from profiler.agent import ring
 from profiler.agent.ring import Event
@@ -49,13 +49,16 @@ class Segmenter:
     """Loaders whose batches were only evaluated."""
     evaluation_grad: bool | None = None
     """Evaluation ran with gradients enabled; None until one was seen."""
+    index: int = 0
+    """Of the next step."""
+    unmeasured: set[str] = field(default_factory=set)
+    """Fields of Step that are not measured, or no more."""
     unbounded: bool = False
     """No boundary was seen for so long that events had to be dropped."""
 
     def __post_init__(self) -> None:
         self._open: list[Event] = []
         self._boundary: int | None = None
-        self._index = 0
         self._stepped: set[int] = set()
         self._last_update: Event | None = None
         self._own_boundaries = False
@@ -111,8 +114,8 @@ class Segmenter:
         spans = [event for event in lane if event.start >= begin]
         self._boundary = boundary
         step = self._anatomy(spans, begin, boundary, tags)
-        self._index += 1
-        return step
+        self.index += 1
+        return replace(step, **dict.fromkeys(self.unmeasured)) if self.unmeasured else step
 
     def _anatomy(self, spans: list[Event], begin: int, end: int, tags: int) -> Step:
         spans = self._with_evaluation(sorted(spans, key=lambda event: (event.start, -event.end)))
@@ -157,7 +160,7 @@ class Segmenter:
         named = wait + overhead + sum(sums[k] for k in (ring.FORWARD, ring.BACKWARD, ring.OPTIMIZER, ring.GC))
         return Step(
             pid=self.pid,
-            index=self._index,
+            index=self.index,
             start=(begin - self.origin) / 1e9,
             duration=duration / 1e9,
             tags=tags,

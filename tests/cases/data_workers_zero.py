@@ -68,7 +68,7 @@ CASES = [
     Silent("a batch is made in less than two hand-overs", given(run(make=0.00099, step=0.001, size=0))),
     Fires("a batch takes longer than two hand-overs", given(run(make=0.00101, step=0.001, size=0))),
     Silent("a large batch costs more to hand over than to make", given(run(make=0.06, step=0.05, size=100_000_000))),
-    Silent("all cores compute: there is none to load on", given(run(make=0.02, step=0.1, cores=2, threads=2.0))),
+    Silent("all cores compute: there is none to load on", given(run(make=0.006, step=0.1, cores=2, threads=2.0))),
     Silent("there are workers already", given({loader: LoaderFact(id=1, num_workers=1)})),
     Silent(
         "batches are made on the GPU, where a forked worker cannot go",

@@ -10,6 +10,7 @@ from ..dynamo import not_for_dynamo
 from ..outlet import clock
 from ..ring import BACKWARD, MARK_BACKWARD_END, MARK_BACKWARD_START
 from ..session import Agent, ident
+from ..tracebacks import step_aside
 
 
 def install(agent: Agent) -> Callable[[], None]:
@@ -27,7 +28,6 @@ def install(agent: Agent) -> Callable[[], None]:
 def _hook(agent: Agent, autograd: Any, name: str, code: int) -> Callable[[], None]:
     plain = getattr(autograd, name)
     is_compiling = agent.torch.compiler.is_compiling
-    mark = agent.mark
     put = agent.put
 
     @functools.wraps(plain)
@@ -35,16 +35,19 @@ def _hook(agent: Agent, autograd: Any, name: str, code: int) -> Callable[[], Non
         if is_compiling():
             return plain(*args, **kwargs)
         agent.backward_depth += 1
-        if mark is not None and agent.backward_depth == 1:
-            mark(MARK_BACKWARD_START)
+        if agent.mark is not None and agent.backward_depth == 1:
+            agent.mark(MARK_BACKWARD_START)
         begin = clock()
         try:
             return plain(*args, **kwargs)
+        except BaseException as error:
+            step_aside(error)
+            raise
         finally:
             end = clock()
             agent.backward_depth -= 1
-            if mark is not None and agent.backward_depth == 0:
-                mark(MARK_BACKWARD_END)
+            if agent.mark is not None and agent.backward_depth == 0:
+                agent.mark(MARK_BACKWARD_END)
             put((ident(), BACKWARD, begin, end, 0, code))
 
     not_for_dynamo(agent.torch, run)

@@ -28,11 +28,13 @@ class Marks:
         self._agent = agent
         self._cuda = agent.torch.cuda
         self._free: list[Any] = []
-        self._pending: deque[tuple[int, int, Any]] = deque()
+        self._pending: deque[tuple[int, int, Any, bool]] = deque()
+        """Code, host ns, event, and whether boundaries before it were left out."""
         self._before: Any | None = None
         """The last event read."""
         self._live = False
         self._on = False
+        self._gap = False
         self._steps = 0
         self._last_step = 0
 
@@ -58,7 +60,10 @@ class Marks:
         if self._on and not self._cuda.is_current_stream_capturing():
             event = self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
             event.record()
-            self._pending.append((code, clock(), event))
+            self._pending.append((code, clock(), event, self._gap))
+            self._gap = False
+        else:
+            self._gap = True
         if code == MARK_OPTIMIZER_END:
             self._end_step()
 
@@ -76,9 +81,9 @@ class Marks:
         thread = ident()
         put = self._agent.put
         while pending and pending[0][2].query():
-            code, at, event = pending.popleft()
+            code, at, event, gap = pending.popleft()
             before = self._before
-            elapsed = -1 if before is None else int(before.elapsed_time(event) * 1e6)
+            elapsed = -1 if gap or before is None else int(before.elapsed_time(event) * 1e6)
             put((thread, GPU, at, at, code, elapsed))
             if before is not None:
                 self._free.append(before)

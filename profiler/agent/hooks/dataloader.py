@@ -15,6 +15,7 @@ from ..dynamo import not_for_dynamo
 from ..outlet import clock
 from ..ring import BATCH, FETCH, ITER, MARK_FETCH_END, MARK_FETCH_START
 from ..session import FLUSH_NS, Agent, ident, place
+from ..tracebacks import step_aside
 
 _MARK = "_profile_train_loader"
 
@@ -149,15 +150,14 @@ def _ready(iterator: Any) -> int:
 def _hook_next(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
     cls = _module()._BaseDataLoaderIter
     plain = cls.__next__
-    mark = agent.mark
     put = agent.put
 
     def __next__(self: Any) -> Any:
         try:
             number = self.__dict__.get(_MARK, 0)
             ready = _ready(self)
-            if mark is not None:
-                mark(MARK_FETCH_START)
+            if agent.mark is not None:
+                agent.mark(MARK_FETCH_START)
         except Exception as error:
             agent.give_up("dataloader", error)
             return plain(self)
@@ -165,14 +165,15 @@ def _hook_next(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
         begin = clock()
         try:
             batch = plain(self)
-        except BaseException:
+        except BaseException as error:
             put((ident(), FETCH, begin, clock(), number, ready, 1))
+            step_aside(error)
             raise
         end = clock()
         put((ident(), FETCH, begin, end, number, ready))
         try:
-            if mark is not None:
-                mark(MARK_FETCH_END)
+            if agent.mark is not None:
+                agent.mark(MARK_FETCH_END)
             if number not in loaders.described:
                 loaders.batch(number, batch)
             if agent.window_open:
@@ -199,13 +200,17 @@ def _hook_iter(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
     plain = DataLoader.__iter__
 
     def __iter__(self: Any) -> Any:
-        number = 0
         try:
             agent.loader = number = loaders.id(self)  # workers that are forked now inherit it
         except Exception as error:
             agent.give_up("dataloader", error)
+            return plain(self)
         begin = clock()
-        iterator = plain(self)
+        try:
+            iterator = plain(self)
+        except BaseException as error:
+            step_aside(error)
+            raise
         try:
             iterator.__dict__[_MARK] = number
             agent.put((ident(), ITER, begin, clock(), number, int(self.num_workers > 0)))
@@ -295,7 +300,11 @@ def _hook_fetchers(agent: Agent) -> Callable[[], None]:
 def _timed(collate: Any, spent: list[int]) -> Any:
     def timed_collate(samples: Any) -> Any:
         begin = clock()
-        batch = collate(samples)
+        try:
+            batch = collate(samples)
+        except BaseException as error:
+            step_aside(error)
+            raise
         spent[0] += clock() - begin
         return batch
 
@@ -310,13 +319,17 @@ def _hook_fetch(agent: Agent, cls: Any, collate_ns: list[int], opened: list[_Ope
 
     def fetch(self: Any, possibly_batched_index: Any) -> Any:
         made[0] += 1
-        if made[0] > EVERY_BATCH and made[0] % SPARSE_BATCHES and not opened:
-            return plain(self, possibly_batched_index)
         collate_ns[0] = 0
         files = opened[0].files if opened else 0
         cpu = cpu_clock()
         begin = clock()
-        batch = plain(self, possibly_batched_index)
+        try:
+            batch = plain(self, possibly_batched_index)
+        except BaseException as error:
+            step_aside(error)
+            raise
+        if made[0] > EVERY_BATCH and made[0] % SPARSE_BATCHES and not opened:
+            return batch
         end = clock()
         try:
             samples = len(possibly_batched_index) if self.auto_collation else 1

@@ -14,6 +14,7 @@ from typing import Any
 from ..outlet import clock
 from ..ring import FORWARD, MARK_FORWARD_END, MARK_FORWARD_START
 from ..session import Agent, ident
+from ..tracebacks import step_aside
 
 WATCHED_STEPS = 3
 # A program that calls more modules than this from outside any other calls layers, not models.
@@ -33,7 +34,8 @@ class Roots:
         self._plain_call = self._module.__call__
         self._watching: Any = None
         self._watches = 0
-        self._until = 0
+        self._watched = 0
+        """Steps since the watch began."""
         self._depth = 0
         self._roots: dict[int, tuple[weakref.ref[Any], int]] = {}
         """By id(module)."""
@@ -55,19 +57,19 @@ class Roots:
         plain = self._plain_call
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._depth or is_compiling() or agent.backward_depth:
+            if is_compiling():
                 return plain(module, *args, **kwargs)
-            number = self._root(module)
-            if number == 0:
-                return plain(module, *args, **kwargs)
-            self._depth = 1
             try:
+                number = 0 if self._depth or agent.backward_depth else self._root(module)
+                if number == 0:
+                    return plain(module, *args, **kwargs)
                 return self._timed(plain, module, number, args, kwargs)
-            finally:
-                self._depth = 0
+            except BaseException as error:
+                step_aside(error)
+                raise
 
         self._watches += 1
-        self._until = agent.steps + WATCHED_STEPS
+        self._watched = 0
         self._watching = __call__
         agent.on_step.append(self._at_step)
         self._module.__call__ = __call__
@@ -77,7 +79,11 @@ class Roots:
         known = self._roots.get(id(module))
         if known is not None and known[0]() is module:
             return known[1]
-        if len(self._roots) >= MOST_ROOTS or next(module.parameters(), None) is None:
+        try:
+            if len(self._roots) >= MOST_ROOTS or next(self._module.parameters(module), None) is None:
+                return 0
+        except Exception as error:
+            self._agent.give_up("forward", error)
             return 0
         number = len(self._roots) + 1
         self._roots[id(module)] = (weakref.ref(module), number)
@@ -88,18 +94,24 @@ class Roots:
         mark = agent.mark
         if mark is not None:
             mark(MARK_FORWARD_START)
+        self._depth = 1
         begin = clock()
         try:
             return call(module, *args, **kwargs)
+        except BaseException as error:
+            step_aside(error)
+            raise
         finally:
             end = clock()
+            self._depth = 0
             if mark is not None:
                 mark(MARK_FORWARD_END)
             self._calls += 1
             agent.put((ident(), FORWARD, begin, end, number, module.training, agent.torch.is_grad_enabled()))
 
     def _at_step(self) -> None:
-        if self._watching is None or self._agent.steps < self._until:
+        self._watched += 1
+        if self._watching is None or self._watched < WATCHED_STEPS:
             return
         self._agent.on_step.remove(self._at_step)
         self._stop_watching()
@@ -131,15 +143,25 @@ class Roots:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             this: Any = owner()
-            if self._depth or is_compiling() or agent.backward_depth:
-                return this._call_impl(*args, **kwargs) if before is None else before(*args, **kwargs)
+            plain = this._call_impl if before is None else before
+            if is_compiling():
+                return plain(*args, **kwargs)
+            if self._depth or agent.backward_depth:
+                try:
+                    return plain(*args, **kwargs)
+                except BaseException as error:
+                    step_aside(error)
+                    raise
             self._depth = 1
             mark = agent.mark
             if mark is not None:
                 mark(MARK_FORWARD_START)
             begin = clock()
             try:
-                return this._call_impl(*args, **kwargs) if before is None else before(*args, **kwargs)
+                return plain(*args, **kwargs)
+            except BaseException as error:
+                step_aside(error)
+                raise
             finally:
                 end = clock()
                 self._depth = 0

@@ -5,6 +5,7 @@ The end of the outermost step ends a step of the run, and is where everything ra
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -29,14 +30,15 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None]) -> Callable[[],
     put = agent.put
     open_steps: list[tuple[Any, int]] = []
     places: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-    mark = agent.mark
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
             return
         try:
-            if mark is not None and not open_steps:
-                mark(MARK_OPTIMIZER_START)
+            while open_steps and (open_steps[-1][0] is optimizer or not _is_running(open_steps[-1][0])):
+                open_steps.pop()  # that step has failed: torch then leaves out the other hook
+            if agent.mark is not None and not open_steps:
+                agent.mark(MARK_OPTIMIZER_START)
             open_steps.append((optimizer, clock()))
         except Exception as error:
             agent.give_up("optimizer", error)
@@ -45,10 +47,10 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None]) -> Callable[[],
         if is_compiling():
             return
         try:
-            if mark is not None and len(open_steps) <= 1:
-                mark(MARK_OPTIMIZER_END)
+            if agent.mark is not None and len(open_steps) <= 1:
+                agent.mark(MARK_OPTIMIZER_END)
             end = begin = clock()
-            while open_steps:  # what a failed step left behind goes too
+            while open_steps:  # what failed inside this step goes too
                 other, begin = open_steps.pop()
                 if other is optimizer:
                     break
@@ -84,6 +86,16 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None]) -> Callable[[],
         undo()
 
     return uninstall
+
+
+def _is_running(optimizer: Any) -> bool:
+    """Whether a method of it is on the stack of this thread."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_locals.get("self") is optimizer:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _hook_construction(places: Any) -> Callable[[], None]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..outlet import clock
 from ..session import Agent
+from ..tracebacks import step_aside
 
 
 class Output:
@@ -38,11 +39,17 @@ class Output:
             begin = clock()
             try:
                 return plain(*args, **kwargs)
+            except BaseException as error:
+                step_aside(error)
+                raise
             finally:
                 self._seconds_ns += clock() - begin
 
         timed.__wrapped__ = plain  # type: ignore[attr-defined]
         timed.__name__ = name
+        code = getattr(plain, "__code__", None)
+        if code is not None:  # logging tells its own frames from the program's by their file
+            timed.__code__ = timed.__code__.replace(co_filename=code.co_filename)
         setattr(owner, name, timed)
 
         def undo() -> None:

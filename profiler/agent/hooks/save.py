@@ -9,6 +9,7 @@ from typing import Any
 from ..outlet import clock
 from ..ring import SAVE
 from ..session import Agent, ident
+from ..tracebacks import step_aside
 
 
 def install(agent: Agent) -> Callable[[], None]:
@@ -21,13 +22,20 @@ def install(agent: Agent) -> Callable[[], None]:
         begin = clock()
         try:
             return plain(*args, **kwargs)
+        except BaseException as error:
+            step_aside(error)
+            raise
         finally:
             agent.put((ident(), SAVE, begin, clock()))
 
-    torch.save = save
+    # In both places: a process that it is sent to looks for it in the module that it names.
+    owners = (torch, torch.serialization)
+    for owner in owners:
+        owner.save = save
 
     def undo() -> None:
-        if torch.save is save:
-            torch.save = plain
+        for owner in owners:
+            if owner.save is save:
+                owner.save = plain
 
     return undo

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..session import Agent
+from ..tracebacks import step_aside
 
 
 class Usage:
@@ -56,6 +57,9 @@ class Usage:
             before = self._agent.steps
             try:
                 return plain(scaler, optimizer, *args, **kwargs)
+            except BaseException as error:
+                step_aside(error)
+                raise
             finally:
                 if getattr(scaler, "_enabled", True):
                     self.flags["grad_scaler"] = True

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from profiler.agent.window import FIRST_COST, HALF, MOST_STEPS, STEPS, UNSETTLED_AFTER, Windows
+from profiler.agent import window as module
+from profiler.agent.window import FIRST_COST, FIRST_SLOWER, HALF, MOST_STEPS, STEPS, UNSETTLED_AFTER, Windows
 from profiler.recorder.kernels import parse
 
 SECOND = 1_000_000_000
@@ -67,6 +68,12 @@ def _constructors_as_they_were():
 
 
 @pytest.fixture(autouse=True)
+def _steps_as_fast_as_ever(monkeypatch):
+    """No more is expected of the first window than its start-up; what is, has tests of its own."""
+    monkeypatch.setattr(module, "FIRST_SLOWER", dict.fromkeys(FIRST_SLOWER, 0.0))
+
+
+@pytest.fixture(autouse=True)
 def _quiet(monkeypatch):
     monkeypatch.setenv("KINETO_LOG_LEVEL", "6")  # as the launcher sets it
 
@@ -107,6 +114,28 @@ def test_the_first_window_waits_until_the_budget_covers_what_it_may_cost(make):
 
     assert loop.now >= FIRST_COST["cpu"] / 0.001 * SECOND
     assert loop.now < (FIRST_COST["cpu"] / 0.001 + 3) * SECOND
+
+
+def test_where_the_budget_covers_no_whole_window_the_first_is_one_step(make, monkeypatch):
+    monkeypatch.setattr(module, "FIRST_SLOWER", FIRST_SLOWER)
+    loop = make(budget=0.05)
+
+    loop.until_open()
+    opened_at = loop.now / SECOND
+    loop.steps(STEPS)
+
+    assert opened_at >= (FIRST_COST["cpu"] + 0.1 * FIRST_SLOWER["cpu"]) / 0.05
+    assert opened_at < (FIRST_COST["cpu"] + STEPS * 0.1 * FIRST_SLOWER["cpu"]) / 0.05
+    assert [fact["steps"] for fact in loop.told("window")] == [1]
+
+
+def test_later_windows_go_by_what_the_first_one_cost(make):
+    loop = make(budget=0.05, tick=0.02)
+
+    for _ in range(3000):
+        loop.step()
+
+    assert [fact["steps"] for fact in loop.told("window")][1:3] == [STEPS, STEPS]
 
 
 def test_windows_come_again_and_never_cost_more_than_the_budget(make):

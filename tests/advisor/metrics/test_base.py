@@ -1,0 +1,64 @@
+import pytest
+
+from advisor.metrics import cost, gpu, host, input, memory, settings, step
+from advisor.metrics.base import Metric, Metrics, Missing, metric
+
+EVERY = {
+    value
+    for module in (cost, gpu, host, input, memory, settings, step)
+    for value in vars(module).values()
+    if isinstance(value, Metric)
+}
+
+
+@pytest.mark.parametrize("each", sorted(EVERY, key=lambda each: each.name), ids=lambda each: each.name)
+def test_every_metric_is_missing_with_a_remedy_where_nothing_was_recorded(each):
+    with pytest.raises(Missing) as caught:
+        Metrics(None)[each]
+
+    assert caught.value.what
+    assert caught.value.remedy
+    assert each.doc.strip().endswith(".")
+
+
+def test_names_are_unique():
+    assert len({each.name for each in EVERY}) == len(EVERY)
+
+
+def test_a_metric_is_computed_once():
+    calls = []
+
+    @metric("1")
+    def counted(m):
+        """Calls."""
+        calls.append(1)
+        return len(calls)
+
+    m = Metrics(None)
+
+    assert (m[counted], m[counted]) == (1, 1)
+
+
+def test_a_missing_metric_stays_missing():
+    @metric("1")
+    def absent(m):
+        """Never there."""
+        raise Missing("gone", "look for it")
+
+    m = Metrics(None)
+    for _ in range(2):
+        with pytest.raises(Missing, match="gone"):
+            m[absent]
+    assert m.get(absent) is None
+
+
+def test_given_values_stand_in():
+    assert Metrics(None, given={step.step_time_mean: 0.25})[step.step_time_mean] == 0.25
+
+
+def test_a_metric_needs_a_docstring():
+    with pytest.raises(TypeError, match="docstring"):
+
+        @metric("1")
+        def silent(m):
+            return 1

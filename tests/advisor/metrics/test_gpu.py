@@ -1,0 +1,210 @@
+import pytest
+from profiles import metrics, rank, steps
+
+from advisor.metrics.base import Missing
+from advisor.metrics.gpu import (
+    achieved_matmul_flops,
+    compute_dtype_mix,
+    device,
+    fp32_matmul_share,
+    gpu_busy_fraction,
+    gpu_energy,
+    gpu_power,
+    gpu_utilization,
+    h2d_pageable_share,
+    host_launch,
+    kernels_per_step,
+    launch_bound_index,
+    matmul_share,
+    median_kernel_us,
+    membound_share,
+    optim_share,
+    pcie_ratio,
+    power_ratio,
+    simt_fp32_matmul_share,
+    sm_active,
+    sm_clock_ratio,
+    tensor_core_fraction,
+    thermal_throttle_share,
+    throttle_reasons,
+    throttled_gpu,
+)
+from profiler.schema import DeviceFact, Gpu, GpuSample, Kernel, Window
+
+FORTY = steps(*[0.1] * 40)
+GPUS = tuple(
+    Gpu(
+        index=n,
+        uuid=f"GPU-{n}",
+        name="A100",
+        capability=(8, 0),
+        memory_total=80 << 30,
+        sm_clock_max=1400,
+        power_limit=400.0,
+        pcie_generation_max=4,
+        pcie_width_max=16,
+    )
+    for n in range(2)
+)
+
+
+def sampled(*samples):
+    return metrics(rank(steps=FORTY), gpus=GPUS, gpu_samples=samples)
+
+
+def sample(gpu=0, time=2.0, utilization=0.9, **columns):
+    return GpuSample(time=time, gpu=gpu, utilization=utilization, **columns)
+
+
+def windowed(*kernels, **columns):
+    values = {"steps": 2, "duration": 0.2, "cost": 0.0, "device": "cuda", **columns}
+    return metrics(rank(steps=FORTY, windows=(Window(pid=1, start=1.0, **values),), kernels=kernels))
+
+
+def kernel(kind, total, **columns):
+    return Kernel(pid=1, window=0, device="cuda", name=kind, kind=kind, calls=1, total=total, **columns)
+
+
+def test_the_device_is_torchs_or_else_nvmls():
+    of_nvml = sampled()[device]
+    fact = DeviceFact(id=0, name="H100", capability=(9, 0), memory_total=1)
+    of_torch = metrics(rank(steps=FORTY, devices=(fact,)), gpus=GPUS)[device]
+
+    assert (of_nvml.name, of_nvml.count) == ("A100", 2)
+    assert (of_torch.name, of_torch.capability, of_torch.count) == ("H100", (9, 0), 2)
+
+
+def test_no_gpu():
+    m = metrics(rank(steps=FORTY))
+    for metric in (device, gpu_utilization, sm_clock_ratio, gpu_energy, gpu_busy_fraction, host_launch, matmul_share):
+        with pytest.raises(Missing) as caught:
+            m[metric]
+        assert caught.value.remedy
+
+
+def test_utilization_of_the_steady_part():
+    m = sampled(sample(time=0.1, utilization=0.0), sample(utilization=0.5), sample(utilization=0.9, count=3))
+
+    assert m[gpu_utilization] == pytest.approx(0.8)
+
+
+def test_counters_are_of_busy_moments():
+    m = sampled(sample(sm_active=0.8), sample(utilization=0.0, sm_active=0.0))
+
+    assert m[sm_active] == pytest.approx(0.8)
+
+
+def test_without_utilization_sm_activity_tells_what_is_busy():
+    m = sampled(sample(utilization=None, sm_active=0.6), sample(utilization=None, sm_active=0.0))
+
+    assert m[sm_active] == pytest.approx(0.6)
+
+
+def test_the_hot_gpu_is_found():
+    m = sampled(
+        *[sample(0, throttle=0x4, sm_clock=1000)] * 4,
+        *[sample(1, throttle=0x40 | 0x4, sm_clock=700)] * 3,
+        sample(1, throttle=0, sm_clock=1400),
+    )
+
+    assert m[throttled_gpu].index == 1
+    assert m[thermal_throttle_share] == pytest.approx(0.75)
+    assert m[sm_clock_ratio] == pytest.approx((3 * 700 + 1400) / 4 / 1400)
+    assert m[throttle_reasons] == ("software power cap", "hardware thermal slowdown")
+
+
+def test_a_power_cap_is_not_heat():
+    assert sampled(sample(throttle=0x4, sm_clock=1300))[thermal_throttle_share] == 0.0
+
+
+def test_idle_is_no_throttling():
+    m = sampled(sample(throttle=0x40, utilization=0.0), sample(throttle=0, sm_clock=1400))
+
+    assert m[thermal_throttle_share] == 0.0
+
+
+def test_merged_samples_that_saw_heat_once():
+    once = sampled(sample(throttle=0x40, sm_clock=1390, count=20))
+    throughout = sampled(sample(throttle=0x40, sm_clock=900, count=20))
+
+    assert once[thermal_throttle_share] == pytest.approx(0.05)
+    assert throughout[thermal_throttle_share] == pytest.approx(1.0)
+
+
+def test_power_and_energy():
+    m = sampled(
+        sample(0, power=200.0, energy=1000.0),
+        sample(0, power=400.0, energy=1500.0),
+        sample(1, power=100.0, energy=70.0),
+        sample(1, power=100.0, energy=90.0),
+    )
+
+    assert m[gpu_power] == pytest.approx(400.0)
+    assert m[power_ratio] == pytest.approx(0.5)
+    assert m[gpu_energy] == pytest.approx(520.0)
+
+
+def test_a_link_of_half_the_width_at_half_the_speed():
+    m = sampled(
+        sample(0, pcie_generation=4, pcie_width=16),
+        sample(1, pcie_generation=1, pcie_width=8),
+        sample(1, pcie_generation=3, pcie_width=8),
+    )
+
+    assert m[pcie_ratio] == pytest.approx(0.25)
+
+
+def test_the_window():
+    m = windowed(
+        busy=0.12,
+        kernels=300,
+        median_kernel=4e-6,
+        idle_launch=0.03,
+        idle_data=0.04,
+        idle_sync=0.01,
+        communication_exposed=0.05,
+        h2d=0.01,
+        h2d_pageable=0.004,
+    )
+
+    assert m[gpu_busy_fraction] == pytest.approx(0.6)
+    assert m[launch_bound_index] == pytest.approx(0.3)
+    assert m[kernels_per_step] == 150
+    assert m[median_kernel_us] == pytest.approx(4.0)
+    assert m[h2d_pageable_share] == pytest.approx(0.4)
+
+
+def test_a_cpu_window_says_nothing_of_a_gpu():
+    with pytest.raises(Missing):
+        windowed(device="cpu", busy=0.1)[gpu_busy_fraction]
+
+
+def test_shares_of_busy_time():
+    m = windowed(
+        kernel("matmul", 0.30, dtype="fp32"),
+        kernel("matmul", 0.10, dtype="tf32", tensor_cores=True),
+        kernel("convolution", 0.20, dtype="bf16", tensor_cores=True),
+        kernel("attention", 0.05, tensor_cores=True),
+        kernel("elementwise", 0.10),
+        kernel("normalization", 0.05),
+        kernel("copy", 0.05),
+        kernel("optimizer", 0.15),
+        kernel("host", 9.0),
+    )
+
+    assert m[matmul_share] == pytest.approx(0.60)
+    assert m[membound_share] == pytest.approx(0.20)
+    assert m[optim_share] == pytest.approx(0.15)
+    assert m[tensor_core_fraction] == pytest.approx(0.35)
+    assert m[fp32_matmul_share] == pytest.approx(0.40)
+    assert m[simt_fp32_matmul_share] == pytest.approx(0.30)
+    assert m[compute_dtype_mix] == pytest.approx({"fp32": 0.5, "tf32": 1 / 6, "bf16": 1 / 3})
+
+
+def test_host_launch():
+    assert metrics(rank(steps=steps(*[0.1] * 40, host_launch=0.02)))[host_launch] == pytest.approx(0.02)
+
+
+def test_achieved_rate_is_not_known_yet():
+    with pytest.raises(Missing):
+        windowed(kernel("matmul", 1.0))[achieved_matmul_flops]

@@ -1,0 +1,169 @@
+from dataclasses import replace
+
+import pytest
+from profiles import batches, metrics, rank, steps
+
+from advisor.metrics.base import Missing
+from advisor.metrics.input import (
+    batch_bytes,
+    collate_share,
+    compute_threads,
+    epoch_restart_share,
+    epoch_start_seconds,
+    files_per_sample,
+    loader,
+    queue_depth,
+    queue_empty_fraction,
+    t_g,
+    t_w,
+    t_w_p99,
+    u_w,
+    worker_demand,
+    worker_efficiency,
+)
+from profiler.schema import TAG_EPOCH_START, TAG_FIRST, Batch, HostSample, LoaderFact
+from profiler.sketch import Quantiles
+
+TRAINING = LoaderFact(id=1, num_workers=2, training=True, batch_bytes=4096)
+FORTY = steps(*[0.1] * 40, batches=1.0, data_wait=0.04, fetches_empty=0.5, queue_depth=1.5)
+
+
+def of(made=(), facts=(TRAINING,), **tables):
+    host = tables.pop("host_samples", ())
+    return metrics(rank(**{"steps": FORTY, "loaders": facts, "batches": made, **tables}), host_samples=host)
+
+
+def test_the_loader_that_is_trained_on_is_meant():
+    validation = LoaderFact(id=2, training=False)
+    other = LoaderFact(id=3, training=True)
+    made = (*batches(0.1, 0.1), *batches(0.1, loader=3), *batches(*[0.1] * 9, loader=2))
+
+    assert of(made, (validation, other, TRAINING))[loader] is TRAINING
+
+
+def test_a_loader_known_to_be_trained_on_goes_before_one_that_may_be():
+    unknown = LoaderFact(id=3)
+
+    assert of(batches(*[0.1] * 9, loader=3), (unknown, TRAINING))[loader] is TRAINING
+
+
+def test_without_a_loader_there_is_a_remedy():
+    with pytest.raises(Missing) as caught:
+        of(facts=())[loader]
+
+    assert caught.value.remedy
+
+
+def test_time_and_cpu_of_a_batch():
+    m = of(batches(*[0.1] * 20, *[0.3] * 20, collate=0.02, files=8.0))
+
+    assert m[t_w] == pytest.approx((10 * 0.1 + 20 * 0.3) / 30)  # from 1 s on, where steps are steady
+    assert m[u_w] == pytest.approx(0.5)
+    assert m[collate_share] == pytest.approx(0.02 / m[t_w])
+    assert m[files_per_sample] == pytest.approx(2.0)
+    assert m[worker_demand] == pytest.approx(1.0)
+
+
+def test_merged_batches_count_as_often_as_they_stand_for():
+    one = Batch(pid=2, loader=1, start=2.0, duration=0.1, cpu=0.1, collate=0.0, samples=1.0)
+    three = replace(one, start=2.5, duration=0.5, count=3)
+
+    assert of((one, three))[t_w] == pytest.approx(0.4)
+
+
+def test_other_loaders_batches_are_not_counted():
+    with pytest.raises(Missing, match="not timed"):
+        of(batches(0.1, loader=7))[t_w]
+
+
+def test_the_slowest_batches():
+    assert of(batches(*[0.1] * 39, 0.9))[t_w_p99] == 0.9
+
+
+def test_the_slowest_of_merged_batches_come_from_all_workers_sketches():
+    first, second = Quantiles(), Quantiles()
+    first.add(0.1, 98)
+    second.add(0.1, 98)
+    second.add(0.8, 4)
+    sketches = (first.to_sketch(2, "batch"), second.to_sketch(3, "batch"))
+    made = batches(*[0.1] * 40, count=5)
+
+    assert of(made, sketches=sketches)[t_w_p99] == pytest.approx(0.8, rel=0.01)
+
+
+def test_the_step_without_its_wait():
+    assert of()[t_g] == pytest.approx(0.06)
+
+
+def test_the_queue():
+    m = of()
+
+    assert m[queue_depth] == 1.5
+    assert m[queue_empty_fraction] == 0.5
+
+
+def test_no_workers_no_queue():
+    with pytest.raises(Missing):
+        of(steps=steps(*[0.1] * 40))[queue_depth]
+
+
+def test_a_loop_without_fetches_has_no_empty_ones():
+    with pytest.raises(Missing):
+        of(steps=steps(*[0.1] * 40, batches=0.0, fetches_empty=0.0))[queue_empty_fraction]
+
+
+def test_two_workers_that_never_rest():
+    m = of(batches(*[0.2] * 40))  # a batch begun every 0.1 s takes 0.2 s
+
+    assert m[worker_efficiency] == pytest.approx(1.0)
+
+
+def test_workers_that_rest_most_of_the_time():
+    assert of(batches(*[0.02] * 40))[worker_efficiency] == pytest.approx(0.1)
+
+
+def test_no_workers_no_efficiency():
+    with pytest.raises(Missing):
+        of(batches(0.1), (LoaderFact(id=1),))[worker_efficiency]
+
+
+def test_size_of_a_batch():
+    assert of()[batch_bytes] == 4096
+    with pytest.raises(Missing):
+        of(facts=(LoaderFact(id=1),))[batch_bytes]
+
+
+def test_cores_that_compute_beside_the_workers():
+    samples = (HostSample(time=2.0, cpu=1.6, cpu_workers=1.0),)
+
+    assert of(host_samples=samples)[compute_threads] == pytest.approx(1.0)  # 0.6 cores x 0.1 s in 0.06 s
+
+
+def test_making_the_batches_itself_is_not_computing():
+    """0.04 s of 0.1 are waiting for a batch of which 0.02 s are CPU: 0.62 x 0.1 - 0.02 = 0.042 in the other 0.06."""
+    samples = (HostSample(time=2.0, cpu=0.62, cpu_workers=0.0),)
+    m = of(batches(*[0.04] * 40), (LoaderFact(id=1),), host_samples=samples)
+
+    assert m[compute_threads] == pytest.approx(0.7)
+
+
+def test_starts_of_epochs():
+    first = steps(0.1, tags=TAG_FIRST | TAG_EPOCH_START, epoch_start=0.9)
+    plain = steps(*[0.1] * 38, start=1.0, epoch_start=0.0)
+    again = steps(0.1, start=4.8, tags=TAG_EPOCH_START, epoch_start=0.1)
+    m = of(steps=(*first, *plain, *again))
+
+    assert m[epoch_start_seconds] == pytest.approx(0.5)
+    assert m[epoch_restart_share] == pytest.approx(0.1 / 5.0)
+
+
+def test_a_run_that_begins_after_its_first_epoch_has_only_restarts():
+    again = steps(0.1, start=4.0, tags=TAG_EPOCH_START, epoch_start=0.1)
+    m = of(steps=(*FORTY, *again))
+
+    assert m[epoch_restart_share] == pytest.approx(0.1 / 4.2)
+
+
+def test_no_start_of_an_epoch_was_seen():
+    with pytest.raises(Missing):
+        of()[epoch_restart_share]

@@ -1,0 +1,91 @@
+import pytest
+from profiles import metrics, rank, steps
+
+from advisor.metrics.base import Goals, Missing
+from advisor.metrics.memory import (
+    alloc_retries,
+    fragmentation_ratio,
+    mem_activations,
+    mem_grads,
+    mem_headroom,
+    mem_nontorch,
+    mem_optim,
+    mem_params,
+    mem_peak_allocated,
+    mem_peak_reserved,
+    memory_pressure,
+    oom_count,
+)
+from profiler.schema import DeviceFact, Gpu, GpuSample, MemoryFact, MemorySample
+
+
+def full(reserved=78, retries=0, ooms=0, goals=None, held=82):
+    """A device of 100 bytes: 60 allocated, of which 35 are states."""
+    samples = tuple(
+        MemorySample(
+            time=t,
+            pid=1,
+            device=0,
+            allocated=50,
+            allocated_peak=60,
+            reserved=reserved,
+            reserved_peak=reserved,
+            retries=retries if t else 0,
+            ooms=ooms,
+        )
+        for t in (0.0, 1.0)
+    )
+    idle = MemorySample(time=1.0, pid=1, device=1, allocated=1, allocated_peak=1, reserved=2, reserved_peak=2)
+    peak = MemoryFact(id=0, parameters=10, gradients=5, optimizer=20, allocated_peak=60, reserved_peak=reserved)
+    fact = DeviceFact(id=0, uuid="GPU-a", memory_total=100)
+    gpus = (
+        Gpu(index=4, uuid="GPU-b", name="x", memory_total=1),
+        Gpu(index=5, uuid="GPU-a", name="x", memory_total=100),
+    )
+    used = (GpuSample(time=1.0, gpu=4, process_memory=999), GpuSample(time=1.0, gpu=5, process_memory=held))
+    return metrics(
+        rank(steps=steps(*[0.1] * 40), memory=(*samples, idle), memory_peaks=(peak,), devices=(fact,)),
+        goals=goals,
+        gpus=gpus,
+        gpu_samples=used,
+    )
+
+
+def test_the_parts_at_the_peak():
+    m = full()
+
+    assert (m[mem_params], m[mem_grads], m[mem_optim], m[mem_activations]) == (10, 5, 20, 25)
+    assert (m[mem_peak_allocated], m[mem_peak_reserved], m[mem_nontorch]) == (60, 78, 4)
+
+
+def test_headroom_and_fragmentation():
+    m = full()
+
+    assert m[mem_headroom] == pytest.approx(0.18)
+    assert m[fragmentation_ratio] == pytest.approx(18 / 78)
+
+
+def test_counters():
+    m = full(retries=3, ooms=1)
+
+    assert (m[alloc_retries], m[oom_count]) == (3, 1)
+
+
+def test_pressure():
+    assert full(retries=1)[memory_pressure] is True
+    assert full(ooms=1)[memory_pressure] is True
+    assert full()[memory_pressure] is False
+
+
+def test_a_full_device_is_no_fault_unless_more_is_wanted():
+    assert full(reserved=92, held=94)[memory_pressure] is False
+    assert full(reserved=92, held=94, goals=Goals(capacity=True))[memory_pressure] is True
+    assert full(reserved=92, held=94, goals=Goals(target_batch=64))[memory_pressure] is True
+    assert full(goals=Goals(capacity=True))[memory_pressure] is False
+
+
+def test_no_gpu():
+    m = metrics(rank(steps=steps(*[0.1] * 40)))
+    for metric in (mem_params, mem_peak_reserved, mem_headroom, memory_pressure):
+        with pytest.raises(Missing):
+            m[metric]

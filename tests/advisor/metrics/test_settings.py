@@ -1,0 +1,58 @@
+import pytest
+from profiles import metrics, rank
+
+from advisor.metrics.base import Missing
+from advisor.metrics.settings import (
+    debug_modes,
+    evaluation_grad,
+    flags,
+    model,
+    optimizer,
+    optimizers,
+    scaler,
+    world_size,
+)
+from profiler.schema import FlagsFact, ModelFact, OptimizerFact, ScalerFact
+
+
+def test_the_largest_of_several():
+    small, large = ModelFact(id=1, trainable=5), ModelFact(id=2, trainable=9)
+    few, many = OptimizerFact(id=1, parameters=5), OptimizerFact(id=2, parameters=9)
+    m = metrics(rank(models=(small, large), optimizers=(few, many)))
+
+    assert m[model] is large
+    assert m[optimizer] is many
+    assert m[optimizers] == (few, many)
+
+
+def test_world_size():
+    assert metrics(rank(), rank(1))[world_size] == 2
+    assert metrics(rank(process={"world_size": 8}))[world_size] == 8
+
+
+def test_debug_modes():
+    assert metrics(rank(flags=FlagsFact(deterministic=True, distributed_debug="OFF")))[debug_modes] == ()
+    assert metrics(rank(flags=FlagsFact(anomaly=True, distributed_debug="DETAIL")))[debug_modes] == (
+        "anomaly",
+        "distributed_debug",
+    )
+
+
+def test_evaluation():
+    assert metrics(rank(flags=FlagsFact(evaluation_grad=True)))[evaluation_grad] is True
+    with pytest.raises(Missing, match="No evaluation"):
+        metrics(rank(flags=FlagsFact()))[evaluation_grad]
+
+
+def test_scaler():
+    fact = ScalerFact(id=1, scale=2.0)
+
+    assert metrics(rank(scaler=fact))[scaler] is fact
+
+
+@pytest.mark.parametrize("metric", [model, optimizer, flags, scaler, debug_modes, evaluation_grad])
+def test_what_was_not_seen_is_missing(metric):
+    with pytest.raises(Missing) as caught:
+        metrics(rank())[metric]
+
+    assert caught.value.remedy

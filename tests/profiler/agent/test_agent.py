@@ -1,0 +1,429 @@
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from profiler.agent import ring, session
+from profiler.agent.hooks import backward, forward, gc, optimizer, save
+from profiler.agent.outlet import Outlet
+from profiler.agent.session import FLUSH_NS, MOST_WAITING, TAG_COMPILE, TAG_WINDOW, TICK_NS, Agent
+from profiler.schema import TAG_COMPILE as SCHEMA_COMPILE
+from profiler.schema import TAG_WINDOW as SCHEMA_WINDOW
+
+
+@pytest.fixture
+def agent(tmp_path):
+    made = Agent(torch, {"rings": str(tmp_path)})
+    yield made
+    made.stop()
+
+
+def put(agent, kind, start=1, end=2):
+    agent.put((0, kind, start, end))
+
+
+def events(folder):
+    """Events of each ring in the folder, but for those of the calibration."""
+    return {
+        path.stem: [event for event in ring.Reader(str(path)).read() if event.kind]
+        for path in sorted(folder.glob("*.ring"))
+    }
+
+
+def only(folder):
+    (found,) = events(folder).values()
+    return found
+
+
+def facts(folder, kind):
+    lines = [json.loads(line) for path in folder.glob("*.facts") for line in path.read_bytes().splitlines()]
+    return [line for line in lines if line["kind"] == kind]
+
+
+def test_its_tags_are_those_of_the_schema():
+    assert (TAG_WINDOW, TAG_COMPILE) == (SCHEMA_WINDOW, SCHEMA_COMPILE)
+
+
+# ---- opening ----
+
+
+@pytest.mark.parametrize("kind", [ring.GC, ring.SAVE, ring.WINDOW, ring.GPU])
+def test_what_is_no_training_opens_no_outlet(agent, tmp_path, kind):
+    put(agent, kind)
+    agent.flush()
+    agent.fact("flags", {})
+    assert agent.outlet is None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "kind", [ring.FETCH, ring.ITER, ring.FORWARD, ring.BACKWARD, ring.OPTIMIZER, ring.STEP, ring.BATCH, ring.REGION]
+)
+def test_the_first_event_of_training_opens_it_and_what_waited_comes_too(agent, tmp_path, kind):
+    put(agent, ring.GC, 1, 2)
+    agent.flush()
+    put(agent, kind, 3, 4)
+    agent.flush()
+    assert [(event.kind, event.start, event.end) for event in only(tmp_path)] == [(ring.GC, 1, 2), (kind, 3, 4)]
+
+
+def test_opening_is_announced_once_and_facts_can_be_told_then(agent, tmp_path):
+    agent.on_open.append(lambda: agent.fact("process", {"rank": 3}))
+    for _ in range(2):
+        put(agent, ring.FORWARD)
+        agent.flush()
+    assert [fact["rank"] for fact in facts(tmp_path, "process")] == [3]
+
+
+def test_a_process_that_never_trains_keeps_a_bounded_number_of_events(agent):
+    for number in range(MOST_WAITING + 10):
+        put(agent, ring.GC, number, number)
+    assert len(agent._events) == MOST_WAITING
+
+
+def test_without_room_it_says_so_once_and_keeps_nothing(agent, tmp_path, monkeypatch):
+    def full(folder, worker):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(session, "Outlet", full)
+    for _ in range(3):
+        put(agent, ring.FORWARD)
+        agent.flush()
+    (line,) = (tmp_path / "problems").read_text().splitlines()
+    assert line.startswith(f"{os.getpid()} ")
+    assert line.endswith("No space left on device")
+    assert agent.outlet is None
+
+
+def test_a_flush_while_another_thread_opens_the_outlet_opens_no_second(agent, tmp_path, monkeypatch):
+    def slow(folder, worker):
+        put(agent, ring.FORWARD)
+        agent.flush()  # as from another thread
+        return Outlet(folder, worker)
+
+    monkeypatch.setattr(session, "Outlet", slow)
+    put(agent, ring.FORWARD)
+    agent.flush()
+    assert len(only(tmp_path)) == 2
+
+
+def test_events_put_while_it_looks_for_training_do_no_harm(agent, tmp_path):
+    """A collection may run at any allocation."""
+
+    class Collecting(int):
+        def __hash__(self):
+            put(agent, ring.GC)
+            return super().__hash__()
+
+    for _ in range(3):
+        agent.put((0, Collecting(ring.GC), 1, 2))
+    put(agent, ring.FORWARD)
+    agent.flush()
+    assert agent.outlet is not None
+
+
+# ---- forks ----
+
+
+def test_a_forked_child_drops_the_parents_events_and_opens_its_own_outlet(agent, tmp_path):
+    put(agent, ring.FORWARD, 1, 2)
+    agent.flush()
+    first = agent.outlet
+    put(agent, ring.FORWARD, 3, 4)
+    agent.windows, agent.mark, agent.steps = object(), print, 7
+    agent.after_fork()
+    assert (agent.outlet, agent.windows, agent.mark, agent.steps) == (None, None, None, 0)
+    put(agent, ring.BATCH, 5, 6)
+    agent.flush()
+    assert agent.outlet is not first
+    assert sorted([(event.start, event.end) for event in found] for found in events(tmp_path).values()) == [
+        [(1, 2)],
+        [(5, 6)],
+    ]
+    first.close()
+
+
+def test_a_real_fork_leaves_the_parents_ring_alone(agent, tmp_path):
+    put(agent, ring.FORWARD, 1, 2)
+    agent.flush()
+    put(agent, ring.FORWARD, 3, 4)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            agent.after_fork()
+            put(agent, ring.BATCH, 5, 6)
+            agent.flush()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    agent.flush()
+    by_process = {int(name.split("-")[0]): [event.start for event in found] for name, found in events(tmp_path).items()}
+    assert by_process == {os.getpid(): [1, 3], child: [5]}
+
+
+def test_a_forked_child_that_trains_finds_its_roots(agent):
+    """The watch began in the parent, before its first step."""
+    seen = []
+    roots = forward.Roots(agent, lambda module, number: seen.append(module))
+    agent.uninstall.append(("forward", roots.install()))
+    agent.steps = 1000
+    agent.after_fork()
+    model = torch.nn.Linear(2, 2)
+    for now in range(forward.WATCHED_STEPS):
+        model(torch.ones(1, 2))
+        agent.end_step(now)
+    assert seen == [model]
+
+
+# ---- giving up ----
+
+
+def test_giving_up_takes_exactly_that_hook_out(agent, tmp_path):
+    out = []
+    for name in ("a", "b", "c"):
+        agent.uninstall.append((name, lambda name=name: out.append(name)))
+    put(agent, ring.FORWARD)
+    agent.flush()
+    agent.give_up("b", ValueError("unexpected"))
+    assert out == ["b"]
+    assert [name for name, _ in agent.uninstall] == ["a", "c"]
+    (problem,) = facts(tmp_path, "problem")
+    assert (problem["source"], problem["message"]) == ("b", "ValueError: unexpected")
+    agent.give_up("b", ValueError("again"))
+    assert out == ["b"]
+
+
+def test_a_hook_that_cannot_be_taken_out_is_given_up_all_the_same(agent):
+    def undo():
+        raise RuntimeError
+
+    agent.uninstall.append(("a", undo))
+    agent.give_up("a", ValueError())
+    assert agent.uninstall == []
+
+
+@pytest.mark.parametrize("kind", ["on_step", "on_tick"])
+def test_a_callback_that_raises_is_called_no_more_and_the_others_go_on(agent, tmp_path, kind):
+    calls = []
+
+    def bad():
+        calls.append("bad")
+        raise KeyError("surprise")
+
+    getattr(agent, kind)[:] = [bad, lambda: calls.append("good")]
+    agent.uninstall.append(("optimizer", lambda: calls.append("out")))
+    put(agent, ring.FORWARD)
+    agent.flush()
+    for now in range(2):
+        agent.end_step(now)
+        agent.tick()
+    assert calls == ["bad", "good", "good"]
+    (problem,) = facts(tmp_path, "problem")
+    assert "surprise" in problem["message"]
+    assert "bad" in problem["source"]
+
+
+# ---- the rhythm ----
+
+
+class Windows:
+    """Open at the boundaries it is told."""
+
+    def __init__(self, *open_at):
+        self.open_at = open_at
+        self.cost = 0.25
+        self.closed = False
+        self.count = 0
+
+    def at_step_boundary(self, now):
+        self.count += 1
+        return self.count in self.open_at
+
+    def close(self):
+        self.closed = True
+
+
+def test_steps_in_a_window_and_the_one_that_bears_its_saving_are_tagged(agent):
+    # Open from the end of step 2 to the end of step 4: it covers steps 3 and 4, and is saved in 5.
+    agent.windows = Windows(2, 3)
+    tagged = [bool(agent.end_step(now) & TAG_WINDOW) for now in range(1, 8)]
+    assert tagged == [False, False, True, True, True, False, False]
+
+
+def test_a_window_right_after_another_leaves_no_step_untagged(agent):
+    agent.windows = Windows(1, 3)
+    tagged = [bool(agent.end_step(now) & TAG_WINDOW) for now in range(1, 7)]
+    assert tagged == [False, True, True, True, True, False]
+
+
+def test_steps_that_compile_are_tagged(agent):
+    graphs = iter([0, 1, 1, 3])
+    agent.compiled = lambda: next(graphs)
+    assert [agent.end_step(now) for now in range(4)] == [0, TAG_COMPILE, 0, TAG_COMPILE]
+
+
+def test_events_are_flushed_and_facts_refreshed_no_more_often_than_set(agent, tmp_path):
+    ticks = []
+    agent.on_tick.append(lambda: ticks.append(1))
+    put(agent, ring.OPTIMIZER)
+    begin = agent.flushed
+    agent.after_step(begin + FLUSH_NS)
+    assert agent.outlet is None
+    agent.after_step(begin + FLUSH_NS + 1)
+    assert len(only(tmp_path)) == 1
+    assert len(ticks) == 1
+    agent.flushed = begin
+    agent.after_step(begin + TICK_NS)
+    assert len(ticks) == 1
+    agent.flushed = begin
+    agent.after_step(begin + TICK_NS + FLUSH_NS + 1)
+    assert len(ticks) == 2
+
+
+def test_a_tick_publishes_what_hooks_and_windows_have_cost(agent, tmp_path):
+    put(agent, ring.OPTIMIZER)
+    agent.flush()
+    agent.windows = Windows()
+    agent.tick()
+    (path,) = tmp_path.glob("*.ring")
+    counters = ring.Reader(str(path)).counters()
+    assert counters.windows_ns == 250_000_000
+    assert counters.rare_ns > 0
+
+
+# ---- ends ----
+
+
+def test_finishing_writes_the_last_events_and_says_how_it_ended(agent, tmp_path):
+    agent.windows = Windows()
+    windows = agent.windows
+    put(agent, ring.OPTIMIZER, 1, 2)
+    agent.failed = True
+    agent.finish()
+    assert [event.end for event in only(tmp_path)] == [2]
+    assert [fact["failed"] for fact in facts(tmp_path, "end")] == [True]
+    assert windows.closed
+    assert agent.outlet is None
+
+
+def test_finishing_twice_and_without_an_outlet_is_nothing(agent, tmp_path):
+    agent.finish()
+    agent.finish()
+    put(agent, ring.OPTIMIZER)
+    agent.flush()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("broken", ["flush", "tick", "windows", "outlet"])
+def test_finishing_never_raises(agent, monkeypatch, broken):
+    def fail(*arguments):
+        raise RuntimeError("surprise")
+
+    put(agent, ring.OPTIMIZER)
+    agent.flush()
+    if broken == "windows":
+        agent.windows = SimpleNamespace(close=fail, cost=0.0)
+    elif broken == "outlet":
+        monkeypatch.setattr(agent.outlet, "close", fail)
+    else:
+        monkeypatch.setattr(agent, broken, fail)
+    agent.finish()
+    assert agent.outlet is None
+
+
+def test_stopping_takes_every_hook_out_and_leaves_torch_as_it_was(agent):
+    import gc as collector
+
+    before = (torch.save, torch.autograd.backward, torch.autograd.grad, list(collector.callbacks))
+    from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+
+    hooks = len(_global_optimizer_pre_hooks), len(_global_optimizer_post_hooks)
+    call = torch.nn.Module.__call__
+    for name, install in (
+        ("save", lambda: save.install(agent)),
+        ("backward", lambda: backward.install(agent)),
+        ("gc", lambda: gc.install(agent)),
+        ("optimizer", lambda: optimizer.install(agent, lambda *told: None)),
+        ("forward", forward.Roots(agent, lambda *told: None).install),
+    ):
+        agent.uninstall.append((name, install()))
+    assert torch.save is not before[0]
+    assert torch.nn.Module.__call__ is not call
+    agent.stop()
+    assert (torch.save, torch.autograd.backward, torch.autograd.grad, list(collector.callbacks)) == before
+    assert (len(_global_optimizer_pre_hooks), len(_global_optimizer_post_hooks)) == hooks
+    assert torch.nn.Module.__call__ is call
+
+
+def test_one_that_cannot_be_taken_out_keeps_no_other_in(agent):
+    out = []
+
+    def fail():
+        raise RuntimeError
+
+    agent.uninstall += [("a", lambda: out.append("a")), ("b", fail), ("c", lambda: out.append("c"))]
+    agent.stop()
+    assert out == ["c", "a"]
+
+
+# ---- optimizer steps, told apart ----
+
+
+@pytest.fixture
+def steps(agent):
+    """Optimizers whose steps end steps of the run."""
+    ended = []
+    agent.end_step = lambda now: ended.append(now) or 0
+    agent.uninstall.append(("optimizer", optimizer.install(agent, lambda *told: None)))
+    return ended
+
+
+def an_optimizer(cls=torch.optim.SGD):
+    parameter = torch.nn.Parameter(torch.ones(1))
+    parameter.grad = torch.ones(1)
+    return cls([parameter], lr=0.1)
+
+
+class Outer(torch.optim.SGD):
+    """Steps another optimizer inside its own step, as wrappers do."""
+
+    inner = None
+
+    def step(self, closure=None):
+        self.inner.step(closure)
+
+
+def test_a_step_inside_another_optimizers_step_ends_none(steps):
+    outer = an_optimizer(Outer)
+    outer.inner = an_optimizer()
+    for count in (1, 2):
+        outer.step()
+        assert len(steps) == count
+
+
+def test_an_optimizer_step_that_fails_swallows_no_later_one(steps):
+    failing, other = an_optimizer(Outer), an_optimizer()
+    with pytest.raises(AttributeError):
+        failing.step()  # its inner one is None
+    other.step()  # the program has made a new one, say after running out of memory
+    other.step()
+    assert len(steps) == 2
+    failing.inner = other
+    failing.step()
+    assert len(steps) == 3
+
+
+def test_a_closure_that_fails_swallows_no_later_step(steps):
+    one = an_optimizer()
+
+    def closure():
+        raise ValueError("no loss")
+
+    with pytest.raises(ValueError, match="no loss"):
+        one.step(closure)
+    one.step()
+    assert len(steps) == 1

@@ -1,0 +1,306 @@
+import json
+import os
+from dataclasses import fields
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from profiler.agent import facts, start
+from profiler.agent.session import Agent
+from profiler.schema import FACTS, Process
+
+
+def names(cls):
+    return {field.name for field in fields(cls)}
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + self.linear(self.norm(x))
+
+
+class Net(nn.Module):
+    """6 * 4 + 3 * (8 + 20) + 4 * 2 + 2 = 118 parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(6, 4, bias=False)
+        self.body = nn.Module()
+        self.body.blocks = nn.ModuleList(Block(4) for _ in range(3))
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        x = self.embed(x)
+        for block in self.body.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def compiled(module):
+    return torch.compile(module, backend="eager")
+
+
+class DistributedDataParallel(nn.Module):
+    """A stand-in: the real one wants a process group."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+
+# ---- the model ----
+
+
+def test_parameters_are_counted_by_dtype_and_device():
+    net = Net()
+    net.head.to(torch.bfloat16)
+    net.embed.weight.requires_grad = False
+    fact = facts.model(net, 7)
+    assert (fact["id"], fact["name"]) == (7, "Net")
+    assert (fact["parameters"], fact["trainable"], fact["tensors"]) == (118, 94, 3 * 4 + 2)
+    assert fact["dtypes"] == {"float32": 108, "bfloat16": 10}
+    assert fact["bytes"] == 108 * 4 + 10 * 2
+    assert fact["devices"] == {"cpu": 118}
+
+
+def test_the_repeated_block_is_found():
+    fact = facts.model(Net(), 1)
+    assert (fact["block"], fact["blocks"], fact["block_path"]) == ("Block", 3, "body.blocks")
+    assert fact["block_bytes"] == 28 * 4
+    assert fact["modules"]["Block"] == 3
+    assert fact["modules"]["Linear"] == 5
+
+
+def test_of_several_repeated_blocks_the_heaviest_in_all_counts():
+    net = nn.Module()
+    net.small = nn.Sequential(*(Block(2) for _ in range(6)))
+    net.large = nn.Sequential(Block(8), Block(8))
+    fact = facts.model(net, 1)
+    assert (fact["block_path"], fact["blocks"]) == ("large", 2)
+
+
+def test_repeated_layers_without_children_are_no_blocks():
+    fact = facts.model(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), 1)
+    assert "block" not in fact
+
+
+@pytest.mark.parametrize(
+    ("wrap", "wrappers"),
+    [
+        (lambda net: net, []),
+        (DistributedDataParallel, ["DistributedDataParallel"]),
+        (nn.DataParallel, ["DataParallel"]),
+        (compiled, ["OptimizedModule"]),
+        (
+            lambda net: compiled(DistributedDataParallel(net)),
+            ["OptimizedModule", "DistributedDataParallel"],
+        ),
+        (
+            lambda net: DistributedDataParallel(compiled(net)),
+            ["DistributedDataParallel", "OptimizedModule"],
+        ),
+    ],
+)
+def test_wrappers_are_named_outermost_first_and_looked_through(wrap, wrappers):
+    fact = facts.model(wrap(Net()), 1)
+    assert fact["wrappers"] == wrappers
+    assert (fact["name"], fact["parameters"], fact["block_path"]) == ("Net", 118, "body.blocks")
+    assert fact["compiled"] == ("OptimizedModule" in wrappers)
+
+
+def test_a_model_compiled_in_place_is_compiled():
+    net = Net()
+    net.compile(backend="eager")
+    fact = facts.model(net, 1)
+    assert fact["compiled"] is True
+    assert fact["name"] == "Net"
+
+
+def test_our_own_wrapper_in_the_same_slot_is_no_compilation():
+    net = Net()
+
+    def ours():
+        pass
+
+    ours.__wrapped__ = None
+    object.__setattr__(net, "_compiled_call_impl", ours)
+    assert facts.model(net, 1)["compiled"] is False
+
+
+def test_a_model_with_one_child_named_module_but_layers_beside_it_is_no_wrapper():
+    net = nn.Module()
+    net.module, net.head = Net(), nn.Linear(2, 2)
+    assert facts.model(net, 1)["wrappers"] == []
+
+
+# ---- the optimizer ----
+
+
+def train(net, optimizer):
+    net(torch.ones(2, 6)).sum().backward()
+    optimizer.step()
+
+
+def test_state_and_gradients_are_there_after_a_step():
+    net = Net()
+    adam = torch.optim.AdamW(net.parameters(), lr=0.01, foreach=True)
+    before = facts.optimizer(adam, 3, {"file": "train.py", "line": 5})
+    assert (before["state_bytes"], before["gradient_bytes"]) == (0, 0)
+    train(net, adam)
+    fact = facts.optimizer(adam, 3, None)
+    tensors = sum(1 for _ in net.parameters())
+    assert fact["gradient_bytes"] == 118 * 4
+    assert fact["state_bytes"] == 2 * 118 * 4 + tensors * 4  # two moments, and a step count each
+    assert (fact["name"], fact["module"]) == ("AdamW", "torch.optim.adamw")
+    assert (fact["tensors"], fact["parameters"], fact["groups"]) == (tensors, 118, 1)
+    assert (fact["lr"], fact["foreach"], fact["fused"]) == (0.01, True, None)
+    assert (fact["device"], fact["floating"]) == ("cpu", True)
+    assert before["place"] == {"file": "train.py", "line": 5}
+
+
+def test_groups_with_frozen_and_complex_parameters():
+    net, extra = Net(), nn.Parameter(torch.ones(2, dtype=torch.complex64))
+    sgd = torch.optim.SGD([{"params": net.parameters()}, {"params": [extra], "lr": torch.tensor(0.1)}], lr=0.5)
+    fact = facts.optimizer(sgd, 1, None)
+    assert (fact["groups"], fact["lr"], fact["floating"]) == (2, 0.5, False)
+
+
+def test_a_learning_rate_in_a_tensor_is_left_out():
+    """Reading it could wait for a device."""
+    adam = torch.optim.Adam(Net().parameters(), lr=torch.tensor(0.01), capturable=False, foreach=False)
+    assert facts.optimizer(adam, 1, None)["lr"] is None
+
+
+# ---- flags, process, devices ----
+
+
+def test_flags_are_those_of_torch_and_the_environment(monkeypatch):
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
+    with torch.autograd.set_detect_anomaly(True, check_nan=False):
+        fact = facts.flags(torch, {"autocast": True})
+    assert fact["anomaly"] is True
+    assert fact["launch_blocking"] is True
+    assert fact["distributed_debug"] == "DETAIL"
+    assert fact["allocator_config"] == "expandable_segments:True"
+    assert fact["autocast"] is True
+    assert fact["deterministic"] is False
+    assert fact["allow_tf32"] is torch.backends.cuda.matmul.allow_tf32
+    assert fact["threads"] == torch.get_num_threads()
+
+
+@pytest.mark.parametrize("value", ["", "0"])
+def test_launch_blocking_switched_off_is_off(monkeypatch, value):
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", value)
+    assert facts.flags(torch, {})["launch_blocking"] is False
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, (0, 0, 1, 0)),
+        ({"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "GROUP_RANK": "1"}, (5, 1, 8, 1)),
+        ({"SLURM_PROCID": "3", "SLURM_LOCALID": "3", "SLURM_NTASKS": "4", "SLURM_NODEID": "0"}, (3, 3, 4, 0)),
+        ({"RANK": "x", "OMPI_COMM_WORLD_RANK": "2", "WORLD_SIZE": "0"}, (2, 0, 1, 0)),
+    ],
+)
+def test_a_process_knows_its_rank_from_its_launcher(monkeypatch, variables, expected):
+    for name in list(os.environ):
+        if name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "NODE_RANK") or name.startswith(
+            ("SLURM", "OMPI")
+        ):
+            monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    fact = facts.process(torch, 12)
+    assert (fact["rank"], fact["local_rank"], fact["world_size"], fact["node_rank"]) == expected
+    assert (fact["role"], fact["worker_id"], fact["pid"]) == ("rank", None, 12)
+
+
+def test_a_worker_is_told_by_torchs_own_mark(monkeypatch):
+    from torch.utils.data._utils import worker
+
+    monkeypatch.setattr(worker, "_worker_info", SimpleNamespace(id=3))
+    fact = facts.process(torch, 12)
+    assert (fact["role"], fact["worker_id"]) == ("worker", 3)
+
+
+def cuda(initialized):
+    properties = SimpleNamespace(name="H200", uuid="abc", major=9, minor=0, total_memory=150, multi_processor_count=132)
+    return SimpleNamespace(
+        cuda=SimpleNamespace(
+            is_initialized=lambda: initialized,
+            device_count=lambda: 2,
+            get_device_properties=lambda index: properties,
+            get_arch_list=lambda: ["sm_90"],
+        )
+    )
+
+
+def test_cuda_is_not_touched_before_the_program_has_initialised_it():
+    assert facts.devices(cuda(False)) == []
+    assert [fact["id"] for fact in facts.devices(cuda(True))] == [0, 1]
+
+
+# ---- what is told and what is kept cannot drift apart ----
+
+
+@pytest.fixture
+def told(tmp_path, monkeypatch):
+    """Every fact that a small training with all the hooks in has told, by kind; keys only."""
+    handed = {}
+
+    class Listening(Agent):
+        def fact(self, kind, body):
+            handed.setdefault(kind, set()).update(json.loads(json.dumps(body, default=str)))
+
+    monkeypatch.setattr(start, "Agent", Listening)
+    agent = start.begin({"rings": str(tmp_path)})
+    try:
+        net = Net()
+        optimizer = torch.optim.Adam(net.parameters())
+        scaler = torch.amp.GradScaler("cpu")
+        for (x,) in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(24, 6)), batch_size=2):
+            with torch.autocast("cpu"):
+                loss = net(x).sum()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        agent.flush()
+        agent.tick()
+    finally:
+        start.end()
+    return handed
+
+
+def test_every_key_that_is_told_is_a_field_of_its_kind(told):
+    assert {"loader", "model", "optimizer", "flags", "scaler", "output"} <= set(told)
+    for kind, keys in told.items():
+        if kind in FACTS:
+            assert keys <= names(FACTS[kind]), kind
+
+
+def test_the_process_is_told_in_the_fields_of_its_row(told):
+    assert told["process"] <= names(Process)
+
+
+def test_devices_and_memory_are_told_in_the_fields_of_their_kinds():
+    for fact in facts.devices(cuda(True)):
+        assert set(fact) <= names(FACTS["device"])
+    handed = {}
+    torch_ = cuda(True)
+    torch_.cuda.current_device = lambda: 0
+    torch_.cuda.memory_stats = lambda device: {"allocated_bytes.all.current": 5}
+    agent = SimpleNamespace(torch=torch_, fact=lambda kind, body: handed.update({kind: set(body)}))
+    start._cuda_tick(agent, start._Seen(agent))
+    assert handed["memory"] <= names(FACTS["memory"])
+    assert {"device", "memory", "allocator"} == set(handed)

@@ -1,0 +1,109 @@
+import errno
+import json
+import os
+
+import pytest
+
+from profiler.agent import outlet as module
+from profiler.agent import ring
+from profiler.agent.outlet import RANK_RECORDS, WORKER_RECORDS, Outlet
+
+
+@pytest.fixture
+def outlet(tmp_path):
+    made = Outlet(str(tmp_path), worker=True)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def reader(outlet, tmp_path):
+    (path,) = tmp_path.glob("*.ring")
+    return ring.Reader(str(path))
+
+
+def facts(folder):
+    (path,) = folder.glob("*.facts")
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def test_ring_and_facts_lie_side_by_side_under_the_process_id(outlet, tmp_path):
+    names = sorted(os.listdir(tmp_path))
+    assert [name.rpartition(".")[2] for name in names] == ["facts", "ring"]
+    assert len({name.rpartition(".")[0] for name in names}) == 1
+    assert all(name.startswith(f"{os.getpid()}-") for name in names)
+
+
+def test_files_are_the_users_own(outlet, tmp_path):
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize(("worker", "records"), [(True, WORKER_RECORDS), (False, RANK_RECORDS)])
+def test_a_worker_gets_a_smaller_ring(tmp_path, worker, records):
+    Outlet(str(tmp_path), worker).close()
+    (path,) = tmp_path.glob("*.ring")
+    assert ring.Reader(str(path)).capacity == records
+
+
+def test_what_it_writes_to_find_out_its_cost_is_no_event(outlet, reader):
+    outlet.write(0, ring.FETCH, 1, 2)
+    kinds = [event.kind for event in reader.read()]
+    assert kinds[-1] == ring.FETCH
+    assert set(kinds[:-1]) == {0}
+
+
+def test_costs_are_published(outlet, reader):
+    assert reader.counters() == (outlet.per_event_ns, 0, 0)
+    assert outlet.per_event_ns >= 200
+    outlet.measured_ns, outlet.windows_ns = 11, 22
+    outlet.publish()
+    assert reader.counters() == (outlet.per_event_ns, 11, 22)
+
+
+def test_closing_publishes_the_last_costs(tmp_path):
+    outlet = Outlet(str(tmp_path), worker=True)
+    outlet.measured_ns = 7
+    outlet.close()
+    (path,) = tmp_path.glob("*.ring")
+    assert ring.Reader(str(path)).counters().rare_ns == 7
+
+
+def test_a_fact_is_a_line_with_kind_and_time(outlet, tmp_path):
+    before = module.clock()
+    outlet.fact("loader", {"id": 1, "dataset": "Ünïcode \n \udcff", "place": None})
+    outlet.fact("flags", {})
+    first, second = facts(tmp_path)
+    assert first == {"kind": "loader", "t": first["t"], "id": 1, "dataset": "Ünïcode \n \udcff", "place": None}
+    assert second["kind"] == "flags"
+    assert before <= first["t"] <= second["t"] <= module.clock()
+
+
+def test_what_json_does_not_know_is_told_as_text(outlet, tmp_path):
+    outlet.fact("loader", {"id": 1, "sampler": object})
+    assert facts(tmp_path)[0]["sampler"] == "<class 'object'>"
+
+
+def test_a_full_disk_loses_the_fact_only(outlet, tmp_path, monkeypatch):
+    def full(descriptor, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        outlet.fact("flags", {"lost": True})
+    outlet.fact("flags", {"lost": False})
+    assert [fact["lost"] for fact in facts(tmp_path)] == [False]
+
+
+def test_without_room_for_the_ring_nothing_is_left(tmp_path, monkeypatch):
+    def full(descriptor, offset, size):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space"):
+        Outlet(str(tmp_path), worker=False)
+    assert os.listdir(tmp_path) == []
+
+
+def test_without_a_folder_it_says_so(tmp_path):
+    with pytest.raises(OSError, match="gone"):
+        Outlet(str(tmp_path / "gone"), worker=False)

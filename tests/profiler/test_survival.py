@@ -1,0 +1,214 @@
+"""Whoever is killed, the recording stands, and the program is never the worse for it."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from programs import alive, wait_until
+
+# Some 20 ms a step; says its PID, and after each step the monotonic time and the loss.
+TRAINS = """
+import os, sys, time, torch
+from torch import nn
+torch.set_num_threads(1)
+torch.manual_seed(0)
+steps = int(sys.argv[1])
+model = nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+log = open(sys.argv[2], "w", buffering=1)
+print("pid", os.getpid(), flush=True)
+for step in range(steps):
+    loss = model(torch.randn(4, 8)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    time.sleep(0.02)
+    log.write(f"{time.perf_counter()} {loss.item()}\\n")
+print("done", flush=True)
+"""
+
+
+@pytest.fixture
+def trains(script, tmp_path):
+    """The words that train so many steps, and the file they are logged in."""
+
+    def make(steps):
+        log = tmp_path / f"log-{steps}"
+        log.touch()
+        return (script(TRAINS), str(steps), str(log)), log
+
+    return make
+
+
+def logged(log):
+    return [line.split() for line in log.read_text().splitlines()]
+
+
+def program_of(running):
+    return int(running.wait_for("\n").split()[1])
+
+
+def result(folder):
+    return json.loads((folder / "result.json").read_text())
+
+
+def test_a_killed_program_is_reported_up_to_its_last_second(trains, start_profiled):
+    words, log = trains(10_000)
+    running = start_profiled(*words, options=("--no-windows",))
+    program = program_of(running)
+    wait_until(lambda: len(logged(log)) > 60, "60 steps")
+    os.kill(program, signal.SIGKILL)
+    ran = running.finish()
+
+    assert ran.status == -signal.SIGKILL
+    assert (ran.run.outcome, ran.run.exit_status, ran.run.signal) == ("killed", 137, 9)
+    steps = logged(log)
+    known = [line for line in steps if float(line[0]) < float(steps[-1][0]) - 1.0]
+    assert len(known) <= len(ran.steps) <= len(steps) + 1
+    assert (result(ran.folder)["run"]["ended"], result(ran.folder)["run"]["exit_status"]) == ("killed", 137)
+    assert (ran.folder / "report.html").exists()
+    assert not _rings(ran)
+
+
+def test_a_program_outlives_its_recorder_and_the_report_takes_up_what_it_left(trains, start_plain, start_profiled, report):
+    words, log = trains(150)
+    plain = start_plain(*words[:2], f"{log}-plain")
+    running = start_profiled(*words)
+    program = program_of(running)
+    wait_until(lambda: len(logged(log)) > 30, "30 steps")
+    os.kill(running.pid, signal.SIGKILL)
+    ran = running.finish()
+    assert ran.status == -signal.SIGKILL
+
+    meanwhile = len(logged(log))
+    first = report(ran.folder)
+    assert first.status == 0
+    assert b"trains on" in first.err
+    assert meanwhile - 50 <= result(ran.folder)["steps"]["count"] <= len(logged(log)) + 1
+    assert result(ran.folder)["run"]["ended"] == "running"
+    assert alive(program)
+
+    wait_until(lambda: not alive(program), "the end of the program")
+    assert running.out.endswith("done\n")
+    plain.finish()
+    assert [loss for _, loss in logged(log)] == [loss for _, loss in logged(Path(f"{log}-plain"))]
+
+    rings = _rings(ran)
+    second = report(ran.folder)
+    assert second.status == 0
+    assert b"left behind" in second.err
+    assert result(ran.folder)["run"]["ended"] == "completed"
+    steps = ran.tables.steps
+    assert 148 <= len(steps) <= 150
+    assert [step.index for step in steps] == sorted({step.index for step in steps})
+    assert ran.ranks[0].events_lost == 0
+    assert rings
+    assert not _rings(ran)
+
+    third = report(ran.folder)
+    assert third.status == 0
+    assert b"recorder" not in third.err
+
+
+def _rings(ran):
+    """What is left of the rings of this run's processes."""
+    pids = [process.pid for process in ran.tables.processes]
+    return [ring for pid in pids for ring in Path("/dev/shm").glob(f"profile-train-*/{pid}-*")]
+
+
+def test_a_program_that_leaves_without_a_word_is_recorded_to_its_last_step(script, run_profiled):
+    ran = run_profiled(
+        script(
+            """
+            import os, time, torch
+            model = torch.nn.Linear(2, 2)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(10):
+                model(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+            time.sleep(0.03)
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            os._exit(5)
+            """
+        )
+    )
+
+    assert (ran.status, ran.run.outcome, ran.run.exit_status) == (5, "failed", 5)
+    assert len(ran.steps) == 11
+
+
+STRANGE = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+torch.set_num_threads(1)
+torch.manual_seed(0)
+
+class Collate:
+    def __call__(self, samples): return torch.stack(samples)
+    def __getattr__(self, name): raise RuntimeError(f"{name} is nobody's business")
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.unused = nn.LazyLinear(2)
+    def forward(self, x): return self.layer(x)
+    def parameters(self, which): return self.layer.parameters()
+    def modules(self): raise RuntimeError("modules are nobody's business")
+
+model = Model()
+optimizer = torch.optim.SGD(model.parameters("all"), lr=0.1)
+optimizer.state[model.layer.weight]["strange"] = Collate()
+loader = DataLoader([torch.full((4,), i / 40) for i in range(40)], 4, collate_fn=Collate())
+for batch in loader:
+    loss = model(batch).square().sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print(loss.item())
+"""
+
+
+def test_a_hook_that_fails_takes_itself_out_and_says_so(tmp_path, run_both):
+    program = tmp_path / "train.py"
+    program.write_text(STRANGE)
+    plain, profiled = run_both(program)
+
+    assert (plain.status, plain.out, plain.err) == (profiled.status, profiled.out, profiled.err)
+    assert plain.out.count(b"\n") == 10
+    for source in ("dataloader", "model", "optimizer"):
+        assert len(profiled.problems[source]) == 1, source
+    assert "nobody's business" in profiled.problems["dataloader"][0]
+    assert len(profiled.steps) == 10
+    for step in profiled.steps:
+        assert step.data_wait is None
+        assert step.backward > 0
+
+
+def test_a_program_without_room_for_its_events_is_unharmed_and_named(script, run_both):
+    plain, profiled = run_both(
+        script(
+            """
+            import os, resource
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+            import torch
+            model = torch.nn.Linear(2, 2)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(5):
+                model(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+            print(model.weight.sum().item() < 0)
+            """
+        )
+    )
+
+    assert (plain.status, plain.out, plain.err) == (profiled.status, profiled.out, profiled.err)
+    assert profiled.status == 0
+    assert not profiled.steps
+    (message,) = profiled.problems["ring"]
+    assert "no room" in message
+    assert "File too large" in message

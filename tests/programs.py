@@ -1,0 +1,151 @@
+"""Real programs in real processes: started, waited for, killed, and what was recorded of them."""
+
+import fcntl
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiler.store import Tables, decode_fact, find, read
+
+ROOT = Path(__file__).parents[1]
+
+# `-c` puts the current folder first on sys.path, which may hold a program's own profiler.py; the console script does not.
+COMMAND = (
+    sys.executable,
+    "-c",
+    "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; raise SystemExit(main())",
+    str(ROOT),
+)
+"""profile-train, of this checkout."""
+
+PATIENCE = 120.0
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A program that has ended."""
+
+    status: int
+    """As subprocess gives it: negative for a signal."""
+    out: bytes
+    err: bytes
+    folder: Path | None = None
+    """The run folder."""
+
+    @property
+    def tables(self) -> Tables:
+        (path,) = find(self.folder)
+        return read(path)
+
+    @property
+    def run(self):
+        (run,) = self.tables.runs
+        return run
+
+    @property
+    def ranks(self):
+        return [process for process in self.tables.processes if process.role == "rank"]
+
+    @property
+    def workers(self):
+        return [process for process in self.tables.processes if process.role == "worker"]
+
+    @property
+    def steps(self):
+        return self.tables.steps
+
+    def facts(self, kind):
+        """The facts of a kind as they were seen last, by process and id."""
+        latest = {}
+        for fact in sorted(self.tables.facts, key=lambda fact: fact.time):
+            if fact.kind == kind:
+                decoded = decode_fact(fact)
+                latest[fact.pid, decoded.id] = decoded
+        return list(latest.values())
+
+    @property
+    def problems(self):
+        """Messages by source."""
+        found = defaultdict(list)
+        for problem in self.tables.problems:
+            found[problem.source].append(problem.message)
+        return found
+
+
+class Running:
+    """A program that was started."""
+
+    def __init__(self, words, cwd, out, err, env, stdin, terminal, folder):
+        self._out, self._err, self._folder = out, err, folder
+        self.terminal = None
+        slave = None
+        if terminal:
+            self.terminal, slave = pty.openpty()
+        # Into files: nobody has to read along, and a program that outlives its parent holds no pipe of ours.
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                words,
+                cwd=cwd,
+                env=env,
+                stdin=slave if terminal else subprocess.PIPE if stdin else subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if terminal else None,
+            )
+        if slave is not None:
+            os.close(slave)
+        if stdin:
+            self.process.stdin.write(stdin)
+            self.process.stdin.close()
+        self.pid = self.process.pid
+
+    @property
+    def out(self):
+        return self._out.read_text()
+
+    def wait_for(self, text):
+        """Wait until the program has written this, and give back all it has written."""
+        return wait_until(lambda: self.out if text in self.out else None, f"{text!r} from {self.process.args}")
+
+    def send(self, number):
+        os.kill(self.pid, number)
+
+    def finish(self):
+        status = self.process.wait(PATIENCE)
+        return Ran(status, self._out.read_bytes(), self._err.read_bytes(), self._folder)
+
+    def clear(self):
+        """Leave nothing of its session behind."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait(PATIENCE)
+        if self.terminal is not None:
+            os.close(self.terminal)
+
+
+def wait_until(condition, what):
+    """What `condition` gives back once that is true."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"waited {PATIENCE:.0f} s for {what}")
+
+
+def alive(pid):
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
