@@ -20,7 +20,13 @@ from advisor.metrics.gpu import (
     membound_share,
 )
 from advisor.metrics.input import epoch_restart_share, loader, queue_empty_fraction
-from advisor.metrics.step import between_seconds, epoch_start_share, phase_seconds, step_time_uncertainty
+from advisor.metrics.step import (
+    between_seconds,
+    epoch_start_share,
+    phase_seconds,
+    steady_step_count,
+    step_time_uncertainty,
+)
 from advisor.models.cost import Saving, saving
 from advisor.models.state import Scenario, State, removed
 from advisor.rules import all_rules
@@ -204,7 +210,7 @@ def _crashed(rule: Rule, error: Exception) -> Verdict:
 
 def _sentence(rule: Rule) -> str:
     """The rule's If, on one line, as the end of a sentence."""
-    text = " ".join((rule.when.__doc__ or rule.title).split()).rstrip(" .,…")
+    text = " ".join((rule.when.__doc__ or rule.title).split()).rstrip(" .,…").removeprefix("If ")
     return f"{text[:1].lower()}{text[1:]}."
 
 
@@ -243,7 +249,9 @@ class _Plan:
         self._states: _States = dict.fromkeys(Scenario, start)
         self._crashes: dict[str, Verdict] = {}
         self._noise = metrics.get(step_time_uncertainty)
-        self._window_too_short = any(f.rule.id == WINDOW_TOO_SHORT for f in fired)
+        short = [f for f in fired if f.rule.id == WINDOW_TOO_SHORT]
+        self._uncertain = bool(short)
+        self._few_steps = any(fact.metric is steady_step_count for f in short for fact in f.evidence.facts)
         self._distorted = any(f.rule.tier is Tier.VALIDITY and f.advice.fault for f in fired)
         self._walk(fired)
 
@@ -319,7 +327,9 @@ class _Plan:
         return saving(share, self._metrics.goals.gpu_price)
 
     def _severity(self, rule: Rule, advice: Advice, gain: Gain | None) -> Severity:
-        if self._window_too_short and rule.id != WINDOW_TOO_SHORT:
+        """Out of too short a window nothing is insisted on but a fault, and, where there are steps enough and only their
+        times scatter, a gain that stands clear of the scatter."""
+        if self._uncertain and not advice.fault and (self._few_steps or gain is None or not self._is_clear(gain)):
             return Severity.INFO
         return min(self._deserved(advice, gain), rule.cap, key=list(Severity).index)
 
@@ -328,13 +338,15 @@ class _Plan:
             return Severity.ACTION
         if gain is None:
             return Severity.INFO
-        # Without a measured noise nothing is known to stand clear of it.
-        clear = self._noise is not None and gain.low > max(ACTION_LOW, NOISE_MARGIN * self._noise)
-        if clear and gain.expected >= ACTION_EXPECTED:
+        if self._is_clear(gain) and gain.expected >= ACTION_EXPECTED:
             return Severity.ACTION
         if gain.expected >= SUGGEST_EXPECTED and gain.low >= 0:
             return Severity.SUGGEST
         return Severity.INFO
+
+    def _is_clear(self, gain: Gain) -> bool:
+        """Of chance; without a measured noise nothing is known to be."""
+        return self._noise is not None and gain.low > max(ACTION_LOW, NOISE_MARGIN * self._noise)
 
 
 def _place(fired: _Fired) -> tuple[bool, int]:

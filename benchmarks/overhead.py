@@ -1,16 +1,17 @@
 """What profile-train costs the program it watches.
 
-    python benchmarks/overhead.py                some six minutes
-    python benchmarks/overhead.py --quick        about a minute; too short to judge the small bars
-    python benchmarks/overhead.py --aa           the plain run against itself: this machine's noise, and a check of this file
+    python benchmarks/overhead.py                some ten minutes
+    python benchmarks/overhead.py --quick        a minute or two; too short to judge the small bars
+    python benchmarks/overhead.py --aa           the plain run against itself: how noisy this machine is
     python benchmarks/overhead.py --peer PYTHON  beside traceml-ai, installed in the venv of this interpreter
 
-A step: a plain and a treated process of the same loop live side by side and take turns, a quarter of a second each (A B, B A,
-A B, ...), so that whatever else the machine does falls on both. Each pair of neighbouring blocks gives the ratio of their
-median steps; the table shows the median over all pairs. Start, end and total CPU time come from whole runs, one after
-the other in the same order. Intervals are 95 % bootstrap intervals of the median; pairs of one process pair are drawn
-together with it, since two processes of the same program also differ by where their memory happens to lie. A bar is
-`ok` or `above` if the whole interval is on that side of it, else `unclear`: take more --rounds or a quieter machine.
+A step: a plain and a treated process of the same loop live side by side and take turns of a quarter of a second each
+(A B, B A, A B, ...), so that whatever else the machine does falls on both. Each pair of neighbouring turns gives the
+ratio of their median steps; the table shows the median over all pairs. Start, end and total CPU time come from whole
+runs, one after the other, in changing order. Intervals are 95 % bootstrap intervals of the median; the pairs of two
+processes are drawn together with them, since processes of one program also differ by where their memory happens to
+lie. A bar is `ok` or `above` if the whole interval is on that side of it, else `unclear`: take more --rounds, or a
+quieter machine.
 """
 
 import argparse
@@ -40,7 +41,7 @@ class Loop:
     width: int
     batch: int
     steps: int
-    """In a block: a quarter of a second."""
+    """In a turn: a quarter of a second."""
     bar: float
     """Share of the median step that may be lost; the shorter the step, the looser."""
 
@@ -50,12 +51,12 @@ LOOPS = (
     Loop("10 ms", 980, 16, 24, 0.005),
     Loop("50 ms", 1900, 48, 6, 0.003),
 )
-COLD = 2  # first steps of a block, in which the caches still hold the other process
+COLD = 2  # first steps of a turn, in which the caches still hold the other process
 
 
 @dataclass(frozen=True)
 class Way:
-    """How to run the loop: the words before the script, and those between it and its arguments."""
+    """How to run the loop: the words before the script, between it and its arguments, and after these."""
 
     name: str
     before: Callable[[Path], Sequence[object]]
@@ -259,7 +260,7 @@ def judge(way, loops, rounds, blocks, folder):
         rows.append(row(way, f"{what}, wall", [each["wall"] for each in found], "%", loop.bar))
         rows.append(row(way, f"{what}, CPU", [each["cpu"] for each in found], "%"))
     found = []
-    for number in range(2 * rounds):
+    for number in range(max(2, 2 * rounds - 2)):
         found.append(whole_pair(way, loops[0], 8, number, folder))
         print(".", end="", file=sys.stderr, flush=True)
     rows.append(
@@ -274,15 +275,15 @@ def judge(way, loops, rounds, blocks, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two rounds of ten blocks")
+    parser.add_argument("--quick", action="store_true", help="two rounds of eight turns")
     parser.add_argument("--aa", action="store_true", help="the plain run against itself")
     parser.add_argument("--peer", metavar="PYTHON", help="Python of a venv that has traceml-ai 0.5")
-    parser.add_argument("--rounds", type=int, help="pairs of processes a loop (default: 5; 2 with --quick)")
+    parser.add_argument("--rounds", type=int, help="pairs of processes a loop (default: 6; 2 with --quick)")
     parser.add_argument("--loop", choices=[loop.name for loop in LOOPS], action="append", help="only this loop")
     parser.add_argument("--json", type=Path, help="write the table to this file too")
     args = parser.parse_args()
-    rounds = args.rounds or (2 if args.quick else 5)
-    blocks = 10 if args.quick else 30
+    rounds = args.rounds or (2 if args.quick else 6)
+    blocks = 8 if args.quick else 40
     loops = [loop for loop in LOOPS if not args.loop or loop.name in args.loop]
 
     rows = []

@@ -47,7 +47,7 @@ def forever(loader):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--fixed", action="store_true", help="load with worker processes")
     args = parser.parse_args()
 

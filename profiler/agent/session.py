@@ -58,6 +58,8 @@ class Agent:
         self._graphs = 0
         self.mark: Callable[[int], None] | None = None
         """Records a CUDA event at a boundary (ring.MARK_*); None where there is no CUDA."""
+        self._untold: list[tuple[str, BaseException]] = []
+        """Problems met before there was an outlet."""
         self.uninstall: list[tuple[str, Callable[[], None]]] = []
         self.on_open: list[Callable[[], None]] = []
         self.on_step: list[Callable[[], None]] = []
@@ -93,6 +95,9 @@ class Agent:
             return None
         self._muted = False
         self._call(self.on_open)
+        for source, trouble in self._untold:
+            self.problem(source, trouble)
+        self._untold.clear()
         return outlet
 
     def _no_room(self, error: OSError) -> None:
@@ -122,7 +127,14 @@ class Agent:
                     entry[1]()
                 except Exception:
                     pass
-        self.fact("problem", {"source": source, "message": f"{type(error).__name__}: {error}"})
+        self.problem(source, error)
+
+    def problem(self, source: str, error: BaseException) -> None:
+        """Say what could not be measured; once there is an outlet, if there is none yet."""
+        if self.outlet is None:
+            self._untold.append((source, error))
+        else:
+            self.fact("problem", {"source": source, "message": f"{type(error).__name__}: {error}"})
 
     def _call(self, callbacks: list[Callable[[], None]]) -> None:
         """Call each; one that raises is called no more. The hook that happened to call is not to blame."""
@@ -180,6 +192,7 @@ class Agent:
     def after_fork(self) -> None:
         """In a child: nothing of the parent's is ours; its first event opens its own outlet."""
         self._events.clear()
+        self._untold.clear()
         self.outlet = None
         self.flushed = 0
         self.windows = None
@@ -213,7 +226,7 @@ class Agent:
             outlet.fact("end", {"failed": self.failed})
             outlet.close()
         except Exception as error:
-            self.fact("problem", {"source": "exit", "message": f"{type(error).__name__}: {error}"})
+            self.problem("exit", error)
         finally:
             self.outlet = None
 

@@ -40,7 +40,6 @@ def begin(settings: dict[str, Any]) -> Agent | None:
         return active
     torch = sys.modules["torch"]
     agent = active = Agent(torch, settings)
-    troubles: list[tuple[str, str]] = []
     seen = _Seen(agent)
     if torch.version.cuda or torch.version.hip:
         agent.mark = cuda_events.Marks(agent)
@@ -51,7 +50,7 @@ def begin(settings: dict[str, Any]) -> Agent | None:
         try:
             agent.uninstall.append((source, install()))
         except Exception as error:
-            troubles.append((source, f"{type(error).__name__}: {error}"))
+            agent.problem(source, error)
 
     put_in("optimizer", lambda: optimizer.install(agent, seen.optimizer))
     put_in("backward", lambda: backward.install(agent))
@@ -64,8 +63,6 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     when_imported("torch.utils.data.dataloader", lambda: put_in("dataloader", lambda: dataloader.install(agent)))
 
     def opened() -> None:
-        for source, message in troubles:
-            agent.fact("problem", {"source": source, "message": message})
         agent.fact("process", facts.process(torch, os.getpid()))
         if not agent.is_worker:
             agent.windows = _windows(agent)
@@ -98,7 +95,7 @@ class _Seen:
         try:
             told[number] = look()
         except Exception as error:  # its steps are worth measuring all the same
-            self._agent.fact("problem", {"source": kind, "message": f"{type(error).__name__}: {error}"})
+            self._agent.problem(kind, error)
         else:
             self._agent.fact(kind, told[number])
 
@@ -190,7 +187,7 @@ def _windows(agent: Agent) -> Any:
         os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # read when the first window opens: two lines on stderr less
         return Windows(agent.torch, folder, agent.settings["budget"], clock, agent.fact)
     except Exception as error:
-        agent.fact("problem", {"source": "windows", "message": f"{type(error).__name__}: {error}"})
+        agent.problem("windows", error)
         return None
 
 

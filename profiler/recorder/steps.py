@@ -16,6 +16,7 @@ from profiler.agent import ring
 from profiler.agent.ring import Event
 from profiler.schema import (
     TAG_CHECKPOINT,
+    TAG_COMPILE,
     TAG_EPOCH_START,
     TAG_EVALUATION,
     TAG_FIRST,
@@ -27,6 +28,9 @@ from profiler.schema import (
 _SPANS = frozenset(
     (ring.FETCH, ring.ITER, ring.FORWARD, ring.BACKWARD, ring.OPTIMIZER, ring.SAVE, ring.GC, ring.WINDOW)
 )
+
+# What the agent says of a step.
+_AGENT_TAGS = TAG_WINDOW | TAG_COMPILE
 
 _EVALUATION = -1  # stands for a stretch of evaluation once it has been recognised
 
@@ -74,7 +78,7 @@ class Segmenter:
             kind = event.kind
             if kind == ring.OPTIMIZER:
                 self._lane = event.lane
-                if not self._own_boundaries:
+                if not self._own_boundaries and not event.b:
                     if event.id in self._stepped and self._last_update is not None:
                         steps.append(self._close(self._last_update.end, self._last_update.a))
                         self._stepped.clear()
@@ -96,10 +100,14 @@ class Segmenter:
 
     def flush(self) -> list[Step]:
         """The last step, whose end only the end of the program shows."""
-        if self._last_update is None or self._own_boundaries:
-            return []
-        last, self._last_update = self._last_update, None
-        return [self._close(last.end, last.a)]
+        steps = []
+        if self._last_update is not None and not self._own_boundaries:
+            last, self._last_update = self._last_update, None
+            steps.append(self._close(last.end, last.a))
+        # No step's, but it tells what an evaluation at the very end was like.
+        self._with_evaluation([event for event in self._open if event.lane == self._lane])
+        self._open.clear()
+        return steps
 
     # ---- one step ----
 
@@ -107,6 +115,7 @@ class Segmenter:
         mine = [event for event in self._open if event.end <= boundary]
         self._open = [event for event in self._open if event.end > boundary]
         lane = [event for event in mine if event.lane == self._lane]
+        tags &= _AGENT_TAGS
         begin = self._boundary
         if begin is None:
             tags |= TAG_FIRST
@@ -121,7 +130,7 @@ class Segmenter:
         spans = self._with_evaluation(sorted(spans, key=lambda event: (event.start, -event.end)))
         exclusive = _exclusive(spans)
         wait = overhead = epoch = fetch_host = 0
-        batches = empty = depth = backward = queued = 0
+        batches = empty = depth = backward = backward_end = queued = 0
         sums = dict.fromkeys((_EVALUATION, ring.FORWARD, ring.BACKWARD, ring.OPTIMIZER, ring.SAVE, ring.GC), 0)
         for span, own in zip(spans, exclusive, strict=True):
             kind = span.kind
@@ -147,8 +156,11 @@ class Segmenter:
                 tags |= TAG_WINDOW
             else:
                 sums[kind] += own
-                if kind == ring.BACKWARD and span.a == 0 and own > 0:
-                    backward += 1
+                if kind == ring.OPTIMIZER:
+                    tags |= span.a & _AGENT_TAGS
+                elif kind == ring.BACKWARD and span.start >= backward_end:  # checkpointing runs others inside it
+                    backward += span.a == 0
+                    backward_end = span.end
         if sums[_EVALUATION]:
             tags |= TAG_EVALUATION
         if sums[ring.SAVE]:

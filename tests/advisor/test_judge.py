@@ -10,7 +10,14 @@ from advisor.judge import Gain, Judgement, Outcome, baseline, judge
 from advisor.metrics.base import Goals, Missing
 from advisor.metrics.gpu import host_launch, launch_bound_index
 from advisor.metrics.input import epoch_restart_share, loader, queue_empty_fraction
-from advisor.metrics.step import between_seconds, epoch_start_share, step_time_mean, step_time_uncertainty
+from advisor.metrics.step import (
+    between_seconds,
+    epoch_start_share,
+    steady_step_count,
+    step_time_mean,
+    step_time_uncertainty,
+    typical_step_uncertainty,
+)
 from advisor.models.state import Effect, Workers
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
 
@@ -87,7 +94,7 @@ def test_every_rule_ends_in_one_of_four_ways_and_stops_no_other():
     assert ends["broken"][:2] == (Outcome.CRASHED, "ZeroDivisionError: by nothing")
     assert ends["breaks-later"][0] is Outcome.CRASHED
     assert ends["breaks-later"][2]
-    assert ends["silent"] == (Outcome.PASSED, "Not the case here: if so.", None)
+    assert ends["silent"] == (Outcome.PASSED, "Not the case here: so.", None)
     assert ends["speaks"][0] is Outcome.FIRED
     assert "step_time_mean = 0.1 (>= 0.05)" in ends["speaks"][1]
     assert ids(judgement) == ["speaks"]
@@ -225,18 +232,37 @@ def test_a_fault_of_validity_voids_the_predictions_of_the_others():
     ]
 
 
-def test_too_short_a_window_leaves_information_only():
+def too_short(metric):
+    found = Evidence((Fact(metric, 1.0, 1.0),))
+    return rule("window-too-short", tier=Tier.VALIDITY, cap=Severity.INFO, when=lambda m: found)
+
+
+def test_too_few_steps_leave_information_only_and_faults():
     judgement = judge(
         METRICS,
-        [
-            rule("window-too-short", tier=Tier.VALIDITY),
-            rule("one", removes("forward", 0.5, 0.5, 0.5)),
-            rule("fault", fault=True),
-        ],
+        [too_short(steady_step_count), rule("one", removes("forward", 0.5, 0.5, 0.5)), rule("fault", fault=True)],
     )
-    assert {finding.severity for finding in judgement.findings} == {Severity.INFO}
+    assert severity(judgement, "fault") is Severity.ACTION
+    assert severity(judgement, "one") is Severity.INFO
     assert judgement.after is not None
     assert judgement.after.expected == judgement.before
+
+
+def test_steps_that_scatter_leave_what_stands_clear_of_the_scatter():
+    scattered = gpu_metrics(
+        {step_time_uncertainty: 0.1},
+        phases={"data_wait": 0.0, "h2d": 0.0, "forward": 0.6, "backward": 0.2, "optimizer": 0.1, "other": 0.1},
+    )
+    judgement = judge(
+        scattered,
+        [
+            too_short(typical_step_uncertainty),
+            rule("large", removes("forward", 0.5, 0.5, 0.5)),
+            rule("small", removes("backward", 0.3, 0.5, 0.5)),
+        ],
+    )
+    assert severity(judgement, "large") is Severity.ACTION
+    assert severity(judgement, "small") is Severity.INFO
 
 
 def test_a_superseded_rule_names_the_one_that_comes_first():

@@ -132,19 +132,33 @@ def _bytes(value: Any, depth: int = 0) -> tuple[int, Any]:
     return total, device
 
 
-def _ready(iterator: Any) -> int:
-    """Batches that lie ready: in the queue, or arrived out of order. -1 without workers, -2 where it cannot be told."""
-    queue = getattr(iterator, "_data_queue", None)
-    if queue is None:
-        return -1
+NO_WORKERS = -1
+UNKNOWN = -2  # macOS: the queue does not tell its length
+
+
+def _waiting(iterator: Any, queue: Any) -> tuple[int, int, bool]:
+    """Batches in the queue, batches that came out of order and were put by, and whether the next one is among these."""
     try:
-        ready: int = queue.qsize()
-    except NotImplementedError:  # macOS
-        return -2
-    for info in iterator._task_info.values():
-        if len(info) == 2:
-            ready += 1
-    return ready
+        queued: int = queue.qsize()
+    except NotImplementedError:
+        return UNKNOWN, 0, False
+    put_by = _put_by(iterator)
+    return queued, put_by, put_by > 0 and len(iterator._task_info.get(iterator._rcvd_idx, ())) == 2
+
+
+def _put_by(iterator: Any) -> int:
+    return sum(1 for info in iterator._task_info.values() if len(info) == 2)
+
+
+def _was_ready(iterator: Any, queued: int, put_by: int, next_put_by: bool) -> int:
+    """Batches that were ready as the one returned now was asked for; 0 if that one was not among them.
+
+    Batches are handed out in order. If as many as lay in the queue have since been put by as out of order, then the one
+    asked for was not there, however many others were.
+    """
+    if not next_put_by and (queued == 0 or _put_by(iterator) - put_by >= queued):
+        return 0
+    return queued + put_by
 
 
 def _hook_next(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
@@ -155,7 +169,8 @@ def _hook_next(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
     def __next__(self: Any) -> Any:
         try:
             number = self.__dict__.get(_MARK, 0)
-            ready = _ready(self)
+            queue = self.__dict__.get("_data_queue")
+            queued, put_by, next_put_by = (NO_WORKERS, 0, False) if queue is None else _waiting(self, queue)
             if agent.mark is not None:
                 agent.mark(MARK_FETCH_START)
         except Exception as error:
@@ -166,12 +181,13 @@ def _hook_next(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
         try:
             batch = plain(self)
         except BaseException as error:
-            put((ident(), FETCH, begin, clock(), number, ready, 1))
+            put((ident(), FETCH, begin, clock(), number, queued, 1))
             step_aside(error)
             raise
         end = clock()
-        put((ident(), FETCH, begin, end, number, ready))
         try:
+            ready = queued if queued < 0 else _was_ready(self, queued, put_by, next_put_by)
+            put((ident(), FETCH, begin, end, number, ready))
             if agent.mark is not None:
                 agent.mark(MARK_FETCH_END)
             if number not in loaders.described:

@@ -61,7 +61,7 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None]) -> Callable[[],
             number = entry[1]
             counts[number] += 1
             if open_steps:
-                put((ident(), OPTIMIZER, begin, end, number))
+                put((ident(), OPTIMIZER, begin, end, number, 0, 1))
                 return
             put((ident(), OPTIMIZER, begin, end, number, agent.end_step(end)))
             agent.after_step(end)

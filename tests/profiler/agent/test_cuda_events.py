@@ -131,7 +131,7 @@ def test_short_steps_are_measured_now_and_then_and_whole(cuda, agent):
     step(agent)
     segments(agent)
     measured = []
-    for _ in range(SPARSE * 10):
+    for _ in range(SPARSE * 10 + 1):
         step(agent, backward=SHORT // 2, optimizer=SHORT // 2)
         measured.append(segments(agent))
     told = [each for each in measured[1:] if each]  # the first still belongs to the long step before it
