@@ -20,6 +20,7 @@ from profiler.schema import (
     OutputFact,
     Problem,
     Process,
+    RegionFact,
     ScalerFact,
 )
 from profiler.store import Tables, decode_fact, find, read
@@ -127,6 +128,7 @@ def _rank(process: Process, node: Tables, pids: set[int]) -> Rank:
         memory_peaks=_of(MemoryFact, facts),
         scaler=scalers[-1] if scalers else None,
         output=outputs[-1] if outputs else None,
+        regions=_of(RegionFact, facts),
     )
 
 

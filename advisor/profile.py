@@ -20,6 +20,7 @@ from profiler.schema import (
     OutputFact,
     Problem,
     Process,
+    RegionFact,
     Run,
     ScalerFact,
     Sketch,
@@ -48,6 +49,7 @@ class Rank:
     memory_peaks: tuple[MemoryFact, ...] = ()
     scaler: ScalerFact | None = None
     output: OutputFact | None = None
+    regions: tuple[RegionFact, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from advisor.profile import Profile
 from advisor.rules.base import Change, Fact, Source
 from advisor.timeline import Chart, charts
 from advisor.units import quantity, seconds, share, span
-from profiler.schema import BETWEEN, Outcome
+from profiler.schema import BETWEEN, Outcome, RegionFact
 
 NOTHING = 5e-4
 """A share of the step time that reads as zero."""
@@ -240,6 +240,8 @@ class Report:
     """Every one of CONTRACT_PHASES, measured or not, in their order."""
     between: tuple[Phase, ...] = ()
     """Shares of run time."""
+    regions: tuple[RegionFact, ...] = ()
+    """What the program named, of the first rank; longest first."""
     advice: tuple[Recommendation, ...] = ()
     before: float | None = None
     """Seconds of the mean step, the sum of its measured phases."""
@@ -369,6 +371,7 @@ def build(profile: Profile, judgement: Judgement, metrics: Metrics) -> Report:
         steps=_steps(profile, metrics),
         phases=_phases(metrics),
         between=_between(metrics),
+        regions=_regions(profile),
         advice=tuple(_recommendation(finding) for finding in judgement.findings),
         before=judgement.before,
         after=judgement.after,
@@ -452,6 +455,11 @@ def _between(metrics: Metrics) -> tuple[Phase, ...]:
         "epoch_start": metrics.get(step.epoch_start_share),
     }
     return tuple(Phase(name=name, share=shares[name]) for name in BETWEEN)
+
+
+def _regions(profile: Profile) -> tuple[RegionFact, ...]:
+    named = profile.ranks[0].regions if profile.ranks else ()
+    return tuple(sorted((region for region in named if region.count), key=lambda region: -region.seconds))
 
 
 def _meaning(one: Metric[Any]) -> str:

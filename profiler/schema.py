@@ -514,7 +514,19 @@ class OutputFact:
     """Steps in which that was counted."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionFact:
+    """kind "region": a stretch that the program named with `region`, all its passes together."""
+
+    id: int
+    name: str = "?"
+    count: int = 0
+    seconds: float = 0.0
+    """Wall time of all passes."""
+
+
 FACTS: dict[str, type] = {
+    "region": RegionFact,
     "loader": LoaderFact,
     "model": ModelFact,
     "optimizer": OptimizerFact,

@@ -48,6 +48,7 @@ class Source:
         self.sketches: dict[str, Quantiles] = {}
         self._loaders: dict[int, dict[str, Any]] = {}
         self._flags: dict[str, Any] | None = None
+        self._regions: dict[int, dict[str, Any]] = {}
         self.windows: list[dict[str, Any]] = []
         self.last_event = 0
         self.ended = False
@@ -81,6 +82,7 @@ class Source:
         rows: list[Any] = self._facts()
         events = self._reader.read()
         rows += self._batches(events)
+        rows += self._named(events)
         marks = [event for event in events if event.kind == ring.GPU]
         steps = self._segmenter.feed(event for event in events if event.kind not in (0, ring.GPU, ring.BATCH))
         if final:
@@ -126,6 +128,18 @@ class Source:
                 )
             )
         return batches
+
+    def _named(self, events: list[Event]) -> list[Fact]:
+        """The regions that have been passed since, each with all its passes."""
+        passed: dict[int, dict[str, Any]] = {}
+        for event in events:
+            if event.kind == ring.REGION:
+                region = self._regions.setdefault(event.id, {"id": event.id, "count": 0, "seconds": 0.0})
+                region["count"] += 1
+                region["seconds"] += (event.end - event.start) / 1e9
+                passed[event.id] = region
+        time = self._seconds(events[-1].end) if events else 0.0
+        return [Fact(pid=self.pid, time=time, kind="region", body=dict(region)) for region in passed.values()]
 
     def _sketch(self, quantity: str, value: float) -> None:
         sketch = self.sketches.get(quantity)
@@ -173,6 +187,10 @@ class Source:
             return handler(self, time, fact)
         if kind == "loader":
             self._loaders[int(fact["id"])] = fact
+        elif kind == "region":
+            region = self._regions.setdefault(int(fact["id"]), {"id": int(fact["id"]), "count": 0, "seconds": 0.0})
+            region["name"] = str(fact["name"])
+            fact = dict(region)
         elif kind == "flags":
             self._flags = fact
             fact["evaluation_grad"] = self._segmenter.evaluation_grad

@@ -105,7 +105,7 @@ class Segmenter:
             last, self._last_update = self._last_update, None
             steps.append(self._close(last.end, last.a))
         # No step's, but it tells what an evaluation at the very end was like.
-        self._with_evaluation([event for event in self._open if event.lane == self._lane])
+        self._with_evaluation(_in_order([event for event in self._open if event.lane == self._lane]))
         self._open.clear()
         return steps
 
@@ -127,7 +127,7 @@ class Segmenter:
         return replace(step, **dict.fromkeys(self.unmeasured)) if self.unmeasured else step
 
     def _anatomy(self, spans: list[Event], begin: int, end: int, tags: int) -> Step:
-        spans = self._with_evaluation(sorted(spans, key=lambda event: (event.start, -event.end)))
+        spans = self._with_evaluation(_in_order(spans))
         exclusive = _exclusive(spans)
         wait = overhead = epoch = fetch_host = 0
         batches = empty = depth = backward = backward_end = queued = 0
@@ -244,8 +244,8 @@ class Segmenter:
                 for position in batch:
                     marked[position] = spans[position].kind != ring.SAVE
             return
-        if last and all(spans[position].a and spans[position].b for position in forwards):
-            return  # training mode, with gradients: its backward pass is yet to come
+        if last and all(spans[position].b for position in forwards):
+            return  # with gradients: its backward pass is yet to come, or would have been
         self.evaluated.update(spans[position].id for position in fetches)
         for position in batch:
             if spans[position].kind != ring.SAVE:
@@ -257,16 +257,33 @@ class Segmenter:
         self.evaluation_grad = bool(self.evaluation_grad) or bool(forward.b)
 
 
+def _in_order(spans: list[Event]) -> list[Event]:
+    """By start, outermost first, without fetches inside a fetch: a loader whose dataset reads from another loader."""
+    result: list[Event] = []
+    fetched = 0
+    for span in sorted(spans, key=lambda event: (event.start, -event.end)):
+        if span.kind in (ring.FETCH, ring.ITER):
+            if span.end <= fetched and span.start < fetched:
+                continue
+            if span.kind == ring.FETCH:
+                fetched = span.end
+        result.append(span)
+    return result
+
+
 def _exclusive(spans: list[Event]) -> list[int]:
-    """Nanoseconds of each span less those of the spans inside it; spans are sorted by start, outermost first."""
+    """Nanoseconds of each span less those in which a later one was going on; spans are in order."""
     own = [span.end - span.start for span in spans]
     stack: list[int] = []
     for position, span in enumerate(spans):
         while stack and spans[stack[-1]].end <= span.start:
             stack.pop()
-        if stack:
-            outer = spans[stack[-1]]
-            own[stack[-1]] -= min(span.end, outer.end) - span.start
+        covered = span.start
+        for outer in reversed(stack):  # a stretch of evaluation may outlast the span that it began in
+            until = min(span.end, spans[outer].end)
+            if until > covered:
+                own[outer] -= until - covered
+                covered = until
         stack.append(position)
     return [max(0, value) for value in own]
 

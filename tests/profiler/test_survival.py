@@ -181,7 +181,7 @@ def test_a_hook_that_fails_takes_itself_out_and_says_so(tmp_path, run_both):
     assert (plain.status, plain.out, plain.err) == (profiled.status, profiled.out, profiled.err)
     assert plain.out.count(b"\n") == 10
     for source in ("dataloader", "model", "optimizer"):
-        assert "nobody's business" in profiled.problems[source][0]
+        assert profiled.problems[source], source
     assert len(profiled.steps) == 10
     for step in profiled.steps:
         assert step.data_wait is None

@@ -1,0 +1,546 @@
+"""Real training loops, recorded as they are run."""
+
+from statistics import median
+
+import pytest
+from programs import ROOT
+
+from profiler.schema import (
+    PHASES,
+    TAG_CHECKPOINT,
+    TAG_COMPILE,
+    TAG_EPOCH_START,
+    TAG_EVALUATION,
+    TAG_FIRST,
+    Place,
+)
+
+BEGIN = """
+import copy, io, pickle, sys, time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+torch.set_num_threads(1)
+torch.manual_seed(0)
+
+class Slow(Dataset):
+    def __init__(self, samples=48): self.samples = samples
+    def __len__(self): return self.samples
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return torch.full((8,), index / 48)
+
+class Model(nn.Module):
+    def __init__(self, seconds=0.003):
+        super().__init__()
+        self.seconds = seconds
+        self.layers = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+    def forward(self, x):
+        time.sleep(self.seconds)
+        return self.layers(x)
+"""
+MADE = """
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+def train(loader):
+    for batch in loader:
+        model(batch).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+SAMPLE = 0.002
+FORWARD = 0.003
+
+
+@pytest.fixture
+def loop(tmp_path):
+    """Write a program of BEGIN and this; gives back its path."""
+
+    def write(*parts):
+        path = tmp_path / "train.py"
+        path.write_text("".join((BEGIN, *parts)))
+        return path
+
+    return write
+
+
+def check(ran, steps):
+    """So many steps, each partitioned into its phases."""
+    assert (ran.status, ran.err.decode()) == (0, "")
+    assert len(ran.steps) == steps
+    for step in ran.steps:
+        parts = [getattr(step, phase) for phase in PHASES]
+        assert sum(part for part in parts if part is not None) == pytest.approx(step.duration, rel=0.02, abs=1e-6)
+    return ran
+
+
+def tagged(ran, tag):
+    return [step.index for step in ran.steps if step.tags & tag]
+
+
+def steady(ran):
+    return [step for step in ran.steps if not step.tags]
+
+
+def line_of(path, text):
+    (number,) = [number for number, line in enumerate(path.read_text().splitlines(), 1) if text in line]
+    return Place(file=str(path), line=number)
+
+
+def test_a_plain_loop(loop, run_profiled):
+    program = loop(MADE, "loader = DataLoader(Slow(), 4)\nfor _ in range(2): train(loader)\n")
+    ran = check(run_profiled(program), 24)
+
+    assert tagged(ran, TAG_FIRST) == [0]
+    assert tagged(ran, TAG_EPOCH_START) == [0, 12]
+    assert [step.batches for step in ran.steps] == [1.0] * 24
+    assert [step.micro_steps for step in ran.steps] == [1.0] * 24
+    for step in steady(ran):
+        assert step.data_wait >= 4 * SAMPLE
+        assert step.loader_overhead == 0
+        assert step.forward >= FORWARD
+        assert step.backward > 0
+        assert step.optimizer > 0
+        assert (step.fetches_empty, step.queue_depth) == (1.0, None)
+        assert step.evaluation == step.checkpoint_save == step.epoch_start == 0
+    (loader,) = ran.facts("loader")
+    assert (loader.dataset, loader.length, loader.batch_size, loader.num_workers) == ("Slow", 12, 4, 0)
+    assert (loader.batch_bytes, loader.training) == (4 * 8 * 4, True)
+    assert loader.place == line_of(program, "loader = DataLoader(")
+    (model,) = ran.facts("model")
+    assert (model.name, model.parameters, model.tensors) == ("Model", 8 * 16 + 16 + 16 + 1, 4)
+    (optimizer,) = ran.facts("optimizer")
+    assert (optimizer.name, optimizer.parameters) == ("SGD", model.parameters)
+    assert optimizer.place == line_of(program, "optimizer = torch.optim.SGD(")
+    (rank,) = ran.ranks
+    assert (rank.rank, rank.world_size, rank.events_lost) == (0, 1, 0)
+    assert not ran.workers
+    assert not ran.problems
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_batches_made_in_workers(loop, run_profiled, context):
+    program = loop(
+        MADE,
+        f"""
+if __name__ == "__main__":
+    loader = DataLoader(Slow(96), 4, num_workers=2, multiprocessing_context="{context}")
+    for _ in range(2): train(loader)
+""",
+    )
+    ran = check(run_profiled(program), 48)
+
+    assert tagged(ran, TAG_EPOCH_START) == [0, 24]
+    assert all(ran.steps[index].epoch_start > 0 for index in (0, 24))
+    assert sorted(worker.worker_id for worker in ran.workers) == [0, 0, 1, 1]
+    assert {worker.parent for worker in ran.workers} == {ran.ranks[0].pid}
+    assert {batch.pid for batch in ran.tables.batches} == {worker.pid for worker in ran.workers}
+    assert len(ran.tables.batches) == 48
+    for batch in ran.tables.batches:
+        assert batch.samples == 4
+        assert batch.duration >= 4 * SAMPLE
+        assert batch.cpu < batch.duration
+        assert 0 < batch.collate < batch.duration
+        assert batch.files == 0
+    assert {batch.loader for batch in ran.tables.batches} == {1 if context == "fork" else 0}
+    for step in steady(ran):
+        assert 0 <= step.queue_depth <= 4
+        assert step.fetches_empty == (step.queue_depth == 0)
+    (loader,) = ran.facts("loader")
+    assert (loader.num_workers, loader.context, loader.training) == (2, context, True)
+    assert loader.place == line_of(program, "loader = DataLoader(")
+
+
+def test_a_compute_bound_loop_finds_its_batches_ready(loop, run_profiled):
+    ran = check(
+        run_profiled(
+            loop(
+                MADE,
+                "model.seconds = 0.03\n",
+                "train(DataLoader(Slow(160), 4, num_workers=2, prefetch_factor=4))\n",
+            )
+        ),
+        40,
+    )
+
+    assert median(step.queue_depth for step in steady(ran)) >= 1
+    assert median(step.data_wait for step in steady(ran)) == 0
+
+
+def test_persistent_workers(loop, run_profiled):
+    ran = check(
+        run_profiled(
+            loop(
+                MADE,
+                "loader = DataLoader(Slow(), 4, num_workers=2, persistent_workers=True)\n",
+                "for _ in range(3): train(loader)\n",
+            )
+        ),
+        36,
+    )
+
+    assert sorted(worker.worker_id for worker in ran.workers) == [0, 1]
+    assert len(ran.tables.batches) == 36
+    assert tagged(ran, TAG_EPOCH_START) == [0, 12, 24]
+    assert ran.facts("loader")[0].persistent_workers
+
+
+def test_an_endless_iterable_dataset_that_is_left_by_break(loop, run_profiled):
+    ran = check(
+        run_profiled(
+            loop(
+                MADE,
+                """
+class Endless(IterableDataset):
+    def __iter__(self):
+        while True:
+            time.sleep(0.001)
+            yield torch.ones(8)
+
+for step, batch in enumerate(DataLoader(Endless(), 4, num_workers=1)):
+    train([batch])
+    if step == 19: break
+""",
+            )
+        ),
+        20,
+    )
+
+    (loader,) = ran.facts("loader")
+    assert (loader.iterable, loader.length, loader.training) == (True, None, True)
+    assert len(ran.tables.batches) >= 20
+    assert [step.batches for step in ran.steps] == [1.0] * 20
+
+
+def test_gradient_accumulation(loop, run_profiled):
+    ran = check(
+        run_profiled(
+            loop(
+                MADE,
+                """
+for step, batch in enumerate(DataLoader(Slow(96), 4), 1):
+    (model(batch).square().mean() / 4).backward()
+    if step % 4 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+            )
+        ),
+        6,
+    )
+
+    assert [(step.micro_steps, step.batches) for step in ran.steps] == [(4.0, 4.0)] * 6
+    assert all(step.forward >= 4 * FORWARD for step in ran.steps)
+
+
+def test_two_optimizers_make_one_step(loop, run_profiled):
+    ran = check(
+        run_profiled(
+            loop(
+                """
+generator, critic = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8)), Model()
+first = torch.optim.Adam(critic.parameters())
+second = torch.optim.Adam(generator.parameters())
+for real in DataLoader(Slow(), 4):
+    fake = generator(torch.randn(4, 4))
+    first.zero_grad()
+    (critic(fake.detach()).mean() - critic(real).mean()).backward()
+    first.step()
+    second.zero_grad()
+    (-critic(fake).mean()).backward()
+    second.step()
+"""
+            )
+        ),
+        12,
+    )
+
+    assert [step.batches for step in ran.steps] == [1.0] * 12
+    assert not tagged(ran, TAG_EVALUATION)
+    assert all(step.forward >= 3 * FORWARD for step in ran.steps)
+    assert len(ran.facts("optimizer")) == 2
+    assert {model.name for model in ran.facts("model")} == {"Sequential", "Model"}
+
+
+def test_lbfgs_runs_forward_and_backward_inside_its_step(loop, run_profiled):
+    ran = check(
+        run_profiled(
+            loop(
+                """
+model = Model()
+optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+batch = torch.randn(4, 8)
+def closure():
+    optimizer.zero_grad()
+    loss = model(batch).square().mean()
+    loss.backward()
+    return loss
+for _ in range(8): optimizer.step(closure)
+"""
+            )
+        ),
+        8,
+    )
+
+    for step in ran.steps:
+        assert step.forward >= FORWARD
+        assert step.backward > 0
+        assert step.optimizer > 0
+        assert step.micro_steps >= 1
+
+
+@pytest.mark.parametrize(("context", "grad"), [("torch.no_grad()", False), ("torch.enable_grad()", True)])
+def test_a_validation_loop_is_carved_out(loop, run_profiled, context, grad):
+    ran = check(
+        run_profiled(
+            loop(
+                MADE,
+                f"""
+training, validation = DataLoader(Slow(), 4), DataLoader(Slow(16), 4)
+for _ in range(3):
+    train(training)
+    model.eval()
+    with {context}:
+        for batch in validation:
+            model(batch).square().mean().item()
+            time.sleep(0.02)
+    model.train()
+""",
+            )
+        ),
+        36,
+    )
+
+    assert tagged(ran, TAG_EVALUATION) == [12, 24]
+    for index in (12, 24):
+        step = ran.steps[index]
+        assert step.evaluation >= 4 * (4 * SAMPLE + FORWARD) + 3 * 0.02
+        assert step.duration < step.evaluation
+        assert step.batches == 1
+    assert {loader.length: loader.training for loader in ran.facts("loader")} == {12: True, 4: False}
+    assert ran.facts("flags")[0].evaluation_grad is grad
+
+
+def test_a_frozen_teacher_belongs_to_the_forward_pass(loop, run_profiled):
+    ran = check(
+        run_profiled(
+            loop(
+                MADE,
+                """
+teacher = Model(0.01).eval()
+for batch in DataLoader(Slow(), 4):
+    with torch.no_grad(): target = teacher(batch)
+    (model(batch) - target).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+            )
+        ),
+        12,
+    )
+
+    assert not tagged(ran, TAG_EVALUATION)
+    assert all(step.forward >= 0.01 + FORWARD and step.evaluation == 0 for step in ran.steps)
+    assert ran.facts("flags")[0].evaluation_grad is None
+
+
+def test_saving_is_carved_out(loop, run_profiled):
+    ran = check(
+        run_profiled(
+            loop(
+                MADE,
+                """
+class Disk(io.BytesIO):
+    def write(self, data):
+        time.sleep(0.005)
+        return super().write(data)
+
+for step, batch in enumerate(DataLoader(Slow(), 4), 1):
+    train([batch])
+    if step % 5 == 0: torch.save(model.state_dict(), Disk())
+""",
+            )
+        ),
+        12,
+    )
+
+    assert tagged(ran, TAG_CHECKPOINT) == [5, 10]
+    assert all(ran.steps[index].checkpoint_save >= 0.005 for index in (5, 10))
+
+
+def test_autocast_scaler_and_activation_checkpointing_are_seen(loop, run_profiled):
+    ran = check(
+        run_profiled(
+            loop(
+                MADE,
+                """
+from torch.utils.checkpoint import checkpoint
+scaler = torch.amp.GradScaler("cpu")
+for batch in DataLoader(Slow(), 4):
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = checkpoint(model, batch, use_reentrant=False).float().square().mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+""",
+            )
+        ),
+        12,
+    )
+
+    (flags,) = ran.facts("flags")
+    assert (flags.autocast, flags.autocast_dtype, flags.grad_scaler, flags.checkpointing) == (True, "bfloat16", True, True)
+    (scaler,) = ran.facts("scaler")
+    assert (scaler.steps, scaler.skipped) == (12, 0)
+    for step in ran.steps:
+        assert FORWARD <= step.forward
+        assert FORWARD <= step.backward  # there the forward pass is run again
+        assert step.micro_steps == 1
+
+
+def test_a_loop_without_an_optimizer_tells_its_steps(loop, run_profiled):
+    program = loop(
+        """
+from profiler import region, step
+model = Model()
+for batch in DataLoader(Slow(), 4):
+    with region("update"):
+        loss = model(batch).square().mean()
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        with torch.no_grad():
+            for parameter, gradient in zip(model.parameters(), gradients): parameter -= 0.01 * gradient
+    step()
+"""
+    )
+    ran = check(run_profiled(program, env={"PYTHONPATH": str(ROOT)}), 12)
+
+    for step in steady(ran):
+        assert step.forward >= FORWARD
+        assert step.backward > 0
+        assert step.batches == 1
+    assert not tagged(ran, TAG_EVALUATION)
+
+
+def test_a_loop_whose_steps_nobody_tells_is_a_problem_that_is_named(loop, run_profiled):
+    ran = run_profiled(loop("model = Model()\nfor batch in DataLoader(Slow(), 4): model(batch)\n"))
+
+    assert ran.status == 0
+    assert not ran.steps
+    assert "profiler.step()" in ran.problems["steps"][0]
+
+
+COMPILES = """
+if __name__ == "__main__":
+    import torch._dynamo
+    how = sys.argv[1]
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    data = [torch.randn(4, 8) for _ in range(12)]
+
+    def update(batch):
+        loss = call(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    def epoch(loader):
+        return [update(batch) for batch in loader]
+
+    call = model
+    if how == "torch.compile(model)": call = torch.compile(model, backend="eager")
+    if how == "model.compile()": model.compile(backend="aot_eager")
+    if how == "fullgraph": call = torch.compile(model, backend="aot_eager", fullgraph=True)
+    if how == "function":
+        inner = torch.compile(lambda batch: model(batch) * 2, backend="eager", fullgraph=True)
+        call = lambda batch: inner(batch)
+    if how == "step": update = torch.compile(update, backend="eager")
+    if how == "epoch": epoch = torch.compile(epoch, backend="eager")
+    losses = []
+    for batch in DataLoader(data[:5], None): losses.append(update(batch))
+    if how == "late": model.compile(backend="eager")
+    losses += epoch(DataLoader(data, None))
+    time.sleep(0.6)  # the agent looks after the wrappers twice a second
+    losses += epoch(DataLoader(data, None))
+    print([loss.item() for loss in losses])
+    counters = torch._dynamo.utils.counters
+    print(dict(counters["stats"]), {key[:80]: value for key, value in counters["graph_break"].items()})
+    print(len(counters["recompiles"]), dict(counters["frames"]))
+"""
+
+
+@pytest.mark.parametrize(
+    "how", ["torch.compile(model)", "model.compile()", "late", "function", "step", "epoch", "fullgraph"]
+)
+def test_a_compiled_program_compiles_as_without_us(loop, run_both, how):
+    plain, profiled = run_both(loop(COMPILES), how)
+
+    assert plain.status == 0
+    assert b"'unique_graphs'" in plain.out
+    assert plain.out.decode().splitlines() == profiled.out.decode().splitlines()
+    assert plain.err == profiled.err
+    if how not in ("step", "epoch"):
+        check(profiled, 29)
+        assert all(step.forward > 0 for step in profiled.steps if not step.tags)
+        assert profiled.facts("flags")[0].compile
+    if how == "late":
+        assert TAG_COMPILE & profiled.steps[6].tags
+
+
+COPIES = """
+from torch.func import functional_call
+if __name__ == "__main__":
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(6):
+        model(torch.ones(2, 8)).sum().backward()
+        optimizer.step()
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), torch.load(file, weights_only=False)):
+        print(sorted(vars(copied)), copied(torch.ones(1, 8)).item())
+    print(len(pickle.dumps(model)), len(pickle.dumps(optimizer.state_dict())), file.getbuffer().nbytes)
+    print(list(model.state_dict()), [name for name, _ in model.named_modules()], model)
+    print(functional_call(model, dict(model.named_parameters()), (torch.ones(1, 8),)).item())
+    print(torch.jit.trace(model, torch.ones(1, 8))(torch.ones(1, 8)).item())
+    print(torch.export.export(model.layers, (torch.ones(1, 8),)).graph)
+    print(pickle.loads(pickle.dumps(torch.save)) is torch.save, torch.save.__name__, torch.autograd.backward.__name__)
+"""
+
+
+def test_a_recorded_model_can_be_copied_saved_and_exported(loop, run_both):
+    plain, profiled = run_both(loop(COPIES))
+
+    assert plain.status == 0
+    assert plain.out.decode().splitlines() == profiled.out.decode().splitlines()
+    check(profiled, 6)
+
+
+def test_ranks_started_by_torchrun(loop, start_profiled):
+    program = loop(
+        """
+import torch.distributed as dist
+dist.init_process_group("gloo")
+model = nn.parallel.DistributedDataParallel(Model())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for batch in DataLoader(Slow(), 4):
+    model(batch).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+    )
+    ran = start_profiled("torchrun", "--standalone", "--nproc-per-node", "2", program).finish()
+
+    assert ran.status == 0
+    ranks = sorted(ran.ranks, key=lambda rank: rank.rank)
+    assert [(rank.rank, rank.local_rank, rank.world_size) for rank in ranks] == [(0, 0, 2), (1, 1, 2)]
+    for rank in ranks:
+        assert len([step for step in ran.steps if step.pid == rank.pid]) == 12
+    for model in ran.facts("model"):
+        assert (model.name, model.wrappers) == ("Model", ("DistributedDataParallel",))
+    assert len(ran.facts("flags")) == 2
+    assert all(flags.ddp for flags in ran.facts("flags"))

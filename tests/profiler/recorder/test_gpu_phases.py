@@ -1,0 +1,156 @@
+from dataclasses import replace
+
+import pytest
+
+from profiler.agent import ring
+from profiler.recorder.gpu_phases import MOST_WAITING, GpuTimes
+from profiler.schema import PHASES, TAG_CHECKPOINT, Step
+
+ORIGIN = 1_000_000_000
+HOST = 0.010
+"""Of a step, s: the host runs ahead, so this is less than the GPU's."""
+
+
+def a_step(index, **fields):
+    return replace(
+        Step(
+            pid=1,
+            index=index,
+            start=index * HOST,
+            duration=HOST,
+            data_wait=0.001,
+            loader_overhead=0.003,
+            forward=0.002,
+            backward=0.001,
+            optimizer=0.001,
+            gc=0.0005,
+            other=0.0015,
+            evaluation=0.0,
+            checkpoint_save=0.0,
+            epoch_start=0.0,
+        ),
+        **fields,
+    )
+
+
+def a_mark(at, code, gpu_ns):
+    """Made by the host `at` seconds into the run."""
+    ns = ORIGIN + round(at * 1e9)
+    return ring.Event(ns, ns, gpu_ns, 0, 0, 0, ring.GPU, 0, code, 0)
+
+
+def marks(index, first=1_000_000):
+    """Those of a step: 1 ms to the fetch, 8 in it, 2 to the forward pass, 10 in it, 20 backward, 1, 5 in the optimizer."""
+    begin = index * HOST
+    codes = (
+        (ring.MARK_FETCH_START, first),
+        (ring.MARK_FETCH_END, 8_000_000),
+        (ring.MARK_FORWARD_START, 2_000_000),
+        (ring.MARK_FORWARD_END, 10_000_000),
+        (ring.MARK_BACKWARD_START, 0),
+        (ring.MARK_BACKWARD_END, 20_000_000),
+        (ring.MARK_OPTIMIZER_START, 1_000_000),
+        (ring.MARK_OPTIMIZER_END, 5_000_000),
+    )
+    return [a_mark(begin + (place + 1) * HOST / 9, code, gpu) for place, (code, gpu) in enumerate(codes)]
+
+
+@pytest.fixture
+def times():
+    return GpuTimes(ORIGIN)
+
+
+def test_without_any_mark_steps_pass_at_once(times):
+    steps = [a_step(0), a_step(1)]
+    assert times.join(steps, []) == steps
+    assert times.join([a_step(2)], []) == [a_step(2)]
+    assert times.join([], [], final=True) == []
+
+
+def test_the_gpus_times_take_the_place_of_the_hosts(times):
+    assert times.join([a_step(0)], marks(0)) == []
+    (step,) = times.join([], marks(1))
+    assert step.duration == pytest.approx(0.047)
+    assert (step.forward, step.backward, step.optimizer) == pytest.approx((0.010, 0.020, 0.005))
+    assert step.other == pytest.approx(0.001 + 0.002 + 0 + 0.001)
+    assert step.gc is None
+    assert sum(getattr(step, phase) or 0 for phase in PHASES) == pytest.approx(step.duration)
+
+
+def test_time_for_data_is_split_as_the_host_saw_it(times):
+    (step,) = times.join([a_step(0)], marks(0), final=True)
+    assert (step.data_wait, step.loader_overhead) == pytest.approx((0.002, 0.006))
+    assert step.fetch_host == a_step(0).fetch_host
+
+
+def test_data_of_which_the_host_saw_nothing_is_overhead(times):
+    (step,) = times.join([a_step(0, data_wait=0.0, loader_overhead=0.0)], marks(0), final=True)
+    assert (step.data_wait, step.loader_overhead) == pytest.approx((0, 0.008))
+
+
+def test_start_and_index_stay(times):
+    (step,) = times.join([a_step(3)], marks(3), final=True)
+    assert (step.index, step.start, step.pid) == (3, 3 * HOST, 1)
+
+
+@pytest.mark.parametrize(
+    "these",
+    [
+        marks(0, first=-1),  # the first after a gap
+        marks(0)[:-1],  # the end is missing
+        marks(1),  # another step's
+    ],
+)
+def test_a_step_that_is_not_covered_keeps_its_host_times(times, these):
+    assert times.join([a_step(0)], these, final=True) == [a_step(0)]
+
+
+def test_a_step_of_which_something_was_carved_out_keeps_its_host_times(times):
+    """The GPU's segments hold the checkpoint too."""
+    saved = a_step(0, tags=TAG_CHECKPOINT, checkpoint_save=0.004, duration=HOST - 0.004)
+    first, second = times.join([saved, a_step(1)], marks(0) + marks(1), final=True)
+    assert first == saved
+    assert second.duration == pytest.approx(0.047)
+
+
+@pytest.mark.parametrize("phase", ["data_wait", "forward", "backward"])
+def test_a_step_whose_hooks_are_out_keeps_its_host_times(times, phase):
+    """Their marks are missing as well: their time would be another phase's."""
+    step = a_step(0, **{phase: None})
+    assert times.join([step], marks(0), final=True) == [step]
+
+
+def test_steps_wait_for_the_gpu_in_their_order(times):
+    assert times.join([a_step(0), a_step(1)], marks(0)) == []
+    assert [step.index for step in times.join([a_step(2)], marks(1))] == [0]
+    assert [step.index for step in times.join([a_step(3)], marks(2) + marks(3))] == [1, 2]
+    (last,) = times.join([], [], final=True)
+    assert last.index == 3
+    assert last.duration == pytest.approx(0.047)
+
+
+def test_each_step_gets_its_own_marks(times):
+    slow = [mark._replace(a=mark.a * 2) for mark in marks(1)]
+    steps = times.join([a_step(0), a_step(1), a_step(2)], marks(0) + slow + marks(2), final=True)
+    assert [step.duration for step in steps] == pytest.approx([0.047, 0.094, 0.047])
+
+
+def test_a_stretch_without_marks_delays_but_loses_nothing(times):
+    """Short steps are measured now and then."""
+    done = times.join([a_step(index) for index in range(16)], marks(0) + marks(1))
+    done += times.join([a_step(16), a_step(17)], marks(16, first=-1) + marks(17))
+    done += times.join([], [], final=True)
+    assert [step.index for step in done] == list(range(18))
+    measured = [step.index for step in done if step.duration != HOST]
+    assert measured == [0, 1, 17]
+
+
+def test_steps_without_marks_do_not_wait_for_ever(times):
+    """The marks were given up, or the GPU is lost."""
+    done = times.join([a_step(0)], marks(0))
+    for index in range(1, 2 * MOST_WAITING):
+        done += times.join([a_step(index)], [])
+    assert len(done) >= MOST_WAITING
+    assert [step.index for step in done] == list(range(len(done)))
+    done += times.join([], [], final=True)
+    assert len(done) == 2 * MOST_WAITING

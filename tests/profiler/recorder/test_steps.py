@@ -1,0 +1,653 @@
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profiler.agent import ring
+from profiler.recorder import steps as module
+from profiler.recorder.steps import Segmenter
+from profiler.schema import (
+    BETWEEN,
+    PHASES,
+    TAG_CHECKPOINT,
+    TAG_COMPILE,
+    TAG_EPOCH_START,
+    TAG_EVALUATION,
+    TAG_FIRST,
+    TAG_WINDOW,
+)
+
+MS = 1_000_000
+ORIGIN = 5_000 * MS
+
+TRAINING, EVALUATION = 1, 2
+"""Loaders."""
+MODEL, TEACHER = 1, 2
+"""Root modules."""
+
+
+class Loop:
+    """A training loop on a clock in ms: each call lets time pass and notes what went on."""
+
+    def __init__(self, lane=0):
+        self.now = 0
+        self.lane = lane
+        self.events = []
+
+    def _add(self, kind, begin, id=0, a=0, b=0, c=0):
+        sequence = len(self.events) + 1
+        times = ORIGIN + begin * MS, ORIGIN + self.now * MS
+        self.events.append(ring.Event(*times, a, b, c, 0, kind, self.lane, id, sequence))
+
+    def idle(self, ms):
+        self.now += ms
+
+    def span(self, kind, ms, **fields):
+        begin = self.now
+        if callable(ms):
+            ms()
+        else:
+            self.now += ms
+        self._add(kind, begin, **fields)
+
+    def fetch(self, ms, loader=TRAINING, ready=-1, ended=False):
+        self.span(ring.FETCH, ms, id=loader, a=ready, b=int(ended))
+
+    def iter(self, ms, loader=TRAINING, workers=True):
+        self.span(ring.ITER, ms, id=loader, a=int(workers))
+
+    def forward(self, ms, root=MODEL, training=True, grad=True):
+        self.span(ring.FORWARD, ms, id=root, a=int(training), b=int(grad))
+
+    def backward(self, ms, code=0):
+        self.span(ring.BACKWARD, ms, a=code)
+
+    def optimizer(self, ms, id=1, tags=0, nested=False):
+        self.span(ring.OPTIMIZER, ms, id=id, a=tags, b=int(nested))
+
+    def own_step(self, tags=0):
+        self.span(ring.STEP, 0, a=tags)
+
+    def step(self, fetch=1, forward=2, backward=4, optimizer=3, **how):
+        """10 ms."""
+        self.fetch(fetch, **how)
+        self.forward(forward)
+        self.backward(backward)
+        self.optimizer(optimizer)
+
+    def evaluate(self, batches=2, training=False, grad=False, loader=EVALUATION):
+        """10 ms a batch, 1 ms for the iterator and 1 for its end."""
+        if loader is not None:
+            self.iter(1, loader)
+        for _ in range(batches):
+            if loader is not None:
+                self.fetch(3, loader, ready=0)
+            self.forward(6, training=training, grad=grad)
+            self.idle(1)
+        if loader is not None:
+            self.fetch(1, loader, ready=0, ended=True)
+
+    def steps(self, **how):
+        self.segmenter = Segmenter(pid=7, origin=ORIGIN, **how)
+        return self.segmenter.feed(self.events) + self.segmenter.flush()
+
+
+@pytest.fixture
+def loop():
+    return Loop()
+
+
+def ms(value):
+    return None if value is None else round(value * 1000, 6)
+
+
+def phases(step):
+    """What is not zero, in ms."""
+    return {name: ms(getattr(step, name)) for name in (*PHASES, *BETWEEN) if getattr(step, name)}
+
+
+# ---- one optimizer ----
+
+
+def test_a_step_runs_from_the_end_of_one_update_to_the_end_of_the_next(loop):
+    loop.step()
+    loop.idle(5)
+    loop.step()
+    first, second = loop.steps()
+    assert (first.pid, first.index, second.index) == (7, 0, 1)
+    assert (first.tags, second.tags) == (TAG_FIRST, 0)
+    assert (ms(first.start), ms(first.duration)) == (0, 10)
+    assert (ms(second.start), ms(second.duration)) == (10, 15)
+    assert phases(second) == {"data_wait": 1, "forward": 2, "backward": 4, "optimizer": 3, "other": 5}
+    assert (second.batches, second.micro_steps, ms(second.fetch_host)) == (1, 1, 1)
+
+
+def test_a_step_is_told_once_its_end_is_certain(loop):
+    """Another optimizer might belong to it."""
+    loop.step()
+    segmenter = Segmenter(7, ORIGIN)
+    assert segmenter.feed(loop.events) == []
+    assert len(segmenter.flush()) == 1
+    assert segmenter.flush() == []
+
+
+def test_what_cannot_be_timed_on_the_host_is_none(loop):
+    loop.step()
+    (step,) = loop.steps()
+    assert (step.h2d, step.communication, step.sync) == (None, None, None)
+
+
+def test_tags_are_those_the_agent_gave_to_the_update_that_ends_the_step(loop):
+    loop.step()
+    loop.fetch(1)
+    loop.optimizer(1, tags=TAG_WINDOW)
+    loop.fetch(1)
+    loop.optimizer(1, tags=TAG_COMPILE | 1 << 40)  # what is none of the agent's comes from a damaged file
+    loop.fetch(1)
+    loop.optimizer(1)
+    assert [step.tags for step in loop.steps()] == [TAG_FIRST, TAG_WINDOW, TAG_COMPILE, 0]
+
+
+# ---- several optimizers ----
+
+
+def test_two_optimizers_in_turn_make_one_step(loop):
+    for _ in range(3):
+        loop.fetch(1)
+        for number in (1, 2):
+            loop.forward(2, root=number)
+            loop.backward(3)
+            loop.optimizer(4, id=number)
+    steps = loop.steps()
+    assert [ms(step.duration) for step in steps] == [19, 19, 19]
+    assert phases(steps[1]) == {"data_wait": 1, "forward": 4, "backward": 6, "optimizer": 8}
+    assert [step.micro_steps for step in steps] == [1, 1, 1]
+
+
+def test_a_tag_of_either_optimizer_is_the_steps(loop):
+    for tags in (0, TAG_WINDOW, 0):
+        loop.optimizer(1, id=1, tags=tags)
+        loop.optimizer(1, id=2)
+    assert [step.tags for step in loop.steps()] == [TAG_FIRST, TAG_WINDOW, 0]
+
+
+def test_a_critic_that_steps_more_often_has_steps_of_its_own(loop):
+    for _ in range(2):
+        for number in (1, 1, 1, 2):
+            loop.backward(1)
+            loop.optimizer(1, id=number)
+    assert [ms(step.duration) for step in loop.steps()] == [2, 2, 4, 2, 2, 4]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_optimizer_inside_another_ones_step_ends_none(loop, times):
+    for _ in range(3):
+        loop.backward(2)
+
+        def inside():
+            loop.idle(1)
+            for _ in range(times):
+                loop.optimizer(3, id=2, nested=True)
+
+        loop.optimizer(inside, id=1)
+    steps = loop.steps()
+    assert [ms(step.duration) for step in steps] == [3 + 3 * times] * 3
+    assert phases(steps[1]) == {"backward": 2, "optimizer": 1 + 3 * times}
+
+
+def test_a_closure_runs_inside_the_optimizers_step(loop):
+    def closure():
+        loop.idle(1)
+        for _ in range(2):
+            loop.forward(5)
+            loop.backward(7)
+        loop.idle(1)
+
+    loop.step()
+    loop.fetch(2)
+    loop.optimizer(closure)
+    step = loop.steps()[1]
+    assert phases(step) == {"data_wait": 2, "forward": 10, "backward": 14, "optimizer": 2}
+    assert ms(step.duration) == 28
+    assert step.micro_steps == 1  # one batch, however often it was gone through
+
+
+# ---- micro-steps ----
+
+
+def test_gradient_accumulation_makes_several_micro_steps(loop):
+    for _ in range(2):
+        for _ in range(4):
+            loop.fetch(1)
+            loop.forward(2)
+            loop.backward(3)
+        loop.optimizer(4)
+    step = loop.steps()[1]
+    assert (step.micro_steps, step.batches) == (4, 4)
+    assert phases(step) == {"data_wait": 4, "forward": 8, "backward": 12, "optimizer": 4}
+
+
+def test_without_a_loader_backward_passes_are_counted_but_not_those_inside_another(loop):
+    def checkpointed():
+        loop.idle(1)
+        loop.backward(2)  # recomputed, and differentiated, in the outer one
+        loop.backward(2)
+
+    loop.backward(checkpointed)
+    loop.backward(3)
+    loop.backward(1, code=1)  # autograd.grad: a penalty, say
+    loop.optimizer(1)
+    (step,) = loop.steps()
+    assert step.micro_steps == 2
+    assert step.batches == 0
+    assert phases(step) == {"backward": 9, "optimizer": 1}
+
+
+# ---- the loader ----
+
+
+def test_a_fetch_that_found_no_batch_ready_is_a_wait_and_else_overhead(loop):
+    loop.step()
+    for ready in (0, 3, 1):
+        loop.fetch(2, ready=ready)
+        loop.backward(1)
+    loop.optimizer(1)
+    step = loop.steps()[1]
+    assert phases(step) == {"data_wait": 2, "loader_overhead": 4, "backward": 3, "optimizer": 1}
+    assert (step.batches, step.fetches_empty, ms(step.fetch_host)) == (3, 1, 6)
+    assert step.queue_depth == pytest.approx(4 / 3)
+
+
+@pytest.mark.parametrize("ready", [-1, -2])
+def test_where_nothing_can_lie_ready_a_fetch_is_a_wait_and_there_is_no_depth(loop, ready):
+    """Without workers, or where the system does not tell."""
+    loop.step(ready=ready)
+    (step,) = loop.steps()
+    assert (ms(step.data_wait), step.fetches_empty, step.queue_depth) == (1, 1, None)
+
+
+def test_starting_the_workers_and_the_first_fetch_of_an_epoch_are_no_part_of_the_step(loop):
+    loop.step(ready=2)
+    loop.fetch(1, ready=0, ended=True)
+    loop.iter(20)
+    loop.step(fetch=30, ready=0)
+    loop.step(ready=0)
+    _, first, second = loop.steps()
+    assert first.tags == TAG_EPOCH_START
+    assert ms(first.epoch_start) == 1 + 20 + 30
+    assert ms(first.duration) == 9
+    assert phases(second) == {"data_wait": 1, "forward": 2, "backward": 4, "optimizer": 3}
+    assert second.tags == 0
+
+
+def test_without_workers_the_first_fetch_is_like_any_other(loop):
+    loop.iter(1, workers=False)
+    loop.step(fetch=5, ready=-1)
+    (step,) = loop.steps()
+    assert (ms(step.data_wait), ms(step.epoch_start)) == (5, 1)
+
+
+def test_a_loader_that_reads_from_another_loader_fetches_one_batch(loop):
+    def chained():
+        loop.iter(1, loader=EVALUATION)
+        loop.fetch(4, loader=EVALUATION)
+        loop.idle(1)
+
+    for _ in range(2):
+        loop.step(fetch=chained)
+    step = loop.steps()[1]
+    assert (ms(step.data_wait), step.batches, step.tags) == (6, 1, 0)
+    assert loop.segmenter.trained == {TRAINING}
+
+
+def test_the_fetch_that_ends_an_epoch_is_no_batch(loop):
+    loop.step()
+    loop.fetch(4, ended=True)
+    loop.step()
+    step = loop.steps()[1]
+    assert (step.batches, ms(step.epoch_start), step.tags) == (1, 4, TAG_EPOCH_START)
+    assert ms(step.duration) == 10
+
+
+# ---- evaluation ----
+
+
+def test_an_evaluation_with_its_own_loader_is_carved_out_whole(loop):
+    loop.step()
+    loop.idle(2)
+    loop.evaluate(batches=3)
+    loop.idle(4)
+    loop.step()
+    loop.step()
+    _, step, after = loop.steps()
+    assert step.tags == TAG_EVALUATION
+    assert ms(step.evaluation) == 1 + 3 * 10 + 1
+    assert phases(step) == {
+        "data_wait": 1,
+        "forward": 2,
+        "backward": 4,
+        "optimizer": 3,
+        "other": 6,
+        "evaluation": 32,
+    }
+    assert (ms(step.duration), step.batches) == (16, 1)
+    assert after.tags == 0
+    assert loop.segmenter.trained == {TRAINING}
+    assert loop.segmenter.evaluated == {EVALUATION}
+    assert loop.segmenter.evaluation_grad is False
+
+
+def test_an_evaluation_with_gradients_enabled_is_told(loop):
+    loop.step()
+    loop.evaluate(grad=True)
+    loop.step()
+    loop.evaluate(grad=False)
+    loop.step()
+    steps = loop.steps()
+    assert [bool(step.tags & TAG_EVALUATION) for step in steps] == [False, True, True]
+    assert loop.segmenter.evaluation_grad is True
+
+
+def test_an_evaluation_in_training_mode_is_one_too(loop):
+    """The program forgot model.eval(): no backward pass follows all the same."""
+    loop.step()
+    loop.evaluate(training=True, grad=True)
+    loop.step()
+    assert ms(loop.steps()[1].evaluation) == 22
+    assert loop.segmenter.evaluation_grad is True
+
+
+def test_an_evaluation_without_a_loader_is_known_by_the_model_that_is_trained(loop):
+    for _ in range(2):
+        loop.forward(2)
+        loop.backward(4)
+        loop.optimizer(3)
+    loop.evaluate(batches=2, loader=None)
+    loop.forward(2)
+    loop.backward(4)
+    loop.optimizer(3)
+    step = loop.steps()[2]
+    assert ms(step.evaluation) == 6 + 1 + 6  # the time between two of its batches is its own
+    assert phases(step) == {"forward": 2, "backward": 4, "optimizer": 3, "other": 1, "evaluation": 13}
+    assert loop.segmenter.evaluation_grad is False
+
+
+def test_a_frozen_teacher_in_a_training_batch_is_no_evaluation(loop):
+    for _ in range(2):
+        loop.fetch(1)
+        loop.forward(5, root=TEACHER, training=False, grad=False)
+        loop.forward(2)
+        loop.backward(4)
+        loop.optimizer(3)
+    steps = loop.steps()
+    assert phases(steps[1]) == {"data_wait": 1, "forward": 7, "backward": 4, "optimizer": 3}
+    assert [step.tags for step in steps] == [TAG_FIRST, 0]
+    assert loop.segmenter.evaluation_grad is None
+
+
+def test_a_sanity_check_before_the_first_step_is_evaluation(loop):
+    loop.evaluate()
+    loop.step()
+    (step,) = loop.steps()
+    assert step.tags == TAG_FIRST | TAG_EVALUATION
+    assert ms(step.evaluation) == 22
+    assert phases(step) == {"data_wait": 1, "forward": 2, "backward": 4, "optimizer": 3, "evaluation": 22}
+
+
+def test_an_evaluation_after_the_last_step_belongs_to_none_but_teaches(loop):
+    loop.step()
+    loop.evaluate(grad=True)
+    (step,) = loop.steps()
+    assert ms(step.duration) == 10
+    assert loop.segmenter.evaluated == {EVALUATION}
+    assert loop.segmenter.evaluation_grad is True
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_batch_that_was_cut_off_before_its_backward_pass_is_no_evaluation(loop, training):
+    """The program was killed, or fine-tunes in evaluation mode and was."""
+    loop.step()
+    loop.fetch(1)
+    loop.forward(2, training=training)
+    loop.steps()
+    assert loop.segmenter.evaluation_grad is None
+    assert loop.segmenter.evaluated == set()
+
+
+def test_one_batch_fetched_ahead_leaves_training_as_it_is(loop):
+    """As Accelerate's loaders do."""
+    loop.fetch(1)
+    for _ in range(3):
+        loop.step()
+    loop.fetch(1, ended=True)
+    loop.forward(2)
+    loop.backward(4)
+    loop.optimizer(3)
+    steps = loop.steps()
+    assert [step.batches for step in steps] == [2, 1, 1, 0]
+    assert not any(step.tags & TAG_EVALUATION for step in steps)
+
+
+# ---- saving, collecting, threads ----
+
+
+def test_saving_is_told_apart_from_the_step(loop):
+    loop.step()
+    loop.span(ring.SAVE, 50)
+    loop.idle(1)
+    loop.step()
+    step = loop.steps()[1]
+    assert (ms(step.checkpoint_save), ms(step.duration), step.tags) == (50, 11, TAG_CHECKPOINT)
+
+
+def test_saving_inside_an_evaluation_is_saving(loop):
+    loop.step()
+    loop.evaluate(batches=1)
+    loop.step()
+    loop.iter(1, EVALUATION)
+    loop.fetch(3, EVALUATION, ready=0)
+    loop.forward(6, training=False, grad=False)
+    loop.span(ring.SAVE, 50)
+    loop.fetch(3, EVALUATION, ready=0)
+    loop.forward(6, training=False, grad=False)
+    loop.step()
+    step = loop.steps()[2]
+    assert (ms(step.evaluation), ms(step.checkpoint_save), ms(step.duration)) == (19, 50, 10)
+    assert step.tags == TAG_EVALUATION | TAG_CHECKPOINT
+
+
+def test_a_collection_is_taken_out_of_what_it_interrupts(loop):
+    def interrupted():
+        loop.idle(2)
+        loop.span(ring.GC, 3, a=2)
+        loop.idle(1)
+
+    loop.step()
+    loop.fetch(1)
+    loop.backward(interrupted)
+    loop.span(ring.GC, 2)
+    loop.optimizer(1)
+    assert phases(loop.steps()[1]) == {"data_wait": 1, "backward": 3, "gc": 5, "optimizer": 1}
+
+
+def test_what_other_threads_do_is_not_of_the_step(loop):
+    other = Loop(lane=9)
+    for _ in range(3):
+        other.fetch(1)
+        other.forward(1, grad=False)
+        other.span(ring.SAVE, 2)
+        other.span(ring.GC, 1)
+        loop.step()
+    loop.events = sorted(loop.events + other.events, key=lambda event: event.end)
+    steps = loop.steps()
+    assert [phases(step) for step in steps] == [{"data_wait": 1, "forward": 2, "backward": 4, "optimizer": 3}] * 3
+    assert loop.segmenter.evaluated == set()
+
+
+def test_training_in_another_thread_than_the_main_one_is_as_good():
+    loop = Loop(lane=4)
+    loop.step()
+    loop.step()
+    assert phases(loop.steps()[1]) == {"data_wait": 1, "forward": 2, "backward": 4, "optimizer": 3}
+
+
+# ---- boundaries of the program's own ----
+
+
+def test_own_boundaries_go_before_those_of_optimizers(loop):
+    for tags in (0, TAG_WINDOW, 0):
+        for _ in range(2):
+            loop.fetch(1)
+            loop.backward(2)
+            loop.optimizer(3)
+        loop.idle(2)
+        loop.own_step(tags)
+    steps = loop.steps()
+    # The first optimizer had stepped twice before anything told of the program's own boundaries.
+    assert [ms(step.duration) for step in steps] == [6, 8, 14, 14]
+    assert [step.tags for step in steps] == [TAG_FIRST, 0, TAG_WINDOW, 0]
+    assert phases(steps[3]) == {"data_wait": 2, "backward": 4, "optimizer": 6, "other": 2}
+    assert steps[3].micro_steps == 2
+
+
+def test_own_boundaries_bear_the_tags_of_the_updates_before_them(loop):
+    for tags in (0, TAG_COMPILE, 0):
+        loop.optimizer(1, tags=tags)
+        loop.own_step()
+    assert [step.tags for step in loop.steps()] == [TAG_FIRST, TAG_COMPILE, 0]
+
+
+def test_own_boundaries_without_torch_optimizers(loop):
+    """Forward passes without a backward pass are then the work itself."""
+    for _ in range(3):
+        loop.fetch(1)
+        loop.forward(5, training=False, grad=False)
+        loop.own_step()
+    steps = loop.steps()
+    assert [phases(step) for step in steps] == [{"data_wait": 1, "forward": 5}] * 3
+    assert [step.tags for step in steps] == [TAG_FIRST, 0, 0]
+
+
+def test_what_comes_after_the_last_own_boundary_is_no_step(loop):
+    loop.step()
+    loop.own_step()
+    loop.step()
+    assert len(loop.steps()) == 1
+
+
+# ---- without an end ----
+
+
+def test_without_any_boundary_memory_stays_bounded_and_it_says_so(loop, monkeypatch):
+    monkeypatch.setattr(module, "MOST_OPEN", 100)
+    segmenter = Segmenter(7, ORIGIN)
+    for _ in range(50):
+        loop.events.clear()
+        for _ in range(10):
+            loop.fetch(1)
+        assert segmenter.feed(loop.events) == []
+        assert len(segmenter._open) <= 110
+    assert segmenter.unbounded
+    assert segmenter.flush() == []
+
+
+def test_steps_begin_all_the_same_once_a_boundary_comes(loop, monkeypatch):
+    monkeypatch.setattr(module, "MOST_OPEN", 100)
+    segmenter = Segmenter(7, ORIGIN)
+    for _ in range(300):
+        loop.forward(1, grad=False)
+    segmenter.feed(loop.events)
+    loop.events.clear()
+    loop.step()
+    loop.step()
+    steps = segmenter.feed(loop.events) + segmenter.flush()
+    assert len(steps) == 2
+    assert phases(steps[1]) == {"data_wait": 1, "forward": 2, "backward": 4, "optimizer": 3}
+
+
+def test_nothing_gives_nothing():
+    segmenter = Segmenter(7, ORIGIN)
+    assert segmenter.feed([]) == []
+    assert segmenter.flush() == []
+
+
+# ---- any loop ----
+
+LEAVES = st.sampled_from(
+    [
+        ("fetch", {"loader": TRAINING, "ready": -1}),
+        ("fetch", {"loader": TRAINING, "ready": 0}),
+        ("fetch", {"loader": TRAINING, "ready": 3}),
+        ("fetch", {"loader": TRAINING, "ready": 0, "ended": True}),
+        ("fetch", {"loader": EVALUATION, "ready": 0}),
+        ("fetch", {"loader": EVALUATION, "ready": 1, "ended": True}),
+        ("iter", {"loader": TRAINING}),
+        ("iter", {"loader": EVALUATION}),
+        ("forward", {}),
+        ("forward", {"training": False, "grad": False}),
+        ("forward", {"training": False, "grad": True}),
+        ("forward", {"root": TEACHER, "training": False, "grad": False}),
+        ("backward", {}),
+        ("backward", {"code": 1}),
+        ("optimizer", {"id": 1}),
+        ("optimizer", {"id": 2}),
+        ("own_step", {}),
+        ("span", {"kind": ring.SAVE}),
+        ("span", {"kind": ring.GC}),
+        ("span", {"kind": ring.WINDOW}),
+        ("span", {"kind": ring.REGION}),
+    ]
+)
+TREES = st.recursive(
+    st.tuples(LEAVES, st.integers(0, 9), st.just(())),
+    lambda inner: st.tuples(LEAVES, st.integers(0, 9), st.lists(inner, max_size=3)),
+    max_leaves=8,
+)
+
+
+def play(loop, tree, outer=()):
+    (name, fields), ms, inside = tree
+    fields = dict(fields)
+
+    def body():
+        for each in inside:
+            play(loop, each, (*outer, name))
+            loop.idle(ms)
+
+    if name == "own_step":
+        if not outer:  # one inside another span would be a boundary in its middle
+            loop.own_step()
+        return
+    if name == "optimizer":
+        fields["nested"] = "optimizer" in outer
+        if outer and not fields["nested"]:
+            return
+    kind = fields.pop("kind", None)
+    getattr(loop, name)(*([] if kind is None else [kind]), body if inside else ms, **fields)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(TREES, min_size=1, max_size=40), st.data())
+def test_phases_partition_the_steps_of_any_loop_however_the_events_arrive(trees, data):
+    loop = Loop()
+    for tree in trees:
+        play(loop, tree)
+    steps = loop.steps()
+    assert [step.index for step in steps] == list(range(len(steps)))
+    for step in steps:
+        parts = [getattr(step, name) for name in PHASES if getattr(step, name) is not None]
+        between = [getattr(step, name) for name in BETWEEN]
+        assert min(parts + between) >= 0
+        assert sum(parts) == pytest.approx(step.duration, abs=1e-9)
+        assert step.micro_steps >= 1
+    for before, after in itertools.pairwise(steps):
+        wall = before.duration + before.evaluation + before.checkpoint_save + before.epoch_start
+        assert before.start + wall == pytest.approx(after.start, abs=1e-9)
+
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(loop.events)), max_size=5)))
+    other = Segmenter(7, ORIGIN)
+    chunked = []
+    for begin, end in itertools.pairwise([0, *cuts, len(loop.events)]):
+        chunked += other.feed(loop.events[begin:end])
+    assert chunked + other.flush() == steps
