@@ -327,8 +327,8 @@ class _Plan:
         return saving(share, self._metrics.goals.gpu_price)
 
     def _severity(self, rule: Rule, advice: Advice, gain: Gain | None) -> Severity:
-        """Out of too short a window nothing is insisted on but a fault, and, where there are steps enough and only their
-        times scatter, a gain that stands clear of the scatter."""
+        """Out of too short a window nothing is insisted on but a fault, and, where there are steps enough and only
+        their times scatter, a gain that stands clear of the scatter."""
         if self._uncertain and not advice.fault and (self._few_steps or gain is None or not self._is_clear(gain)):
             return Severity.INFO
         return min(self._deserved(advice, gain), rule.cap, key=list(Severity).index)

@@ -1,7 +1,7 @@
 """Start the program with the agent in, and end as it ends.
 
-The program is run by the plain interpreter or launcher, as without us: what is added is one folder on PYTHONPATH and one
-variable with the agent's settings, which every child process inherits.
+The program is run by the plain interpreter or launcher, as without us: what is added is one folder on PYTHONPATH and
+one variable with the agent's settings, which every child process inherits.
 """
 
 from __future__ import annotations

@@ -302,7 +302,8 @@ class Kernel:
     device: Literal["cpu", "cuda"]
     name: str
     kind: str
-    """matmul, convolution, attention, elementwise, normalization, reduction, optimizer, copy, communication, host, other."""
+    """matmul, convolution, attention, elementwise, normalization, reduction, optimizer, copy, communication, host or
+    other."""
     calls: int
     total: float
     tensor_cores: bool | None = None

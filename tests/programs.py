@@ -66,8 +66,7 @@ class Ran:
         latest = {}
         for fact in sorted(self.tables.facts, key=lambda fact: fact.time):
             if fact.kind == kind:
-                decoded = decode_fact(fact)
-                latest[fact.pid, decoded.id] = decoded
+                latest[fact.pid, fact.body.get("id")] = decode_fact(fact)
         return list(latest.values())
 
     @property

@@ -63,25 +63,35 @@ def told(run: Recorded) -> str:
     return json.dumps({key: run.result[key] for key in keys}, indent=1)
 
 
+def assert_first(run: Recorded, rule: str | None) -> None:
+    """The rule leads the advice. A machine that is busy with other things can make a run too noisy to act upon: the
+    report then says that before all else and holds the rest back to info, but leaves its order."""
+    if rule is None:
+        assert run.advice == [], told(run)
+        return
+    every = [advice["rule"] for advice in run.result["advice"]]
+    noisy = "window-too-short" in every
+    found = [name for name in every if name != "window-too-short"] if noisy else run.advice
+    assert next(iter(found), None) == rule, told(run)
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what a machine without a GPU shows")
 @pytest.mark.parametrize("sample", ON_CPU)
 def test_on_a_cpu_the_first_advice_is_what_is_wrong(sample: str, recorded: Callable[..., Recorded]) -> None:
-    run = recorded(sample)
-    assert next(iter(run.advice), None) == ON_CPU[sample], told(run)
+    assert_first(recorded(sample), ON_CPU[sample])
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("sample", ON_GPU)
 def test_on_a_gpu_the_first_advice_is_what_is_wrong(sample: str, recorded: Callable[..., Recorded]) -> None:
-    run = recorded(sample)
-    assert next(iter(run.advice), None) == ON_GPU[sample], told(run)
+    assert_first(recorded(sample), ON_GPU[sample])
 
 
 @pytest.mark.parametrize("sample", [sample for sample, rule in ON_GPU.items() if rule])
 def test_the_cure_silences_the_advice(sample: str, recorded: Callable[..., Recorded]) -> None:
     run = recorded(sample, "--fixed")
-    assert ON_GPU[sample] not in run.advice, told(run)
+    assert ON_GPU[sample] not in [advice["rule"] for advice in run.result["advice"]], told(run)
 
 
 def test_a_healthy_run_gets_no_advice_above_info(recorded: Callable[..., Recorded]) -> None:

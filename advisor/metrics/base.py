@@ -22,7 +22,7 @@ class Missing(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Metric(Generic[T]):
-    """`unit` is "s", "1" (a share or ratio), "B", "W", "FLOP/s" ...; None marks a setting: a fact of the program, no number."""
+    """`unit` is "s", "1" (a share or ratio), "B", "W", "FLOP/s" ...; None marks a setting: a fact of the program."""
 
     name: str
     unit: str | None

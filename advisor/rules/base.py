@@ -1,4 +1,4 @@
-"""What a rule is: one file that says If (measured facts), Then (the exact change), how much, how risky, when it is wrong.
+"""What a rule is: one file that says If (measured facts), Then (the exact change), its gain, risk, and limits.
 
 A rule sees metrics only. A metric that is Missing ends the rule as "not measured"; an exception ends it as "crashed";
 neither stops the others.

@@ -16,7 +16,7 @@ WORKER_RECORDS = 2048  # 128 KiB: a worker writes one record a batch
 
 
 class Outlet:
-    """The ring and the facts file of this process. Opened by its first event, so a process that trains nothing has none."""
+    """The ring and the facts file of this process. Opened by its first event: what trains nothing has none."""
 
     def __init__(self, folder: str, worker: bool) -> None:
         """Raises OSError when there is no room."""
@@ -41,7 +41,7 @@ class Outlet:
         self.publish()
 
     def _calibrate(self) -> int:
-        """What one hooked call costs here and now: a wrapped no-op against the bare one, ns. Its records have kind 0."""
+        """What one hooked call costs here and now: a wrapped no-op against the bare one, ns. Records have kind 0."""
 
         waiting: list[tuple[int, ...]] = []
 

@@ -31,8 +31,8 @@ MOST_WAITING = 1 << 16
 
 
 class Agent:
-    """State shared by the hooks. They add events with `put((thread, kind, start_ns, end_ns, id, a, b, c, d))`, where the
-    fields after `end_ns` may be left off from the right, and call `flush` when `flushed` is FLUSH_NS ago."""
+    """State shared by the hooks. They add events with `put((thread, kind, start_ns, end_ns, id, a, b, c, d))`, where
+    the fields after `end_ns` may be left off from the right, and call `flush` when `flushed` is FLUSH_NS ago."""
 
     def __init__(self, torch: Any, settings: dict[str, Any]) -> None:
         self.torch = torch
@@ -94,6 +94,9 @@ class Agent:
             self._no_room(error)
             return None
         self._muted = False
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None:  # a forked worker runs its finalizers as it ends, and nothing else
+            util.Finalize(None, self.finish, exitpriority=0)
         self._call(self.on_open)
         for source, trouble in self._untold:
             self.problem(source, trouble)
@@ -212,7 +215,7 @@ class Agent:
         self.finish()
 
     def finish(self) -> None:
-        """The last events and facts, at exit. Never raises: it runs where an error of ours would be the user's to see."""
+        """The last events and facts, at exit. Never raises: an error of ours would be the user's to see."""
         outlet = None
         try:
             self.flush()

@@ -31,10 +31,10 @@ BYTES_PER_EVENT = 250  # of Kineto's JSON (CPU traces 150 to 250, CUDA 250 to 40
 # see. So the first of these steps only leads in, and the recorder leaves it out.
 LEAD_IN = {"cpu": 0, "cuda": 1}
 
-# What the first window may cost, before one was measured: the profiler's own start-up, which on CUDA loads CUPTI, and so
-# many times the step for each step recorded. The worst seen was 8, on 4,800 tiny operators a step on a busy CPU; a GPU's
-# operators are fewer for the time they take. Where the budget does not cover that, the first window is as short as can be;
-# the later ones go by its cost.
+# What the first window may cost, before one was measured: the profiler's own start-up, which on CUDA loads CUPTI, and
+# so many times the step for each step recorded. The worst seen was 8, on 4,800 tiny operators a step on a busy CPU; a
+# GPU's operators are fewer for the time they take. Where the budget does not cover that, the first window is as short
+# as can be; the later ones go by its cost.
 FIRST_COST = {"cpu": 0.020, "cuda": 0.400}
 FIRST_SLOWER = {"cpu": 8.0, "cuda": 2.0}
 

@@ -25,6 +25,7 @@ from profiler.schema import (
 )
 from profiler.sketch import Quantiles
 from profiler.store import Tables
+from profiler.store.values import Misfit, fit, hints
 
 # A line longer than this is no fact of ours.
 MOST_LINE = 1 << 20
@@ -50,6 +51,7 @@ class Source:
         self._flags: dict[str, Any] | None = None
         self._regions: dict[int, dict[str, Any]] = {}
         self.windows: list[dict[str, Any]] = []
+        self._unbounded = False
         self.last_event = 0
         self.ended = False
         """The agent has said that the program is over."""
@@ -81,12 +83,15 @@ class Source:
         """What has come since the last call, as rows of `profiler.schema`."""
         rows: list[Any] = self._facts()
         events = self._reader.read()
+        if final:
+            events += self._reader.read()  # past a hole, which the reader gives one chance to be filled
         rows += self._batches(events)
         rows += self._named(events)
         marks = [event for event in events if event.kind == ring.GPU]
         steps = self._segmenter.feed(event for event in events if event.kind not in (0, ring.GPU, ring.BATCH))
         if final:
             steps += self._segmenter.flush()
+            self._segmenter.unbounded |= self._segmenter.index == 0 and self._segmenter.pending
         steps = self._gpu_times.join(steps, marks, final=final)
         self._sketch_steps(steps)
         rows += steps
@@ -173,7 +178,9 @@ class Source:
             rest = b""
         self._offset += len(data) - len(rest)
         for line in lines:
-            with contextlib.suppress(ValueError, TypeError, KeyError, OverflowError):
+            if len(line) > MOST_LINE:
+                continue
+            with contextlib.suppress(*_UNFIT):
                 fact = json.loads(line)
                 if isinstance(fact, dict):
                     rows += self._row(fact)
@@ -197,12 +204,15 @@ class Source:
         return [Fact(pid=self.pid, time=time, kind=kind, body=fact)]
 
     def _is_process(self, time: float, fact: dict[str, Any]) -> list[Any]:
-        known = {name: fact[name] for name in _PROCESS_FIELDS if name in fact}
-        self.process = replace(self.process, **known)
+        for name in _PROCESS_FIELDS:
+            with contextlib.suppress(KeyError, Misfit):
+                self.process = replace(self.process, **{name: _bounded(fit(fact[name], hints(Process)[name]))})
         return []
 
     def _is_allocator(self, time: float, fact: dict[str, Any]) -> list[Any]:
-        return [MemorySample(time=time, pid=self.pid, **{name: int(fact[name]) for name in _ALLOCATOR_FIELDS})]
+        return [
+            MemorySample(time=time, pid=self.pid, **{name: _bounded(int(fact[name])) for name in _ALLOCATOR_FIELDS})
+        ]
 
     def _is_problem(self, time: float, fact: dict[str, Any]) -> list[Any]:
         source = str(fact["source"])
@@ -210,6 +220,7 @@ class Source:
         return [Problem(time=time, pid=self.pid, source=source, message=str(fact["message"]))]
 
     def _is_window(self, time: float, fact: dict[str, Any]) -> list[Any]:
+        fact["cost_s"] = fit(fact["cost_s"], float)
         self.windows.append(fact)
         return [Fact(pid=self.pid, time=time, kind="window", body={"id": len(self.windows), **fact})]
 
@@ -231,8 +242,8 @@ class Source:
         if self._flags is not None and self._flags.get("evaluation_grad") != self._segmenter.evaluation_grad:
             self._flags["evaluation_grad"] = self._segmenter.evaluation_grad
             rows.append(Fact(pid=self.pid, time=self._seconds(self.last_event), kind="flags", body=dict(self._flags)))
-        if self._segmenter.unbounded:
-            self._segmenter.unbounded = False
+        if self._segmenter.unbounded and not self._unbounded:
+            self._unbounded = True
             rows.append(
                 Problem(
                     time=self._seconds(self.last_event),
@@ -249,6 +260,17 @@ class Source:
         for path in (self._ring_path, self._facts_path):
             with contextlib.suppress(OSError):
                 path.unlink()
+
+
+# What reading a line may come to that is no fact of ours.
+_UNFIT = (ValueError, TypeError, KeyError, OverflowError, RecursionError, Misfit)
+
+
+def _bounded(value: Any) -> Any:
+    """Raises Misfit for an integer that the store does not hold."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise Misfit
+    return value
 
 
 _PROCESS_FIELDS = (

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from profiler.agent import ring
 from profiler.agent.ring import Event
@@ -109,6 +110,11 @@ class Segmenter:
         self._open.clear()
         return steps
 
+    @property
+    def pending(self) -> bool:
+        """There are events that belong to no step yet."""
+        return bool(self._open)
+
     # ---- one step ----
 
     def _close(self, boundary: int, tags: int) -> Step:
@@ -124,7 +130,8 @@ class Segmenter:
         self._boundary = boundary
         step = self._anatomy(spans, begin, boundary, tags)
         self.index += 1
-        return replace(step, **dict.fromkeys(self.unmeasured)) if self.unmeasured else step
+        unmeasured: dict[str, Any] = dict.fromkeys(self.unmeasured)
+        return replace(step, **unmeasured) if unmeasured else step
 
     def _anatomy(self, spans: list[Event], begin: int, end: int, tags: int) -> Step:
         spans = self._with_evaluation(_in_order(spans))
@@ -180,8 +187,8 @@ class Segmenter:
             batches=float(batches),
             data_wait=wait / 1e9,
             loader_overhead=overhead / 1e9,
-            forward=sums[ring.FORWARD] / 1e9,
-            backward=sums[ring.BACKWARD] / 1e9,
+            forward=_seen(ring.FORWARD, spans, sums),
+            backward=_seen(ring.BACKWARD, spans, sums),
             optimizer=sums[ring.OPTIMIZER] / 1e9,
             gc=sums[ring.GC] / 1e9,
             other=max(0, duration - named) / 1e9,
@@ -198,9 +205,9 @@ class Segmenter:
     def _with_evaluation(self, spans: list[Event]) -> list[Event]:
         """The same spans with each stretch of evaluation replaced by one span of kind _EVALUATION.
 
-        A fetch begins a batch. A batch with a backward pass is trained on; one with a forward pass only is evaluated, and so
-        is a forward pass in evaluation mode, without gradients, of a model that is being trained (a loop without a
-        DataLoader). Frozen teachers and target networks run inside training batches, and stay part of them.
+        A fetch begins a batch. A batch with a backward pass is trained on; one with a forward pass only is evaluated,
+        and so is a forward pass in evaluation mode, without gradients, of a model that is being trained (a loop without
+        a DataLoader). Frozen teachers and target networks run inside training batches, and stay part of them.
         """
         if self._own_boundaries and not any(span.kind in (ring.BACKWARD, ring.OPTIMIZER) for span in spans):
             return spans  # no training as torch knows it: the forward passes are the work itself
@@ -269,6 +276,13 @@ def _in_order(spans: list[Event]) -> list[Event]:
                 fetched = span.end
         result.append(span)
     return result
+
+
+def _seen(kind: int, spans: list[Event], sums: dict[int, int]) -> float | None:
+    """Seconds; None where it did not show in a step that updated the model, as when torch.compile has taken it whole."""
+    if any(span.kind == kind for span in spans) or not any(span.kind == ring.OPTIMIZER for span in spans):
+        return sums[kind] / 1e9
+    return None
 
 
 def _exclusive(spans: list[Event]) -> list[int]:

@@ -86,7 +86,7 @@ class _Loaders:
         if method is None and loader.num_workers > 0:
             multiprocessing = sys.modules.get("multiprocessing")
             method = getattr(multiprocessing, "get_start_method", None)
-        iterable = hasattr(type(dataset), "__iter__") and not hasattr(type(dataset), "__getitem__")
+        iterable = isinstance(dataset, sys.modules["torch.utils.data.dataset"].IterableDataset)
         length = None
         if not iterable:
             try:
@@ -237,6 +237,7 @@ def _hook_iter(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
         return iterator
 
     __iter__.__wrapped__ = plain  # type: ignore[attr-defined]
+    not_for_dynamo(agent.torch, __iter__)
     DataLoader.__iter__ = __iter__
 
     def undo() -> None:
@@ -294,10 +295,12 @@ def _hook_fetchers(agent: Agent) -> Callable[[], None]:
                 opened.append(_Opened())
                 sys.addaudithook(opened[0])
             collate_fn = _timed(collate_fn, collate_ns)
+            not_for_dynamo(agent.torch, collate_fn)
         except Exception as error:
             agent.give_up("dataloader", error)
         plain_init(self, dataset, auto_collation, collate_fn, drop_last)
 
+    not_for_dynamo(agent.torch, __init__)
     base.__init__ = __init__
     undo = [
         _hook_fetch(agent, cls, collate_ns, opened)
@@ -351,7 +354,8 @@ def _hook_fetch(agent: Agent, cls: Any, collate_ns: list[int], opened: list[_Ope
             samples = len(possibly_batched_index) if self.auto_collation else 1
             files = opened[0].files - files if opened else -1
             put((ident(), BATCH, begin, end, agent.loader, cpu_clock() - cpu, collate_ns[0], samples, files))
-            if end - agent.flushed > FLUSH_NS:
+            # A worker may be ended without a word; what it does beside the step costs nothing.
+            if opened or end - agent.flushed > FLUSH_NS:
                 agent.flush()
                 if opened and agent.outlet is not None:
                     agent.outlet.publish()
@@ -359,6 +363,7 @@ def _hook_fetch(agent: Agent, cls: Any, collate_ns: list[int], opened: list[_Ope
             agent.give_up("dataloader", error)
         return batch
 
+    not_for_dynamo(agent.torch, fetch)
     cls.fetch = fetch
 
     def undo() -> None:

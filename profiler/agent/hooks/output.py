@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from ..dynamo import not_for_dynamo
 from ..outlet import clock
 from ..session import Agent
 from ..tracebacks import step_aside
@@ -50,6 +51,7 @@ class Output:
         code = getattr(plain, "__code__", None)
         if code is not None:  # logging tells its own frames from the program's by their file
             timed.__code__ = timed.__code__.replace(co_filename=code.co_filename)
+        not_for_dynamo(self._agent.torch, timed)
         setattr(owner, name, timed)
 
         def undo() -> None:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ..dynamo import not_for_dynamo
 from ..outlet import clock
 from ..ring import SAVE
 from ..session import Agent, ident
@@ -28,6 +29,7 @@ def install(agent: Agent) -> Callable[[], None]:
         finally:
             agent.put((ident(), SAVE, begin, clock()))
 
+    not_for_dynamo(torch, save)
     # In both places: a process that it is sent to looks for it in the module that it names.
     owners = (torch, torch.serialization)
     for owner in owners:

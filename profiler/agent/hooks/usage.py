@@ -1,4 +1,4 @@
-"""Features the program uses that cannot be read from an attribute later: autocast, GradScaler, activation checkpointing."""
+"""Features that cannot be read from an attribute later: autocast, GradScaler, activation checkpointing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ..dynamo import not_for_dynamo
 from ..session import Agent
 from ..tracebacks import step_aside
 
@@ -67,6 +68,7 @@ class Usage:
                     self.scaler_applied += self._agent.steps > before
 
         step.__wrapped__ = plain  # type: ignore[attr-defined]
+        not_for_dynamo(self._agent.torch, step)
         cls.step = step
 
         def undo() -> None:

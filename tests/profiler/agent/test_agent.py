@@ -145,6 +145,7 @@ def test_a_forked_child_drops_the_parents_events_and_opens_its_own_outlet(agent,
     first.close()
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_real_fork_leaves_the_parents_ring_alone(agent, tmp_path):
     put(agent, ring.FORWARD, 1, 2)
     agent.flush()

@@ -1,0 +1,177 @@
+import os
+import sys
+import traceback
+
+import pytest
+import torch
+
+from profiler.agent import tracebacks
+from profiler.agent.hooks import backward, dataloader, forward, save
+from profiler.agent.session import Agent
+
+OURS = os.path.dirname(os.path.abspath(tracebacks.__file__)) + os.sep
+
+
+def ours(error):
+    """Frames of the agent in the tracebacks of an error and of those it came from."""
+    found = []
+    while error is not None:
+        found += [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(OURS)]
+        error = error.__cause__ or error.__context__
+    return found
+
+
+@pytest.fixture
+def agent(tmp_path):
+    made = Agent(torch, {"rings": str(tmp_path)})
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def hooked(agent):
+    """The hooks that stand between a program and what may raise."""
+    roots = forward.Roots(agent, lambda module, number: None)
+    for source, install in (
+        ("save", lambda: save.install(agent)),
+        ("backward", lambda: backward.install(agent)),
+        ("dataloader", lambda: dataloader.install(agent)),
+        ("forward", roots.install),
+    ):
+        agent.uninstall.append((source, install()))
+    return agent
+
+
+class Picky(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+        self.fails = False
+
+    def forward(self, x):
+        if self.fails:
+            raise ValueError("bad input")
+        return x * self.weight
+
+
+class Broken(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        raise ValueError("bad sample")
+
+
+def in_forward(agent, steps):
+    model = Picky()
+    model(torch.ones(1))
+    for now in range(steps):
+        agent.end_step(now)
+    model.fails = True
+    model(torch.ones(1))
+
+
+FAILING = {
+    "save": lambda agent: torch.save({}, "/nowhere/at/all"),
+    "backward": lambda agent: torch.ones(1).backward(),
+    "grad": lambda agent: torch.autograd.grad(torch.ones(1), torch.ones(1)),
+    "fetch": lambda agent: next(iter(torch.utils.data.DataLoader(Broken()))),
+    "forward, watched": lambda agent: in_forward(agent, 0),
+    "forward of a root": lambda agent: in_forward(agent, forward.WATCHED_STEPS),
+}
+
+
+@pytest.mark.parametrize("what", FAILING)
+def test_no_frame_of_ours_is_in_the_traceback_of_what_fails_under_a_hook(hooked, what):
+    with pytest.raises((RuntimeError, ValueError)) as caught:
+        FAILING[what](hooked)
+    assert ours(caught.value) == []
+
+
+def test_stepping_aside_takes_out_the_caller_only():
+    def fails():
+        raise ValueError
+
+    def hook():
+        try:
+            fails()
+        except ValueError as error:
+            tracebacks.step_aside(error)
+            raise
+
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        hook()
+    names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert names[-1] == "fails"
+    assert "hook" not in names
+
+
+def test_an_error_without_a_traceback_is_left_alone():
+    error = ValueError()
+    tracebacks.step_aside(error)
+    assert error.__traceback__ is None
+
+
+@pytest.fixture
+def excepthook(monkeypatch):
+    printed = []
+    monkeypatch.setattr(sys, "excepthook", lambda *arguments: printed.append(arguments))
+    return printed
+
+
+def raised(model):
+    try:
+        model(torch.ones(1))
+    except ValueError as error:
+        return error
+
+
+def test_the_end_by_an_error_is_noted_and_printed_as_ever(agent, excepthook):
+    agent.uninstall.append(("tracebacks", tracebacks.install(agent)))
+    error = raised(Picky()) or ValueError("x")
+    assert agent.failed is False
+    sys.excepthook(type(error), error, error.__traceback__)
+    assert agent.failed is True
+    assert excepthook == [(type(error), error, error.__traceback__)]
+
+
+def test_a_wrapped_root_reads_as_a_plain_module(hooked, excepthook):
+    """Line by line as in a process without us."""
+    plain = Picky()
+    plain.fails = True
+    hooked.stop()
+    expected = raised(plain)
+
+    agent = Agent(torch, {"rings": hooked.folder})
+    roots = forward.Roots(agent, lambda module, number: None)
+    agent.uninstall.append(("forward", roots.install()))
+    agent.uninstall.append(("tracebacks", tracebacks.install(agent)))
+    model = Picky()
+    model(torch.ones(1))
+    for now in range(forward.WATCHED_STEPS):
+        agent.end_step(now)
+    model.fails = True
+    error = raised(model)
+    sys.excepthook(ValueError, error, error.__traceback__)
+    agent.stop()
+    assert [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(error.__traceback__)] == [
+        (frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(expected.__traceback__)
+    ]
+
+
+def test_an_error_that_cannot_be_read_is_printed_all_the_same(agent, excepthook):
+    agent.uninstall.append(("tracebacks", tracebacks.install(agent)))
+    sys.excepthook(KeyboardInterrupt, None, None)
+    assert excepthook == [(KeyboardInterrupt, None, None)]
+
+
+def test_a_hook_that_was_put_over_ours_stays(agent, excepthook, monkeypatch):
+    undo = tracebacks.install(agent)
+    ours = sys.excepthook
+    theirs = print
+    sys.excepthook = theirs
+    undo()
+    assert sys.excepthook is theirs
+    sys.excepthook = ours
+    undo()
+    assert sys.excepthook is not ours
