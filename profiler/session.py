@@ -97,10 +97,10 @@ class profile:
             start_new_session=True,  # Ctrl-C ends the program; the recorder sees that and finishes
         )
         self._set_environment(environment)
-        from profiler.agent import start
+        from profiler.agent import start, wait
 
         self._agent = start
-        start.wait_for_torch(environment[launch.VARIABLE])
+        wait.wait_for_torch(environment[launch.VARIABLE])
 
     def _set_environment(self, environment: dict[str, str]) -> None:
         """For the processes that the block starts: spawned workers, subprocesses."""

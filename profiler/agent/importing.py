@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from importlib.abc import MetaPathFinder
-from typing import Any
+
+TYPE_CHECKING = False  # as in typing, whose import takes longer than all of this
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 
-class _Watch(MetaPathFinder):
+class _Watch:
+    """A finder for sys.meta_path. Not derived from importlib.abc, for the same reason."""
+
     def __init__(self) -> None:
         self.callbacks: dict[str, Callable[[], None]] = {}
 

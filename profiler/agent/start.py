@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from . import facts, tracebacks
+from .dynamo import not_for_dynamo
 from .hooks import backward, cuda_events, dataloader, forward, gc, optimizer, output, save, usage
 from .importing import forget, when_imported
 from .outlet import clock
@@ -20,17 +20,13 @@ active: Agent | None = None
 """The one agent of this process."""
 
 
-def wait_for_torch(settings: str) -> None:
-    """Install the agent once the program has imported torch. `settings` is the launcher's JSON."""
-    parsed = json.loads(settings)
-
-    def begin_quietly() -> None:
-        try:
-            begin(parsed)
-        except Exception:  # `import torch` is the program's: it succeeds, with us or without
-            end()
-
-    when_imported("torch", begin_quietly)
+def begin_or_leave(settings: dict[str, Any]) -> None:
+    """Begin; if that fails, take out again what is in already."""
+    try:
+        begin(settings)
+    except Exception:
+        end()
+        raise
 
 
 def begin(settings: dict[str, Any]) -> Agent | None:
@@ -43,6 +39,8 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     seen = _Seen(agent)
     if torch.version.cuda or torch.version.hip:
         agent.mark = cuda_events.Marks(agent)
+    for method in (Agent.flush, Agent.end_step, Agent.after_step, Agent.give_up):
+        not_for_dynamo(torch, method, callees=True)
     used = usage.Usage(agent)
     roots = forward.Roots(agent, seen.model)
 

@@ -90,8 +90,9 @@ class Source:
         marks = [event for event in events if event.kind == ring.GPU]
         steps = self._segmenter.feed(event for event in events if event.kind not in (0, ring.GPU, ring.BATCH))
         if final:
+            pending = self._segmenter.pending
             steps += self._segmenter.flush()
-            self._segmenter.unbounded |= self._segmenter.index == 0 and self._segmenter.pending
+            self._segmenter.unbounded |= pending and self._segmenter.index == 0
         steps = self._gpu_times.join(steps, marks, final=final)
         self._sketch_steps(steps)
         rows += steps

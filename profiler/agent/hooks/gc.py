@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
+from ..dynamo import not_for_dynamo
 from ..outlet import clock
 from ..ring import GC
 from ..session import Agent, ident
@@ -25,6 +26,7 @@ def install(agent: Agent) -> Callable[[], None]:
         elif now - begun[0] >= SHORTEST_NS:
             agent.put((ident(), GC, begun[0], now, 0, info.get("generation", 2)))
 
+    not_for_dynamo(agent.torch, on_collection, callees=True)
     gc.callbacks.append(on_collection)
 
     def undo() -> None:

@@ -75,7 +75,7 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None]) -> Callable[[],
             agent.give_up("optimizer", error)
 
     for hook in (before, after):
-        not_for_dynamo(agent.torch, hook)
+        not_for_dynamo(agent.torch, hook, callees=True)
     handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
 
     undo = _hook_construction(places)

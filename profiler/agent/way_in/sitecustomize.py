@@ -6,17 +6,18 @@ It hands on to the `sitecustomize` it shadows, leaves no trace on `sys.path`, an
 
 def _hand_on() -> None:
     """Run the sitecustomize that would have been run without us, under its own name; without one, there is none."""
-    import importlib.machinery
-    import importlib.util
     import os
     import sys
+    from importlib.machinery import PathFinder
 
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != here]
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
     if spec is None or spec.loader is None:
         raise ModuleNotFoundError("No module named 'sitecustomize'", name="sitecustomize")  # as `site` expects
-    module = importlib.util.module_from_spec(spec)
+    from importlib.util import module_from_spec
+
+    module = module_from_spec(spec)
     sys.modules["sitecustomize"] = module
     spec.loader.exec_module(module)
 
@@ -29,21 +30,16 @@ def _come_in() -> None:
     if not settings:
         return
     try:
-        import importlib.util
         import sys
+        import types
 
-        folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        spec = importlib.util.spec_from_file_location(
-            "_profile_train_agent", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
-        )
-        if spec is None or spec.loader is None:
-            return
-        package = importlib.util.module_from_spec(spec)
+        # A package made by hand: importlib.util takes longer to import than the rest of the way in.
+        package = types.ModuleType("_profile_train_agent")
+        package.__path__ = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
         sys.modules["_profile_train_agent"] = package
-        spec.loader.exec_module(package)
-        from _profile_train_agent import start
+        from _profile_train_agent.wait import wait_for_torch
 
-        start.wait_for_torch(settings)
+        wait_for_torch(settings)
     except Exception:  # the program comes first
         return
 

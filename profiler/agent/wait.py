@@ -1,0 +1,21 @@
+"""All that runs of us before the program imports torch: a process that never does pays for nothing more."""
+
+from __future__ import annotations
+
+from .importing import when_imported
+
+
+def wait_for_torch(settings: str) -> None:
+    """Install the agent once the program has imported torch. `settings` is the launcher's JSON."""
+
+    def torch_is_there() -> None:
+        try:
+            import json
+
+            from . import start
+
+            start.begin_or_leave(json.loads(settings))
+        except Exception:  # `import torch` is the program's: it succeeds, with us or without
+            return
+
+    when_imported("torch", torch_is_there)
