@@ -67,7 +67,14 @@ def begin(settings: dict[str, Any]) -> Agent | None:
 
     agent.on_open.append(opened)
     agent.on_tick.append(lambda: _tick(agent, seen, used))
-    agent.on_tick.append(lambda: _look_for_compile(agent))
+
+    def look_for_compile() -> None:
+        """The steps that compile are tagged, from the first that could."""
+        if "torch._dynamo.utils" in sys.modules:
+            agent.compiled = _graphs
+            agent.on_step.remove(look_for_compile)
+
+    agent.on_step.append(look_for_compile)
     os.register_at_fork(after_in_child=agent.after_fork)
     atexit.register(agent.finish)
     return agent
@@ -160,12 +167,6 @@ def _cuda_tick(agent: Agent, seen: _Seen) -> None:
             "reserved_peak": allocator["reserved_peak"],
         },
     )
-
-
-def _look_for_compile(agent: Agent) -> None:
-    """From the moment the program uses torch.compile, steps that compile are tagged."""
-    if agent.compiled is None and "torch._dynamo.utils" in sys.modules:
-        agent.compiled = _graphs
 
 
 def _graphs() -> int:

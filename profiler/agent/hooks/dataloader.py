@@ -28,7 +28,7 @@ SPARSE_BATCHES = 8
 def install(agent: Agent) -> Callable[[], None]:
     """Hook iterators, loaders and dataset fetchers; `torch.utils.data` must have been imported by the program."""
     loaders = _Loaders(agent)
-    for function in (_Loaders.id, _Loaders.iterated, _Loaders.batch, _Loaders.made, _ready):
+    for function in (_Loaders.id, _Loaders.iterated, _Loaders.batch, _Loaders.made, _waiting, _was_ready):
         not_for_dynamo(agent.torch, function, callees=True)
     undo = [_hook_next(agent, loaders), _hook_iter(agent, loaders), _hook_construction(loaders), _hook_fetchers(agent)]
 
