@@ -63,7 +63,9 @@ class profile:
 
     def __enter__(self) -> profile:
         self._begin = time.perf_counter_ns()
-        if _running() is None and os.environ.get("LOCAL_RANK", "0") == "0":
+        # Under profile-train there is no agent before torch is imported, but its word in the environment.
+        outermost = _running() is None and launch.VARIABLE not in os.environ
+        if outermost and os.environ.get("LOCAL_RANK", "0") == "0":
             self._start()
         return self
 
@@ -77,7 +79,7 @@ class profile:
             return
         self._agent.end()
         self._restore_environment()
-        self._stop(failed=error is not None)
+        self._stop(failed=error is not None and not (isinstance(error, SystemExit) and not error.code))
 
     def _start(self) -> None:
         script = Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c") else "python"

@@ -45,6 +45,8 @@ class Agent:
         self._muted = False
         self.steps = 0
         self.next_tick = 0
+        self.own_steps = False
+        """The program calls `profiler.step()`: its optimizers end no step."""
         self.backward_depth = 0
         self.loader = 0
         """The DataLoader that is being iterated; 0 if unknown, as in workers that were spawned."""

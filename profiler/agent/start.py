@@ -68,13 +68,7 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     agent.on_open.append(opened)
     agent.on_tick.append(lambda: _tick(agent, seen, used))
 
-    def look_for_compile() -> None:
-        """The steps that compile are tagged, from the first that could."""
-        if "torch._dynamo.utils" in sys.modules:
-            agent.compiled = _graphs
-            agent.on_step.remove(look_for_compile)
-
-    agent.on_step.append(look_for_compile)
+    agent.on_tick.append(lambda: _look_for_compile(agent))
     os.register_at_fork(after_in_child=agent.after_fork)
     atexit.register(agent.finish)
     return agent
@@ -87,8 +81,11 @@ class _Seen:
         self._agent = agent
         self.models: dict[int, dict[str, Any]] = {}
         self.optimizers: dict[int, dict[str, Any]] = {}
+        self.on_gpu: dict[int, int] = {}
+        """Bytes of each parameter on a GPU, by id: roots share theirs, as DDP and the module inside it."""
 
     def model(self, module: Any, number: int) -> None:
+        self.on_gpu.update((id(p), p.numel() * p.element_size()) for p in module.parameters() if p.is_cuda)
         self._tell("model", self.models, number, lambda: facts.model(module, number))
 
     def optimizer(self, instance: Any, number: int, where: Any) -> None:
@@ -158,7 +155,7 @@ def _cuda_tick(agent: Agent, seen: _Seen) -> None:
         "memory",
         {
             "id": device,
-            "parameters": sum(fact["bytes"] for fact in seen.models.values()),
+            "parameters": sum(seen.on_gpu.values()),
             "gradients": sum(fact["gradient_bytes"] for fact in seen.optimizers.values()),
             "optimizer": sum(fact["state_bytes"] for fact in seen.optimizers.values()),
             "allocated": allocator["allocated"],
@@ -167,6 +164,12 @@ def _cuda_tick(agent: Agent, seen: _Seen) -> None:
             "reserved_peak": allocator["reserved_peak"],
         },
     )
+
+
+def _look_for_compile(agent: Agent) -> None:
+    """From the moment the program uses torch.compile, steps that compile are tagged."""
+    if agent.compiled is None and "torch._dynamo.utils" in sys.modules:
+        agent.compiled = _graphs
 
 
 def _graphs() -> int:
@@ -194,6 +197,7 @@ def step() -> None:
     """The program says that a step has ended."""
     if active is not None:
         now = clock()
+        active.own_steps = True
         active.put((ident(), STEP, now, now, 0, active.end_step(now)))
         active.after_step(now)
 

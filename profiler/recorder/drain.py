@@ -82,12 +82,15 @@ class Source:
     def rows(self, *, final: bool = False) -> list[Any]:
         """What has come since the last call, as rows of `profiler.schema`."""
         rows: list[Any] = self._facts()
+        lost = self._reader.lost
         events = self._reader.read()
         if final:
             events += self._reader.read()  # past a hole, which the reader gives one chance to be filled
         rows += self._batches(events)
         rows += self._named(events)
         marks = [event for event in events if event.kind == ring.GPU]
+        if self._reader.lost > lost and marks:
+            marks[0] = marks[0]._replace(a=-1)  # the mark it counts from may be among the lost
         steps = self._segmenter.feed(event for event in events if event.kind not in (0, ring.GPU, ring.BATCH))
         if final:
             pending = self._segmenter.pending

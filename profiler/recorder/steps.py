@@ -67,6 +67,8 @@ class Segmenter:
         self._stepped: set[int] = set()
         self._last_update: Event | None = None
         self._own_boundaries = False
+        self._fetches = False
+        """A DataLoader is in use in the training thread."""
         self._lane = 0
         self._roots_trained: set[int] = set()
         self._first_fetch: set[int] = set()
@@ -142,6 +144,7 @@ class Segmenter:
         for span, own in zip(spans, exclusive, strict=True):
             kind = span.kind
             if kind == ring.FETCH:
+                self._fetches = True
                 first = span.id in self._first_fetch and span.a != -1
                 self._first_fetch.discard(span.id)
                 if first or span.b:
@@ -185,8 +188,8 @@ class Segmenter:
             tags=tags,
             micro_steps=float(max(1, min(backward, batches) if batches else backward)),
             batches=float(batches),
-            data_wait=wait / 1e9,
-            loader_overhead=overhead / 1e9,
+            data_wait=wait / 1e9 if self._fetches else None,
+            loader_overhead=overhead / 1e9 if self._fetches else None,
             forward=_seen(ring.FORWARD, spans, sums),
             backward=_seen(ring.BACKWARD, spans, sums),
             optimizer=sums[ring.OPTIMIZER] / 1e9,

@@ -96,7 +96,9 @@ def test_stdin_is_passed_through(script, run_both):
     same(plain, profiled)
 
 
-@pytest.mark.parametrize("words", [("python",), ("python", "-u"), ("env", "A=1", "python"), ("sh", "run.sh"), ("./run.sh",)])
+@pytest.mark.parametrize(
+    "words", [("python",), ("python", "-u"), ("env", "A=1", "python"), ("sh", "run.sh"), ("./run.sh",)]
+)
 def test_any_launcher_is_run_as_it_stands(script, start, start_profiled, words):
     program = script("import sys; print(sys.argv, sys.path)\nif len(sys.argv) > 1: sys.exit(4)")
     launcher = script('#!/bin/sh\necho launched\nexec python "$@"', "run.sh")
@@ -118,7 +120,9 @@ def test_any_launcher_is_run_as_it_stands(script, start, start_profiled, words):
         ((), "nothing to run"),
     ],
 )
-def test_what_cannot_be_run_ends_in_a_plain_sentence_and_leaves_nothing(script, run_profiled, tmp_path, words, sentence):
+def test_what_cannot_be_run_ends_in_a_plain_sentence_and_leaves_nothing(
+    script, run_profiled, tmp_path, words, sentence
+):
     broken = script("#!/no/such/interpreter\n", "broken-launcher")
     broken.chmod(0o755)
     rings = set(Path("/dev/shm").glob("profile-train-*"))

@@ -72,7 +72,9 @@ def test_a_killed_program_is_reported_up_to_its_last_second(trains, start_profil
     assert not _rings(ran)
 
 
-def test_a_program_outlives_its_recorder_and_the_report_takes_up_what_it_left(trains, start_plain, start_profiled, report):
+def test_a_program_outlives_its_recorder_and_the_report_takes_up_what_it_left(
+    trains, start_plain, start_profiled, report
+):
     words, log = trains(150)
     plain = start_plain(*words[:2], f"{log}-plain")
     running = start_profiled(*words)

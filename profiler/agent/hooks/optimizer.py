@@ -63,7 +63,7 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None]) -> Callable[[],
             if open_steps:
                 put((ident(), OPTIMIZER, begin, end, number, 0, 1))
                 return
-            put((ident(), OPTIMIZER, begin, end, number, agent.end_step(end)))
+            put((ident(), OPTIMIZER, begin, end, number, 0 if agent.own_steps else agent.end_step(end)))
             agent.after_step(end)
             if counts[number] in (1, 3):
                 agent.flush()

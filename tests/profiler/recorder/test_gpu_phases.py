@@ -101,19 +101,35 @@ def test_start_and_index_stay(times):
         marks(1),  # another step's
     ],
 )
-def test_a_step_that_is_not_covered_keeps_its_host_times(times, these):
-    assert times.join([a_step(0)], these, final=True) == [a_step(0)]
+def test_a_step_that_is_not_covered_has_no_phases(times, these):
+    """The host's would be times of launching."""
+    (step,) = times.join([a_step(0)], these, final=True)
+    assert [getattr(step, phase) for phase in PHASES] == [None] * len(PHASES)
+    assert step == a_step(0, **dict.fromkeys(PHASES))
 
 
-def test_a_step_of_which_something_was_carved_out_keeps_its_host_times(times):
+def test_of_short_steps_those_between_two_measured_ones_have_the_shares_of_the_last(times):
+    measured, between = times.join([a_step(0), a_step(1)], marks(0), final=True)
+    assert between.duration == HOST
+    assert between.forward == pytest.approx(HOST * measured.forward / measured.duration)
+    assert sum(getattr(between, phase) or 0 for phase in PHASES) == pytest.approx(HOST)
+
+
+def test_a_program_without_a_loader_waits_for_no_data(times):
+    (step,) = times.join([a_step(0, data_wait=None, loader_overhead=None)], marks(0), final=True)
+    assert (step.data_wait, step.loader_overhead) == (None, None)
+    assert sum(getattr(step, phase) or 0 for phase in PHASES) == pytest.approx(step.duration)
+
+
+def test_a_step_of_which_something_was_carved_out_has_no_phases(times):
     """The GPU's segments hold the checkpoint too."""
     saved = a_step(0, tags=TAG_CHECKPOINT, checkpoint_save=0.004, duration=HOST - 0.004)
     first, second = times.join([saved, a_step(1)], marks(0) + marks(1), final=True)
-    assert first == saved
+    assert first == replace(saved, **dict.fromkeys(PHASES))
     assert second.duration == pytest.approx(0.047)
 
 
-@pytest.mark.parametrize("phase", ["data_wait", "forward", "backward"])
+@pytest.mark.parametrize("phase", ["forward", "backward"])
 def test_a_step_whose_hooks_are_out_keeps_its_host_times(times, phase):
     """Their marks are missing as well: their time would be another phase's."""
     step = a_step(0, **{phase: None})

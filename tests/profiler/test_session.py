@@ -1,0 +1,251 @@
+"""The context manager: one block of a program is recorded, and the program is afterwards as it was before."""
+
+import json
+import os
+import signal
+import sys
+
+import pytest
+from programs import ROOT, Ran, alive, wait_until
+
+BEGIN = """
+import sys, time
+import torch
+from torch.utils.data import DataLoader
+from profiler import profile, region, step
+torch.set_num_threads(1)
+
+def train(steps=12, workers=0, **how):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    data = [torch.full((4,), float(i)) for i in range(steps)]
+    for batch in DataLoader(data, None, num_workers=workers, **how):
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model, loss.item()
+"""
+
+
+@pytest.fixture
+def begin(tmp_path, start):
+    """Start Python on BEGIN and this; its recordings go into the folder `run`."""
+
+    def begin(*parts, command=None, env=None):
+        path = tmp_path / "train.py"
+        path.write_text("".join((BEGIN, *parts)))
+        words = command or (sys.executable,)
+        return start(*words, path, folder=tmp_path / "run", env={"PYTHONPATH": str(ROOT)} | (env or {}))
+
+    return begin
+
+
+@pytest.fixture
+def run(begin):
+    return lambda *parts, **how: begin(*parts, **how).finish()
+
+
+def test_a_block_ends_with_its_report(run):
+    ran = run(
+        """
+if __name__ == "__main__":
+    train(3)
+    with profile(out="run") as recording:
+        _, loss = train()
+    print(loss == train()[1], recording.folder.is_absolute(), recording.report_path.name)
+"""
+    )
+
+    assert (ran.status, ran.out) == (0, b"True True report.html\n")
+    assert (ran.run.outcome, ran.run.exit_status) == ("completed", 0)
+    assert ran.run.command == (str(ran.folder.parent / "train.py"),)
+    assert len(ran.steps) == 12
+    assert {"result.json", "report.html", "report.md"} < {path.name for path in ran.folder.iterdir()}
+    result = json.loads((ran.folder / "result.json").read_text())
+    assert (result["run"]["ended"], result["steps"]["count"]) == ("completed", 12)
+    assert b"report.html" in ran.err
+
+
+def test_torch_may_be_imported_inside_the_block(tmp_path, start):
+    program = tmp_path / "train.py"
+    program.write_text(
+        'from profiler import profile\nwith profile(out="run", report=False):'
+        + BEGIN.replace("\n", "\n    ")
+        + "train()\n"
+    )
+    ran = start(sys.executable, program, folder=tmp_path / "run", env={"PYTHONPATH": str(ROOT)}).finish()
+
+    assert (ran.status, ran.err) == (0, b"")
+    assert len(ran.steps) == 12
+    assert not (ran.folder / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "caught", "outcome"),
+    [
+        ("ValueError('diverged')", "ValueError", "failed"),
+        ("SystemExit(0)", "SystemExit", "completed"),
+        ("SystemExit(3)", "SystemExit", "failed"),
+    ],
+)
+def test_an_exception_passes_through(run, error, caught, outcome):
+    ran = run(
+        f"""
+error = {error}
+try:
+    with profile(out="run", report=False):
+        train()
+        raise error
+except {caught} as same:
+    print(same is error)
+"""
+    )
+
+    assert (ran.status, ran.out, ran.err) == (0, b"True\n", b"")
+    assert ran.run.outcome == outcome
+
+
+def test_a_block_within_a_block_is_a_region_of_it(run):
+    ran = run(
+        """
+with profile(out="run", report=False):
+    with profile(out="other", name="inner") as inner, region("warm-up"):
+        train()
+    print(inner.folder, inner.report_path)
+"""
+    )
+
+    assert (ran.status, ran.out, ran.err) == (0, b"None None\n", b"")
+    assert len(ran.steps) == 12
+    assert not (ran.folder.parent / "other").exists()
+    assert {fact.body["name"] for fact in ran.tables.facts if fact.kind == "region"} == {"inner", "warm-up"}
+
+
+@pytest.mark.parametrize("imported", ["before", "inside"])
+def test_under_profile_train_a_block_is_a_region_of_its_run(tmp_path, start_profiled, imported):
+    program = tmp_path / "train.py"
+    block = 'with profile(out="other", name="inner"):\n    train()\n'
+    if imported == "before":
+        program.write_text(BEGIN + block)
+    else:
+        inside = (BEGIN + "train()\n").replace("\n", "\n    ")
+        program.write_text('from profiler import profile\nwith profile(out="other", name="inner"):' + inside + "\n")
+    ran = start_profiled(program, env={"PYTHONPATH": str(ROOT)}).finish()
+
+    assert (ran.status, ran.err) == (0, b"")
+    assert len(ran.steps) == 12
+    assert not (tmp_path / "other").exists()
+    assert [fact.body["name"] for fact in ran.tables.facts if fact.kind == "region"] == ["inner"]
+
+
+def test_outside_a_recording_nothing_happens(run):
+    ran = run('step()\nwith region("alone"):\n    train()\nprint([name for name in sys.modules if "agent" in name])\n')
+
+    assert (ran.status, ran.out, ran.err) == (0, b"[]\n", b"")
+    assert not ran.folder.exists()
+
+
+# Every function and method of torch and of the modules that the agent reaches into.
+UNTOUCHED = """
+import gc, logging, os, threading, types
+def functions():
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if not name.split(".")[0] in ("torch", "logging", "os", "gc", "threading", "multiprocessing"): continue
+        for key, value in list(vars(module).items()):
+            if isinstance(value, (types.FunctionType, types.BuiltinFunctionType)): found[name, key] = value
+            if isinstance(value, type):
+                for attribute, method in list(vars(value).items()):
+                    if isinstance(method, types.FunctionType): found[name, key, attribute] = method
+    return found
+
+def state():
+    from torch.optim import optimizer
+    hooks = optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks
+    return [len(each) for each in hooks], sys.excepthook, threading.excepthook, gc.callbacks[:], sys.meta_path[:], sys.path[:], dict(os.environ), os.getcwd()
+
+train(3)
+torch.autograd.profiler, torch.amp.GradScaler
+before, was = functions(), state()
+with profile(out="run", report=False):
+    model, _ = train()
+    inside = functions()
+    model.eval()
+after, now = functions(), state()
+print(sum(inside[key] is not value for key, value in before.items() if key in inside) > 10)
+print([key for key, value in before.items() if key in after and after[key] is not value])
+print([(old, new) for old, new in zip(was, now) if old != new])
+print(model._compiled_call_impl, "_compiled_call_impl" in vars(torch.nn.Linear(1, 1)))
+"""
+
+
+def test_afterwards_nothing_of_ours_is_left(run):
+    ran = run(UNTOUCHED)
+
+    assert (ran.status, ran.err) == (0, b"")
+    assert ran.out.decode().splitlines() == ["True", "[]", "[]", "None False"]
+
+
+def test_two_blocks_are_two_recordings(run):
+    ran = run(
+        """
+for number in (1, 2):
+    with profile(out=f"run{number}" if number == 2 else "run", report=False):
+        train(10 * number)
+    train(5)
+"""
+    )
+
+    assert (ran.status, ran.err) == (0, b"")
+    assert len(ran.steps) == 10
+    second = Ran(0, b"", b"", ran.folder.with_name("run2"))
+    assert len(second.steps) == 20
+    assert {model.name for model in second.facts("model")} == {"Linear"}
+    assert second.facts("loader")[0].training
+
+
+def test_workers_that_the_block_spawns_are_seen(run):
+    ran = run(
+        """
+if __name__ == "__main__":
+    with profile(out="run", report=False):
+        train(workers=1, multiprocessing_context="spawn")
+    train(workers=1, multiprocessing_context="spawn")
+"""
+    )
+
+    assert (ran.status, ran.err) == (0, b"")
+    assert len(ran.steps) == 12
+    assert len(ran.workers) == 1
+    assert {batch.pid for batch in ran.tables.batches} == {ran.workers[0].pid}
+    assert len(ran.tables.batches) == 12
+
+
+def test_a_program_killed_in_its_block_leaves_a_finished_run(begin, report):
+    running = begin(
+        """
+with profile(out="run"):
+    train(100)
+    time.sleep(0.1)
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+    )
+    running.wait_for("ready")
+    (recorder,) = _children(running.pid)
+    os.kill(running.pid, signal.SIGKILL)
+    ran = running.finish()
+    wait_until(lambda: not alive(recorder), "the recorder")
+
+    assert ran.run.outcome == "killed"
+    assert len(ran.steps) == 100
+    again = report(ran.folder)
+    assert again.status == 0
+    assert json.loads((ran.folder / "result.json").read_text())["run"]["ended"] == "killed"
+
+
+def _children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
