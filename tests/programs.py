@@ -1,5 +1,6 @@
 """Real programs in real processes: started, waited for, killed, and what was recorded of them."""
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -16,7 +17,7 @@ from profiler.store import Tables, decode_fact, find, read
 
 ROOT = Path(__file__).parents[1]
 
-# `-c` puts the current folder first on sys.path, which may hold a program's own profiler.py; the console script does not.
+# `-c` puts the current folder first on sys.path, which may hold a program's own profiler.py; the command does not.
 COMMAND = (
     sys.executable,
     "-c",
@@ -123,10 +124,8 @@ class Running:
 
     def clear(self):
         """Leave nothing of its session behind."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self.process.wait(PATIENCE)
         if self.terminal is not None:
             os.close(self.terminal)

@@ -1,8 +1,8 @@
 """Run a training program as it is, record it, and end with the report.
 
-    profile-train train.py --lr 3e-4
-    profile-train -m package.train --lr 3e-4
-    profile-train torchrun --nproc-per-node 8 train.py
+profile-train train.py --lr 3e-4
+profile-train -m package.train --lr 3e-4
+profile-train torchrun --nproc-per-node 8 train.py
 """
 
 from __future__ import annotations

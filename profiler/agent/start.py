@@ -186,11 +186,17 @@ def _windows(agent: Agent) -> Any:
     try:
         from .window import Windows
 
-        os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # read when the first window opens: two lines on stderr less
+        if "KINETO_LOG_LEVEL" not in os.environ:  # read when the first window opens: two lines on stderr less
+            os.environ["KINETO_LOG_LEVEL"] = "6"
+            agent.uninstall.append(("kineto", lambda: _forget("KINETO_LOG_LEVEL")))
         return Windows(agent.torch, folder, agent.settings["budget"], clock, agent.fact)
     except Exception as error:
         agent.problem("windows", error)
         return None
+
+
+def _forget(variable: str) -> None:
+    os.environ.pop(variable, None)
 
 
 def step() -> None:

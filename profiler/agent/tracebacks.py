@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import types
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 
 def step_aside(error: BaseException) -> None:
@@ -37,7 +38,7 @@ def install(agent: Any) -> Callable[[], None]:
 
 
 def _straighten(module_call: types.CodeType, error: Any) -> None:
-    """Root modules are called through the slot of `Module.compile`; without us, torch would have gone one line further."""
+    """Root modules are called through the slot of `Module.compile`; without us, torch would have gone a line further."""
     import dis
 
     at = max(each.offset for each in dis.get_instructions(module_call) if each.opname.startswith("CALL"))

@@ -114,6 +114,7 @@ class Windows:
         if window is not None and window.is_here():
             self._stop(window)
         self._out, self._due = True, NEVER
+        self._unwatch()
 
     # ---- deciding ----
 
@@ -240,16 +241,19 @@ class Windows:
         profiler.__init__ = init
         self._watched.append((profiler, init, original))
 
+    def _unwatch(self) -> None:
+        for profiler, init, original in self._watched:
+            if profiler.__init__ is init:
+                profiler.__init__ = original
+        self._watched.clear()
+
     def _give_way(self) -> None:
         """The program makes a profiler: end our window before it can start, and open none again."""
         self._out, self.program_profiler = True, True
         self._due = NEVER if self._window is None else 0
         try:
-            for profiler, init, original in self._watched:
-                if profiler.__init__ is init:
-                    profiler.__init__ = original
             if self._watched:
-                self._watched.clear()
+                self._unwatch()
                 self._report("flags_profiler", {"program_profiler": True})
             # A window of another thread can only be ended there: at its next step boundary.
             if self._window is not None and self._window.is_here():

@@ -88,7 +88,7 @@ class Recorder:
         rate: float = 10.0,
         stored: Tables | None = None,
     ) -> None:
-        """`program` is the PID at the root of the process tree, `origin` the run clock's zero on the events' clock (ns),
+        """`program` is the PID at the root of the process tree, `origin` the run clock's zero on the events' clock, ns,
         `rate` samples a second, `stored` what an earlier recorder of the same run has kept."""
         self.folder = folder
         self._rings = rings
@@ -100,9 +100,7 @@ class Recorder:
         self._drain = Drain(rings, self._origin, self._store.cursor)
         self._drain.stored = stored
         self._host = HostSampler(program)
-        self._gpus = GpuSampler.open(
-            os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER")
-        )
+        self._gpus = GpuSampler.open(os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
         for gpu in self._gpus.gpus:
             self._store.put(gpu)
         self._store.append(list(self._gpus.take_problems()))

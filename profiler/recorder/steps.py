@@ -282,7 +282,7 @@ def _in_order(spans: list[Event]) -> list[Event]:
 
 
 def _seen(kind: int, spans: list[Event], sums: dict[int, int]) -> float | None:
-    """Seconds; None where it did not show in a step that updated the model, as when torch.compile has taken it whole."""
+    """Seconds; None where it did not show in a step that updated the model: torch.compile has taken it whole, say."""
     if any(span.kind == kind for span in spans) or not any(span.kind == ring.OPTIMIZER for span in spans):
         return sums[kind] / 1e9
     return None

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from profiler import profile, region, step
 torch.set_num_threads(1)
 
-def train(steps=12, workers=0, **how):
+def train(steps=12, pause=0, workers=0, **how):
     torch.manual_seed(0)
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -25,6 +25,7 @@ def train(steps=12, workers=0, **how):
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        time.sleep(pause)
     return model, loss.item()
 """
 
@@ -87,7 +88,6 @@ def test_torch_may_be_imported_inside_the_block(tmp_path, start):
     [
         ("ValueError('diverged')", "ValueError", "failed"),
         ("SystemExit(0)", "SystemExit", "completed"),
-        ("SystemExit(3)", "SystemExit", "failed"),
     ],
 )
 def test_an_exception_passes_through(run, error, caught, outcome):
@@ -155,8 +155,8 @@ def functions():
     for name, module in list(sys.modules.items()):
         if not name.split(".")[0] in ("torch", "logging", "os", "gc", "threading", "multiprocessing"): continue
         for key, value in list(vars(module).items()):
-            if isinstance(value, (types.FunctionType, types.BuiltinFunctionType)): found[name, key] = value
-            if isinstance(value, type):
+            if type(value) in (types.FunctionType, types.BuiltinFunctionType): found[name, key] = value
+            if issubclass(type(value), type):
                 for attribute, method in list(vars(value).items()):
                     if isinstance(method, types.FunctionType): found[name, key, attribute] = method
     return found
@@ -164,7 +164,9 @@ def functions():
 def state():
     from torch.optim import optimizer
     hooks = optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks
-    return [len(each) for each in hooks], sys.excepthook, threading.excepthook, gc.callbacks[:], sys.meta_path[:], sys.path[:], dict(os.environ), os.getcwd()
+    environment = [f"{name}={value}" for name, value in os.environ.items()]
+    single = [len(each) for each in hooks] + [sys.excepthook, threading.excepthook, os.getcwd()]
+    return single, gc.callbacks + sys.meta_path + sys.path + environment
 
 train(3)
 torch.autograd.profiler, torch.amp.GradScaler
@@ -176,7 +178,8 @@ with profile(out="run", report=False):
 after, now = functions(), state()
 print(sum(inside[key] is not value for key, value in before.items() if key in inside) > 10)
 print([key for key, value in before.items() if key in after and after[key] is not value])
-print([(old, new) for old, new in zip(was, now) if old != new])
+print([new for old, new in zip(was[0], now[0]) if old != new])
+print([each for each in was[1] + now[1] if (each in was[1]) != (each in now[1])])
 print(model._compiled_call_impl, "_compiled_call_impl" in vars(torch.nn.Linear(1, 1)))
 """
 
@@ -185,7 +188,7 @@ def test_afterwards_nothing_of_ours_is_left(run):
     ran = run(UNTOUCHED)
 
     assert (ran.status, ran.err) == (0, b"")
-    assert ran.out.decode().splitlines() == ["True", "[]", "[]", "None False"]
+    assert ran.out.decode().splitlines() == ["True", "[]", "[]", "[]", "None False"]
 
 
 def test_two_blocks_are_two_recordings(run):
@@ -227,8 +230,7 @@ def test_a_program_killed_in_its_block_leaves_a_finished_run(begin, report):
     running = begin(
         """
 with profile(out="run"):
-    train(100)
-    time.sleep(0.1)
+    train(20, pause=0.03)
     print("ready", flush=True)
     time.sleep(60)
 """
@@ -240,7 +242,7 @@ with profile(out="run"):
     wait_until(lambda: not alive(recorder), "the recorder")
 
     assert ran.run.outcome == "killed"
-    assert len(ran.steps) == 100
+    assert 19 <= len(ran.steps) <= 20
     again = report(ran.folder)
     assert again.status == 0
     assert json.loads((ran.folder / "result.json").read_text())["run"]["ended"] == "killed"

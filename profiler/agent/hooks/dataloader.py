@@ -286,28 +286,22 @@ class _Opened:
 
 def _hook_fetchers(agent: Agent) -> Callable[[], None]:
     fetchers = sys.modules["torch.utils.data._utils.fetch"]
-    collate_ns = [0]
     opened: list[_Opened] = []
     base = fetchers._BaseDatasetFetcher
     plain_init = base.__init__
 
-    def __init__(self: Any, dataset: Any, auto_collation: Any, collate_fn: Any, drop_last: Any) -> None:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
             if agent.is_worker and not opened:
                 opened.append(_Opened())
                 sys.addaudithook(opened[0])
-            collate_fn = _timed(collate_fn, collate_ns)
-            not_for_dynamo(agent.torch, collate_fn)
         except Exception as error:
             agent.give_up("dataloader", error)
-        plain_init(self, dataset, auto_collation, collate_fn, drop_last)
+        plain_init(self, *args, **kwargs)
 
     not_for_dynamo(agent.torch, __init__)
     base.__init__ = __init__
-    undo = [
-        _hook_fetch(agent, cls, collate_ns, opened)
-        for cls in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher)
-    ]
+    undo = [_hook_fetch(agent, cls, opened) for cls in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher)]
 
     def uninstall() -> None:
         if base.__init__ is __init__:
@@ -318,29 +312,41 @@ def _hook_fetchers(agent: Agent) -> Callable[[], None]:
     return uninstall
 
 
-def _timed(collate: Any, spent: list[int]) -> Any:
-    def timed_collate(samples: Any) -> Any:
+class _Collate:
+    """A collate function and the time it takes."""
+
+    def __init__(self, plain: Any) -> None:
+        self._plain = plain
+        self.spent_ns = 0
+
+    def __call__(self, samples: Any) -> Any:
         begin = clock()
         try:
-            batch = collate(samples)
+            return self._plain(samples)
         except BaseException as error:
             step_aside(error)
             raise
-        spent[0] += clock() - begin
-        return batch
-
-    return timed_collate
+        finally:
+            self.spent_ns += clock() - begin
 
 
-def _hook_fetch(agent: Agent, cls: Any, collate_ns: list[int], opened: list[_Opened]) -> Callable[[], None]:
+def _hook_fetch(agent: Agent, cls: Any, opened: list[_Opened]) -> Callable[[], None]:
     plain = cls.fetch
     cpu_clock = time.thread_time_ns
     put = agent.put
-    made = [0]
+    made = 0
 
     def fetch(self: Any, possibly_batched_index: Any) -> Any:
-        made[0] += 1
-        collate_ns[0] = 0
+        nonlocal made
+        made += 1
+        if made > EVERY_BATCH and made % SPARSE_BATCHES and not opened:
+            try:
+                return plain(self, possibly_batched_index)
+            except BaseException as error:
+                step_aside(error)
+                raise
+        collate = self.collate_fn
+        self.collate_fn = timed = _Collate(collate)
         files = opened[0].files if opened else 0
         cpu = cpu_clock()
         begin = clock()
@@ -349,13 +355,13 @@ def _hook_fetch(agent: Agent, cls: Any, collate_ns: list[int], opened: list[_Ope
         except BaseException as error:
             step_aside(error)
             raise
-        if made[0] > EVERY_BATCH and made[0] % SPARSE_BATCHES and not opened:
-            return batch
+        finally:
+            self.collate_fn = collate
         end = clock()
         try:
             samples = len(possibly_batched_index) if self.auto_collation else 1
             files = opened[0].files - files if opened else -1
-            put((ident(), BATCH, begin, end, agent.loader, cpu_clock() - cpu, collate_ns[0], samples, files))
+            put((ident(), BATCH, begin, end, agent.loader, cpu_clock() - cpu, timed.spent_ns, samples, files))
             # A worker may be ended without a word; what it does beside the step costs nothing.
             if opened or end - agent.flushed > FLUSH_NS:
                 agent.flush()

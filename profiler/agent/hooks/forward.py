@@ -188,11 +188,16 @@ class Roots:
         self._calls = 0
 
     def _uninstall(self) -> None:
+        for callbacks, ours in ((self._agent.on_tick, self._at_tick), (self._agent.on_step, self._at_step)):
+            if ours in callbacks:
+                callbacks.remove(ours)
         if self._watching is not None:
             self._stop_watching()
         for reference, number in self._roots.values():
             module = reference()
             wrapper = self._wrappers.get(number)
             if module is not None and wrapper is not None and module._compiled_call_impl is wrapper:
-                module._compiled_call_impl = wrapper.__wrapped__
-
+                if wrapper.__wrapped__ is None:
+                    del module.__dict__["_compiled_call_impl"]
+                else:
+                    module._compiled_call_impl = wrapper.__wrapped__
