@@ -23,9 +23,11 @@ from advisor.metrics.input import epoch_restart_share, loader, queue_empty_fract
 from advisor.metrics.step import (
     between_seconds,
     epoch_start_share,
+    exposed_comm_fraction,
     phase_seconds,
     steady_step_count,
     step_time_uncertainty,
+    sync_fraction,
 )
 from advisor.models.cost import Saving, saving
 from advisor.models.state import Scenario, State, removed
@@ -153,7 +155,8 @@ def baseline(metrics: Metrics) -> State:
     made_by = metrics.get(loader)
     starved = made_by is not None and made_by.num_workers > 0 and (metrics.get(queue_empty_fraction) or 0.0) >= STARVED
     busy = (metrics.get(gpu_busy_fraction) or 0.0) * measured
-    waits = wait + phases.get("sync", 0.0) + phases.get("communication", 0.0)
+    # The index is a share of what these leave of a window.
+    waits = wait + sum((metrics.get(share) or 0.0) for share in (sync_fraction, exposed_comm_fraction)) * measured
     return State(
         phases=phases,
         between=_between(metrics),

@@ -244,7 +244,7 @@ class Report:
     """What the program named, of the first rank; longest first."""
     advice: tuple[Recommendation, ...] = ()
     before: float | None = None
-    """Seconds of the mean step, the sum of its measured phases."""
+    """Seconds of the mean step, with its part of what falls between steps."""
     after: StepTime | None = None
     """The same with the plan followed, information left aside."""
     checked: tuple[Checked, ...] = ()

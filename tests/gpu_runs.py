@@ -106,6 +106,7 @@ def gpu_metrics(
         gpu.compute_dtype_mix: {"bf16": 1.0},
         gpu.fp32_matmul_share: 0.0,
         gpu.simt_fp32_matmul_share: 0.0,
+        gpu.simt_fp32_gemm_share: 0.0,
         gpu.achieved_matmul_flops: Missing("Shapes are not recorded", "Nothing yet."),
         gpu.sm_clock_ratio: 0.98,
         gpu.thermal_throttle_share: 0.0,

@@ -1,6 +1,6 @@
 """What the GPUs did: NVML samples of the steady part of the run, and kernels of the profiler's windows.
 
-Samples are of every GPU the program can see; a GPU counts in a moment only if it was busy then, unless told otherwise.
+Samples are of the GPUs the program uses; a GPU counts in a moment only if it was busy then, unless told otherwise.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from advisor.metrics.base import Metrics, Missing, metric
-from advisor.metrics.settings import primary_rank
+from advisor.metrics.settings import on_cpu, primary_rank
 from advisor.metrics.step import steady_steps, steady_window
 from profiler.schema import DeviceFact, Gpu, GpuSample, Kernel, Window
 
@@ -17,9 +17,10 @@ BUSY = 0.1
 """Share of a sample's period with kernels from which the GPU counts as busy: less is a stray kernel or a desktop."""
 SLOWED = 0.9
 """Clock over its maximum below which a merged sample that saw a throttle reason counts as throttled throughout."""
+POWER_CAP = 0x4
 THERMAL = 0x20 | 0x40 | 0x80
 REASONS = {
-    0x4: "software power cap",
+    POWER_CAP: "software power cap",
     0x8: "hardware slowdown",
     0x20: "software thermal slowdown",
     0x40: "hardware thermal slowdown",
@@ -49,7 +50,7 @@ def device(m: Metrics) -> Device:
     """Name, compute capability, memory and number of the GPUs."""
     rank = m[primary_rank]
     count = max(len(rank.devices), len(m.profile.gpus))
-    if not count:
+    if not count or m[on_cpu]:
         raise Missing(_NO_GPU.what, _NO_GPU.remedy)
     seen: DeviceFact | Gpu = rank.devices[0] if rank.devices else m.profile.gpus[0]
     return Device(name=seen.name, capability=seen.capability, memory_total=seen.memory_total, count=count)
@@ -57,7 +58,7 @@ def device(m: Metrics) -> Device:
 
 @metric("1")
 def gpu_utilization(m: Metrics) -> float:
-    """Share of time in which some kernel ran, by NVML: an upper bound of busy. Mean over the GPUs the program sees."""
+    """Share of time in which some kernel ran, by NVML: an upper bound of busy. Mean over the GPUs the program uses."""
     return _mean_of(_samples(m), lambda sample: sample.utilization, "GPU utilization")
 
 
@@ -127,7 +128,8 @@ def sm_clock_ratio(m: Metrics) -> float:
 def thermal_throttle_share(m: Metrics) -> float:
     """Share of busy samples in which heat or the power brake slowed the most throttled GPU (bits 0x20, 0x40, 0x80).
 
-    Merged samples keep only that a reason occurred: all of them count if their mean clock is low too, else one does.
+    Merged samples keep only that a reason occurred: all of them count if their mean clock is low too, and the power cap
+    cannot be why; else one does.
     """
     gpu = m[throttled_gpu]
     return _throttled_share([s for s in _busy(m) if s.gpu == gpu.index and s.throttle is not None], gpu)
@@ -186,7 +188,7 @@ def gpu_power(m: Metrics) -> float:
 def gpu_energy(m: Metrics) -> float:
     """Energy all GPUs used from the first to the last sample of the run."""
     counters: dict[int, list[float]] = {}
-    for sample in m.profile.gpu_samples:
+    for sample in _of_the_run(m):
         if sample.energy is not None:
             counters.setdefault(sample.gpu, []).append(sample.energy)
     if not counters:
@@ -199,7 +201,7 @@ def host_launch(m: Metrics) -> float:
     """Host seconds to enqueue the GPU work of a step: a floor under any GPU speed-up."""
     measured = [(step.host_launch, step.count) for step in m[steady_steps] if step.host_launch is not None]
     if not measured:
-        raise Missing("The enqueuing of GPU work was not timed", "Run on a GPU.")
+        raise Missing("The enqueuing of GPU work is not timed", "Nothing yet: predictions have no such floor.")
     return sum(value * count for value, count in measured) / sum(count for _, count in measured)
 
 
@@ -262,9 +264,16 @@ def fp32_matmul_share(m: Metrics) -> float:
 @metric("1")
 def simt_fp32_matmul_share(m: Metrics) -> float:
     """Share of GPU-busy time in fp32 matrix products and convolutions that use no tensor cores."""
-    return _kernel_share(
-        m, lambda kernel: kernel.kind in _MATMUL and kernel.dtype == "fp32" and kernel.tensor_cores is not True
-    )
+    return _kernel_share(m, lambda kernel: kernel.kind in _MATMUL and _is_simt_fp32(kernel))
+
+
+@metric("1")
+def simt_fp32_gemm_share(m: Metrics) -> float:
+    """Share of GPU-busy time in fp32 matrix products that use no tensor cores, without convolutions.
+
+    Those may use TF32 by default: what of them still runs without tensor cores does not wait for a switch.
+    """
+    return _kernel_share(m, lambda kernel: kernel.kind == "matmul" and _is_simt_fp32(kernel))
 
 
 @metric("FLOP/s")
@@ -283,13 +292,27 @@ def h2d_pageable_share(m: Metrics) -> float:
 _MATMUL = ("matmul", "convolution")
 
 
+def _is_simt_fp32(kernel: Kernel) -> bool:
+    return kernel.dtype == "fp32" and kernel.tensor_cores is not True
+
+
+def _of_the_run(m: Metrics) -> list[GpuSample]:
+    """Without the GPUs on which the driver knows of no memory of the run: others may be at work there.
+
+    Where it knows of none on any (CUDA's MPS hides its clients) all count.
+    """
+    samples = m.profile.gpu_samples
+    if not samples or m[on_cpu]:
+        raise Missing(_NO_GPU.what, _NO_GPU.remedy)
+    used = {sample.gpu for sample in samples if sample.process_memory is None or sample.process_memory > 0}
+    return [sample for sample in samples if not used or sample.gpu in used]
+
+
 def _samples(m: Metrics) -> list[GpuSample]:
     """Those of the steady part of the run; all, if it was too short for any."""
-    samples = m.profile.gpu_samples
-    if not samples:
-        raise Missing(_NO_GPU.what, _NO_GPU.remedy)
+    samples = _of_the_run(m)
     start, end = m[steady_window]
-    return [sample for sample in samples if start <= sample.time <= end] or list(samples)
+    return [sample for sample in samples if start <= sample.time <= end] or samples
 
 
 def _busy(m: Metrics) -> list[GpuSample]:
@@ -317,9 +340,10 @@ def _mean_clock(samples: list[GpuSample]) -> float:
 def _throttled_share(samples: list[GpuSample], gpu: Gpu) -> float:
     throttled = 0
     for sample in samples:
-        if (sample.throttle or 0) & THERMAL:
+        reasons = sample.throttle or 0
+        if reasons & THERMAL:
             slow = gpu.sm_clock_max and sample.sm_clock is not None and sample.sm_clock < SLOWED * gpu.sm_clock_max
-            throttled += sample.count if slow else 1
+            throttled += sample.count if slow and not reasons & POWER_CAP else 1
     return throttled / sum(sample.count for sample in samples)
 
 

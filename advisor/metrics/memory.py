@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.settings import primary_rank
+from advisor.metrics.step import steady_window
 from profiler.schema import GpuSample, MemoryFact, MemorySample
 
 SCARCE = 0.08
@@ -88,14 +89,17 @@ def mem_headroom(m: Metrics) -> float:
 
 @metric("1")
 def alloc_retries(m: Metrics) -> int:
-    """How often an allocation failed at first and made the allocator give back its cache."""
-    return max(sample.retries for sample in _samples(m))
+    """How often an allocation failed at first, once training was steady, and the allocator gave back its cache."""
+    return _since_steady(m, "retries")
 
 
 @metric("1")
 def oom_count(m: Metrics) -> int:
-    """How often an allocation failed for good."""
-    return max(sample.ooms for sample in _samples(m))
+    """How often an allocation failed for good once training was steady.
+
+    Before that it may be meant: cuDNN's benchmark tries workspaces that do not fit, a batch-size finder batches.
+    """
+    return _since_steady(m, "ooms")
 
 
 @metric(None)
@@ -114,6 +118,14 @@ def _samples(m: Metrics) -> list[MemorySample]:
         raise Missing("torch's CUDA allocator was not sampled", _REMEDY)
     fullest = max(samples, key=lambda sample: sample.reserved_peak).device
     return [sample for sample in samples if sample.device == fullest]
+
+
+def _since_steady(m: Metrics, counter: str) -> int:
+    """By how much a counter has grown since the first steady step; since the start if there is none."""
+    window = m.get(steady_window)
+    counts = [(sample.time, int(getattr(sample, counter))) for sample in _samples(m)]
+    before = max((count for time, count in counts if window is not None and time <= window[0]), default=0)
+    return max(count for _, count in counts) - before
 
 
 def _held(sample: GpuSample) -> int | None:

@@ -79,6 +79,14 @@ def evaluation_grad(m: Metrics) -> bool:
 
 
 @metric(None)
+def on_cpu(m: Metrics) -> bool:
+    """Whether the program trains on the CPU, though the machine may have a GPU."""
+    rank = m[primary_rank]
+    places = [name for fact in rank.models for name in fact.devices]
+    return not rank.devices and bool(places) and all(name.startswith("cpu") for name in places)
+
+
+@metric(None)
 def debug_modes(m: Metrics) -> tuple[str, ...]:
     """Debugging modes that are on: "anomaly", "launch_blocking", "distributed_debug" (DETAIL), "program_profiler".
 
@@ -87,7 +95,7 @@ def debug_modes(m: Metrics) -> tuple[str, ...]:
     fact = m[flags]
     on = {
         "anomaly": fact.anomaly,
-        "launch_blocking": fact.launch_blocking,
+        "launch_blocking": fact.launch_blocking and not m.get(on_cpu),
         "distributed_debug": (fact.distributed_debug or "").upper() == "DETAIL",
         "program_profiler": fact.program_profiler,
     }

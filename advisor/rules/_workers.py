@@ -88,6 +88,7 @@ def sharding_change(fact: LoaderFact) -> tuple[Change, ...]:
     if not fact.iterable:
         return ()
     code = (
+        "import itertools\n\nimport torch\n\n"
         "# in the data set: each worker yields its own part\n"
         "def __iter__(self):\n"
         "    info = torch.utils.data.get_worker_info()\n"
@@ -95,6 +96,11 @@ def sharding_change(fact: LoaderFact) -> tuple[Change, ...]:
         "    yield from itertools.islice(self.samples(), first, None, of)  # samples(): what __iter__ did\n"
     )
     return (Change(language="python", code=code),)
+
+
+def same_samples(fact: LoaderFact) -> str:
+    """What becomes of the samples if other processes make the batches."""
+    return "the same samples in another order" if fact.iterable else "the same samples in the same order"
 
 
 def _contention(m: Metrics, workers: Workers) -> tuple[float, float, float]:

@@ -16,7 +16,7 @@ from advisor.metrics.gpu import device, launch_bound_index, sm_active
 from advisor.metrics.input import loader
 from advisor.metrics.memory import mem_activations, mem_headroom
 from advisor.metrics.settings import optimizer
-from advisor.metrics.step import micro_steps_per_step
+from advisor.metrics.step import data_wait_fraction, micro_steps_per_step
 from advisor.models.memory import Slope, slope_of_one
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
@@ -68,7 +68,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         ),
         basis=f"Per sample: update, collectives, launch gaps and a part of the idle multiprocessors' time are "
         f"shared by {larger} samples instead of {batch}.",
-        effect=_effect(batch / larger, m.get(sm_active)),
+        effect=_effect(batch / larger, _active(m)),
         memory=round(_slope(m).each * (larger - batch)),
         risk="Medium: it changes the optimisation. Compare the loss by samples seen, and beware of the critical batch "
         "size, beyond which more samples are needed.",
@@ -80,11 +80,18 @@ def _idle(m: Metrics) -> Fact | None:
     late = m.get(launch_bound_index)
     if late is not None and late >= MIN_LAUNCH_BOUND:
         return Fact(launch_bound_index, late, MIN_LAUNCH_BOUND)
-    active = m[sm_active]
-    if active < SM_BUSY:
-        return Fact(sm_active, active, SM_BUSY, "<")
+    active = _active(m)
+    if active is not None and active < SM_BUSY:
+        return Fact(sm_active, m[sm_active], SM_BUSY, "<")
+    m[sm_active]
     m[launch_bound_index]  # unknown, it might have shown what sm_active does not
     return None
+
+
+def _active(m: Metrics) -> float | None:
+    """SM activity in the time that was not spent waiting for data: a larger batch would be waited for as well."""
+    active, fed = m.get(sm_active), 1 - (m.get(data_wait_fraction) or 0.0)
+    return active if active is None or fed <= active else active / fed
 
 
 def _batch(m: Metrics) -> int:

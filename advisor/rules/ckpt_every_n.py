@@ -76,7 +76,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Checkpoint {which} {fact.block} blocks: that frees {freed / 1e9:.2f} GB of {need / 1e9:.2f} GB needed"
         + (". What is still missing must come from sharding or offloading. " if short > 0 else ". ")
         + _throughput(m, blocks, every),
-        changes=(Change(language="python", code=_code(fact.block_path or "", blocks.number, every)),),
+        changes=(Change(language="python", code=_code(fact.block or "", every)),),
         basis="A checkpointed block keeps 1/17 of its activations, its input, and does its forward pass twice; "
         "blocks are taken to be alike and to hold all activations.",
         effect=_effect(every),
@@ -88,9 +88,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 def _blocks(m: Metrics) -> Layers:
     fact = m[model]
-    if fact.blocks < 2 or not fact.block_path:
+    if fact.blocks < 2 or not fact.block:
         raise Missing(
-            "The model has no list of equal blocks to checkpoint",
+            "The model has no equal blocks to checkpoint",
             "Wrap its largest parts in torch.utils.checkpoint.checkpoint by hand.",
         )
     return layers(fact.blocks, m[mem_activations])
@@ -124,12 +124,14 @@ def _throughput(m: Metrics, blocks: Layers, every: int) -> str:
     return f"With the batch of {larger} there is then room for, about {ratio - 1:.0%} more samples a second."
 
 
-def _code(path: str, blocks: int, every: int) -> str:
-    step = f", {every}" if every > 1 else ""
+def _code(block: str, every: int) -> str:
+    """By the blocks' class, for they need not lie in a list."""
+    chosen = f"blocks[::{every}]" if every > 1 else "blocks"
     return (
-        "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper\n\n"
-        f"for i in range(0, {blocks}{step}):  # before the optimizer and any DDP or FSDP wrapper are made\n"
-        f"    model.{path}[i] = checkpoint_wrapper(model.{path}[i])\n"
+        "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing\n\n"
+        "# before the optimizer and any DDP or FSDP wrapper are made\n"
+        f"blocks = [module for module in model.modules() if type(module).__name__ == {block!r}]\n"
+        f"apply_activation_checkpointing(model, check_fn=lambda module: module in {chosen})\n"
     )
 
 

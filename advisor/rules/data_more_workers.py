@@ -17,6 +17,7 @@ from advisor.rules._workers import (
     PREFETCH,
     loader_change,
     right_number,
+    same_samples,
     sharding_change,
     time_with_workers,
     workers_effect,
@@ -72,7 +73,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=workers_effect(m),
         memory=0,
         host_memory=added,
-        risk="Low: the same samples in the same order; each worker takes memory on the host.",
+        risk=f"Low: {same_samples(fact)}; each worker takes memory on the host.",
     )
 
 

@@ -4,7 +4,8 @@ Without persistent_workers each epoch ends its worker processes and the next one
 they are spawned, a fresh Python that imports torch again. The step after it waits for all of that.
 
 Wrong when: the data set changes between epochs in the training process (a curriculum, a new negative sample, an epoch
-number set on it): persistent workers keep the copy they were started with.
+number set on it): persistent workers keep the copy they were started with. Nor does it help where every epoch makes a
+DataLoader of its own: its workers go with it.
 """
 
 from __future__ import annotations

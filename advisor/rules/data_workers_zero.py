@@ -19,6 +19,7 @@ from advisor.rules._workers import (
     PREFETCH,
     loader_change,
     right_number,
+    same_samples,
     sharding_change,
     time_with_workers,
     workers_effect,
@@ -70,7 +71,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=workers_effect(m),
         memory=0,
         host_memory=workers_memory(m, number),
-        risk="Low: the same samples in the same order; random augmentation draws from other seeds. A data set that "
+        risk=f"Low: {same_samples(fact)}; random augmentation draws from other seeds. A data set that "
         'cannot be forked (open handles, CUDA) needs multiprocessing_context="spawn" or to open them in the worker.',
     )
 

@@ -18,7 +18,7 @@ from advisor.units import share
 # Of the samples in which the GPU was busy: less is a short peak.
 MIN_SHARE = 0.05
 
-# Clock over its maximum; a GPU at its power cap, which is normal, stays above that.
+# Clock over its maximum; above that there is less than a tenth to win back (assumption).
 MAX_CLOCK = 0.9
 
 # Share of the lost clock that comes back as speed: what is bound by memory hardly follows the clock (assumption).

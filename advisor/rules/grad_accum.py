@@ -88,6 +88,7 @@ def _largest(m: Metrics) -> int:
 def _loop(m: Metrics, k: int) -> str:
     settings = m.get(flags)
     lines = [
+        *(["import contextlib", ""] if settings and settings.ddp else []),
         f"accumulate = {k}",
         "for i, (inputs, targets) in enumerate(loader, start=1):",
         "    loss = loss_function(model(inputs), targets) / accumulate",

@@ -5,7 +5,7 @@ keeps the model waiting, and on a GPU often makes it wait for the host as well. 
 
 That a program does more than train is no fault: a small model's Python overhead, a costly loss or a simulator lie in
 `other` too. So the rule asks for evidence of writing: time in log handlers or fsync that exceeds what logging may
-cost, or a write at every step beside so much other work that no plain training loop has it.
+cost, or a write at every step beside so much other work that no plain training loop over a DataLoader has it.
 
 Wrong when: the log of every step is what the run is for, or the other work is not logging: a simulator, a search, a
 loss outside the model, with a progress line a step.
@@ -17,7 +17,7 @@ import math
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.host import output_share, writes_per_step
-from advisor.metrics.step import other_fraction, step_time_mean
+from advisor.metrics.step import batches_per_step, other_fraction, step_time_mean
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import seconds, share
@@ -46,7 +46,7 @@ FOR_THE_LOG = (0.0, 0.5, 1.0)
 
 def when(m: Metrics) -> Evidence | None:
     """If at least a twentieth of the step is neither data, model nor optimizer, and the program writes: for more than
-    1 % of the step, or at every step beside other work of a quarter of it or more,
+    1 % of the step, or, fed by a DataLoader, at every step beside other work of a quarter of it or more,
     """
     other, step = m[other_fraction], m[step_time_mean]
     if other < MIN_OTHER:
@@ -54,7 +54,10 @@ def when(m: Metrics) -> Evidence | None:
     output = m[output_share]
     if output >= BUDGET and output * step >= MIN_OUTPUT:
         return Evidence((Fact(other_fraction, other, MIN_OTHER), Fact(output_share, output, BUDGET)))
-    if other < LARGE_OTHER or other * step < LARGE_OTHER_SECONDS or m[writes_per_step] < EVERY_STEP:
+    if other < LARGE_OTHER or other * step < LARGE_OTHER_SECONDS:
+        return None
+    # Without a DataLoader the other work is the data: a simulator, a replay buffer, a loader of one's own.
+    if not m[batches_per_step] or m[writes_per_step] < EVERY_STEP:
         return None
     return Evidence((Fact(other_fraction, other, LARGE_OTHER), Fact(writes_per_step, m[writes_per_step], EVERY_STEP)))
 

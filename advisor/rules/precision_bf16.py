@@ -116,7 +116,7 @@ def basis(m: Metrics) -> str:
     rate = "a typical share of its peak (shapes were not recorded)" if now is None else f"{now / 1e12:.3g} TFLOP/s"
     return (
         f"Roofline: matrix products go from {rate} to 30, 55 or 75 % of the {m[device].name}'s 16-bit peak, "
-        "memory-bound kernels speed up by 1, 1.4 or 1.8, the rest stays; the host's launch rate is a floor."
+        "memory-bound kernels speed up by 1, 1.4 or 1.8, the rest stays."
     )
 
 

@@ -10,7 +10,7 @@ solvers. bf16 autocast is faster still and saves memory: this is for programs, o
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics
-from advisor.metrics.gpu import achieved_matmul_flops, device, launch_bound_index, matmul_share, simt_fp32_matmul_share
+from advisor.metrics.gpu import achieved_matmul_flops, device, launch_bound_index, matmul_share, simt_fp32_gemm_share
 from advisor.metrics.settings import flags
 from advisor.models.precision import to_tf32
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
@@ -33,13 +33,13 @@ def when(m: Metrics) -> Evidence | None:
     settings = m.get(flags)
     if capability(m[device]) < CAPABILITY or (settings and settings.matmul_precision in ("high", "medium")):
         return None
-    share, late = m[simt_fp32_matmul_share], m[launch_bound_index]
+    share, late = m[simt_fp32_gemm_share], m[launch_bound_index]
     if share < MIN_SHARE or late >= LAUNCH_BOUND:
         return None
     rates = known_peaks(m[device])
     if rates.tf32 is None or rates.tf32 <= rates.fp32:
         return None
-    facts = (Fact(simt_fp32_matmul_share, share, MIN_SHARE), Fact(launch_bound_index, late, LAUNCH_BOUND, "<"))
+    facts = (Fact(simt_fp32_gemm_share, share, MIN_SHARE), Fact(launch_bound_index, late, LAUNCH_BOUND, "<"))
     return Evidence(facts, note=m[device].name)
 
 
@@ -53,9 +53,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 language="python", code='torch.set_float32_matmul_precision("high")  # once, before the first step\n'
             ),
         ),
-        basis=f"Roofline: matrix products rise to 40, 60 or 80 % of the {gpu.name}'s TF32 peak, the rest stays; the "
-        "host's launch rate is a floor.",
-        effect=to_tf32(m[simt_fp32_matmul_share] / m[matmul_share], known_peaks(gpu), m.get(achieved_matmul_flops)),
+        basis=f"Roofline: matrix products rise to 40, 60 or 80 % of the {gpu.name}'s TF32 peak, the rest stays.",
+        effect=to_tf32(m[simt_fp32_gemm_share] / m[matmul_share], known_peaks(gpu), m.get(achieved_matmul_flops)),
         memory=0,
         risk="Low: inputs of products round to 10 bits of mantissa, as convolutions' already do by default.",
         confidence=confidence(m),

@@ -110,8 +110,9 @@ def _deepspeed(m: Metrics, stage: int) -> str:
 def _fsdp(m: Metrics) -> str:
     fact = m.get(model)
     blocks = (
-        f"for block in model.{fact.block_path}:\n    fully_shard(block, reshard_after_forward=False)\n"
-        if fact and fact.block_path
+        f"for block in [module for module in model.modules() if type(module).__name__ == {fact.block!r}]:\n"
+        "    fully_shard(block, reshard_after_forward=False)\n"
+        if fact and fact.block
         else ""
     )
     return (

@@ -56,7 +56,7 @@ class Agent:
         self.window_open = False
         self._window_just_closed = False
         self.compiled: Callable[[], int] | None = None
-        """How many graphs torch.compile has made, once the program uses it."""
+        """How many graphs torch.compile has made."""
         self._graphs = 0
         self.mark: Callable[[int], None] | None = None
         """Records a CUDA event at a boundary (ring.MARK_*); None where there is no CUDA."""

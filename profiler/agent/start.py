@@ -68,7 +68,7 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     agent.on_open.append(opened)
     agent.on_tick.append(lambda: _tick(agent, seen, used))
 
-    agent.on_tick.append(lambda: _look_for_compile(agent))
+    agent.compiled = _graphs
     os.register_at_fork(after_in_child=agent.after_fork)
     atexit.register(agent.finish)
     return agent
@@ -85,8 +85,11 @@ class _Seen:
         """Bytes of each parameter on a GPU, by id: roots share theirs, as DDP and the module inside it."""
 
     def model(self, module: Any, number: int) -> None:
-        self.on_gpu.update((id(p), p.numel() * p.element_size()) for p in module.parameters() if p.is_cuda)
-        self._tell("model", self.models, number, lambda: facts.model(module, number))
+        def look() -> dict[str, Any]:
+            self.on_gpu.update((id(p), p.numel() * p.element_size()) for p in module.parameters() if p.is_cuda)
+            return facts.model(module, number)
+
+        self._tell("model", self.models, number, look)
 
     def optimizer(self, instance: Any, number: int, where: Any) -> None:
         self._tell("optimizer", self.optimizers, number, lambda: facts.optimizer(instance, number, where))
@@ -166,14 +169,8 @@ def _cuda_tick(agent: Agent, seen: _Seen) -> None:
     )
 
 
-def _look_for_compile(agent: Agent) -> None:
-    """From the moment the program uses torch.compile, steps that compile are tagged."""
-    if agent.compiled is None and "torch._dynamo.utils" in sys.modules:
-        agent.compiled = _graphs
-
-
 def _graphs() -> int:
-    """Graphs torch.compile has made so far; 0 while the program does not use it."""
+    """Graphs torch.compile has made so far; 0 while the program does not use it. Asked at each step's end."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     counters = getattr(dynamo, "counters", None)
     return int(counters["stats"]["unique_graphs"]) if counters else 0

@@ -38,7 +38,7 @@ def install(agent: Any) -> Callable[[], None]:
 
 
 def _straighten(module_call: types.CodeType, error: Any) -> None:
-    """Root modules are called through the slot of `Module.compile`; without us, torch would have gone a line further."""
+    """Root modules are called through the slot of `Module.compile`; else torch would have gone one line further."""
     import dis
 
     at = max(each.offset for each in dis.get_instructions(module_call) if each.opname.startswith("CALL"))

@@ -8,6 +8,7 @@ from advisor.metrics.gpu import device, launch_bound_index, sm_active
 from advisor.metrics.input import loader
 from advisor.metrics.memory import mem_activations, mem_headroom
 from advisor.metrics.settings import optimizer
+from advisor.metrics.step import data_wait_fraction
 from advisor.models.state import State
 
 
@@ -54,6 +55,7 @@ CASES = [
     Silent("just below the limit", gpu_metrics(roomy(headroom=0.24))),
     Fires("multiprocessors just idle enough", gpu_metrics(roomy(active=0.79))),
     Silent("multiprocessors just busy enough", gpu_metrics(roomy(active=0.8, late=0.19))),
+    Silent("multiprocessors idle because data is waited for", gpu_metrics({**roomy(), data_wait_fraction: 0.45})),
     Silent("as much as is wanted", gpu_metrics(roomy(), goals=Goals(target_batch=16))),
     Blind(
         "multiprocessors unknown, launching is not the limit",

@@ -39,7 +39,7 @@ CASES = [
     Fires(
         "activations fill the memory: every third block frees the 4 GB",
         gpu_metrics(full()),
-        code=("checkpoint_wrapper", "range(0, 32, 3)", "model.layers[i]"),
+        code=("apply_activation_checkpointing", "__name__ == 'Block'", "blocks[::3]"),
         then="every 3rd of the 32 Block blocks",
         memory=-round(32 * (570.4 - 570.4 / 17) / 3 * 1e6 - 570.4e6),
         state=State(phases={"forward": 0.3, "backward": 0.6, "optimizer": 0.1}),
@@ -49,7 +49,7 @@ CASES = [
     Fires(
         "out of memory: what failed is not in the peak, so more is freed",
         gpu_metrics({**full(), oom_count: 1}),
-        code="range(0, 32):",
+        code="in blocks)",
         then="each of the 32",
     ),
     Fires(
@@ -66,7 +66,7 @@ CASES = [
     Silent("checkpointed already", gpu_metrics({**full(), flags: replace(FLAGS, checkpointing=True)})),
     Silent("states that can be sharded fill more", gpu_metrics({**full(), world_size: 8, mem_optim: 20 * GB})),
     Fires("states that cannot be sharded do not matter", gpu_metrics({**full(), mem_optim: 20 * GB})),
-    Blind("no blocks to wrap", gpu_metrics({**full(), model: replace(MODEL, blocks=0, block_path=None)})),
+    Blind("no blocks to wrap", gpu_metrics({**full(), model: replace(MODEL, blocks=0, block=None)})),
     Blind("activations were not measured", gpu_metrics({**full(), mem_activations: Missing("No", "Yes.")})),
     Blind("no GPU", cpu_metrics(phases={})),
 ]

@@ -23,9 +23,9 @@ CASES = [
         removed=(0.075, 0.125, 0.175),
     ),
     Fires(
-        "the copies are part of the forward phase",
+        "the copies are part of the remainder",
         given(PAGEABLE),
-        state=State(phases={"forward": 0.1}),
+        state=State(phases={"forward": 0.07, "other": 0.03}),
         removed=(0.075, 0.125, 0.175),
     ),
     Fires(

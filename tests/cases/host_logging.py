@@ -1,12 +1,13 @@
 from harness import Blind, Fires, Silent, given
 
 from advisor.metrics.host import output_share, writes_per_step
-from advisor.metrics.step import other_fraction, step_time_mean
+from advisor.metrics.step import batches_per_step, other_fraction, step_time_mean
 from advisor.models.state import State
 
 
-def run(other=0.5, output=0.1, writes=2.0, step=0.02):
-    return given({other_fraction: other, output_share: output, writes_per_step: writes, step_time_mean: step})
+def run(other=0.5, output=0.1, writes=2.0, step=0.02, batches=1.0):
+    values = {other_fraction: other, output_share: output, writes_per_step: writes, step_time_mean: step}
+    return given({**values, batches_per_step: batches})
 
 
 CASES = [
@@ -28,12 +29,13 @@ CASES = [
         state=State(phases={"forward": 0.0148, "other": 0.0052}),
         removed=(0.0, 0.101, 0.201),
     ),
+    Silent("a simulator's steps beside a progress bar", run(other=0.6, output=0.0, writes=1.0, step=0.3, batches=0.0)),
     Silent("other work, with a line every ten steps", run(other=0.5, output=0.0, writes=0.1)),
     Silent("a line a step, but no other work to speak of", run(other=0.24, output=0.0, writes=1.0)),
     Silent("a tiny step is mostly Python, and prints", run(other=0.6, output=0.0, writes=1.0, step=0.0003)),
     Blind("writing was not observed", given({other_fraction: 0.5, step_time_mean: 0.02})),
     Blind(
         "write calls cannot be counted on this system",
-        given({other_fraction: 0.5, output_share: 0.0, step_time_mean: 0.02}),
+        given({other_fraction: 0.5, output_share: 0.0, step_time_mean: 0.02, batches_per_step: 1.0}),
     ),
 ]

@@ -9,14 +9,14 @@ from advisor.metrics.gpu import (
     device,
     launch_bound_index,
     matmul_share,
-    simt_fp32_matmul_share,
+    simt_fp32_gemm_share,
 )
 from advisor.metrics.settings import flags
 from advisor.models.state import State
 
 
 def simt(share: float = 0.7):
-    return {matmul_share: 0.7, simt_fp32_matmul_share: share, achieved_matmul_flops: 16e12}
+    return {matmul_share: 0.7, simt_fp32_gemm_share: share, achieved_matmul_flops: 16e12}
 
 
 STATE = State(phases={"forward": 0.0315, "backward": 0.0635, "optimizer": 0.005}, matmul=0.070, membound=0.018)
@@ -37,6 +37,6 @@ CASES = [
     Silent("a V100 has no TF32", gpu_metrics({**simt(), device: a_gpu("Tesla V100-SXM2-16GB", (7, 0))})),
     Silent("launch-bound", gpu_metrics({**simt(), launch_bound_index: 0.3})),
     Blind("an unknown GPU", gpu_metrics({**simt(), device: a_gpu("NVIDIA A40", (8, 6))})),
-    Blind("no kernels", gpu_metrics({**simt(), simt_fp32_matmul_share: Missing("No kernels", "Record some.")})),
+    Blind("no kernels", gpu_metrics({**simt(), simt_fp32_gemm_share: Missing("No kernels", "Record some.")})),
     Blind("no GPU", cpu_metrics(phases={})),
 ]

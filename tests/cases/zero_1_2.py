@@ -43,7 +43,7 @@ CASES = [
             '"stage": 1',
             '"train_micro_batch_size_per_gpu": 1',
             '"bf16"',
-            "for block in model.layers:",
+            "__name__ == 'Block']:",
             "fully_shard(model",
         ),
         then="from 18.00 to 2.25 GB",

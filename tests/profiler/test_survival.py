@@ -187,6 +187,7 @@ def test_a_hook_that_fails_takes_itself_out_and_says_so(tmp_path, run_both):
     assert len(profiled.steps) == 10
     for step in profiled.steps:
         assert step.data_wait is None
+        assert step.forward > 0
         assert step.backward > 0
 
 

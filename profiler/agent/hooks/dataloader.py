@@ -299,7 +299,8 @@ def _hook_fetchers(agent: Agent) -> Callable[[], None]:
             agent.give_up("dataloader", error)
         plain_init(self, *args, **kwargs)
 
-    not_for_dynamo(agent.torch, __init__)
+    for function in (__init__, _Collate.__call__):
+        not_for_dynamo(agent.torch, function)
     base.__init__ = __init__
     undo = [_hook_fetch(agent, cls, opened) for cls in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher)]
 

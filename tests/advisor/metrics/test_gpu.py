@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from profiles import metrics, rank, steps
 
@@ -21,6 +23,7 @@ from advisor.metrics.gpu import (
     optim_share,
     pcie_ratio,
     power_ratio,
+    simt_fp32_gemm_share,
     simt_fp32_matmul_share,
     sm_active,
     sm_clock_ratio,
@@ -29,7 +32,7 @@ from advisor.metrics.gpu import (
     throttle_reasons,
     throttled_gpu,
 )
-from profiler.schema import DeviceFact, Gpu, GpuSample, Kernel, Window
+from profiler.schema import DeviceFact, Gpu, GpuSample, Kernel, ModelFact, Window
 
 FORTY = steps(*[0.1] * 40)
 GPUS = tuple(
@@ -72,6 +75,24 @@ def test_the_device_is_torchs_or_else_nvmls():
 
     assert (of_nvml.name, of_nvml.count) == ("A100", 2)
     assert (of_torch.name, of_torch.capability, of_torch.count) == ("H100", (9, 0), 2)
+
+
+def test_a_gpu_that_the_program_leaves_alone_is_none_of_its_devices():
+    on_cpu = rank(steps=FORTY, models=(ModelFact(id=1, devices={"cpu": 8}),))
+    m = metrics(on_cpu, gpus=GPUS, gpu_samples=(sample(),))
+
+    for metric in (device, gpu_utilization, gpu_energy):
+        with pytest.raises(Missing):
+            m[metric]
+
+
+def test_others_may_be_at_work_on_the_other_gpus():
+    ours, theirs = sample(0, process_memory=5, throttle=0), sample(1, process_memory=0, throttle=0x40, utilization=0.1)
+    hidden = sampled(replace(ours, process_memory=0), theirs)
+
+    assert sampled(ours, theirs)[throttled_gpu].index == 0
+    assert sampled(ours, theirs)[gpu_utilization] == pytest.approx(0.9)
+    assert hidden[gpu_utilization] == pytest.approx(0.5)
 
 
 def test_no_gpu():
@@ -126,9 +147,11 @@ def test_idle_is_no_throttling():
 def test_merged_samples_that_saw_heat_once():
     once = sampled(sample(throttle=0x40, sm_clock=1390, count=20))
     throughout = sampled(sample(throttle=0x40, sm_clock=900, count=20))
+    at_the_power_cap = sampled(sample(throttle=0x40 | 0x4, sm_clock=900, count=20))
 
     assert once[thermal_throttle_share] == pytest.approx(0.05)
     assert throughout[thermal_throttle_share] == pytest.approx(1.0)
+    assert at_the_power_cap[thermal_throttle_share] == pytest.approx(0.05)
 
 
 def test_power_and_energy():
@@ -183,7 +206,8 @@ def test_shares_of_busy_time():
     m = windowed(
         kernel("matmul", 0.30, dtype="fp32"),
         kernel("matmul", 0.10, dtype="tf32", tensor_cores=True),
-        kernel("convolution", 0.20, dtype="bf16", tensor_cores=True),
+        kernel("convolution", 0.15, dtype="bf16", tensor_cores=True),
+        kernel("convolution", 0.05, dtype="fp32"),
         kernel("attention", 0.05, tensor_cores=True),
         kernel("elementwise", 0.10),
         kernel("normalization", 0.05),
@@ -195,10 +219,11 @@ def test_shares_of_busy_time():
     assert m[matmul_share] == pytest.approx(0.60)
     assert m[membound_share] == pytest.approx(0.20)
     assert m[optim_share] == pytest.approx(0.15)
-    assert m[tensor_core_fraction] == pytest.approx(0.35)
-    assert m[fp32_matmul_share] == pytest.approx(0.40)
-    assert m[simt_fp32_matmul_share] == pytest.approx(0.30)
-    assert m[compute_dtype_mix] == pytest.approx({"fp32": 0.5, "tf32": 1 / 6, "bf16": 1 / 3})
+    assert m[tensor_core_fraction] == pytest.approx(0.30)
+    assert m[fp32_matmul_share] == pytest.approx(0.45)
+    assert m[simt_fp32_matmul_share] == pytest.approx(0.35)
+    assert m[simt_fp32_gemm_share] == pytest.approx(0.30)
+    assert m[compute_dtype_mix] == pytest.approx({"fp32": 0.35 / 0.6, "tf32": 1 / 6, "bf16": 0.25})
 
 
 def test_host_launch():

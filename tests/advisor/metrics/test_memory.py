@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from profiles import metrics, rank, steps
 
@@ -31,9 +33,9 @@ def full(reserved=78, retries=0, ooms=0, goals=None, held=82):
             reserved=reserved,
             reserved_peak=reserved,
             retries=retries if t else 0,
-            ooms=ooms,
+            ooms=ooms if t else 0,
         )
-        for t in (0.0, 1.0)
+        for t in (0.0, 2.0)
     )
     idle = MemorySample(time=1.0, pid=1, device=1, allocated=1, allocated_peak=1, reserved=2, reserved_peak=2)
     peak = MemoryFact(id=0, parameters=10, gradients=5, optimizer=20, allocated_peak=60, reserved_peak=reserved)
@@ -69,6 +71,17 @@ def test_counters():
     m = full(retries=3, ooms=1)
 
     assert (m[alloc_retries], m[oom_count]) == (3, 1)
+
+
+def test_what_failed_before_training_was_steady_does_not_count():
+    tried = MemorySample(
+        time=0.5, pid=1, device=0, allocated=1, allocated_peak=1, reserved=1, reserved_peak=1, retries=2, ooms=4
+    )
+    late = replace(tried, time=3.0, retries=3)
+    m = metrics(rank(steps=steps(*[0.1] * 40), memory=(tried, late)))
+
+    assert (m[alloc_retries], m[oom_count]) == (1, 0)
+    assert metrics(rank(memory=(tried,)))[oom_count] == 4, "it never came to a step"
 
 
 def test_pressure():

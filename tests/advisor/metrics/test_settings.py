@@ -38,6 +38,15 @@ def test_debug_modes():
     )
 
 
+def test_launch_blocking_blocks_nothing_on_a_cpu():
+    blocking = FlagsFact(launch_blocking=True)
+    on_cpu = rank(flags=blocking, models=(ModelFact(id=1, devices={"cpu": 8}),))
+    on_gpu = rank(flags=blocking, models=(ModelFact(id=1, devices={"cuda:0": 8}),))
+
+    assert metrics(on_cpu)[debug_modes] == ()
+    assert metrics(on_gpu)[debug_modes] == ("launch_blocking",)
+
+
 def test_evaluation():
     assert metrics(rank(flags=FlagsFact(evaluation_grad=True)))[evaluation_grad] is True
     with pytest.raises(Missing, match="No evaluation"):
