@@ -8,7 +8,7 @@ from advisor.metrics.settings import world_size
 
 @metric("h")
 def gpu_hours(m: Metrics) -> float:
-    """GPUs in use (one a rank, or all visible ones of a single process's devices) times the hours of the run."""
+    """GPUs in use (one a rank, or all whose memory torch has used if that is more) times the hours of the run."""
     duration = m[run].duration
     if duration is None:
         raise Missing("The run's duration is unknown", "Wait until it has ended, then make the report again.")

@@ -38,6 +38,16 @@ def loader(m: Metrics) -> LoaderFact:
     return max(training, key=lambda fact: (fact.training is True, made[fact.id]))
 
 
+@metric("1")
+def loaders_made(m: Metrics) -> int:
+    """DataLoaders that were made in the main one's place: above 1, the program makes them anew, every epoch perhaps."""
+    main = m[loader]
+    return sum(
+        fact is main or (main.place is not None and fact.place == main.place and fact.training is not False)
+        for fact in m[primary_rank].loaders
+    )
+
+
 @metric("s")
 def t_w(m: Metrics) -> float:
     """Mean seconds one worker (or, without workers, the training process) needs to make a batch."""

@@ -4,14 +4,15 @@ Without persistent_workers each epoch ends its worker processes and the next one
 they are spawned, a fresh Python that imports torch again. The step after it waits for all of that.
 
 Wrong when: the data set changes between epochs in the training process (a curriculum, a new negative sample, an epoch
-number set on it): persistent workers keep the copy they were started with. Nor does it help where every epoch makes a
-DataLoader of its own: its workers go with it.
+number set on it): persistent workers keep the copy they were started with.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from advisor.metrics.base import Metrics
-from advisor.metrics.input import epoch_restart_share, epoch_start_seconds, loader, t_w
+from advisor.metrics.input import epoch_restart_share, epoch_start_seconds, loader, loaders_made, t_w
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._workers import loader_change
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
@@ -43,10 +44,15 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep them from epoch to epoch."""
+    change, made = loader_change(m[loader], persistent_workers=True), m.get(loaders_made) or 1
+    once = ""
+    if made > 1:  # the workers of a DataLoader go with it
+        once = f" Make the DataLoader once, before the loop over the epochs: there were {made} of them in this run."
+        change = replace(change, code=f"# once, before the loop over the epochs\n{change.code}")
     return Advice(
         then=f"Keep the workers: each epoch begins with a stall of {seconds(m[epoch_start_seconds])}, "
-        f"{share(m[epoch_restart_share])} of the run.",
-        changes=(loader_change(m[loader], persistent_workers=True),),
+        f"{share(m[epoch_restart_share])} of the run.{once}",
+        changes=(change,),
         basis="70, 90 or 100 % of the starts of all epochs but the first, less one batch each that is needed anyway.",
         effect=_effect(_start_up(m)),
         memory=0,

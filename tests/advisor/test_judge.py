@@ -13,9 +13,11 @@ from advisor.metrics.input import epoch_restart_share, loader, queue_empty_fract
 from advisor.metrics.step import (
     between_seconds,
     epoch_start_share,
+    exposed_comm_fraction,
     steady_step_count,
     step_time_mean,
     step_time_uncertainty,
+    sync_fraction,
     typical_step_uncertainty,
 )
 from advisor.models.state import Effect, Workers
@@ -330,6 +332,8 @@ def test_the_work_inside_the_phases():
     assert state.matmul == pytest.approx(0.7 * 0.97 * 0.1)
     assert state.membound == pytest.approx(0.2 * 0.97 * 0.1)
     assert state.launch_idle == pytest.approx(0.1 * 0.06)
+    waiting = gpu_metrics({launch_bound_index: 0.1, sync_fraction: 0.2, exposed_comm_fraction: 0.1}, phases=WAITS)
+    assert baseline(waiting).launch_idle == pytest.approx(0.1 * 0.03), "of what windows show besides waiting"
     assert state.launch == pytest.approx(0.088)
     assert baseline(gpu_metrics({host_launch: 0.099}, phases=WAITS)).time == pytest.approx(0.1), "as measured"
 

@@ -1,6 +1,6 @@
 from harness import Blind, Fires, Silent, given
 
-from advisor.metrics.input import epoch_restart_share, epoch_start_seconds, loader, t_w
+from advisor.metrics.input import epoch_restart_share, epoch_start_seconds, loader, loaders_made, t_w
 from advisor.models.state import State
 from profiler.schema import LoaderFact
 
@@ -18,6 +18,12 @@ CASES = [
         code="persistent_workers=True,  # was False",
         state=State(phases={"forward": 0.015}, between={"epoch_start": 0.010}),
         removed=(0.224, 0.288, 0.32),  # 40 % of the time; a fifth of each start is its first batch
+    ),
+    Fires(
+        "every epoch makes a loader of its own, and its workers go with it",
+        given({**RESTARTED, loaders_made: 10}),
+        code="# once, before the loop over the epochs",
+        then="there were 10 of them",
     ),
     Fires("just above 3 % without the first batch", given({**RESTARTED, epoch_restart_share: 0.0376})),
     Silent("just below", given({**RESTARTED, epoch_restart_share: 0.0374})),

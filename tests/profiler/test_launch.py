@@ -197,7 +197,7 @@ def test_a_run_is_private_and_holds_nothing_of_the_environment(script, run_profi
 
 def test_where_the_run_folder_cannot_be_made_another_is_taken_and_named(script, run_profiled, tmp_path):
     (tmp_path / "file").write_text("mine")
-    ran = run_profiled(script("print('trains')"), out=tmp_path / "file" / "run")
+    ran = run_profiled(script("print('trains')"), out=tmp_path / "file" / "run", env={"TMPDIR": str(tmp_path)})
 
     assert (ran.status, ran.out) == (0, b"trains\n")
     assert "cannot be written" in ran.err.decode()

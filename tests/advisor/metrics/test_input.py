@@ -12,6 +12,7 @@ from advisor.metrics.input import (
     epoch_start_seconds,
     files_per_sample,
     loader,
+    loaders_made,
     queue_depth,
     queue_empty_fraction,
     t_g,
@@ -21,7 +22,7 @@ from advisor.metrics.input import (
     worker_demand,
     worker_efficiency,
 )
-from profiler.schema import TAG_EPOCH_START, TAG_FIRST, Batch, HostSample, LoaderFact
+from profiler.schema import TAG_EPOCH_START, TAG_FIRST, Batch, HostSample, LoaderFact, Place
 from profiler.sketch import Quantiles
 
 TRAINING = LoaderFact(id=1, num_workers=2, training=True, batch_bytes=4096)
@@ -45,6 +46,15 @@ def test_a_loader_known_to_be_trained_on_goes_before_one_that_may_be():
     unknown = LoaderFact(id=3)
 
     assert of(batches(*[0.1] * 9, loader=3), (unknown, TRAINING))[loader] is TRAINING
+
+
+def test_loaders_made_anew_in_the_same_place():
+    here, there = Place(file="train.py", line=7), Place(file="train.py", line=8)
+    anew = tuple(LoaderFact(id=n, place=here, training=True) for n in range(3))
+    validation = (LoaderFact(id=8, place=here, training=False), LoaderFact(id=9, place=there, training=True))
+
+    assert of(facts=(*anew, *validation))[loaders_made] == 3
+    assert of(facts=(TRAINING, LoaderFact(id=2, training=True)))[loaders_made] == 1, "nobody knows where"
 
 
 def test_without_a_loader_there_is_a_remedy():
