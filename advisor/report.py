@@ -6,6 +6,7 @@ import importlib
 import math
 import pkgutil
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, Literal
@@ -13,7 +14,16 @@ from typing import Any, Literal
 from advisor import metrics as metric_modules
 from advisor import pages
 from advisor.environment import Group, environment
-from advisor.judge import Finding, Gain, Judgement, StepTime, Verdict
+from advisor.judge import (
+    NOISE_MARGIN,
+    SUGGEST_EXPECTED,
+    WINDOW_TOO_SHORT,
+    Finding,
+    Gain,
+    Judgement,
+    StepTime,
+    Verdict,
+)
 from advisor.metrics import cost, memory, step
 from advisor.metrics.base import Goals, Metric, Metrics, Missing
 from advisor.profile import Profile
@@ -24,6 +34,9 @@ from profiler.schema import BETWEEN, Outcome, RegionFact
 
 NOTHING = 5e-4
 """A share of the step time that reads as zero."""
+
+NO_DRIVER = "This machine has no NVIDIA driver"
+"""How the one note begins that is as it should be: training on the CPU of a machine without a GPU."""
 
 SCHEMA = "profile-train/result@1"
 
@@ -115,6 +128,7 @@ class Quantity:
     """A metric: its value, or what is missing and how to get it."""
 
     name: str
+    label: str
     unit: str
     meaning: str
     value: float | None = None
@@ -132,6 +146,7 @@ class Measured:
     """A fact the advice rests on: "value relation limit"."""
 
     metric: str
+    label: str
     unit: str | None
     meaning: str
     value: float
@@ -215,6 +230,11 @@ class Note:
     message: str
     count: int = 1
 
+    @property
+    def matters(self) -> bool:
+        """Not, if it only says that the machine has no GPU."""
+        return not (self.source == "nvml" and self.message.startswith(NO_DRIVER))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhead:
@@ -274,21 +294,68 @@ class Report:
         most = max(self.phases, key=lambda phase: phase.share or 0.0, default=None)
         if most is None or not most.share:
             return f"A step takes {seconds(steps.mean)}."
-        return f"A step takes {seconds(steps.mean)}, {share(most.share)} of it {_INSIDE[most.name]}."
+        inside = _INSIDE[most.name]
+        if not self.loader_watched:
+            inside = f"{_INSIDE_UNWATCHED if most.name == 'other' else inside}; waiting for data was not measured"
+        return f"A step takes {seconds(steps.mean)}, {share(most.share)} of it {inside}."
 
     @property
     def counsel(self) -> str:
         """What to do first."""
-        if not self.steps or self.steps.mean is None:
+        if not self.steps or not self.steps.count:
+            return _UNSEEN
+        if self.steps.mean is None:
             return ""
         first = next((item for item in self.advice if item.severity != "info"), None)
-        if first is None and self.advice:
-            return f"Nothing is certain enough to insist on. For information: {_inside(self.advice[0].title)}."
         if first is None:
-            return "No change was found that is worth making."
+            return self._without_plan
         gain = first.in_plan
         promise = f", for {gain_text(gain)}" if gain and gain.expected > 0 else ""
         return f"Begin with this: {_inside(first.title)}{promise}."
+
+    @property
+    def _without_plan(self) -> str:
+        """Where nothing is to be done: whether there was nothing to find, or it could not be told."""
+        for item in self.advice:
+            if item.in_plan and item.in_plan.expected >= SUGGEST_EXPECTED:
+                return f"Nothing is certain enough to insist on. For information: {_inside(item.title)}."
+        nothing = "No change was found that is worth making"
+        short = next((item for item in self.advice if item.rule == WINDOW_TOO_SHORT), None)
+        if short is None:
+            return f"{nothing}."
+        scatter = next((m.value for m in short.evidence if m.metric == step.typical_step_uncertainty.name), None)
+        if scatter is None:
+            return f"{nothing}, but too few steps were recorded to be sure."
+        return (
+            f"{nothing}; this run's steps vary so much that gains below {share(NOISE_MARGIN * scatter)} would not show."
+        )
+
+    @property
+    def loader_watched(self) -> bool:
+        """Whether time spent waiting for data is known as such, and not part of everything else."""
+        waits = {phase.name: phase.share for phase in self.phases}
+        return waits.get("data_wait") is not None and all(note.source != LOADER_HOOK for note in self.problems)
+
+    @property
+    def extended(self) -> bool:
+        """Whether `before` and `after` hold a part of what falls between steps, and so exceed the mean step."""
+        mean = self.steps.mean if self.steps else None
+        return bool(mean and self.before and self.before > (1 + NOTHING) * mean)
+
+    @property
+    def prospect(self) -> str:
+        """What the plan makes of a step, in a sentence; nothing where it makes nothing faster."""
+        if not self.before or not self.after or self.after.expected >= self.before:
+            return ""
+        return f"{self.what_a_step_is}: {seconds(self.before)} now, {seconds(self.after.expected)} after."
+
+    @property
+    def what_a_step_is(self) -> str:
+        """The step that `before` and `after` are of."""
+        if not self.extended:
+            return "A step"
+        parts = [_BETWEEN_INSIDE[phase.name] for phase in self.between if phase.share]
+        return f"A step with its share of {_listed(parts or list(_BETWEEN_INSIDE.values()))}"
 
     @property
     def _ending(self) -> str:
@@ -326,7 +393,10 @@ class Report:
                 "recorder_cpu_s": self.overhead.recorder_cpu,
                 "events_lost": self.overhead.events_lost,
             },
-            "environment": {group.name: {row.name: row.value for row in group.rows} for group in self.environment},
+            "environment": {
+                **{group.name: {row.name: row.value for row in group.rows} for group in self.environment},
+                "problems": [{"source": n.source, "message": n.message} for n in self.problems if n.matters],
+            },
         }
 
 
@@ -344,6 +414,23 @@ _INSIDE = {
     "gc": "in Python's garbage collector",
     "other": "outside the model, its loader and its optimizer",
 }
+
+_INSIDE_UNWATCHED = "outside the model and its optimizer"
+
+_BETWEEN_INSIDE = {"evaluation": "evaluation", "checkpoint_save": "saving", "epoch_start": "epoch starts"}
+
+_UNSEEN = (
+    "Nothing that was recorded made a step with a torch optimizer. "
+    "A training loop without one calls profiler.step() at the end of each iteration."
+)
+
+LOADER_HOOK = "dataloader"
+"""What a problem with the watching of DataLoaders has as its source."""
+
+
+def _listed(words: Sequence[str]) -> str:
+    """As "a, b and c"."""
+    return " and ".join([*([", ".join(words[:-1])] if words[:-1] else []), words[-1]])
 
 
 def _inside(title: str) -> str:
@@ -468,7 +555,7 @@ def _meaning(one: Metric[Any]) -> str:
 
 
 def _quantity(one: Metric[Any], metrics: Metrics) -> Quantity:
-    about = Quantity(name=one.name, unit=one.unit or "", meaning=_meaning(one))
+    about = Quantity(name=one.name, label=one.label, unit=one.unit or "", meaning=_meaning(one))
     try:
         value = metrics[one]
     except Missing as missing:
@@ -517,6 +604,7 @@ def _checked(verdict: Verdict) -> Checked:
 def _measured(fact: Fact) -> Measured:
     return Measured(
         metric=fact.metric.name,
+        label=fact.metric.label,
         unit=fact.metric.unit,
         meaning=_meaning(fact.metric),
         value=fact.value,
@@ -544,7 +632,13 @@ def _memory(metrics: Metrics) -> tuple[MemoryPart, ...]:
 def _problems(profile: Profile) -> tuple[Note, ...]:
     """Each once, however often it was noted."""
     counted = Counter((problem.source, problem.message) for problem in profile.problems)
-    return tuple(Note(source=source, message=message, count=count) for (source, message), count in counted.items())
+    notes = [Note(source=source, message=message, count=count) for (source, message), count in counted.items()]
+    overhead = _overhead(profile)
+    if overhead.events_lost:
+        of = overhead.events + overhead.events_lost
+        lost = f"{overhead.events_lost:,} of {of:,} events were lost, so some steps are told wrong or not at all."
+        notes.append(Note(source="ring", message=lost))
+    return tuple(notes)
 
 
 def _overhead(profile: Profile) -> Overhead:

@@ -6,10 +6,10 @@ import math
 
 
 def share(value: float) -> str:
-    """0.614 as "61%", 0.0041 as "0.4%"."""
+    """0.614 as "61%", 0.0041 as "0.4%", what is less than a thousandth as "under 0.1%"."""
     percent = 100 * value
     if 0 < abs(percent) < 0.1:
-        return "<0.1%" if percent > 0 else ">-0.1%"
+        return "under 0.1%" if percent > 0 else "above -0.1%"
     return f"{percent:.1f}%" if abs(percent) < 9.95 and round(percent, 1) % 1 else f"{percent:.0f}%"
 
 

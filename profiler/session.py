@@ -56,6 +56,9 @@ class profile:
         self._begin = 0
         self._environment: dict[str, str | None] = {}
 
+    def __repr__(self) -> str:
+        return f"profile(out={str(self.folder)!r})" if self.folder else f"profile(name={self.name!r})"
+
     @property
     def report_path(self) -> Path | None:
         """Where report.html is, once the block has ended."""

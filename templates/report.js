@@ -57,6 +57,21 @@
         for (const part of figure.above) if ("label_text_color" in part) part.label_text_color = ink;
       }
     };
+    // A legend that is wider than its chart goes on in further rows, for which the chart grows.
+    const heights = figures.map((figure) => figure.height);
+    const fit = () => {
+      const room = document.getElementById("charts").clientWidth - 90;
+      figures.forEach((figure, number) => {
+        const legend = figure.above.find((part) => "ncols" in part);
+        const widths = legend.items.map((entry) => 44 + 6.6 * entry.label.value.length);
+        const fits = widths.reduce((sum, one) => sum + one, 0) <= room;
+        const columns = fits ? widths.length : Math.max(1, Math.floor(room / Math.max(...widths)));
+        legend.ncols = columns;
+        figure.height = heights[number] + 20 * (Math.ceil(widths.length / columns) - 1);
+      });
+    };
+    fit();
+    addEventListener("resize", fit);
     paint();
     dark.addEventListener("change", paint);
     const reset = document.getElementById("charts-reset");

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 
 import click
 
@@ -50,7 +52,8 @@ def _version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None
 @click.group(
     cls=_Commands,
     help="Find out what slows a PyTorch training program, what to change, and how much that brings.\n\n"
-    "The program runs as it always does. Options of ours come before it; everything after belongs to it.",
+    "The program runs as it always does. Options of ours come before it; everything after belongs to it.\n\n"
+    "Options before the script: --out, --budget, --gpu-price, ...; see profile-train run --help.",
     epilog=EPILOG,
     subcommand_metavar="[COMMAND] [OPTIONS] SCRIPT [ARGS]...",
     options_metavar="",
@@ -61,12 +64,25 @@ def _cli() -> None:
     """See help."""
 
 
+def _meant(words: list[str]) -> str | None:
+    """The command of which the first word is a misspelling; not, if it is a program."""
+    # Imported only now: it is seldom needed.
+    import difflib
+    import shutil
+
+    if not words or words[0] in COMMANDS or shutil.which(words[0]) or os.path.exists(words[0]):
+        return None
+    return next(iter(difflib.get_close_matches(words[0], COMMANDS, n=1, cutoff=0.7)), None)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run a command line; the exit status: 0, 1 for an error of ours, 2 for wrong usage, 130 if interrupted."""
     try:
         status = _cli.main(argv, prog_name="profile-train", standalone_mode=False)
     except ProfilerError as error:
         click.echo(f"profile-train: {error.message}\n{error.remedy}", err=True)
+        if meant := _meant((sys.argv[1:] if argv is None else argv)[:1]):
+            click.echo(f"Did you mean: profile-train {meant}", err=True)
         return 1
     except click.ClickException as error:
         error.show()

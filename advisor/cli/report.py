@@ -7,10 +7,19 @@ from pathlib import Path
 import click
 
 
+def _a_folder(ctx: click.Context, param: click.Parameter, path: Path) -> Path:
+    """Told apart here, because a report in the folder is easily given in its stead."""
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise click.BadParameter(f"{path} is a file. Give the run's folder: profile-train report {path.parent}")
+    raise click.BadParameter(f"There is no folder {path}. Give the run's folder: what --out named, or the run printed.")
+
+
 @click.command(
     short_help="Make the report of a recorded run again.", help="Make the report of a recorded RUN (its folder) again."
 )
-@click.argument("folder", metavar="RUN", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("folder", metavar="RUN", type=click.Path(path_type=Path), callback=_a_folder)
 @click.option("--json", "as_json", is_flag=True, help="Print result.json to stdout; write nothing.")
 @click.option("--gpu-price", type=click.FloatRange(min=0), help="Price of a GPU hour, to put gains into money.")
 @click.option("--target-batch", type=click.IntRange(min=1), help="Wanted samples per optimizer step and rank.")

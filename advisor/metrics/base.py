@@ -28,16 +28,18 @@ class Metric(Generic[T]):
     unit: str | None
     doc: str
     compute: Callable[[Metrics], T]
+    label: str
+    """The name for people, in lower case, as it stands in a sentence or a table."""
 
 
-def metric(unit: str | None) -> Callable[[Callable[[Metrics], T]], Metric[T]]:
-    """Make a metric of the function: its name and docstring become the metric's."""
+def metric(unit: str | None, label: str = "") -> Callable[[Callable[[Metrics], T]], Metric[T]]:
+    """Make a metric of the function: its name and docstring become the metric's; without a label, the name in words."""
 
     def make(function: Callable[[Metrics], T]) -> Metric[T]:
         doc = function.__doc__
         if not doc:
             raise TypeError(f"metric {function.__name__} needs a docstring")
-        return Metric(function.__name__, unit, doc, function)
+        return Metric(function.__name__, unit, doc, function, label or function.__name__.replace("_", " "))
 
     return make
 

@@ -6,7 +6,7 @@ from advisor.metrics.host import run
 from advisor.metrics.settings import world_size
 
 
-@metric("h")
+@metric("h", "GPU-hours")
 def gpu_hours(m: Metrics) -> float:
     """GPUs in use (one a rank, or all whose memory torch has used if that is more) times the hours of the run."""
     duration = m[run].duration
@@ -21,7 +21,7 @@ def _devices(m: Metrics) -> int:
     return sum(len({sample.device for sample in rank.memory}) for rank in m.profile.ranks)
 
 
-@metric("currency")
+@metric("currency", "cost")
 def usd(m: Metrics) -> float:
     """GPU-hours times the price given for one."""
     if m.goals.gpu_price is None:
@@ -29,7 +29,7 @@ def usd(m: Metrics) -> float:
     return m[gpu_hours] * m.goals.gpu_price
 
 
-@metric("kWh")
+@metric("kWh", "energy in kWh")
 def kwh(m: Metrics) -> float:
     """Energy the GPUs used."""
     return m[gpu_energy] / 3.6e6

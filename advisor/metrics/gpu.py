@@ -56,19 +56,19 @@ def device(m: Metrics) -> Device:
     return Device(name=seen.name, capability=seen.capability, memory_total=seen.memory_total, count=count)
 
 
-@metric("1")
+@metric("1", "GPU utilization")
 def gpu_utilization(m: Metrics) -> float:
     """Share of time in which some kernel ran, by NVML: an upper bound of busy. Mean over the GPUs the program uses."""
     return _mean_of(_samples(m), lambda sample: sample.utilization, "GPU utilization")
 
 
-@metric("1")
+@metric("1", "share of time the GPU is busy")
 def gpu_busy_fraction(m: Metrics) -> float:
     """Share of the profiler's windows covered by kernels."""
     return _sum(m, "busy") / _sum(m, "duration")
 
 
-@metric("1")
+@metric("1", "share of time the GPU waits for launches")
 def launch_bound_index(m: Metrics) -> float:
     """Idle time because kernels were launched too late, over the window less waits for data, syncs and collectives."""
     waits = sum(_sum(m, name) for name in ("idle_data", "idle_sync"))
@@ -79,25 +79,25 @@ def launch_bound_index(m: Metrics) -> float:
     return _sum(m, "idle_launch") / rest
 
 
-@metric("1")
+@metric("1", "SMs active")
 def sm_active(m: Metrics) -> float:
     """Share of time in which a multiprocessor had work, mean over them and over busy samples (Hopper or newer)."""
     return _mean_of(_busy(m), lambda sample: sample.sm_active, "SM activity", "Run on a Hopper or newer GPU.")
 
 
-@metric("1")
+@metric("1", "SM occupancy")
 def sm_occupancy(m: Metrics) -> float:
     """Resident warps over the most there can be, mean over busy samples (Hopper or newer)."""
     return _mean_of(_busy(m), lambda sample: sample.sm_occupancy, "SM occupancy", "Run on a Hopper or newer GPU.")
 
 
-@metric("1")
+@metric("1", "tensor cores active")
 def tensor_active(m: Metrics) -> float:
     """Share of cycles in which tensor cores were active, mean over busy samples (Hopper or newer)."""
     return _mean_of(_busy(m), lambda sample: sample.tensor_active, "Tensor activity", "Run on a Hopper or newer GPU.")
 
 
-@metric("1")
+@metric("1", "memory bandwidth in use")
 def dram_active(m: Metrics) -> float:
     """Share of peak memory bandwidth in use, mean over busy samples (Hopper or newer)."""
     return _mean_of(_busy(m), lambda sample: sample.dram_active, "DRAM activity", "Run on a Hopper or newer GPU.")
@@ -114,7 +114,7 @@ def throttled_gpu(m: Metrics) -> Gpu:
     return gpus[min(candidates, key=lambda i: (-_throttled_share(busy[i], gpus[i]), _mean_clock(busy[i])))]
 
 
-@metric("1")
+@metric("1", "GPU clock over its maximum")
 def sm_clock_ratio(m: Metrics) -> float:
     """Clock of the most throttled GPU while busy, over its maximum."""
     gpu = m[throttled_gpu]
@@ -124,7 +124,7 @@ def sm_clock_ratio(m: Metrics) -> float:
     return _mean_of(samples, lambda sample: sample.sm_clock, "The GPU's clock") / gpu.sm_clock_max
 
 
-@metric("1")
+@metric("1", "share of time slowed by heat or power brake")
 def thermal_throttle_share(m: Metrics) -> float:
     """Share of busy samples in which heat or the power brake slowed the most throttled GPU (bits 0x20, 0x40, 0x80).
 
@@ -145,7 +145,7 @@ def throttle_reasons(m: Metrics) -> tuple[str, ...]:
     return tuple(name for bit, name in REASONS.items() if seen & bit)
 
 
-@metric("1")
+@metric("1", "GPU power over its limit")
 def power_ratio(m: Metrics) -> float:
     """Power drawn while busy over the limit, mean over GPUs."""
     limits = {gpu.index: gpu.power_limit for gpu in m.profile.gpus}
@@ -157,7 +157,7 @@ def power_ratio(m: Metrics) -> float:
     return _mean_of(_busy(m), ratio, "GPU power")
 
 
-@metric("1")
+@metric("1", "PCIe link speed over its maximum")
 def pcie_ratio(m: Metrics) -> float:
     """Width times speed of the PCIe link under load over its maximum: of the GPU with the worst, at its best moment."""
     best: dict[int, float] = {}
@@ -175,7 +175,7 @@ def pcie_ratio(m: Metrics) -> float:
     return min(best.values())
 
 
-@metric("W")
+@metric("W", "GPU power")
 def gpu_power(m: Metrics) -> float:
     """Mean power of all GPUs together."""
     by_gpu: dict[int, list[GpuSample]] = {}
@@ -184,7 +184,7 @@ def gpu_power(m: Metrics) -> float:
     return sum(_mean_of(samples, lambda sample: sample.power, "GPU power") for samples in by_gpu.values())
 
 
-@metric("J")
+@metric("J", "GPU energy")
 def gpu_energy(m: Metrics) -> float:
     """Energy all GPUs used from the first to the last sample of the run."""
     counters: dict[int, list[float]] = {}
@@ -196,7 +196,7 @@ def gpu_energy(m: Metrics) -> float:
     return sum(max(values) - min(values) for values in counters.values())
 
 
-@metric("s")
+@metric("s", "host time to enqueue a step")
 def host_launch(m: Metrics) -> float:
     """Host seconds to enqueue the GPU work of a step: a floor under any GPU speed-up."""
     measured = [(step.host_launch, step.count) for step in m[steady_steps] if step.host_launch is not None]
@@ -211,7 +211,7 @@ def kernels_per_step(m: Metrics) -> float:
     return _sum(m, "kernels") / sum(window.steps for window in _windows(m))
 
 
-@metric("us")
+@metric("us", "median kernel length")
 def median_kernel_us(m: Metrics) -> float:
     """Median length of a kernel in microseconds; of several windows, their mean."""
     lengths = [window.median_kernel for window in _windows(m) if window.median_kernel is not None]
@@ -220,25 +220,25 @@ def median_kernel_us(m: Metrics) -> float:
     return 1e6 * sum(lengths) / len(lengths)
 
 
-@metric("1")
+@metric("1", "share of GPU time in matrix products")
 def matmul_share(m: Metrics) -> float:
     """Share of GPU-busy time in matrix products and convolutions."""
     return _kernel_share(m, lambda kernel: kernel.kind in _MATMUL)
 
 
-@metric("1")
+@metric("1", "share of GPU time in memory-bound kernels")
 def membound_share(m: Metrics) -> float:
     """Share of GPU-busy time in elementwise, normalization, softmax, reduction and copy kernels."""
     return _kernel_share(m, lambda kernel: kernel.kind in ("elementwise", "normalization", "reduction", "copy"))
 
 
-@metric("1")
+@metric("1", "share of GPU time in the optimizer")
 def optim_share(m: Metrics) -> float:
     """Share of GPU-busy time in the optimizer's kernels."""
     return _kernel_share(m, lambda kernel: kernel.kind == "optimizer")
 
 
-@metric("1")
+@metric("1", "share of GPU time on tensor cores")
 def tensor_core_fraction(m: Metrics) -> float:
     """Share of GPU-busy time in kernels known to use tensor cores."""
     return _kernel_share(m, lambda kernel: kernel.tensor_cores is True)
@@ -255,19 +255,19 @@ def compute_dtype_mix(m: Metrics) -> dict[str, float]:
     return {dtype: part / total for dtype, part in seconds.items()} if total else {}
 
 
-@metric("1")
+@metric("1", "share of GPU time in FP32 matrix products")
 def fp32_matmul_share(m: Metrics) -> float:
     """Share of GPU-busy time in matrix products and convolutions of fp32 or TF32."""
     return _kernel_share(m, lambda kernel: kernel.kind in _MATMUL and kernel.dtype in ("fp32", "tf32"))
 
 
-@metric("1")
+@metric("1", "share of GPU time in FP32 products without tensor cores")
 def simt_fp32_matmul_share(m: Metrics) -> float:
     """Share of GPU-busy time in fp32 matrix products and convolutions that use no tensor cores."""
     return _kernel_share(m, lambda kernel: kernel.kind in _MATMUL and _is_simt_fp32(kernel))
 
 
-@metric("1")
+@metric("1", "share of GPU time in FP32 matrix products without tensor cores")
 def simt_fp32_gemm_share(m: Metrics) -> float:
     """Share of GPU-busy time in fp32 matrix products that use no tensor cores, without convolutions.
 
@@ -276,13 +276,13 @@ def simt_fp32_gemm_share(m: Metrics) -> float:
     return _kernel_share(m, lambda kernel: kernel.kind == "matmul" and _is_simt_fp32(kernel))
 
 
-@metric("FLOP/s")
+@metric("FLOP/s", "speed of matrix products")
 def achieved_matmul_flops(m: Metrics) -> float:
     """Floating-point operations of matrix products and convolutions over their time."""
     raise Missing("Shapes of matrix products are not recorded", "Nothing yet: predictions use the GPU's typical rate.")
 
 
-@metric("1")
+@metric("1", "share of the copying that is from pageable memory")
 def h2d_pageable_share(m: Metrics) -> float:
     """Share of the exposed host-to-device copy time that came from pageable memory."""
     copies = _sum(m, "h2d")
@@ -357,7 +357,7 @@ def _windows(m: Metrics) -> list[Window]:
 def _sum(m: Metrics, name: str) -> float:
     values = [value for window in _windows(m) if (value := getattr(window, name)) is not None]
     if not values:
-        raise Missing(f"{name.replace('_', ' ')} is not in the windows", _NO_WINDOW.remedy)
+        raise Missing("The profiler's windows do not tell this", _NO_WINDOW.remedy)
     return float(sum(values))
 
 

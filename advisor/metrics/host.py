@@ -20,13 +20,13 @@ def run(m: Metrics) -> Run:
     return m.profile.runs[0]
 
 
-@metric("1")
+@metric("1", "cores the program may use")
 def cores_allowed(m: Metrics) -> float:
     """Cores the program may use on its node: affinity and cgroup quota."""
     return m[run].cores
 
 
-@metric("1")
+@metric("1", "ranks on this machine")
 def local_ranks(m: Metrics) -> int:
     """Training processes on the primary rank's node."""
     node = m[primary_rank].process.node_rank
@@ -34,19 +34,19 @@ def local_ranks(m: Metrics) -> int:
     return max(len(processes), 1 + max(process.local_rank for process in processes))
 
 
-@metric("1")
+@metric("1", "cores for each rank")
 def cores_per_rank(m: Metrics) -> float:
     """Cores for one rank and its DataLoader workers: an equal part of those the program may use on its node."""
     return m[cores_allowed] / m[local_ranks]
 
 
-@metric("1")
+@metric("1", "cores left for workers")
 def cores_available(m: Metrics) -> int:
     """Cores for the DataLoader workers of one rank: its part, less one for the training process; at least 1."""
     return max(1, math.floor(m[cores_per_rank]) - 1)
 
 
-@metric("1")
+@metric("1", "share of the allowed cores in use")
 def cpu_saturation(m: Metrics) -> float:
     """Cores the program's processes use over the cores they may use, less what the hypervisor takes."""
     used = _mean(m, "cpu")
@@ -55,38 +55,38 @@ def cpu_saturation(m: Metrics) -> float:
     return used / left if left > 0 else 1.0
 
 
-@metric("1")
+@metric("1", "cores the program uses without its workers")
 def process_cpu(m: Metrics) -> float:
     """Cores used by the program without its DataLoader workers, all ranks of the node."""
     return max(0.0, _mean(m, "cpu") - m[worker_cpu])
 
 
-@metric("1")
+@metric("1", "cores the workers use")
 def worker_cpu(m: Metrics) -> float:
     """Cores used by DataLoader workers, all ranks of the node."""
     return _mean(m, "cpu_workers")
 
 
-@metric("B")
+@metric("B", "host memory of the program")
 def host_rss(m: Metrics) -> int:
     """Most memory the program's processes held together; shared pages are counted in each."""
     return max(_values(m, "rss"))
 
 
-@metric("B")
+@metric("B", "least host memory left")
 def host_memory_available(m: Metrics) -> int:
     """Least memory that was left on the machine."""
     return min(_values(m, "memory_available"))
 
 
-@metric("1")
+@metric("1", "share of the step in log handlers and fsync")
 def output_share(m: Metrics) -> float:
     """Share of the step in log handlers and fsync."""
     output = _output(m)
     return output.seconds / output.steps / m[step_time_mean]
 
 
-@metric("1")
+@metric("1", "writes in a step")
 def writes_per_step(m: Metrics) -> float:
     """Write calls of the training process in a step: prints, log files, sockets."""
     output, rank = _output(m), m[primary_rank]

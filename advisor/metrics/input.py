@@ -38,7 +38,7 @@ def loader(m: Metrics) -> LoaderFact:
     return max(training, key=lambda fact: (fact.training is True, made[fact.id]))
 
 
-@metric("1")
+@metric("1", "DataLoaders made in one place")
 def loaders_made(m: Metrics) -> int:
     """DataLoaders that were made in the main one's place: above 1, the program makes them anew, every epoch perhaps."""
     main = m[loader]
@@ -48,13 +48,13 @@ def loaders_made(m: Metrics) -> int:
     )
 
 
-@metric("s")
+@metric("s", "time to make a batch")
 def t_w(m: Metrics) -> float:
     """Mean seconds one worker (or, without workers, the training process) needs to make a batch."""
     return _per_batch(m, "duration")
 
 
-@metric("s")
+@metric("s", "time to make a slow batch (99th percentile)")
 def t_w_p99(m: Metrics) -> float:
     """99 of 100 batches are made within this; over all workers."""
     batches = _batches(m)
@@ -69,25 +69,25 @@ def t_w_p99(m: Metrics) -> float:
     return quantile([(batch.duration, batch.count) for batch in batches], 0.99)
 
 
-@metric("1")
+@metric("1", "share of collating in making a batch")
 def collate_share(m: Metrics) -> float:
     """Share of t_w in putting samples together to a batch."""
     return _per_batch(m, "collate") / m[t_w]
 
 
-@metric("1")
+@metric("1", "CPU use while a batch is made")
 def u_w(m: Metrics) -> float:
     """CPU seconds per second of t_w: near 1 a worker computes, near 0 it waits for storage or sleeps."""
     return _per_batch(m, "cpu") / m[t_w]
 
 
-@metric("1")
+@metric("1", "cores the workers could fill")
 def worker_demand(m: Metrics) -> float:
     """Cores the workers would keep busy if all of them made batches at once."""
     return m[loader].num_workers * m[u_w]
 
 
-@metric("1")
+@metric("1", "cores the training itself fills")
 def compute_threads(m: Metrics) -> float:
     """Cores the training process keeps busy while it is not making or waiting for batches."""
     used = m[process_cpu] / m[local_ranks] * m[step_time_mean]
@@ -98,7 +98,7 @@ def compute_threads(m: Metrics) -> float:
     return min(max(used / m[t_g], 0.0), m[cores_per_rank])
 
 
-@metric("1")
+@metric("1", "files opened for a sample")
 def files_per_sample(m: Metrics) -> float:
     """Files opened for a sample."""
     counted = [batch for batch in _batches(m) if batch.files is not None]
@@ -108,13 +108,13 @@ def files_per_sample(m: Metrics) -> float:
     return sum(batch.count * (batch.files or 0.0) for batch in counted) / samples
 
 
-@metric("s")
+@metric("s", "step time without waiting for data")
 def t_g(m: Metrics) -> float:
     """Seconds the step would take if its batches were always there: step time less data wait."""
     return m[step_time_mean] * (1.0 - m[data_wait_fraction])
 
 
-@metric("1")
+@metric("1", "ready batches in the queue")
 def queue_depth(m: Metrics) -> float:
     """Mean number of ready batches when one is asked for."""
     measured = [(step.queue_depth, step.count) for step in m[steady_steps] if step.queue_depth is not None]
@@ -123,7 +123,7 @@ def queue_depth(m: Metrics) -> float:
     return sum(depth * count for depth, count in measured) / sum(count for _, count in measured)
 
 
-@metric("1")
+@metric("1", "fetches that found no batch ready")
 def queue_empty_fraction(m: Metrics) -> float:
     """Share of fetches that found no batch ready; all of them without workers."""
     measured = [step for step in m[steady_steps] if step.fetches_empty is not None]
@@ -133,20 +133,20 @@ def queue_empty_fraction(m: Metrics) -> float:
     return sum(step.count * (step.fetches_empty or 0.0) for step in measured) / fetches
 
 
-@metric("1")
+@metric("1", "share of time the workers are busy")
 def worker_efficiency(m: Metrics) -> float:
-    """Share of their time in which the workers make batches: near 1 they cannot keep up, near 0 most are surplus."""
+    """Share of the steps in which the workers make batches: near 1 they cannot keep up, near 0 most are surplus.
+
+    What a step's batches take to make, over its time and the workers; evaluations and epoch starts, in which there may
+    be no workers, are no part of it.
+    """
     workers = m[loader].num_workers
     if not workers:
         raise Missing("The loader has no workers", "Nothing: the training process makes the batches itself.")
-    start, end = m[steady_window]
-    if end <= start:
-        raise Missing("The steady part of the run is empty", "Record more steps.")
-    busy = sum(batch.count * batch.duration for batch in _batches(m) if start <= batch.start < end)
-    return busy / (workers * (end - start))
+    return m[t_w] * m[batches_per_step] / (workers * m[step_time_mean])
 
 
-@metric("B")
+@metric("B", "size of a batch")
 def batch_bytes(m: Metrics) -> int:
     """Size of a batch's tensors."""
     size = m[loader].batch_bytes
@@ -155,7 +155,7 @@ def batch_bytes(m: Metrics) -> int:
     return size
 
 
-@metric("s")
+@metric("s", "time to start an epoch")
 def epoch_start_seconds(m: Metrics) -> float:
     """Mean stall at the start of an epoch: making the iterator, starting workers, the first batch."""
     starts = [s for s in m[primary_rank].steps if s.tags & TAG_EPOCH_START and s.epoch_start is not None]
@@ -164,7 +164,7 @@ def epoch_start_seconds(m: Metrics) -> float:
     return sum(s.count * (s.epoch_start or 0.0) for s in starts) / sum(s.count for s in starts)
 
 
-@metric("1")
+@metric("1", "share of the run in starting later epochs")
 def epoch_restart_share(m: Metrics) -> float:
     """Share of the run in starting its second and later epochs: most of it is what persistent workers would save."""
     starts = [s for s in m[primary_rank].steps if s.tags & TAG_EPOCH_START and s.epoch_start is not None]

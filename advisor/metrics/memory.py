@@ -22,31 +22,31 @@ def memory_peak(m: Metrics) -> MemoryFact:
     return max(peaks, key=lambda fact: fact.allocated_peak)
 
 
-@metric("B")
+@metric("B", "memory of the parameters")
 def mem_params(m: Metrics) -> int:
     """Parameters."""
     return m[memory_peak].parameters
 
 
-@metric("B")
+@metric("B", "memory of the gradients")
 def mem_grads(m: Metrics) -> int:
     """Gradients."""
     return m[memory_peak].gradients
 
 
-@metric("B")
+@metric("B", "memory of the optimizer state")
 def mem_optim(m: Metrics) -> int:
     """State of the optimizers."""
     return m[memory_peak].optimizer
 
 
-@metric("B")
+@metric("B", "memory of the activations")
 def mem_activations(m: Metrics) -> int:
     """What was allocated at the peak beyond parameters, gradients and optimizer state: activations and workspace."""
     return max(0, m[memory_peak].allocated_peak - m[mem_params] - m[mem_grads] - m[mem_optim])
 
 
-@metric("B")
+@metric("B", "GPU memory outside PyTorch")
 def mem_nontorch(m: Metrics) -> int:
     """Held on the GPU outside torch's allocator: CUDA context, libraries, collectives."""
     index = m[memory_peak].id
@@ -58,26 +58,26 @@ def mem_nontorch(m: Metrics) -> int:
     return max(0, max(used) - max(sample.reserved for sample in _samples(m)))
 
 
-@metric("B")
+@metric("B", "peak of allocated GPU memory")
 def mem_peak_allocated(m: Metrics) -> int:
     """Most bytes in tensors at once."""
     return max(sample.allocated_peak for sample in _samples(m))
 
 
-@metric("B")
+@metric("B", "peak of reserved GPU memory")
 def mem_peak_reserved(m: Metrics) -> int:
     """Most bytes torch's allocator held at once."""
     return max(sample.reserved_peak for sample in _samples(m))
 
 
-@metric("1")
+@metric("1", "share of the reserved GPU memory no tensor used")
 def fragmentation_ratio(m: Metrics) -> float:
     """Share of the reserved memory that no tensor used, peak against peak."""
     reserved = m[mem_peak_reserved]
     return max(0.0, 1.0 - m[mem_peak_allocated] / reserved) if reserved else 0.0
 
 
-@metric("1")
+@metric("1", "share of the GPU memory left free")
 def mem_headroom(m: Metrics) -> float:
     """Share of the device that stayed free at the peak."""
     index = m[memory_peak].id
@@ -87,13 +87,13 @@ def mem_headroom(m: Metrics) -> float:
     return 1.0 - (m[mem_peak_reserved] + m[mem_nontorch]) / total
 
 
-@metric("1")
+@metric("1", "allocations that were retried")
 def alloc_retries(m: Metrics) -> int:
     """How often an allocation failed at first, once training was steady, and the allocator gave back its cache."""
     return _since_steady(m, "retries")
 
 
-@metric("1")
+@metric("1", "allocations that failed")
 def oom_count(m: Metrics) -> int:
     """How often an allocation failed for good once training was steady.
 

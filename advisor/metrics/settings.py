@@ -54,7 +54,7 @@ def flags(m: Metrics) -> FlagsFact:
     return fact
 
 
-@metric(None)
+@metric(None, "ranks")
 def world_size(m: Metrics) -> int:
     """Training processes in the job, on all nodes."""
     return max(m[primary_rank].process.world_size, len(m.profile.ranks))
@@ -86,7 +86,7 @@ def on_cpu(m: Metrics) -> bool:
     return not rank.devices and bool(places) and all(name.startswith("cpu") for name in places)
 
 
-@metric(None)
+@metric(None, "debugging modes that are on")
 def debug_modes(m: Metrics) -> tuple[str, ...]:
     """Debugging modes that are on: "anomaly", "launch_blocking", "distributed_debug" (DETAIL), "program_profiler".
 

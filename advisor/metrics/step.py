@@ -46,6 +46,27 @@ DRAWS = 2000
 SEED = 0
 """Of the bootstrap: the same run always gives the same interval."""
 
+_NAMES = {
+    "duration": "The time of steps",
+    "micro_steps": "The number of backward passes",
+    "batches": "The number of batches",
+    "fetch_host": "The host's time in fetching batches",
+    "data_wait": "Waiting for data",
+    "loader_overhead": "Taking batches from the loader",
+    "h2d": "Copying to the GPU",
+    "communication": "Communication between GPUs",
+    "sync": "Synchronising with the GPU",
+    "gc": "Garbage collection",
+    "forward": "The forward pass",
+    "backward": "The backward pass",
+    "optimizer": "The optimizer's update",
+    "other": "The rest of the step",
+    "evaluation": "Evaluation",
+    "checkpoint_save": "Saving checkpoints",
+    "epoch_start": "Starting epochs",
+}
+"""Columns of a step, as a sentence begins with them."""
+
 _GPU_REMEDY = "Run on a GPU: on a CPU this is part of the other phases."
 _REMEDIES = {
     "data_wait": "Feed the loop from a torch.utils.data.DataLoader.",
@@ -110,37 +131,37 @@ def steady_window(m: Metrics) -> tuple[float, float]:
     return steps[0].start, last.start + last.count * (last.duration + _between(last))
 
 
-@metric("1")
+@metric("1", "steady steps")
 def steady_step_count(m: Metrics) -> int:
     """Steady steps: what every mean here rests on."""
     return sum(step.count for step in m[steady_steps])
 
 
-@metric("s")
+@metric("s", "mean step time")
 def step_time_mean(m: Metrics) -> float:
     """Mean time of a steady step, without evaluation, saving and epoch starts. What a run costs follows the mean."""
     return _mean(m, "duration")
 
 
-@metric("s")
+@metric("s", "median step time")
 def step_time_p50(m: Metrics) -> float:
     """Median time of a step."""
     return _quantile(m, 0.5)
 
 
-@metric("s")
+@metric("s", "90th percentile of the step time")
 def step_time_p90(m: Metrics) -> float:
     """Nine of ten steps take no longer than this."""
     return _quantile(m, 0.9)
 
 
-@metric("s")
+@metric("s", "99th percentile of the step time")
 def step_time_p99(m: Metrics) -> float:
     """99 of 100 steps take no longer than this."""
     return _quantile(m, 0.99)
 
 
-@metric("1")
+@metric("1", "relative spread of the step time")
 def step_time_cv(m: Metrics) -> float:
     """Standard deviation of the step time over its mean; a lower bound where neighbours were merged to their mean."""
     steps = m[steady_steps]
@@ -163,14 +184,14 @@ def step_time_ci(m: Metrics) -> tuple[float, float]:
     return min(low, m[step_time_mean]), max(high, m[step_time_mean])
 
 
-@metric("1")
+@metric("1", "uncertainty of the mean step time")
 def step_time_uncertainty(m: Metrics) -> float:
     """Half the width of the mean step time's 95 % interval over the mean."""
     low, high = m[step_time_ci]
     return (high - low) / 2 / m[step_time_mean]
 
 
-@metric("1")
+@metric("1", "uncertainty of the typical step time")
 def typical_step_uncertainty(m: Metrics) -> float:
     """The same of the step time's 10 % trimmed mean, which single stalls of the machine do not move.
 
@@ -203,67 +224,67 @@ def _interval(m: Metrics, durations: Sequence[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-@metric("1")
+@metric("1", "backward passes in a step")
 def micro_steps_per_step(m: Metrics) -> float:
     """Backward passes for an optimizer update: above 1, gradients are accumulated."""
     return _mean(m, "micro_steps")
 
 
-@metric("1")
+@metric("1", "batches in a step")
 def batches_per_step(m: Metrics) -> float:
     """Training batches fetched for an optimizer update."""
     return _mean(m, "batches")
 
 
-@metric("1")
+@metric("1", "share of the step waiting for data")
 def data_wait_fraction(m: Metrics) -> float:
     """Share of the step in `next(loader)` while no batch was ready: the time the input costs."""
     return _fraction(m, "data_wait")
 
 
-@metric("1")
+@metric("1", "share of the step taking batches that were ready")
 def loader_overhead_fraction(m: Metrics) -> float:
     """Share of the step in `next(loader)` although a batch was ready: dequeuing, unpickling, hand-off if pinned."""
     return _fraction(m, "loader_overhead")
 
 
-@metric("1")
+@metric("1", "share of the step the host spends fetching")
 def data_wait_host_fraction(m: Metrics) -> float:
     """Share of the step the host spends in `next(loader)`; no stall while the GPU still has work queued."""
     return _part(m, "fetch_host", _REMEDIES["data_wait"]) / _part(m, "duration", "")
 
 
-@metric("1")
+@metric("1", "share of the step copying to the GPU")
 def h2d_fraction(m: Metrics) -> float:
     """Share of the step in exposed host-to-device copies; from the profiler's windows if steps do not tell."""
     return _fraction_or_of_windows(m, "h2d", "h2d")
 
 
-@metric("1")
+@metric("1", "share of the step in the forward pass")
 def forward_fraction(m: Metrics) -> float:
     """Share of the step in the forward pass."""
     return _fraction(m, "forward")
 
 
-@metric("1")
+@metric("1", "share of the step in the backward pass")
 def backward_fraction(m: Metrics) -> float:
     """Share of the step in the backward pass."""
     return _fraction(m, "backward")
 
 
-@metric("1")
+@metric("1", "share of the step in the optimizer")
 def optimizer_fraction(m: Metrics) -> float:
     """Share of the step in the optimizer's update."""
     return _fraction(m, "optimizer")
 
 
-@metric("1")
+@metric("1", "share of the step in exposed communication")
 def exposed_comm_fraction(m: Metrics) -> float:
     """Share of the step in collectives that nothing hides; from the profiler's windows if steps do not tell."""
     return _fraction_or_of_windows(m, "communication", "communication_exposed")
 
 
-@metric("1")
+@metric("1", "share of the step in synchronising")
 def sync_fraction(m: Metrics) -> float:
     """Share of the step in which the GPU is idle because the host waited for it (`.item()`, `.cpu()`, prints).
 
@@ -272,13 +293,13 @@ def sync_fraction(m: Metrics) -> float:
     return _fraction_or_of_windows(m, "sync", "idle_sync")
 
 
-@metric("1")
+@metric("1", "share of the step in garbage collection")
 def gc_fraction(m: Metrics) -> float:
     """Share of the step in Python's garbage collector."""
     return _fraction(m, "gc")
 
 
-@metric("1")
+@metric("1", "share of the step in everything else")
 def other_fraction(m: Metrics) -> float:
     """The remainder of the step: loss, logging, metrics, callbacks, the loop itself."""
     return _fraction(m, "other")
@@ -295,19 +316,19 @@ def phase_seconds(m: Metrics) -> dict[str, float]:
     return {phase: total / m[steady_step_count] for phase, total in sums.items() if total is not None}
 
 
-@metric("1")
+@metric("1", "share of the run in evaluation")
 def evaluation_share(m: Metrics) -> float:
     """Share of the run, from first to last step, in evaluation between steps."""
     return _share_of_run(m, "evaluation")
 
 
-@metric("1")
+@metric("1", "share of the run in saving checkpoints")
 def checkpoint_save_share(m: Metrics) -> float:
     """Share of the run, from first to last step, in saving checkpoints between steps."""
     return _share_of_run(m, "checkpoint_save")
 
 
-@metric("1")
+@metric("1", "share of the run in starting epochs")
 def epoch_start_share(m: Metrics) -> float:
     """Share of the run, from first to last step, in starting epochs: the iterator, its workers, the first fetch."""
     return _share_of_run(m, "epoch_start")
@@ -334,7 +355,7 @@ def _part(m: Metrics, name: str, remedy: str) -> float:
     steps = m[steady_steps]
     total = _total(steps, name)
     if total is None:
-        raise Missing(f"{name.replace('_', ' ')} was not measured", remedy)
+        raise Missing(f"{_NAMES[name]} was not measured", remedy)
     return total
 
 
@@ -372,7 +393,7 @@ def _share_of_run(m: Metrics, name: str) -> float:
     odd = TAG_FIRST | TAG_WINDOW | TAG_COMPILE
     run = sum(s.count * ((m[step_time_mean] if s.tags & odd else s.duration) + _between(s)) for s in steps)
     if total is None or run <= 0:
-        raise Missing(f"{name.replace('_', ' ')} was not measured", "Record a run that includes it.")
+        raise Missing(f"{_NAMES[name]} was not measured", "Record a run that includes it.")
     return total / run
 
 

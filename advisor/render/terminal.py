@@ -14,6 +14,7 @@ from advisor.report import Report
 from advisor.units import seconds, share
 
 MOST_ADVICE = 3
+MOST_PROBLEMS = 3
 BAR = 24
 STYLES = {"action": "bold red", "suggest": "yellow", "info": "cyan"}
 
@@ -29,11 +30,20 @@ def summarize(report: Report, folder: Path, console: Console | None = None) -> N
     if view.phases:
         console.print()
         console.print(Padding(_phases(view, console), (0, 0, 0, 2)))
+    if view.between_text:
+        console.print(Padding(Text(_printable(view.between_text)), (0, 0, 0, 2)))
     if report.advice:
         console.print()
         _advice(view, console)
+    if report.prospect:
+        console.print()
+        console.print(Text(_printable(report.prospect)))
+    if view.problems:
+        console.print()
+        _problems(view, console)
     console.print()
-    console.print(Text(_footer(report)))
+    if footer := _footer(report):
+        console.print(Text(footer))
     console.print(Text.assemble("Report: ", (_printable(str(folder / "report.html")), "bold")), soft_wrap=True)
 
 
@@ -63,11 +73,19 @@ def _advice(view: View, console: Console) -> None:
         console.print(Text(f"   and {len(advice) - MOST_ADVICE} more in the report."))
 
 
+def _problems(view: View, console: Console) -> None:
+    for note in view.problems[:MOST_PROBLEMS]:
+        console.print(Text(_printable(f"! {note.source}: {note.message}"), style="yellow"))
+    if len(view.problems) > MOST_PROBLEMS:
+        console.print(Text(f"  and {len(view.problems) - MOST_PROBLEMS} more in the report."))
+
+
 def _footer(report: Report) -> str:
     parts = []
     if report.overhead.fraction is not None:
         parts.append(f"Recording cost {share(report.overhead.fraction)} of the training.")
-    if blind := len(report.checks("not_measured")):
+    trained = report.steps is not None and report.steps.count > 0
+    if trained and (blind := len(report.checks("not_measured"))):
         parts.append(f"{blind} of {len(report.checked)} rules could not be answered; the report says how to.")
     if crashed := len(report.checks("crashed")):
         parts.append(f"{crashed} failed.")

@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 from advisor.environment import Row
 from advisor.models.cost import SAVING_OF
-from advisor.report import Checked, Measured, Phase, Recommendation, Report, gain_text
+from advisor.report import Checked, Measured, Note, Phase, Recommendation, Report, gain_text
 from advisor.units import digits, money, seconds, share, size
 
 
@@ -58,6 +58,9 @@ ENDINGS = {
     "running": "not ended",
     "attached": "watched for a while",
 }
+
+NOTABLE = 0.01
+"""Share of the run above which work between the steps is worth a line in the short forms."""
 
 # Environment rows that hold bytes.
 BYTES = ("memory_total", "bytes", "state_bytes", "batch_bytes")
@@ -134,7 +137,12 @@ class View:
         before, after = self.report.before, self.report.after
         if before and after and after.expected < before:
             note = f"{seconds(after.low)} to {seconds(after.high)}, {before / after.expected:.1f}x as fast"
-            yield Tile("Step after the plan", seconds(after.expected), note)
+            what = self.report.what_a_step_is
+            yield Tile(
+                "Step after the plan",
+                seconds(after.expected),
+                f"{note}. {what}: {seconds(before)} now." if self.report.extended else note,
+            )
 
     def _measured(self, name: str) -> float | None:
         return next((one.value for one in self.report.quantities if one.name == name), None)
@@ -153,6 +161,18 @@ class View:
     def between(self) -> list[Phase]:
         """Measured work between the steps that takes any time."""
         return [phase for phase in self.report.between if phase.share]
+
+    @property
+    def between_text(self) -> str:
+        """What takes a hundredth of the run or more between the steps, in a sentence, or nothing."""
+        parts = [f"{p.label.lower()} {share(p.share or 0.0)}" for p in self.between if (p.share or 0.0) > NOTABLE]
+        return f"Between the steps, of the run: {', '.join(parts)}." if parts else ""
+
+    @property
+    def problems(self) -> list[Note]:
+        """What was noted while recording and matters; without steps that is said already."""
+        trained = self.report.steps is not None and self.report.steps.count > 0
+        return [note for note in self.report.problems if note.matters and (trained or note.source != "steps")]
 
     @property
     def phase_parts(self) -> list[Part]:
@@ -180,7 +200,7 @@ class View:
         now = self.report.before
         if not now:
             return []
-        stops = [Stop("Now", now)]
+        stops = [Stop("Now, with its share of the time between steps" if self.report.extended else "Now", now)]
         for item in self.report.advice:
             if item.in_plan and item.severity != "info":
                 now *= 1 - item.in_plan.expected
@@ -197,7 +217,7 @@ class View:
             found.append(Tile("Saves", f"{digits(saved.gpu_hours)} of every {SAVING_OF:.0f} GPU-hours{paid}"))
         for label, amount in (("GPU memory", item.memory), ("Host memory", item.host_memory)):
             if amount:
-                found.append(Tile(label, f"{'frees' if amount < 0 else 'takes'} {size(abs(amount))}"))
+                found.append(Tile(label, f"{'frees' if amount < 0 else 'takes'} about {size(abs(amount))} (estimated)"))
         return found
 
     @staticmethod
@@ -213,7 +233,7 @@ class View:
     @staticmethod
     def fact(fact: Measured) -> str:
         """A measured fact beside its limit, on a line."""
-        return f"{fact.metric.replace('_', ' ')} {fact.text}" + (f" ({fact.limit_text})" if fact.limit_text else "")
+        return f"{fact.label}: {fact.text}" + (f" ({fact.limit_text})" if fact.limit_text else "")
 
     @staticmethod
     def value(row: Row) -> str:

@@ -76,10 +76,16 @@ def then(m: Metrics, found: Evidence) -> Advice:
             ),
         ),
         basis=f"Of all writing, 1 - 1/{every} goes; of the rest of `other` beyond 5 % of the step none, half or all.",
-        effect=_effect(m[output_share] * m[step_time_mean], _excess(m) * m[step_time_mean], 1 - 1 / every),
+        effect=_effect(m[output_share] * m[step_time_mean], _excess(m) * m[step_time_mean], 1 - 1 / every)
+        if _is_timed(found)
+        else None,  # a progress bar writes at every step, too, and costs nothing
         memory=0,
         risk="None for training: the log has fewer points. A crash loses what was not yet written.",
     )
+
+
+def _is_timed(found: Evidence) -> bool:
+    return any(fact.metric is output_share for fact in found.facts)
 
 
 def _excess(m: Metrics) -> float:

@@ -44,7 +44,10 @@ def when(m: Metrics) -> Evidence | None:
     that every rank keeps whole,
     """
     settings = m.get(flags)
-    if m[world_size] < 2 or not m[memory_pressure] or (settings and _sharded(settings)):
+    if m[world_size] < 2 or not m[memory_pressure]:
+        return None
+    # Several ranks are data parallel only if something makes them so: a scheduler starts independent jobs, too.
+    if settings and (_sharded(settings) or not settings.ddp):
         return None
     replicated, limit = m[mem_optim] + m[mem_grads], MIN_SHARE * m[mem_peak_allocated]
     if replicated < limit:

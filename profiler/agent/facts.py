@@ -129,7 +129,7 @@ def flags(torch: Any, used: dict[str, Any]) -> dict[str, Any]:
         "launch_blocking": environment.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"),
         "distributed_debug": environment.get("TORCH_DISTRIBUTED_DEBUG"),
         "allow_tf32": _tf32(torch),
-        "matmul_precision": torch.get_float32_matmul_precision(),
+        "matmul_precision": _matmul_precision(torch),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "threads": torch.get_num_threads(),
         "interop_threads": torch.get_num_interop_threads(),
@@ -139,11 +139,24 @@ def flags(torch: Any, used: dict[str, Any]) -> dict[str, Any]:
     return fact
 
 
+def zero_stage(optimizers: list[dict[str, Any]]) -> Any:
+    """1 where an optimizer shards its own state; None where the class does not tell."""
+    names = {fact["name"] for fact in optimizers}
+    return 1 if "ZeroRedundancyOptimizer" in names else None
+
+
 def _tf32(torch: Any) -> Any:
     try:
         return bool(torch.backends.cuda.matmul.allow_tf32)
     except RuntimeError:  # torch refuses to answer once the program has used the newer fp32_precision switches
         return getattr(torch.backends.cuda.matmul, "fp32_precision", None) == "tf32"
+
+
+def _matmul_precision(torch: Any) -> Any:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # as above
+        return "high" if _tf32(torch) else None
 
 
 def process(torch: Any, agent_pid: int) -> dict[str, Any]:

@@ -20,7 +20,8 @@ TAG_COMPILE = 16
 _TRAINING = frozenset((FETCH, ITER, FORWARD, BACKWARD, OPTIMIZER, STEP, BATCH, REGION))
 
 # Events go to the ring in batches: packed one after the other they cost a fifth of what each costs between two tensor
-# operations, with the caches cold. A killed process loses at most this much of its last step.
+# operations, with the caches cold. They go at a step's end or a fetch, if this long has passed: a killed process loses
+# what it was in the middle of, and at most this much before.
 FLUSH_NS = 20_000_000
 
 # Rare facts are refreshed at most this often.

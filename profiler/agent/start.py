@@ -66,7 +66,11 @@ def begin(settings: dict[str, Any]) -> Agent | None:
             agent.windows = _windows(agent)
 
     agent.on_open.append(opened)
-    agent.on_tick.append(lambda: _tick(agent, seen, used))
+    # Apart from one another: what fails takes one fact with it.
+    agent.on_tick.append(lambda: _tell_flags(agent, seen, used))
+    agent.on_tick.append(lambda: _tell_scaler(agent, used))
+    agent.on_tick.append(lambda: _tell_devices(agent, seen))
+    agent.on_tick.append(lambda: _tell_memory(agent, seen))
 
     agent.compiled = _graphs
     os.register_at_fork(after_in_child=agent.after_fork)
@@ -81,6 +85,8 @@ class _Seen:
         self._agent = agent
         self.models: dict[int, dict[str, Any]] = {}
         self.optimizers: dict[int, dict[str, Any]] = {}
+        self.devices = False
+        """They have been told."""
         self.on_gpu: dict[int, int] = {}
         """Bytes of each parameter on a GPU, by id: roots share theirs, as DDP and the module inside it."""
 
@@ -105,43 +111,47 @@ class _Seen:
             self._agent.fact(kind, told[number])
 
 
-def _tick(agent: Agent, seen: _Seen, used: usage.Usage) -> None:
-    torch = agent.torch
+def _tell_flags(agent: Agent, seen: _Seen, used: usage.Usage) -> None:
     wrappers = {name for fact in seen.models.values() for name in fact["wrappers"]}
     classes = {name for fact in seen.models.values() for name in fact["modules"]}
     compiled = any(fact["compiled"] for fact in seen.models.values()) or _graphs() > 0
     agent.fact(
         "flags",
         facts.flags(
-            torch,
+            agent.torch,
             {
                 **used.flags,
                 "compile": compiled,
                 "ddp": "DistributedDataParallel" in wrappers,
                 "data_parallel": "DataParallel" in wrappers,
                 "fsdp": any(name.startswith(("FullyShardedDataParallel", "FSDP")) for name in wrappers | classes),
+                "zero_stage": facts.zero_stage(list(seen.optimizers.values())),
                 "program_profiler": bool(getattr(agent.windows, "program_profiler", False)),
             },
         ),
     )
+
+
+def _tell_scaler(agent: Agent, used: usage.Usage) -> None:
     if used.scaler_steps:
         agent.fact(
             "scaler",
             {"id": 0, "scale": None, "steps": used.scaler_steps, "skipped": used.scaler_steps - used.scaler_applied},
         )
-    if torch.version.cuda is None and torch.version.hip is None:
-        return
-    _cuda_tick(agent, seen)
 
 
-def _cuda_tick(agent: Agent, seen: _Seen) -> None:
+def _tell_devices(agent: Agent, seen: _Seen) -> None:
+    """Once the program has initialised CUDA."""
+    if not seen.devices and agent.torch.cuda.is_initialized():
+        seen.devices = True
+        for fact in facts.devices(agent.torch):
+            agent.fact("device", fact)
+
+
+def _tell_memory(agent: Agent, seen: _Seen) -> None:
     cuda = agent.torch.cuda
     if not cuda.is_initialized():
         return
-    if not getattr(agent, "devices_told", False):
-        agent.devices_told = True  # type: ignore[attr-defined]
-        for fact in facts.devices(agent.torch):
-            agent.fact("device", fact)
     device = cuda.current_device()
     statistics = cuda.memory_stats(device)
     allocator = {

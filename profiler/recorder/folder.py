@@ -39,6 +39,7 @@ def make(out: Path | None, name: str) -> tuple[Path, str | None]:
     """A new run folder, private to the user, and what to tell if it is not where it was wanted."""
     wanted = out or Path(DEFAULT) / f"{time.strftime('%Y%m%d-%H%M%S')}-{Path(name).stem or 'run'}"
     try:
+        again = out is not None and bool(list(out.glob("run-*.db")))
         folder = _fresh(wanted, replace=out is not None)
         probe = folder / ".probe"
         probe.touch()
@@ -46,6 +47,8 @@ def make(out: Path | None, name: str) -> tuple[Path, str | None]:
     except OSError as error:
         folder = Path(tempfile.mkdtemp(prefix="profile-train-run-"))
         return folder, f"{wanted} cannot be written ({error.strerror}); this run is kept in {folder}."
+    if again and folder == out:
+        return folder, f"The earlier recording in {out} is replaced."
     if out is not None and folder != out:
         return folder, f"Another recording is running into {out}; this one is kept in {folder}."
     return folder, None

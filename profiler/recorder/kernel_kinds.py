@@ -25,9 +25,10 @@ _KERNELS = _table(
     reduction__triton=r"triton_(red|per)",
     communication=r"nccl | rccl | all_?reduce | all_?gather | reduce_?scatter | all_?to_?all | nvshmem",
     attention=r"flash | fmha | attention | attn | sdpa",
+    elementwise__depthwise=r"depthwise",  # a convolution by name, but bound by memory as elementwise work is
     optimizer=r"multi_tensor | fused_?(adam|sgd|adagrad|lamb)",
     convolution=r"""conv(?!ert) | fprop | dgrad | wgrad | winograd | implicit_gemm | [sh](\d+)?cudnn | im2col | col2im
-        | fft2d | igemm_(fwd|bwd|wrw) | cask_cudnn | depthwise""",
+        | fft2d | igemm_(fwd|bwd|wrw) | cask_cudnn""",
     matmul=r"""(?<!fb)gemm | gemv | cutlass::(device_)?kernel | cutlass_ | xmma | nvjet | cijk_ | matmul | cublas
         | splitk | ^bmm_ | triton_(tem|mm|bmm) | (^|_)b?mm_kernel | wgmma | epilogue::impl""",
     normalization=r"norm | (^|::)bn_ | softmax | welford | rowwisemoments | gammabeta | computeinternalgradients",

@@ -215,31 +215,47 @@ class Segmenter:
         if self._own_boundaries and not any(span.kind in (ring.BACKWARD, ring.OPTIMIZER) for span in spans):
             return spans  # no training as torch knows it: the forward passes are the work itself
         marked = [False] * len(spans)
-        batch: list[int] = []
-        ended: list[int] = []
-        for position, span in enumerate(spans):
-            if span.kind == ring.FETCH:
-                self._judge_batch(spans, batch, marked)
-                batch = []
-                if span.b:
-                    ended.append(position)
-            batch.append(position)
-        self._judge_batch(spans, batch, marked, last=True)
-        for position in ended:  # the fetch that ends an evaluation loader's epoch, and the making of its iterator
-            if spans[position].id in self.evaluated and spans[position].id not in self.trained:
-                marked[position] = True
-        for position, span in enumerate(spans):
-            if span.kind == ring.ITER and span.id in self.evaluated and span.id not in self.trained:
+        batches = _batches(spans)
+        doubtful = [self._is_doubtful(spans, batch, last=batch is batches[-1]) for batch in batches]
+        for number, batch in enumerate(batches):
+            if doubtful[number] and not self._is_one_of_many(spans, batches, doubtful, number):
+                continue
+            self._judge_batch(spans, batch, marked)
+        for position, span in enumerate(spans):  # what ends an evaluation loader's epoch, or makes its iterator
+            if (span.kind == ring.ITER or (span.kind == ring.FETCH and span.b)) and self._only_evaluated(span.id):
                 marked[position] = True
         if not any(marked):
             return spans
         return _joined(spans, marked)
 
-    def _judge_batch(self, spans: list[Event], batch: list[int], marked: list[bool], last: bool = False) -> None:
+    def _only_evaluated(self, loader: int) -> bool:
+        return loader in self.evaluated and loader not in self.trained
+
+    def _is_doubtful(self, spans: list[Event], batch: list[int], *, last: bool) -> bool:
+        """Forward passes with gradients, in training mode unless they are the last, and no backward pass: that may
+        follow with the next batch (of another loader, as in semi-supervised training), be skipped, or be cut off."""
+        kinds = {spans[position].kind for position in batch}
+        forwards = [spans[position] for position in batch if spans[position].kind == ring.FORWARD]
+        return (
+            bool(forwards)
+            and not kinds & {ring.BACKWARD, ring.OPTIMIZER}
+            and all(forward.b and (forward.a or last) for forward in forwards)
+        )
+
+    def _is_one_of_many(self, spans: list[Event], batches: list[list[int]], doubtful: list[bool], number: int) -> bool:
+        """Several of one loader in a row are an evaluation that forgot `eval()` and `no_grad()` both."""
+        loader = _loader(spans, batches[number])
+        neighbours = [other for other in (number - 1, number + 1) if 0 <= other < len(batches)]
+        return loader is not None and any(
+            doubtful[other] and _loader(spans, batches[other]) == loader for other in neighbours
+        )
+
+    def _judge_batch(self, spans: list[Event], batch: list[int], marked: list[bool]) -> None:
         forwards = [position for position in batch if spans[position].kind == ring.FORWARD]
-        fetches = [position for position in batch if spans[position].kind == ring.FETCH and not spans[position].b]
+        loader = _loader(spans, batch)
+        loaders = set() if loader is None else {loader}
         if any(spans[position].kind in (ring.BACKWARD, ring.OPTIMIZER) for position in batch):
-            self.trained.update(spans[position].id for position in fetches)
+            self.trained |= loaders
             for position in forwards:
                 span = spans[position]
                 if span.b:
@@ -248,23 +264,33 @@ class Segmenter:
                     self._evaluates(span)
                     marked[position] = True
             return
-        if not forwards:
-            known = [spans[position].id for position in fetches]
-            if known and known[0] in self.evaluated and known[0] not in self.trained:
-                for position in batch:
-                    marked[position] = spans[position].kind != ring.SAVE
+        if forwards:
+            self.evaluated |= loaders
+            for position in forwards:
+                self._evaluates(spans[position])
+        elif loader is None or not self._only_evaluated(loader):
             return
-        if last and all(spans[position].b for position in forwards):
-            return  # with gradients: its backward pass is yet to come, or would have been
-        self.evaluated.update(spans[position].id for position in fetches)
         for position in batch:
-            if spans[position].kind != ring.SAVE:
-                marked[position] = True
-        for position in forwards:
-            self._evaluates(spans[position])
+            marked[position] = spans[position].kind != ring.SAVE
 
     def _evaluates(self, forward: Event) -> None:
         self.evaluation_grad = bool(self.evaluation_grad) or bool(forward.b)
+
+
+def _batches(spans: list[Event]) -> list[list[int]]:
+    """Positions of the spans, a list a batch: a fetch begins one."""
+    batches: list[list[int]] = [[]]
+    for position, span in enumerate(spans):
+        if span.kind == ring.FETCH:
+            batches.append([])
+        batches[-1].append(position)
+    return batches
+
+
+def _loader(spans: list[Event], batch: list[int]) -> int | None:
+    """The loader that the batch came from; None for what precedes the first fetch and for the end of an epoch."""
+    first = spans[batch[0]] if batch else None
+    return first.id if first is not None and first.kind == ring.FETCH and not first.b else None
 
 
 def _in_order(spans: list[Event]) -> list[Event]:

@@ -49,6 +49,7 @@ OUT_OF_MEMORY = {
 REPLICATED = {
     gpu.device: a_gpu("NVIDIA A100-SXM4-40GB", gb=40, count=8),
     settings.world_size: 8,
+    settings.flags: replace(FLAGS, ddp=True),
     settings.model: replace(MODEL, parameters=1_500_000_000, trainable=1_500_000_000),
     data.loader: replace(LOADER, batch_size=1),
     memory.mem_headroom: 0.02,

@@ -38,7 +38,7 @@ CASES = [
         code=("num_workers=5,", "persistent_workers=True", "prefetch_factor=2", "# Photos"),
         absent="get_worker_info",
         state=State(phases={"forward": 0.05}, load=0.2),
-        removed=(0.757, 0.8, 0.8),
+        removed=(0.76, 0.793, 0.8),
         host_memory=5 * (50_000_000 + 2 * 1_000_000),
     ),
     Fires(

@@ -24,6 +24,7 @@ def replicated():
     return {
         device: a_gpu("NVIDIA A100-SXM4-40GB", gb=40, count=8),
         world_size: 8,
+        flags: replace(FLAGS, ddp=True),
         loader: replace(LOADER, batch_size=1),
         mem_params: 3 * GB,
         mem_grads: 3 * GB,
@@ -61,6 +62,7 @@ CASES = [
     Silent("just below the limit", gpu_metrics({**replicated(), mem_peak_allocated: 61 * GB})),
     Silent("one rank has nobody to share with", gpu_metrics({**replicated(), world_size: 1})),
     Silent("memory is not short", gpu_metrics({**replicated(), memory_pressure: False})),
+    Silent("eight jobs of a scheduler, each for itself", gpu_metrics({**replicated(), flags: FLAGS})),
     Silent("FSDP already", gpu_metrics({**replicated(), flags: replace(FLAGS, fsdp=True)})),
     Silent("ZeRO already", gpu_metrics({**replicated(), flags: replace(FLAGS, zero_stage=1)})),
     Blind("the parts of memory were not measured", gpu_metrics({**replicated(), mem_optim: Missing("No", "Yes.")})),

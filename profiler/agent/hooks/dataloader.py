@@ -57,7 +57,7 @@ class _Loaders:
     def made(self, loader: Any) -> None:
         where = place()
         if where is not None:
-            self._places[loader] = where
+            self._places.setdefault(loader, where)
 
     def id(self, loader: Any) -> int:
         number = self._ids.get(loader)
@@ -250,25 +250,31 @@ def _hook_iter(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
 
 
 def _hook_construction(loaders: _Loaders) -> Callable[[], None]:
-    """Remember where a loader was made. The check is the last thing its `__init__` calls; `__init__` itself stays bare,
-    so that warnings raised in it still point at the user's line."""
+    """Remember where a loader was made: its `__init__` sets this property, and nothing in there warns. A wrapper of
+    `__init__`, or of the check that warns of too many workers, would have the warning point at us."""
     DataLoader = _module().DataLoader
-    plain = getattr(DataLoader, "check_worker_number_rationality", None)
-    if plain is None:
+    plain = DataLoader.__dict__.get("multiprocessing_context")
+    if not isinstance(plain, property) or plain.fset is None:
         return lambda: None
+    setter = plain.fset
 
-    def check_worker_number_rationality(self: Any) -> Any:
+    def set_context(self: Any, context: Any) -> None:
         try:
             loaders.made(self)
         except Exception:  # a place is a nicety
             pass
-        return plain(self)
+        try:
+            setter(self, context)
+        except BaseException as error:
+            step_aside(error)
+            raise
 
-    DataLoader.check_worker_number_rationality = check_worker_number_rationality
+    hooked = plain.setter(set_context)
+    DataLoader.multiprocessing_context = hooked
 
     def undo() -> None:
-        if DataLoader.check_worker_number_rationality is check_worker_number_rationality:
-            DataLoader.check_worker_number_rationality = plain
+        if DataLoader.__dict__.get("multiprocessing_context") is hooked:
+            DataLoader.multiprocessing_context = plain
 
     return undo
 

@@ -301,6 +301,8 @@ def test_devices_and_memory_are_told_in_the_fields_of_their_kinds():
     torch_.cuda.current_device = lambda: 0
     torch_.cuda.memory_stats = lambda device: {"allocated_bytes.all.current": 5}
     agent = SimpleNamespace(torch=torch_, fact=lambda kind, body: handed.update({kind: set(body)}))
-    start._cuda_tick(agent, start._Seen(agent))
+    seen = start._Seen(agent)
+    start._tell_devices(agent, seen)
+    start._tell_memory(agent, seen)
     assert handed["memory"] <= names(FACTS["memory"])
     assert {"device", "memory", "allocator"} == set(handed)

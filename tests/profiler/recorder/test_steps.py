@@ -415,6 +415,32 @@ def test_a_batch_that_was_cut_off_before_its_backward_pass_is_no_evaluation(loop
     assert loop.segmenter.evaluated == set()
 
 
+def test_a_batch_of_another_loader_before_the_backward_pass_is_no_evaluation(loop):
+    """Semi-supervised training; `continue` on a batch without use looks the same."""
+    loop.step()
+    for _ in range(3):
+        loop.fetch(1, loader=7)
+        loop.forward(2)
+        loop.step()
+    steps = loop.steps()
+    assert not any(step.tags & TAG_EVALUATION for step in steps)
+    assert loop.segmenter.evaluation_grad is None
+    assert loop.segmenter.evaluated == set()
+
+
+def test_several_forward_passes_of_one_loader_in_training_mode_are_an_evaluation(loop):
+    """One that forgot `eval()` and `no_grad()` both."""
+    loop.step()
+    for _ in range(3):
+        loop.fetch(1, loader=7)
+        loop.forward(2)
+    loop.step()
+    _, step = loop.steps()
+    assert ms(step.evaluation) == 9
+    assert loop.segmenter.evaluation_grad is True
+    assert loop.segmenter.evaluated == {7}
+
+
 def test_one_batch_fetched_ahead_leaves_training_as_it_is(loop):
     """As Accelerate's loaders do."""
     loop.fetch(1)
