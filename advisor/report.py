@@ -294,10 +294,9 @@ class Report:
         most = max(self.phases, key=lambda phase: phase.share or 0.0, default=None)
         if most is None or not most.share:
             return f"A step takes {seconds(steps.mean)}."
-        inside = _INSIDE[most.name]
-        if not self.loader_watched:
-            inside = f"{_INSIDE_UNWATCHED if most.name == 'other' else inside}; waiting for data was not measured"
-        return f"A step takes {seconds(steps.mean)}, {share(most.share)} of it {inside}."
+        inside = _INSIDE[most.name] if self.loader_watched or most.name != "other" else _INSIDE_UNWATCHED
+        caution = _UNWATCHED if self.loader_watched is False else ""
+        return f"A step takes {seconds(steps.mean)}, {share(most.share)} of it {inside}.{caution}"
 
     @property
     def counsel(self) -> str:
@@ -331,10 +330,12 @@ class Report:
         )
 
     @property
-    def loader_watched(self) -> bool:
-        """Whether time spent waiting for data is known as such, and not part of everything else."""
-        waits = {phase.name: phase.share for phase in self.phases}
-        return waits.get("data_wait") is not None and all(note.source != LOADER_HOOK for note in self.problems)
+    def loader_watched(self) -> bool | None:
+        """Whether waiting for data is told from everything else; None if no DataLoader was seen, False if one could
+        not be watched."""
+        if any(note.source == LOADER_HOOK for note in self.problems):
+            return False
+        return any(phase.name == "data_wait" and phase.share is not None for phase in self.phases) or None
 
     @property
     def extended(self) -> bool:
@@ -347,7 +348,7 @@ class Report:
         """What the plan makes of a step, in a sentence; nothing where it makes nothing faster."""
         if not self.before or not self.after or self.after.expected >= self.before:
             return ""
-        return f"{self.what_a_step_is}: {seconds(self.before)} now, {seconds(self.after.expected)} after."
+        return f"{self.what_a_step_is}: {seconds(self.before)} now, {seconds(self.after.expected)} after the plan."
 
     @property
     def what_a_step_is(self) -> str:
@@ -416,6 +417,8 @@ _INSIDE = {
 }
 
 _INSIDE_UNWATCHED = "outside the model and its optimizer"
+
+_UNWATCHED = " Its DataLoader could not be watched: waiting for data may be part of that."
 
 _BETWEEN_INSIDE = {"evaluation": "evaluation", "checkpoint_save": "saving", "epoch_start": "epoch starts"}
 

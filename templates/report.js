@@ -59,15 +59,17 @@
     };
     // A legend that is wider than its chart goes on in further rows, for which the chart grows.
     const heights = figures.map((figure) => figure.height);
+    const pen = document.createElement("canvas").getContext("2d");
+    pen.font = "12px Helvetica, Arial, sans-serif";
     const fit = () => {
       const room = document.getElementById("charts").clientWidth - 90;
       figures.forEach((figure, number) => {
         const legend = figure.above.find((part) => "ncols" in part);
-        const widths = legend.items.map((entry) => 44 + 6.6 * entry.label.value.length);
+        const widths = legend.items.map((entry) => 38 + pen.measureText(entry.label.value).width);
         const fits = widths.reduce((sum, one) => sum + one, 0) <= room;
         const columns = fits ? widths.length : Math.max(1, Math.floor(room / Math.max(...widths)));
-        legend.ncols = columns;
-        figure.height = heights[number] + 20 * (Math.ceil(widths.length / columns) - 1);
+        legend.setv({ ncols: columns, spacing: fits ? 14 : 6 });
+        figure.height = heights[number] + 22 * (Math.ceil(widths.length / columns) - 1);
       });
     };
     fit();

@@ -107,12 +107,27 @@ def golden() -> Report:
             ),
         ),
         quantities=(
-            Quantity(name="data_wait_fraction", unit="1", meaning="Share of a step without a batch.", value=0.4),
-            Quantity(name="gpu_utilization", unit="1", meaning="Share of time in which any kernel ran.", value=0.61),
-            Quantity(name="sm_active", unit="1", meaning="Share of SMs with a warp.", value=0.37),
-            Quantity(name="step_time_mean", unit="s", meaning="Mean of the steady steps.", value=MEAN),
+            Quantity(
+                name="data_wait_fraction",
+                label="share of the step waiting for data",
+                unit="1",
+                meaning="Share of a step without a batch.",
+                value=0.4,
+            ),
+            Quantity(
+                name="gpu_utilization",
+                label="GPU utilization",
+                unit="1",
+                meaning="Share of time in which any kernel ran.",
+                value=0.61,
+            ),
+            Quantity(name="sm_active", label="SMs active", unit="1", meaning="Share of SMs with a warp.", value=0.37),
+            Quantity(
+                name="step_time_mean", label="mean step time", unit="s", meaning="Mean of the steady steps.", value=MEAN
+            ),
             Quantity(
                 name="exposed_comm_fraction",
+                label="share of the step in exposed communication",
                 unit="1",
                 meaning="Share of a step in collectives.",
                 missing="One rank alone has no collectives",
@@ -203,6 +218,7 @@ def _workers() -> Recommendation:
         evidence=(
             Measured(
                 metric="data_wait_fraction",
+                label="share of the step waiting for data",
                 unit="1",
                 meaning="Share of a step in which no batch was ready.",
                 value=0.4,
@@ -211,13 +227,22 @@ def _workers() -> Recommendation:
             ),
             Measured(
                 metric="queue_empty_fraction",
+                label="fetches that found no batch ready",
                 unit="1",
                 meaning="Share of fetches that found no batch.",
                 value=0.97,
                 limit=0.5,
                 relation=">=",
             ),
-            Measured(metric="t_w", unit="s", meaning="Seconds per batch.", value=0.4, limit=None, relation=">="),
+            Measured(
+                metric="t_w",
+                label="time to make a batch",
+                unit="s",
+                meaning="Seconds per batch.",
+                value=0.4,
+                limit=None,
+                relation=">=",
+            ),
         ),
         then="Give the loader 5 workers instead of 2: a batch takes 400 ms to make, a step 120 ms without its wait.",
         changes=(
@@ -258,6 +283,7 @@ def _bf16() -> Recommendation:
         evidence=(
             Measured(
                 metric="fp32_matmul_share",
+                label="share of GPU time in FP32 matrix products",
                 unit="1",
                 meaning="Share of GPU-busy time.",
                 value=0.58,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from dataclasses import replace
 
 import pytest
 from golden_report import empty, golden, hostile
@@ -51,7 +52,15 @@ def browser():
 def pages(tmp_path_factory):
     """Where each report lies as a file."""
     folder = tmp_path_factory.mktemp("pages")
-    reports = {"golden": golden(), "empty": empty(), "hostile": hostile("<script>window.owned = 1</script>")}
+    step_time = golden().charts[0]
+    several = tuple(replace(step_time.curves[0], label=f"GPU {i}: used on the device") for i in range(6))
+    crowded = replace(golden(), charts=(replace(step_time, curves=several), *golden().charts[1:]))
+    reports = {
+        "crowded": crowded,
+        "golden": golden(),
+        "empty": empty(),
+        "hostile": hostile("<script>window.owned = 1</script>"),
+    }
     for name, report in reports.items():
         (folder / f"{name}.html").write_text(html.render(report), encoding="utf-8")
     return {name: (folder / f"{name}.html").as_uri() for name in reports}
@@ -227,6 +236,26 @@ def test_a_phone_scrolls_only_up_and_down(browser, pages, name, width):
     opened(browser, pages[name], width=width, charts=name == "golden")
 
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [390, 320])
+def test_legends_and_code_fit_on_a_phone(browser, pages, width):
+    opened(browser, pages["crowded"], width=width)
+
+    def beyond():
+        return browser.execute_script("""
+            const charts = Bokeh.index.roots[0].child_views, beyond = [];
+            for (const chart of charts) {
+              const legend = chart.model.above.find((part) => "ncols" in part);
+              const box = chart.views.find_one(legend).bbox;
+              if (box.right > chart.bbox.width) beyond.push(legend.items.map((one) => one.label.value));
+            }
+            for (const code of document.querySelectorAll(".code pre"))
+              if (code.scrollWidth > code.clientWidth) beyond.push(code.textContent);
+            return beyond;
+        """)
+
+    until(lambda: beyond() == [])
 
 
 def test_a_drag_up_a_chart_scrolls_the_page_on_a_phone(browser, pages):

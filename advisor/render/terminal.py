@@ -31,6 +31,7 @@ def summarize(report: Report, folder: Path, console: Console | None = None) -> N
         console.print()
         console.print(Padding(_phases(view, console), (0, 0, 0, 2)))
     if view.between_text:
+        console.print()
         console.print(Padding(Text(_printable(view.between_text)), (0, 0, 0, 2)))
     if report.advice:
         console.print()

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from advisor.metrics.base import Metrics
-from advisor.metrics.host import cores_available, cores_per_rank
+from advisor.metrics.host import cores_allowed, cores_available, cores_per_rank
 from advisor.metrics.input import batch_bytes, compute_threads, loader, t_g, t_w, u_w
 from advisor.metrics.step import batches_per_step
 from advisor.models.input_pipeline import contention, transfer_time
@@ -62,6 +62,14 @@ def workers_effect(m: Metrics) -> Effect:
         return supplied.longer("loader_overhead", hand_over * scenario.of(HAND_OVER))
 
     return effect
+
+
+def beyond_cores(m: Metrics, number: int) -> str:
+    """What torch says of more workers than cores, and what to make of it; nothing for fewer."""
+    cores = m.get(cores_allowed)
+    if cores is None or number <= cores:
+        return ""
+    return f" torch warns that {number} workers are more than the cores; these mostly wait, so that is fine."
 
 
 def workers_memory(m: Metrics, workers: int, prefetch: int = PREFETCH) -> int:

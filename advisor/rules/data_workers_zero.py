@@ -17,6 +17,7 @@ from advisor.metrics.step import data_wait_fraction, step_time_mean
 from advisor.models.input_pipeline import transfer_time
 from advisor.rules._workers import (
     PREFETCH,
+    beyond_cores,
     loader_change,
     right_number,
     same_samples,
@@ -64,7 +65,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     faster = seconds(time_with_workers(m))
     return Advice(
         then=f"Give the DataLoader {number} workers: a batch takes {seconds(m[t_w])} to make and the step waits "
-        f"{share(m[data_wait_fraction])} of its time for it. Expect about {faster} a step.",
+        f"{share(m[data_wait_fraction])} of its time for it. Expect about {faster} a step.{beyond_cores(m, number)}",
         changes=(change, *sharding_change(fact)),
         basis=f"The slower of the step without waiting and {number} workers side by side, slowed by 1, 1.15 or 1.5; "
         f"{m[cores_available]} cores are left for workers.",

@@ -15,6 +15,7 @@ import math
 from advisor.metrics.base import Metrics
 from advisor.metrics.step import WARM_UP, steady_step_count, typical_step_uncertainty
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.units import share
 
 # Of 30 steps the 95 % interval of the median reaches from the 10th to the 21st; of 20 it holds half of them.
 MIN_STEPS = 30
@@ -36,9 +37,17 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then record as many steps as bring the uncertainty to 5 %."""
-    needed = _needed(m)
+    needed, count = _needed(m), m[steady_step_count]
+    uncertainty = m.get(typical_step_uncertainty)
+    if count < MIN_STEPS or uncertainty is None:
+        said = f"Record at least {needed} steps; this run has {count} steady ones."
+    else:
+        said = (
+            f"The {count} steady steps vary so much that their typical time is uncertain by {share(uncertainty)}; "
+            f"it takes about {needed} steps to bring that to {share(MAX_UNCERTAINTY)}."
+        )
     return Advice(
-        then=f"Record at least {needed} steps; this run has {m[steady_step_count]} steady ones.",
+        then=said,
         changes=(Change(language="text", code=f"Let the program train for {needed} steps or more.\n"),),
         basis="The width of the interval falls with the square root of the number of steps.",
         memory=0,
@@ -49,7 +58,13 @@ def then(m: Metrics, found: Evidence) -> Advice:
 def _needed(m: Metrics) -> int:
     uncertainty = m.get(typical_step_uncertainty) or 0.0
     steady = m[steady_step_count] * (uncertainty / MAX_UNCERTAINTY) ** 2
-    return WARM_UP + max(MIN_STEPS, math.ceil(steady))
+    return _rounded_up(WARM_UP + max(MIN_STEPS, math.ceil(steady)))
+
+
+def _rounded_up(number: int) -> int:
+    """To two digits: the estimate is no better than that."""
+    unit: int = 10 ** max(0, len(str(number)) - 2)
+    return math.ceil(number / unit) * unit
 
 
 RULE = Rule(

@@ -7,16 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
+import pynvml
 import pytest
 from golden_report import empty, golden
 
 from advisor.judge import Gain, judge
 from advisor.metrics.base import Goals, Metrics, metric
-from advisor.metrics.step import data_wait_fraction
+from advisor.metrics.step import data_wait_fraction, steady_step_count, typical_step_uncertainty
 from advisor.profile import Profile, Rank
-from advisor.report import Report, build, gain_text
+from advisor.report import Measured, Recommendation, Report, build, gain_text
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
-from profiler.schema import Problem, Process, Run, Step
+from profiler.recorder.nvml import explain
+from profiler.schema import TAG_EVALUATION, Problem, Process, Run, Step
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text())
 
@@ -205,7 +207,119 @@ def test_verdict_insists_on_nothing_that_is_only_information():
 
 
 def test_verdict_without_steps_says_so():
-    assert empty().verdict == "No training step was seen before the run was killed, so there is nothing to judge yet."
+    assert empty().diagnosis == (
+        "No training step was seen before the run was killed, so there is nothing to judge yet."
+    )
+    assert "a torch optimizer" in empty().counsel
+    assert "profiler.step()" in empty().counsel
+
+
+def info(rule: str, *facts: Measured, gain: Gain | None = None) -> Recommendation:
+    return replace(golden().advice[0], rule=rule, severity="info", evidence=facts, alone=gain, in_plan=gain)
+
+
+def measured(metric, value: float) -> Measured:
+    return Measured(metric=metric.name, label=metric.label, unit="1", meaning="", value=value, limit=1, relation=">")
+
+
+def test_counsel_of_scattered_steps_says_what_could_hide_in_them():
+    short = info("window-too-short", measured(typical_step_uncertainty, 0.06))
+
+    assert replace(golden(), advice=(short,)).counsel == (
+        "No change was found that is worth making; this run's steps vary so much that gains below 12% would not show."
+    )
+
+
+def test_counsel_of_too_few_steps_is_not_sure():
+    short = info("window-too-short", measured(steady_step_count, 12))
+
+    assert replace(golden(), advice=(short,)).counsel.endswith("but too few steps were recorded to be sure.")
+
+
+def test_counsel_names_a_large_gain_though_it_is_not_certain():
+    short = info("window-too-short", measured(typical_step_uncertainty, 0.06))
+    large = info("data-workers-zero", gain=Gain(0.1, 0.4, 0.5))
+
+    assert replace(golden(), advice=(short, large)).counsel == (
+        "Nothing is certain enough to insist on. For information: use more DataLoader workers."
+    )
+
+
+def evaluating(seconds: float) -> Profile:
+    profile = a_profile()
+    steps = profile.ranks[0].steps
+    last = replace(steps[-1], evaluation=seconds, tags=TAG_EVALUATION)
+    return replace(profile, ranks=(replace(profile.ranks[0], steps=(*steps[:-1], last)),))
+
+
+def test_before_is_the_mean_step_where_nothing_falls_between_steps():
+    report = report_of(a_profile(), STARVED)
+
+    assert report.before == pytest.approx(report.steps.mean)
+    assert not report.extended
+    assert report.prospect == "A step: 100 ms now, 52 ms after the plan."
+
+
+def test_before_says_so_where_it_holds_a_share_of_evaluation():
+    report = report_of(evaluating(3.0), STARVED)
+
+    assert report.steps.mean == pytest.approx(0.1)
+    assert report.before == pytest.approx(0.15)
+    assert report.prospect == "A step with its share of evaluation: 150 ms now, 102 ms after the plan."
+
+
+def with_problem(source: str, message: str, profile: Profile | None = None) -> Profile:
+    return replace(profile or a_profile(), problems=(Problem(time=0.0, source=source, message=message),))
+
+
+def test_a_loader_that_could_not_be_watched_is_not_cleared():
+    profile = a_profile()
+    unwatched = tuple(replace(s, data_wait=None, optimizer=0.01, other=0.06) for s in profile.ranks[0].steps)
+    profile = replace(profile, ranks=(replace(profile.ranks[0], steps=unwatched),))
+
+    report = report_of(with_problem("dataloader", "AttributeError: _next_data", profile))
+
+    assert report.diagnosis == (
+        "A step takes 100 ms, 60% of it outside the model and its optimizer. "
+        "Its DataLoader could not be watched: waiting for data may be part of that."
+    )
+    assert "its loader" not in report_of(replace(profile, problems=())).diagnosis
+
+
+def test_result_tells_the_problems_that_matter():
+    result = report_of(with_problem("dataloader", "AttributeError: x")).result()
+    assert result["environment"]["problems"] == [{"source": "dataloader", "message": "AttributeError: x"}]
+
+    jsonschema.validate(result, SCHEMA)
+
+
+def test_a_machine_without_a_gpu_is_no_problem():
+    without_driver = explain(pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
+
+    report = report_of(with_problem("nvml", without_driver))
+
+    assert [note.matters for note in report.problems] == [False]
+    assert report.result()["environment"]["problems"] == []
+
+
+def test_lost_events_are_a_problem():
+    profile = a_profile()
+    losing = replace(profile.ranks[0].process, events_lost=100)
+
+    notes = report_of(replace(profile, ranks=(replace(profile.ranks[0], process=losing),), problems=())).problems
+
+    assert [note.message[:25] for note in notes] == ["100 of 400 events were lo"]
+
+
+def test_facts_and_metrics_have_names_for_people():
+    report = report_of(a_profile(), STARVED)
+
+    assert report.advice[0].evidence[0].label == "share of the step waiting for data"
+    (missing,) = (one for one in report.quantities if one.name == "h2d_fraction")
+    assert (missing.label, missing.missing) == (
+        "share of the step copying to the GPU",
+        "Copying to the GPU was not measured",
+    )
 
 
 def test_verdict_of_a_few_steps_promises_nothing():

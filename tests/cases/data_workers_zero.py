@@ -1,6 +1,6 @@
 from harness import Blind, Fires, Silent, given
 
-from advisor.metrics.host import cores_available, cores_per_rank
+from advisor.metrics.host import cores_allowed, cores_available, cores_per_rank
 from advisor.metrics.input import batch_bytes, compute_threads, loader, t_g, t_w, u_w
 from advisor.metrics.step import batches_per_step, data_wait_fraction, step_time_mean
 from advisor.models.state import State
@@ -22,6 +22,7 @@ def run(fact=SLEEPY, make=0.2, step=0.05, cpu=1.0, cores=8, threads=1.0, size=1_
         batches_per_step: 1.0,
         data_wait_fraction: wait,
         step_time_mean: make + step,
+        cores_allowed: float(cores),
         cores_available: max(1, cores - 1),
         cores_per_rank: float(cores),
     }
@@ -49,7 +50,10 @@ CASES = [
         removed=(0.6, 0.6933, 0.7333),  # .2 x 1.5 / 3 (four busy processes on four cores: expected 1.15)
     ),
     Fires(
-        "a sleeping loader needs no cores", given(run(make=0.087, step=0.018, cpu=0.05, cores=2)), code="num_workers=6,"
+        "a sleeping loader needs no cores; torch's warning of that is no reason not to",
+        given(run(make=0.087, step=0.018, cpu=0.05, cores=2)),
+        code="num_workers=6,",
+        then="torch warns that 6 workers are more than the cores",
     ),
     Fires(
         "gradients are accumulated over four batches: four a step are needed",

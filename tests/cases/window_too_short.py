@@ -14,6 +14,12 @@ CASES = [
         "the mean is uncertain by 10 %: four times the steps",
         given({steady_step_count: 60, typical_step_uncertainty: 0.1}),
         code="for 250 steps",
+        then="uncertain by 10%",
+    ),
+    Fires(
+        "so many that the number is rounded to what is known of it",
+        given({steady_step_count: 1000, typical_step_uncertainty: 0.0811}),
+        code="for 2700 steps",
     ),
     Fires("just above 5 %", given({steady_step_count: 60, typical_step_uncertainty: 0.0501})),
     Silent("just below 5 %", given({steady_step_count: 60, typical_step_uncertainty: 0.0499})),

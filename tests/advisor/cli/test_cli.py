@@ -59,6 +59,7 @@ def test_help_fits_a_screen_and_has_examples(capsys):
     text = capsys.readouterr().out
     assert len(text.splitlines()) <= 30
     assert "profile-train train.py --lr 3e-4" in text
+    assert "profile-train run --help" in text
 
 
 def test_version(capsys):
@@ -97,6 +98,23 @@ def test_an_unknown_rule_is_our_error_with_a_way_out(capsys):
 def test_wrong_usage_ends_in_2(capsys, argv):
     assert main(argv) == 2
     assert "Usage: profile-train" in capsys.readouterr().err
+
+
+def test_a_file_is_answered_with_the_folder_to_give(tmp_path, capsys):
+    (tmp_path / "report.html").touch()
+
+    assert main(["report", str(tmp_path / "report.html")]) == 2
+    assert f"Give the run's folder: profile-train report {tmp_path}" in capsys.readouterr().err
+
+
+def test_a_misspelt_command_is_answered_with_the_command(capsys):
+    assert main(["explian", "host-logging"]) == 1
+    assert "Did you mean: profile-train explain\n" in capsys.readouterr().err
+
+
+def test_a_program_that_is_not_there_is_no_misspelt_command(capsys):
+    assert main(["no-such-program"]) == 1
+    assert "Did you mean" not in capsys.readouterr().err
 
 
 def test_a_folder_without_a_recording_is_our_error(tmp_path, capsys):

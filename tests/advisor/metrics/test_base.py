@@ -25,6 +25,16 @@ def test_names_are_unique():
     assert len({each.name for each in EVERY}) == len(EVERY)
 
 
+def test_a_metric_is_called_as_it_is_labelled_or_by_its_name_in_words():
+    @metric("1")
+    def some_share(m):
+        """A share."""
+        return 1
+
+    assert some_share.label == "some share"
+    assert step.h2d_fraction.label == "share of the step copying to the GPU"
+
+
 def test_a_metric_is_computed_once():
     calls = []
 

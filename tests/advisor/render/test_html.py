@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -103,7 +104,10 @@ def test_a_link_that_is_not_https_is_no_link(page):
         "train.py --lr 3e-4 --name 'first try'",
         "num_workers=5,  # was 2",
         "40 of every 100 GPU-hours, worth 100",
-        "frees 8 GiB",
+        "Share of the step waiting for data",
+        "takes about 1.32 GiB (estimated)",
+        "A step: 200 ms now, 44.4 ms after the plan.",
+        "frees about 8 GiB (estimated)",
         "storage, not the workers, sets the pace."[1:],
         "Not measured in this run, which is not the same as zero: communication, synchronising.",
         "Power could not be read: not supported on this device.",
@@ -114,6 +118,13 @@ def test_a_link_that_is_not_https_is_no_link(page):
 )
 def test_the_page_tells(page, told):
     assert told in " ".join(page.text.split()) or told in page.text
+
+
+def test_a_step_with_its_share_of_evaluation_is_called_that():
+    text = " ".join(Page(html.render(replace(golden(), before=0.25))).text.split())
+
+    assert "A step with its share of evaluation: 250 ms now, 44.4 ms after the plan." in text
+    assert "Now, with its share of the time between steps" in text
 
 
 def test_an_empty_run_has_a_page_without_charts():

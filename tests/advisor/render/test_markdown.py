@@ -1,5 +1,7 @@
 """report.md: short, and safe to post."""
 
+from dataclasses import replace
+
 import pytest
 from golden_report import empty, golden, hostile
 
@@ -14,6 +16,20 @@ def test_it_says_what_was_found_and_what_to_do():
     assert "    num_workers=5,  # was 2\n" in text
     assert "| Waiting for data | 80 ms | 40% |" in text
     assert "Record with a CUDA build of torch. (`zero-1-2`)" in text
+
+
+def test_it_tells_what_falls_between_the_steps_the_prospect_and_the_problems():
+    text = markdown.render(golden())
+
+    assert "\nBetween the steps, of the run: evaluation 4.1%.\n" in text
+    assert "\nA step: 200 ms now, 44.4 ms after the plan.\n" in text
+    assert "- nvml: Power could not be read: not supported on this device. (3 times)" in text
+
+
+def test_a_tiny_share_needs_no_entity():
+    overhead = replace(golden().overhead, fraction=1e-5)
+
+    assert "recording cost under 0.1%" in markdown.render(replace(golden(), overhead=overhead))
 
 
 def test_an_empty_run_is_told():

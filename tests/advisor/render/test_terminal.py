@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from golden_report import empty, golden, hostile
 from rich.console import Console
 
 from advisor.render.terminal import summarize
+from advisor.report import Note
 
 
 def summary(report, *, width=80, encoding="utf-8", terminal=False) -> str:
@@ -45,8 +47,28 @@ def test_an_ascii_terminal_gets_ascii():
     assert summary(golden(), encoding="ascii").isascii()
 
 
-def test_an_empty_run_is_told():
-    assert "No training step was seen before the run was killed" in summary(empty())
+def test_it_says_what_falls_between_the_steps_and_what_the_plan_makes_of_one():
+    text = " ".join(summary(golden()).split())
+
+    assert "Between the steps, of the run: evaluation 4.1%." in text
+    assert "A step: 200 ms now, 44.4 ms after the plan." in text
+
+
+def test_it_tells_the_problems_that_matter():
+    driver = Note(source="nvml", message="This machine has no NVIDIA driver, so no GPU was measured.")
+
+    text = " ".join(summary(replace(golden(), problems=(driver, *golden().problems))).split())
+
+    assert "! nvml: Power could not be read" in text
+    assert "no NVIDIA driver" not in text
+
+
+def test_an_empty_run_is_told_without_counting_rules():
+    text = " ".join(summary(empty()).split())
+
+    assert "No training step was seen before the run was killed" in text
+    assert "calls profiler.step()" in text
+    assert "could not be answered" not in text
 
 
 def test_markup_from_outside_is_text():
