@@ -26,6 +26,7 @@ from advisor.judge import (
 )
 from advisor.metrics import cost, memory, step
 from advisor.metrics.base import Goals, Metric, Metrics, Missing
+from advisor.operations import Operations, operations
 from advisor.profile import Profile
 from advisor.rules.base import Change, Fact, Source
 from advisor.timeline import Chart, charts
@@ -271,6 +272,7 @@ class Report:
     quantities: tuple[Quantity, ...] = ()
     memory: tuple[MemoryPart, ...] = ()
     memory_total: float | None = None
+    operations: Operations | None = None
     charts: tuple[Chart, ...] = ()
     problems: tuple[Note, ...] = ()
     environment: tuple[Group, ...] = ()
@@ -469,6 +471,7 @@ def build(profile: Profile, judgement: Judgement, metrics: Metrics) -> Report:
         quantities=quantities,
         memory=_memory(metrics),
         memory_total=max((gpu.memory_total for gpu in profile.gpus), default=None),
+        operations=operations(profile),
         charts=charts(profile),
         problems=_problems(profile),
         environment=environment(profile),

@@ -9,6 +9,7 @@ from advisor.environment import Group, Row
 from advisor.judge import Gain, StepTime
 from advisor.metrics.base import Goals
 from advisor.models.cost import saving
+from advisor.operations import Operation, Operations
 from advisor.report import (
     CONTRACT_PHASES,
     Checked,
@@ -142,6 +143,23 @@ def golden() -> Report:
             MemoryPart(name="nontorch", label="Outside PyTorch", bytes=0.6 * GIB),
         ),
         memory_total=79.1 * GIB,
+        operations=Operations(
+            device="cuda",
+            steps=9,
+            seconds=0.11,
+            count=140,
+            shown=(
+                Operation(
+                    name="ampere_sgemm_128x64_tn",
+                    kind="matmul",
+                    calls=96,
+                    seconds=0.07,
+                    share=0.64,
+                    tensor_cores=False,
+                ),
+                Operation(name="multi_tensor_apply_kernel", kind="optimizer", calls=4, seconds=0.011, share=0.1),
+            ),
+        ),
         charts=_charts(),
         problems=(
             Note(source="nvml", message="Power could not be read: not supported on this device.", count=3),
@@ -177,6 +195,9 @@ def hostile(text: str) -> Report:
         checked=tuple(replace(check, why=text, remedy=text) for check in report.checked),
         problems=(Note(source=text, message=text),),
         environment=(Group(text, (Row("dataset", text),)),),
+        operations=replace(
+            report.operations, shown=tuple(replace(one, name=text, kind=text) for one in report.operations.shown)
+        ),
         charts=tuple(
             replace(chart, curves=tuple(replace(curve, label=text) for curve in chart.curves))
             for chart in report.charts

@@ -34,9 +34,10 @@ MAY_IMPORT = {
     "advisor.pages": "advisor.rules profiler.errors",
     "advisor.environment": "advisor.profile profiler.schema",
     "advisor.timeline": "advisor.profile profiler.schema",
+    "advisor.operations": "advisor.profile",
     "advisor.report": (
-        "advisor.environment advisor.judge advisor.metrics advisor.pages advisor.profile advisor.rules advisor.timeline"
-        " advisor.units profiler.schema"
+        "advisor.environment advisor.judge advisor.metrics advisor.operations advisor.pages advisor.profile"
+        " advisor.rules advisor.timeline advisor.units profiler.schema"
     ),
     # renderers see the report, and the types that it is made of
     "advisor.render": "advisor.environment advisor.models.cost advisor.report advisor.timeline advisor.units",

@@ -62,7 +62,8 @@ def run(
         click.echo(f"profile-train: no report; make it with: profile-train report {recorded.folder}", err=True)
     except Exception as error:  # noqa: BLE001 - the program's exit status is given back
         click.echo(
-            f"profile-train: the report failed ({type(error).__name__}: {error}); the recording is in {recorded.folder}",
+            f"profile-train: the report failed ({type(error).__name__}: {error}); "
+            f"the recording is in {recorded.folder}",
             err=True,
         )
     sys.stdout.flush()

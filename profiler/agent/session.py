@@ -12,6 +12,9 @@ from typing import Any
 from .outlet import Outlet, clock
 from .ring import BACKWARD, BATCH, FETCH, FORWARD, ITER, OPTIMIZER, REGION, STEP
 
+# What torch.compile imports as it is first used.
+_DYNAMO = "torch._dynamo.utils"
+
 # As in profiler.schema, which the agent cannot import.
 TAG_WINDOW = 8
 TAG_COMPILE = 16
@@ -43,6 +46,11 @@ class Agent:
         self._events: deque[tuple[int, ...]] = deque(maxlen=MOST_WAITING)
         self.put: Callable[[tuple[int, ...]], None] = self._events.append
         self.flushed = clock()
+        self.attend = 0
+        """The clock from which on a step's end asks for more than its event. Until then hooks do the least they can:
+        whatever they touch goes out of the caches at the expense of the program's own code."""
+        self._told_steps = 0
+        """Of which the windows know."""
         self._muted = False
         self.steps = 0
         self.next_tick = 0
@@ -165,8 +173,9 @@ class Agent:
             if self.window_open or self._window_just_closed:
                 tags |= TAG_WINDOW
             self._window_just_closed = self.window_open
-            self.window_open = self.windows.at_step_boundary(now)
-        if self.compiled is not None:
+            self.window_open = self.windows.at_step_boundary(now, self.steps - self._told_steps)
+            self._told_steps = self.steps
+        if _DYNAMO in sys.modules and self.compiled is not None:
             graphs = self.compiled()
             if graphs != self._graphs:
                 self._graphs = graphs
@@ -180,6 +189,14 @@ class Agent:
             if now >= self.next_tick:
                 self.next_tick = now + TICK_NS
                 self.tick()
+        self.attend = self._next_attention()
+
+    def _next_attention(self) -> int:
+        each_step = self.on_step or self.window_open or self._window_just_closed or self.own_steps
+        if each_step or self.mark is not None or _DYNAMO in sys.modules:
+            return 0
+        due = self.flushed + FLUSH_NS
+        return due if self.windows is None else min(due, self.windows.due)
 
     def tick(self) -> None:
         """Refresh what is refreshed seldom; its time is counted as ours."""
@@ -200,7 +217,7 @@ class Agent:
         self._events.clear()
         self._untold.clear()
         self.outlet = None
-        self.flushed = 0
+        self.flushed = self.attend = self._told_steps = 0
         self.windows = None
         self.window_open = self._window_just_closed = False
         self.mark = None

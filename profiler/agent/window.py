@@ -83,13 +83,22 @@ class Windows:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
 
-    def at_step_boundary(self, now_ns: int) -> bool:
+    @property
+    def due(self) -> int:
+        """The clock before which `at_step_boundary` has nothing to do and need not be called."""
+        return self._due
+
+    def at_step_boundary(self, now_ns: int, steps: int = 1) -> bool:
         """Call at the end of each step, in the thread that trains, with the clock at that end.
+
+        Steps may be left out until `due`; `steps` is how many have ended since the last call.
 
         True while a window is open: the step that begins here is then not a steady one. Nor is the step after a window,
         which bears its saving.
         """
-        self._steps += 1
+        self._steps += steps
+        if steps > 1:
+            self._ends.clear()
         self._ends.append(now_ns)
         if now_ns < self._due:
             return False

@@ -214,6 +214,10 @@ class Segmenter:
         """
         if self._own_boundaries and not any(span.kind in (ring.BACKWARD, ring.OPTIMIZER) for span in spans):
             return spans  # no training as torch knows it: the forward passes are the work itself
+        if _is_plain(spans):  # as nearly all are
+            self.trained.update(span.id for span in spans if span.kind == ring.FETCH)
+            self._roots_trained.update(span.id for span in spans if span.kind == ring.FORWARD)
+            return spans
         marked = [False] * len(spans)
         batches = _batches(spans)
         doubtful = [self._is_doubtful(spans, batch, last=batch is batches[-1]) for batch in batches]
@@ -275,6 +279,26 @@ class Segmenter:
 
     def _evaluates(self, forward: Event) -> None:
         self.evaluation_grad = bool(self.evaluation_grad) or bool(forward.b)
+
+
+def _is_plain(spans: list[Event]) -> bool:
+    """One batch, trained on, and nothing that could be an evaluation."""
+    fetches = 0
+    trained = False
+    for position, span in enumerate(spans):
+        kind = span.kind
+        if kind == ring.FETCH:
+            fetches += 1
+            if span.b or fetches > 1 or position > 0:
+                return False
+        elif kind == ring.FORWARD:
+            if not (span.a and span.b):
+                return False
+        elif kind == ring.BACKWARD:
+            trained = True
+        elif kind == ring.ITER:
+            return False
+    return trained
 
 
 def _batches(spans: list[Event]) -> list[list[int]]:

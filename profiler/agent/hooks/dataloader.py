@@ -190,14 +190,15 @@ def _hook_next(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
         try:
             ready = queued if queued < 0 else _was_ready(self, queued, put_by, next_put_by)
             put((ident(), FETCH, begin, end, number, ready))
-            if agent.mark is not None:
-                agent.mark(MARK_FETCH_END)
-            if number not in loaders.described:
-                loaders.batch(number, batch)
-            if agent.window_open:
-                agent.windows.at_fetch(end)
-            if end - agent.flushed > FLUSH_NS:  # a loop without an optimizer ends no step
-                agent.flush()
+            if end >= agent.attend or number not in loaders.described:
+                if agent.mark is not None:
+                    agent.mark(MARK_FETCH_END)
+                if number not in loaders.described:
+                    loaders.batch(number, batch)
+                if agent.window_open:
+                    agent.windows.at_fetch(end)
+                if end - agent.flushed > FLUSH_NS:  # a loop without an optimizer ends no step
+                    agent.flush()
         except Exception as error:
             agent.give_up("dataloader", error)
         return batch

@@ -17,7 +17,7 @@ from ..session import Agent, ident, place
 
 
 def install(agent: Agent, seen: Callable[[Any, int, Any], None]) -> Callable[[], None]:
-    """`seen(optimizer, id, place)` is called at its first step and again at its third, when its state exists."""
+    """`seen(optimizer, id, place)` is called at its first step and again at a later one, when its state exists."""
     from torch.optim.optimizer import (  # type: ignore[import-not-found,unused-ignore]
         register_optimizer_step_post_hook,
         register_optimizer_step_pre_hook,
@@ -34,6 +34,9 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None]) -> Callable[[],
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
             return
+        if not open_steps and agent.mark is None:  # as nearly always
+            open_steps.append((optimizer, clock()))
+            return
         try:
             while open_steps and (open_steps[-1][0] is optimizer or not _is_running(open_steps[-1][0])):
                 open_steps.pop()  # that step has failed: torch then leaves out the other hook
@@ -46,10 +49,18 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None]) -> Callable[[],
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
             return
+        end = clock()
+        if end < agent.attend and len(open_steps) == 1 and open_steps[0][0] is optimizer:
+            entry = known.get(id(optimizer))
+            if entry is not None and entry[0]() is optimizer:
+                agent.steps += 1
+                put((ident(), OPTIMIZER, open_steps.pop()[1], end, entry[1]))
+                return
         try:
             if agent.mark is not None and len(open_steps) <= 1:
                 agent.mark(MARK_OPTIMIZER_END)
-            end = begin = clock()
+                end = clock()
+            begin = end
             while open_steps:  # what failed inside this step goes too
                 other, begin = open_steps.pop()
                 if other is optimizer:

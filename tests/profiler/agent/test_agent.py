@@ -1,5 +1,7 @@
 import json
 import os
+import sys
+import types
 from types import SimpleNamespace
 
 import pytest
@@ -239,9 +241,10 @@ class Windows:
         self.cost = 0.25
         self.closed = False
         self.count = 0
+        self.due = 0
 
-    def at_step_boundary(self, now):
-        self.count += 1
+    def at_step_boundary(self, now, steps=1):
+        self.count += steps
         return self.count in self.open_at
 
     def close(self):
@@ -261,7 +264,31 @@ def test_a_window_right_after_another_leaves_no_step_untagged(agent):
     assert tagged == [False, True, True, True, True, False]
 
 
-def test_steps_that_compile_are_tagged(agent):
+def test_between_flushes_a_step_needs_no_attention_and_the_windows_hear_of_all(agent, tmp_path):
+    agent.windows = Windows()
+    put(agent, ring.OPTIMIZER)
+    agent.end_step(agent.flushed)
+    agent.after_step(agent.flushed)
+    agent.windows.due = agent.flushed + 10 * FLUSH_NS
+    agent.after_step(agent.flushed)
+    assert agent.attend == agent.flushed + FLUSH_NS
+    agent.windows.due = agent.flushed + 7
+    agent.after_step(agent.flushed)
+    assert agent.attend == agent.flushed + 7
+    agent.steps += 5  # that passed without attention
+    agent.end_step(agent.attend)
+    assert agent.windows.count == agent.steps
+
+
+@pytest.mark.parametrize("reason", ["on_step", "window_open", "mark", "own_steps"])
+def test_some_things_need_attention_at_each_step(agent, reason):
+    setattr(agent, reason, [print] if reason == "on_step" else True)
+    agent.after_step(agent.flushed)
+    assert agent.attend == 0
+
+
+def test_steps_that_compile_are_tagged(agent, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", types.ModuleType("utils"))
     graphs = iter([0, 1, 1, 3])
     agent.compiled = lambda: next(graphs)
     assert [agent.end_step(now) for now in range(4)] == [0, TAG_COMPILE, 0, TAG_COMPILE]
