@@ -46,15 +46,24 @@ def right_number(m: Metrics) -> int:
 
 
 def time_with_workers(m: Metrics) -> float:
-    """Seconds the step is expected to take with W* workers."""
-    return max(m[t_g], right_workers(m).supply(m[t_g]))
+    """Seconds the step would take with W* workers if handing its batches over cost nothing."""
+    return _with_workers(m, m[t_g])
+
+
+def expected_time(m: Metrics) -> float:
+    """Seconds the step is expected to take with W* workers, as `workers_effect` has it."""
+    return _with_workers(m, m[t_g] + _hand_over(m) * Scenario.EXPECTED.of(HAND_OVER))
+
+
+def _with_workers(m: Metrics, compute: float) -> float:
+    return max(compute, right_workers(m).supply(compute))
 
 
 def workers_effect(m: Metrics) -> Effect:
     """The step no longer waits for a batch to be made, only for as long as W* workers cannot keep up."""
     workers = right_workers(m)
     low, expected, high = _contention(m, workers)
-    hand_over = workers.batches * transfer_time(m[batch_bytes]) if not m[loader].num_workers else 0.0
+    hand_over = _hand_over(m)
 
     def effect(state: State, scenario: Scenario) -> State:
         chosen = replace(workers, contention=scenario.of((low, expected, high)))
@@ -112,6 +121,11 @@ def sharding_change(fact: LoaderFact) -> tuple[Change, ...]:
 def same_samples(fact: LoaderFact) -> str:
     """What becomes of the samples if other processes make the batches."""
     return "the same samples in another order" if fact.iterable else "the same samples in the same order"
+
+
+def _hand_over(m: Metrics) -> float:
+    """Seconds a step that handing its batches over would add; a loader with workers hands them over already."""
+    return 0.0 if m[loader].num_workers else m[batches_per_step] * transfer_time(m[batch_bytes])
 
 
 def _contention(m: Metrics, workers: Workers) -> tuple[float, float, float]:

@@ -18,6 +18,7 @@ from advisor.models.input_pipeline import transfer_time
 from advisor.rules._workers import (
     PREFETCH,
     beyond_cores,
+    expected_time,
     loader_change,
     right_number,
     same_samples,
@@ -62,7 +63,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then make the batches in worker processes: as many as keep up with the step, and the cores allow."""
     fact, number = m[loader], right_number(m)
     change = loader_change(fact, num_workers=number, persistent_workers=True, prefetch_factor=PREFETCH)
-    faster = seconds(time_with_workers(m))
+    faster = seconds(expected_time(m))
     return Advice(
         then=f"Give the DataLoader {number} workers: a batch takes {seconds(m[t_w])} to make and the step waits "
         f"{share(m[data_wait_fraction])} of its time for it. Expect about {faster} a step.{beyond_cores(m, number)}",
