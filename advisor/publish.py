@@ -25,11 +25,14 @@ def report_of(folder: Path, goals: Goals | None = None) -> Report:
     return build(profile, judge(metrics), metrics)
 
 
-def publish(folder: Path, goals: Goals | None = None) -> Report:
-    """Write result.json, report.html and report.md into the run folder; each appears whole or not at all.
+def publish(folder: Path, goals: Goals | None = None, out: Path | None = None) -> Report:
+    """Write result.json, report.html and report.md into the run folder, or into `out`; each whole or not at all.
+
+    They are of mode 0600, whatever the umask: a report tells paths, arguments and the machine, so sharing it is left to
+    the user.
 
     Raises:
-        ProfilerError: as `report_of`, or the folder cannot be written to.
+        ProfilerError: as `report_of`, or not all of them could be written.
     """
     report = report_of(folder, goals)
     forms = {
@@ -37,26 +40,25 @@ def publish(folder: Path, goals: Goals | None = None) -> Report:
         "report.html": html.render(report),
         "report.md": markdown.render(report),
     }
-    for name, text in forms.items():
-        _write(folder / name, text)
+    failures = [failure for name, text in forms.items() if (failure := _write((out or folder) / name, text))]
+    if failures:
+        raise ProfilerError(failures[0], f"Make room, or put it elsewhere: profile-train report {folder} --out FOLDER")
     return report
 
 
-def _write(path: Path, text: str) -> None:
-    """Beside its place first, then over it in one move."""
+def _write(path: Path, text: str) -> str | None:
+    """Beside its place first, then over it in one move, for us alone as all of `tempfile`; what to tell if it fails."""
     beside = None
     try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(
             "w", encoding="utf-8", newline="\n", dir=path.parent, prefix=f".{path.name}.", delete=False
         ) as file:
             beside = Path(file.name)
             file.write(text)
-        beside.chmod(0o644)
         os.replace(beside, path)
     except OSError as error:
         if beside is not None:
             beside.unlink(missing_ok=True)
-        raise ProfilerError(
-            f"{path} could not be written: {error.strerror or error}.",
-            "Make room, or copy the run folder to a place you may write to and run: profile-train report FOLDER",
-        ) from error
+        return f"{path} could not be written: {error.strerror or error}."
+    return None

@@ -53,7 +53,7 @@ LABELS = {
     "gc": ("Garbage collection", "Python's collector."),
     "other": ("Everything else", "The loss, logging, metrics, callbacks: whatever no other row holds."),
     "evaluation": ("Evaluation", "Passes without training, between the steps."),
-    "checkpoint_save": ("Saving checkpoints", "torch.save between the steps."),
+    "checkpoint_save": ("Saving checkpoints", "torch.save, and safetensors, between the steps."),
     "epoch_start": ("Starting epochs", "Making the loader's iterator, its workers and the first batch."),
 }
 
@@ -304,7 +304,7 @@ class Report:
     def counsel(self) -> str:
         """What to do first."""
         if not self.steps or not self.steps.count:
-            return _UNSEEN
+            return _UNSEEN if self.run.ranks else _UNSEEN + _KEPT_OUT
         if self.steps.mean is None:
             return ""
         first = next((item for item in self.advice if item.severity != "info"), None)
@@ -428,6 +428,8 @@ _UNSEEN = (
     "Nothing that was recorded made a step with a torch optimizer. "
     "A training loop without one calls profiler.step() at the end of each iteration."
 )
+
+_KEPT_OUT = " Python's options -I, -E and -S keep the recording out, and so does an environment that is made anew."
 
 LOADER_HOOK = "dataloader"
 """What a problem with the watching of DataLoaders has as its source."""
@@ -643,8 +645,8 @@ def _problems(profile: Profile) -> tuple[Note, ...]:
     if overhead.events_lost:
         of = overhead.events + overhead.events_lost
         lost = f"{overhead.events_lost:,} of {of:,} events were lost, so some steps are told wrong or not at all."
-        notes.append(Note(source="ring", message=lost))
-    return tuple(notes)
+        notes.insert(0, Note(source="ring", message=lost))  # of the problems, what matters most
+    return tuple(sorted(notes, key=lambda note: note.source != "end"))  # how the program ended is wanted first
 
 
 def _overhead(profile: Profile) -> Overhead:

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness import given
 
-from advisor.metrics import gpu, host, memory, settings, step
+from advisor.metrics import gpu, host, memory, settings, stack, step
 from advisor.metrics import input as data
 from advisor.metrics.base import Goals, Metric, Metrics, Missing
 from profiler.schema import FlagsFact, LoaderFact, ModelFact, OptimizerFact, Place
@@ -83,6 +83,9 @@ def gpu_metrics(
         step.phase_seconds: {phase: share * time for phase, share in shares.items()},
         step.micro_steps_per_step: 1.0,
         step.batches_per_step: 1.0,
+        step.sync_fraction: 0.0,
+        step.recompiles: 0,
+        step.recompile_share: 0.0,
         **{FRACTIONS[phase]: share for phase, share in shares.items()},
         data.loader: LOADER,
         data.queue_empty_fraction: 0.0,
@@ -92,17 +95,29 @@ def gpu_metrics(
         data.t_w_p99: 0.06,
         data.t_g: (1 - shares["data_wait"]) * time,
         data.u_w: 0.5,
+        data.collate_share: 0.1,
+        data.files_per_sample: 1.0,
+        data.compute_threads: 1.0,
         data.batch_bytes: 10**6,
         host.cores_allowed: 16.0,
         host.cores_available: 15,
+        host.cores_per_rank: 16.0,
         host.cpu_saturation: 0.2,
         gpu.device: a_gpu(),
         gpu.gpu_busy_fraction: 0.97,
         gpu.launch_bound_index: 0.02,
         gpu.sm_active: 0.85,
         gpu.host_launch: 0.02,
+        gpu.kernels_per_step: 1600.0,
+        gpu.median_kernel_us: 60.0,
         gpu.matmul_share: 0.7,
         gpu.membound_share: 0.2,
+        gpu.conv_share: 0.0,
+        gpu.half_conv_share: 0.0,
+        gpu.layout_share: 0.0,
+        gpu.bf16_gemm_share: 0.7,
+        gpu.bf16_gemm_us: 100.0,
+        gpu.fp16_matmul_share: 0.0,
         gpu.compute_dtype_mix: {"bf16": 1.0},
         gpu.fp32_matmul_share: 0.0,
         gpu.simt_fp32_matmul_share: 0.0,
@@ -111,6 +126,8 @@ def gpu_metrics(
         gpu.sm_clock_ratio: 0.98,
         gpu.thermal_throttle_share: 0.0,
         gpu.throttle_reasons: (),
+        gpu.pcie_ratio: 1.0,
+        stack.stack_mismatches: (),
         gpu.h2d_pageable_share: 0.0,
         memory.mem_params: 4 * GB,
         memory.mem_grads: 4 * GB,

@@ -9,8 +9,9 @@ import sys
 import click
 
 from profiler.errors import ProfilerError
+from profiler.printable import printable
 
-COMMANDS = ("run", "report", "rules", "explain")
+COMMANDS = ("run", "report", "plan", "rules", "explain")
 
 EPILOG = """
 \b
@@ -19,6 +20,7 @@ Examples:
   profile-train --out runs/first -m package.train --epochs 2
   profile-train torchrun --nproc-per-node 8 train.py
   profile-train report runs/first
+  profile-train plan --params 1.5B --gpus 8 --gpu-memory 24GB
 """
 
 
@@ -70,7 +72,13 @@ def _meant(words: list[str]) -> str | None:
     import difflib
     import shutil
 
-    if not words or words[0] in COMMANDS or shutil.which(words[0]) or os.path.exists(words[0]):
+    if (
+        not words
+        or words[0].startswith("-")
+        or words[0] in COMMANDS
+        or shutil.which(words[0])
+        or os.path.exists(words[0])
+    ):
         return None
     return next(iter(difflib.get_close_matches(words[0], COMMANDS, n=1, cutoff=0.7)), None)
 
@@ -80,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         status = _cli.main(argv, prog_name="profile-train", standalone_mode=False)
     except ProfilerError as error:
-        click.echo(f"profile-train: {error.message}\n{error.remedy}", err=True)
+        click.echo(f"profile-train: {printable(error.message)}\n{printable(error.remedy)}", err=True)
         if meant := _meant((sys.argv[1:] if argv is None else argv)[:1]):
             click.echo(f"Did you mean: profile-train {meant}", err=True)
         return 1

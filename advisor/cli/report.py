@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from profiler.printable import printable
+
 
 def _a_folder(ctx: click.Context, param: click.Parameter, path: Path) -> Path:
     """Told apart here, because a report in the folder is easily given in its stead."""
@@ -20,6 +22,7 @@ def _a_folder(ctx: click.Context, param: click.Parameter, path: Path) -> Path:
     short_help="Make the report of a recorded run again.", help="Make the report of a recorded RUN (its folder) again."
 )
 @click.argument("folder", metavar="RUN", type=click.Path(path_type=Path), callback=_a_folder)
+@click.option("--out", type=click.Path(path_type=Path), help="Where to put the report.  [RUN]")
 @click.option("--json", "as_json", is_flag=True, help="Print result.json to stdout; write nothing.")
 @click.option("--gpu-price", type=click.FloatRange(min=0), help="Price of a GPU hour, to put gains into money.")
 @click.option("--target-batch", type=click.IntRange(min=1), help="Wanted samples per optimizer step and rank.")
@@ -28,6 +31,7 @@ def _a_folder(ctx: click.Context, param: click.Parameter, path: Path) -> Path:
 @click.option("--summary/--no-summary", default=True, help="Print what was found.")
 def report(
     folder: Path,
+    out: Path | None,
     as_json: bool,
     gpu_price: float | None,
     target_batch: int | None,
@@ -43,17 +47,17 @@ def report(
 
     note = finish_orphan(folder)
     if note is not None:
-        click.echo(f"profile-train: {note}", err=True)
+        click.echo(f"profile-train: {printable(note)}", err=True)
     goals = Goals(gpu_price=gpu_price, target_batch=target_batch, capacity=capacity)
     if as_json:
         from advisor.render import result_json
 
         click.echo(result_json.render(report_of(folder, goals)), nl=False)
         return
-    made = publish(folder, goals)
+    made = publish(folder, goals, out)
     if summary:
         from advisor.render.terminal import summarize
 
-        summarize(made, folder)
+        summarize(made, out or folder)
     if open_report:
-        click.launch(str(folder / "report.html"))
+        click.launch(str((out or folder) / "report.html"))

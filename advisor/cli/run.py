@@ -7,13 +7,14 @@ profile-train torchrun --nproc-per-node 8 train.py
 
 from __future__ import annotations
 
-import sys
+import contextlib
 from pathlib import Path
 
 import click
 
 from profiler.errors import ProfilerError
-from profiler.launch import Recorded, end_like, record
+from profiler.launch import end_like, record
+from profiler.printable import printable
 
 
 @click.command(
@@ -51,34 +52,35 @@ def run(
     if words[0].startswith("-") and not words[0].startswith("-m"):
         raise click.NoSuchOption(words[0])
     recorded = record(words, out, budget=budget, rate=rate, windows=windows)
-    for note in recorded.notes:
-        click.echo(f"profile-train: {note}", err=True)
     try:
-        if not no_report:
-            _report(recorded, gpu_price, target_batch, capacity, open_report)
+        for note in recorded.notes:
+            _say(note)
+        if not no_report and recorded.folder is not None:
+            _report(recorded.folder, gpu_price, target_batch, capacity, open_report)
     except ProfilerError as error:
-        click.echo(f"profile-train: {error.message} {error.remedy}", err=True)
+        _say(f"{error.message} {error.remedy}")
     except KeyboardInterrupt:
-        click.echo(f"profile-train: no report; make it with: profile-train report {recorded.folder}", err=True)
+        _say(f"no report; make it with: profile-train report {recorded.folder}")
     except Exception as error:  # noqa: BLE001 - the program's exit status is given back
-        click.echo(
-            f"profile-train: the report failed ({type(error).__name__}: {error}); "
-            f"the recording is in {recorded.folder}",
-            err=True,
-        )
-    sys.stdout.flush()
+        _say(f"the report failed ({type(error).__name__}: {error}); the recording is in {recorded.folder}")
+    except SystemExit:  # so rich takes it that whoever read our output is gone
+        pass
     end_like(recorded.status)
 
 
-def _report(
-    recorded: Recorded, gpu_price: float | None, target_batch: int | None, capacity: bool, open_report: bool
-) -> None:
+def _say(note: str) -> None:
+    """On stderr, if anybody still reads it: the terminal may have been closed, which the status must survive."""
+    with contextlib.suppress(OSError, ValueError):
+        click.echo(f"profile-train: {printable(note)}", err=True)
+
+
+def _report(folder: Path, gpu_price: float | None, target_batch: int | None, capacity: bool, open_report: bool) -> None:
     # Imported only now: the program starts that much sooner.
     from advisor.metrics.base import Goals
     from advisor.publish import publish
     from advisor.render.terminal import summarize
 
-    report = publish(recorded.folder, Goals(gpu_price=gpu_price, target_batch=target_batch, capacity=capacity))
-    summarize(report, recorded.folder)
+    report = publish(folder, Goals(gpu_price=gpu_price, target_batch=target_batch, capacity=capacity))
+    summarize(report, folder)
     if open_report:
-        click.launch(str(recorded.folder / "report.html"))
+        click.launch(str(folder / "report.html"))

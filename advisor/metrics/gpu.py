@@ -226,6 +226,18 @@ def matmul_share(m: Metrics) -> float:
     return _kernel_share(m, lambda kernel: kernel.kind in _MATMUL)
 
 
+@metric("1", "share of GPU time in convolutions")
+def conv_share(m: Metrics) -> float:
+    """Share of GPU-busy time in convolutions; depthwise ones, which memory bounds, are not among them."""
+    return _kernel_share(m, lambda kernel: kernel.kind == "convolution")
+
+
+@metric("1", "share of GPU time in changing the layout of images")
+def layout_share(m: Metrics) -> float:
+    """Share of GPU-busy time in cuDNN's conversions between NCHW and NHWC."""
+    return _kernel_share(m, lambda kernel: any(name in kernel.name.lower() for name in _LAYOUT))
+
+
 @metric("1", "share of GPU time in memory-bound kernels")
 def membound_share(m: Metrics) -> float:
     """Share of GPU-busy time in elementwise, normalization, softmax, reduction and copy kernels."""
@@ -261,6 +273,34 @@ def fp32_matmul_share(m: Metrics) -> float:
     return _kernel_share(m, lambda kernel: kernel.kind in _MATMUL and kernel.dtype in ("fp32", "tf32"))
 
 
+@metric("1", "share of GPU time in FP16 products")
+def fp16_matmul_share(m: Metrics) -> float:
+    """Share of GPU-busy time in matrix products and convolutions of fp16."""
+    return _kernel_share(m, lambda kernel: kernel.kind in _MATMUL and kernel.dtype == "fp16")
+
+
+@metric("1", "share of GPU time in 16-bit convolutions")
+def half_conv_share(m: Metrics) -> float:
+    """Share of GPU-busy time in convolutions of fp16 or bf16."""
+    return _kernel_share(m, lambda kernel: kernel.kind == "convolution" and kernel.dtype in ("fp16", "bf16"))
+
+
+@metric("1", "share of GPU time in BF16 matrix products")
+def bf16_gemm_share(m: Metrics) -> float:
+    """Share of GPU-busy time in matrix products of bf16, without convolutions."""
+    return _kernel_share(m, _is_bf16_gemm)
+
+
+@metric("us", "mean length of a BF16 matrix product")
+def bf16_gemm_us(m: Metrics) -> float:
+    """Mean length of a matrix product of bf16 in microseconds."""
+    products = [kernel for kernel in _kernels(m) if _is_bf16_gemm(kernel)]
+    calls = sum(kernel.calls for kernel in products)
+    if not calls:
+        raise Missing("No matrix product of bf16 was recorded", "Nothing, unless the program computes in bf16.")
+    return 1e6 * sum(kernel.total for kernel in products) / calls
+
+
 @metric("1", "share of GPU time in FP32 products without tensor cores")
 def simt_fp32_matmul_share(m: Metrics) -> float:
     """Share of GPU-busy time in fp32 matrix products and convolutions that use no tensor cores."""
@@ -290,6 +330,11 @@ def h2d_pageable_share(m: Metrics) -> float:
 
 
 _MATMUL = ("matmul", "convolution")
+_LAYOUT = ("nchwtonhwc", "nhwctonchw")
+
+
+def _is_bf16_gemm(kernel: Kernel) -> bool:
+    return kernel.kind == "matmul" and kernel.dtype == "bf16"
 
 
 def _is_simt_fp32(kernel: Kernel) -> bool:

@@ -1,4 +1,4 @@
-"""What the program is and what it has switched on: facts, no numbers."""
+"""What the program is and what it has switched on: facts, hardly a number."""
 
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.profile import Rank
@@ -100,3 +100,21 @@ def debug_modes(m: Metrics) -> tuple[str, ...]:
         "program_profiler": fact.program_profiler,
     }
     return tuple(name for name, is_on in on.items() if is_on)
+
+
+SCALE_FINDING = 16
+"""Steps GradScaler may skip until its first scale, 2**16, has become 1: it halves after each."""
+GROWTH_INTERVAL = 2000
+"""Steps after which GradScaler doubles the scale, which may cost one more."""
+
+
+@metric("1", "share of steps skipped for overflow")
+def skipped_step_fraction(m: Metrics) -> float:
+    """Share of optimizer steps that GradScaler skipped, beyond those by which it finds its scale and tries a larger.
+
+    It may skip 16 to come down from 2**16 to 1, and one in 2000 when it doubles the scale again.
+    """
+    fact = m[scaler]
+    if not fact.steps:
+        raise Missing("GradScaler made no step", "Let the run reach an optimizer step.")
+    return max(0.0, fact.skipped - SCALE_FINDING - fact.steps / GROWTH_INTERVAL) / fact.steps

@@ -328,10 +328,45 @@ def checkpoint_save_share(m: Metrics) -> float:
     return _share_of_run(m, "checkpoint_save")
 
 
+@metric("1", "saves of checkpoints")
+def checkpoint_saves(m: Metrics) -> int:
+    """Steps after which checkpoints were saved; of merged neighbours, all of them."""
+    return sum(step.count for step in m[primary_rank].steps if step.tags & TAG_CHECKPOINT)
+
+
+@metric("s", "time of a save")
+def checkpoint_save_seconds(m: Metrics) -> float:
+    """Mean seconds that the training stops for checkpoints after a step which saves any."""
+    total = _total(m[primary_rank].steps, "checkpoint_save")
+    if not total or not m[checkpoint_saves]:
+        raise Missing("No checkpoint was saved", "Record a run that saves some.")
+    return total / m[checkpoint_saves]
+
+
 @metric("1", "share of the run in starting epochs")
 def epoch_start_share(m: Metrics) -> float:
     """Share of the run, from first to last step, in starting epochs: the iterator, its workers, the first fetch."""
     return _share_of_run(m, "epoch_start")
+
+
+@metric("1", "steps that compiled anew")
+def recompiles(m: Metrics) -> int:
+    """Steps after the first ten in which torch.compile made another graph; where rows were merged, at least so many."""
+    return sum(count for _, count in _recompiling(m))
+
+
+@metric("1", "share of the run in compiling anew")
+def recompile_share(m: Metrics) -> float:
+    """What these steps take beyond a mean steady one, over all steps' time; those in our own windows left out."""
+    excess = sum(
+        max(0.0, step.duration - m[step_time_mean]) * count
+        for step, count in _recompiling(m)
+        if not step.tags & TAG_WINDOW
+    )
+    run = math.fsum(step.count * step.duration for step in m[primary_rank].steps)
+    if run <= 0:
+        raise Missing("The steps took no time", "Record the run anew; if it recurs, report it as a bug.")
+    return excess / run
 
 
 @metric(None)
@@ -343,6 +378,15 @@ def between_seconds(m: Metrics) -> dict[str, float]:
         raise Missing("No training step was seen", "Let the run reach an optimizer step.")
     sums = {name: _total(steps, name) for name in BETWEEN}
     return {name: total / number for name, total in sums.items() if total is not None}
+
+
+def _recompiling(m: Metrics) -> list[tuple[Step, int]]:
+    """Rows with steps that compiled after warm-up, and how many of theirs surely did: merged rows mix their tags."""
+    steps = m[primary_rank].steps
+    if not steps:
+        raise Missing("No training step was seen", "Let the run reach an optimizer step.")
+    late = [step for step in steps if step.index >= WARM_UP and step.tags & TAG_COMPILE]
+    return [(step, step.count if step.tags == TAG_COMPILE else 1) for step in late]
 
 
 def _total(steps: Sequence[Step], name: str) -> float | None:

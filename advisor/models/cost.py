@@ -35,16 +35,35 @@ def saving(share: float, gpu_price: float | None) -> Saving:
 
 def gpu_hours(steps: float, step_time: float, gpus: int) -> float:
     """Hours of all GPUs together for `steps` steps of `step_time` seconds."""
+    if min(steps, step_time) < 0 or gpus < 1:
+        raise ValueError(f"no {steps} steps of {step_time} s on {gpus} GPUs")
     return steps * step_time * gpus / 3600
 
 
 def gpu_hours_ratio(gpus: tuple[int, int], step_times: tuple[float, float]) -> float:
     """(G1/G0)(T1/T0): GPU-hours after a change of the number of GPUs over those before."""
+    if min(gpus) < 1 or min(step_times) <= 0:
+        raise ValueError(f"no hours of {gpus} GPUs at {step_times} s a step")
     return gpus[1] / gpus[0] * step_times[1] / step_times[0]
 
 
+def money(hours: float, gpu_price: float) -> float:
+    """For GPU-hours, in the currency of the price of one."""
+    return hours * gpu_price
+
+
+def power(watts: float, idle: float, busy: tuple[float, float]) -> float:
+    """idle + (P0 - idle) busy1/busy0: mean watts of a GPU that is busy for another share of its time."""
+    before, after = busy
+    if not 0 < before <= 1 or not 0 <= after <= 1 or watts < idle:
+        raise ValueError(f"no GPU draws {watts} W, {idle} W idle, busy for {busy}")
+    return idle + (watts - idle) * after / before
+
+
 def energy(hours: float, watts: float, pue: float = PUE) -> float:
-    """kWh at the meter for GPU-hours at a mean power of one GPU."""
+    """kWh at the meter for GPU-hours at a mean power of one GPU; a counted energy stands in place of it."""
+    if min(hours, watts) < 0 or pue < 1:
+        raise ValueError(f"no energy of {hours} h at {watts} W and a PUE of {pue}")
     return hours * watts / 1000 * pue
 
 

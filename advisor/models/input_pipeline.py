@@ -36,6 +36,8 @@ ROUNDING = 1e-9
 
 def available_cores(cores: float, local_ranks: int = 1) -> int:
     """Cores the workers of one rank may use: an equal share, less one for the training process, at least one."""
+    if cores <= 0 or local_ranks < 1:
+        raise ValueError(f"no cores to share: {cores} among {local_ranks} ranks")
     return max(1, math.floor(cores / local_ranks) - 1)
 
 
@@ -59,6 +61,13 @@ def contention(workers: int, cores: float, u_w: float = 1.0) -> tuple[float, flo
     return (low, low if workers * u_w + 1 > cores else expected, high)
 
 
+def storage_floor(batch_bytes: float, bandwidth: float) -> float:
+    """Seconds a batch that storage of so many bytes a second needs, however many workers read."""
+    if batch_bytes < 0 or bandwidth <= 0:
+        raise ValueError(f"cannot read {batch_bytes} bytes at {bandwidth} bytes/s")
+    return batch_bytes / bandwidth
+
+
 def supply(
     t_w: float,
     workers: int,
@@ -75,6 +84,8 @@ def supply(
     `threads` are the cores the training process keeps busy during its `t_g`; `floor` the seconds per batch that
     storage needs however many workers read.
     """
+    if workers < 1 or cores <= 0 or min(t_w, t_g, u_w, threads, floor) < 0:
+        raise ValueError(f"{workers} workers on {cores} cores deliver nothing")
     shared = (t_w * u_w + t_g * threads) / cores
     return max(contention * t_w / workers, floor, shared)
 
@@ -92,6 +103,8 @@ def step_time(
 ) -> float:
     """Seconds per step: in turns without workers, the slower of the two with them."""
     if workers == 0:
+        if min(t_w, t_g) < 0:
+            raise ValueError(f"no negative times: {t_w}, {t_g}")
         return t_w + t_g
     return max(
         t_g,
@@ -101,6 +114,8 @@ def step_time(
 
 def prefetch_factor(t_w_p99: float, t_g: float, workers: int) -> int:
     """P*: batches each worker makes ahead so that the queue outlasts one slow batch."""
+    if workers < 1 or t_w_p99 < 0:
+        raise ValueError(f"no queue of {workers} workers outlasts {t_w_p99} s")
     least, most = PREFETCH_LIMITS
     if t_g <= 0:
         return most
@@ -109,4 +124,6 @@ def prefetch_factor(t_w_p99: float, t_g: float, workers: int) -> int:
 
 def transfer_time(batch_bytes: float) -> float:
     """t_ipc: seconds to hand a batch from a worker to the training process."""
+    if batch_bytes < 0:
+        raise ValueError(f"no batch has {batch_bytes} bytes")
     return TRANSFER_LATENCY + batch_bytes / TRANSFER_RATE

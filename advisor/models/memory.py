@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 # Share of a device that may be filled on purpose: peaks vary from step to step, allocators fragment (assumption).
@@ -12,6 +13,13 @@ FILL = 0.92
 # SC 2020: 16-bit weights with an fp32 master copy.
 FP32_ADAM = (4, 4, 8)
 MIXED_ADAM = (2, 2, 12)
+
+# Bytes a parameter of the optimizer's moments, in fp32 but for 8-bit Adam: two of one byte, and their scales (Dettmers
+# et al., "8-bit Optimizers via Block-wise Quantization", ICLR 2022).
+MOMENTS = {"adamw": 8.0, "adam": 8.0, "adamw8bit": 2.03, "sgd": 0.0, "momentum": 4.0, "lion": 4.0}
+
+# Tensors of fewer elements keep their moments in fp32 (bitsandbytes, min_8bit_size).
+LEAST_8BIT = 4096
 
 # A transformer layer keeps about 34 sbh bytes for the backward pass, its input 2 sbh of them (Korthikanti et al.,
 # "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023, 16-bit, attention scores not kept).
@@ -37,8 +45,10 @@ class States:
     def sharded(self, stage: int, ranks: int) -> States:
         """Under ZeRO: stage 1 shards the optimizer's state, 2 gradients too, 3 everything.
 
-        Stage 3 needs up to two of the largest sharded unit on top, while it computes.
+        Stage 3 needs up to two of the largest sharded unit on top, while it computes. ValueError for other stages.
         """
+        if stage not in (0, 1, 2, 3) or ranks < 1:
+            raise ValueError(f"no ZeRO stage {stage} over {ranks} ranks")
         return States(
             self.parameters / (ranks if stage >= 3 else 1),
             self.gradients / (ranks if stage >= 2 else 1),
@@ -48,25 +58,34 @@ class States:
 
 def states(parameters: float, bytes_each: tuple[float, float, float]) -> States:
     """Of a model with that many parameters."""
+    if parameters < 0:
+        raise ValueError(f"no model has {parameters} parameters")
     weights, gradients, optimizer = bytes_each
     return States(parameters * weights, parameters * gradients, parameters * optimizer)
 
 
-def layer_activations(
-    sequence: int, batch: int, hidden: int, heads: int, *, keeps: str = "scores", element: int = 2
-) -> float:
-    """What one transformer layer keeps for the backward pass (Korthikanti et al., 2023).
+def bytes_each(precision: str, optimizer: str) -> tuple[float, float, float]:
+    """Bytes a parameter of weights, gradients and optimizer state.
 
-    `keeps` is "scores" (attention without flash), "no scores" (flash, or selective recomputation) or "input" (the layer
-    is recomputed); `element` the bytes of one number.
+    `precision` is "fp32", "autocast" (the same, and 2 transient bytes of cast weights that count as activations),
+    "mixed" (16-bit weights, fp32 master copy with the optimizer) or "bf16" (nothing in fp32); `optimizer` one of
+    MOMENTS. ValueError for others.
     """
-    numbers = {"scores": 34 + 5 * heads * sequence / hidden, "no scores": 34.0, "input": 2.0}[keeps]
-    return numbers * sequence * batch * hidden * element / 2
+    if optimizer not in MOMENTS:
+        raise ValueError(f"unknown optimizer {optimizer!r}: one of {', '.join(MOMENTS)}")
+    moments = MOMENTS[optimizer]
+    if precision in ("fp32", "autocast"):
+        return (4, 4, moments)
+    if precision == "mixed":
+        return (2, 2, 4 + moments)
+    if precision == "bf16":
+        return (2, 2, moments if optimizer.endswith("8bit") else moments / 2)
+    raise ValueError(f"unknown precision {precision!r}: one of fp32, autocast, mixed, bf16")
 
 
-def logits(sequence: int, batch: int, vocabulary: int) -> float:
-    """A language model's output: in 16 bits, and once more in fp32 for the loss."""
-    return 6.0 * sequence * batch * vocabulary
+def eight_bit_moments(sizes: Iterable[int]) -> float:
+    """Bytes of 8-bit Adam's moments for tensors of so many elements; small ones stay in fp32."""
+    return math.fsum(size * MOMENTS["adamw8bit" if size >= LEAST_8BIT else "adamw"] for size in sizes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,16 +98,40 @@ class Layers:
     boundary: float
     """Of these, its input: all that is kept of a checkpointed layer."""
 
+    def __post_init__(self) -> None:
+        if self.number < 1 or not 0 <= self.boundary <= self.activations or self.activations <= 0:
+            raise ValueError(f"layers keep their input and more: {self}")
+
     def kept(self, every: int | None) -> float:
         """At the peak, with every N-th layer checkpointed (None: none): one layer at a time is recomputed."""
         if every is None:
             return self.number * self.activations
+        if every < 1:
+            raise ValueError(f"cannot checkpoint every {every}th layer")
         checkpointed = self.number / every
         return checkpointed * self.boundary + (self.number - checkpointed + 1) * self.activations
 
     def every(self, need: float) -> int:
         """N*: the largest N that frees `need`; 1, every layer, is the most there is."""
+        if need + self.activations <= 0:
+            raise ValueError(f"{need} bytes need not be freed of layers that keep {self.activations}")
         return max(1, math.floor(self.number * (self.activations - self.boundary) / (need + self.activations)))
+
+    def segmented(self, length: int) -> float:
+        """At the peak, with segments of so many layers checkpointed, each segment keeping its input alone.
+
+        Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
+        """
+        if not 1 <= length <= self.number:
+            raise ValueError(f"no segment of {length} of {self.number} layers")
+        return self.number / length * self.boundary + length * self.activations
+
+    @property
+    def segment(self) -> int:
+        """k*: layers a segment that keep least, sqrt(L c / A) or its better neighbour."""
+        middle = math.sqrt(self.number * self.boundary / self.activations)
+        near = {min(self.number, max(1, k)) for k in (math.floor(middle), math.ceil(middle))}
+        return min(near, key=self.segmented)
 
 
 def layers(number: int, activations: float) -> Layers:
@@ -99,6 +142,8 @@ def layers(number: int, activations: float) -> Layers:
 
 def recompute_time(forward: float, every: int) -> float:
     """Seconds a step with every N-th layer's forward pass done twice takes longer."""
+    if every < 1:
+        raise ValueError(f"cannot checkpoint every {every}th layer")
     return forward / every
 
 
@@ -113,24 +158,31 @@ class Slope:
         """With that many samples in a micro-batch."""
         return self.fixed + self.each * batch
 
-    def largest(self, capacity: float) -> int:
-        """B_max: samples that fit a device, with room left for what varies."""
+    def largest(self, capacity: float, multiple: int = 1) -> int:
+        """B_max: samples that fit a device, with room left for what varies; a multiple of `multiple`."""
         if self.each <= 0:
             raise ValueError("a batch that takes no memory has no largest size")
-        return max(0, math.floor((FILL * capacity - self.fixed) / self.each))
+        most = max(0, math.floor((FILL * capacity - self.fixed) / self.each))
+        return most // multiple * multiple
 
 
 def slope(smaller: tuple[int, float], larger: tuple[int, float]) -> Slope:
-    """From the peaks of two batch sizes."""
+    """From the peaks of two batch sizes. ValueError unless the second is the larger."""
+    if larger[0] <= smaller[0]:
+        raise ValueError(f"a slope takes two sizes, the smaller first: {smaller[0]}, {larger[0]}")
     each = (larger[1] - smaller[1]) / (larger[0] - smaller[0])
     return Slope(smaller[1] - each * smaller[0], each)
 
 
 def slope_of_one(batch: int, peak: float, activations: float) -> Slope:
     """From one batch size, as if all activations grew with it: some are workspace, so it errs on the safe side."""
+    if batch < 1:
+        raise ValueError(f"no batch of {batch} samples")
     return Slope(peak - activations, activations / batch)
 
 
 def checkpoint_throughput(fixed: float, each: float, batch: int, larger: int, recompute: float = RECOMPUTE) -> float:
     """Samples a second with a larger batch bought with recomputation over those now; a step takes fixed + each x B."""
+    if min(batch, larger) < 1 or min(fixed, each) < 0 or fixed + each <= 0 or recompute < 1:
+        raise ValueError(f"no step: {fixed} + {each} x {batch}, then {recompute} x for {larger}")
     return larger * (fixed + each * batch) / (batch * (fixed + recompute * each * larger))

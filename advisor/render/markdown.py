@@ -9,6 +9,7 @@ from markupsafe import Markup
 from advisor.render.templates import environment
 from advisor.render.view import View
 from advisor.report import Report, gain_text
+from profiler.printable import printable
 
 # What opens markup in the middle of a line; an underscore inside a word does not.
 _SPECIAL = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
@@ -23,13 +24,13 @@ def render(report: Report) -> str:
 
 def text(value: object) -> Markup:
     """On one line, with everything taken away that Markdown or HTML would read."""
-    line = " ".join(str(value).split())
+    line = _line(value)
     return Markup(_SPECIAL.sub(r"\\\g<0>", line.replace("&", "&amp;").replace("<", "&lt;")))
 
 
 def code(value: object) -> Markup:
     """A code span on one line."""
-    line = " ".join(str(value).split())
+    line = _line(value)
     ticks = "`" * (_longest_run(line) + 1)
     inner = f" {line} " if line.startswith("`") or line.endswith("`") else line
     return Markup(f"{ticks}{inner}{ticks}")
@@ -38,7 +39,11 @@ def code(value: object) -> Markup:
 def fence(value: str, language: str) -> Markup:
     """A code block whose fence is longer than any in the code."""
     ticks = "`" * max(3, _longest_run(value) + 1)
-    return Markup(f"{ticks}{language}\n{value.rstrip()}\n{ticks}")
+    return Markup(f"{ticks}{language}\n{printable(value.rstrip(), lines=True)}\n{ticks}")
+
+
+def _line(value: object) -> str:
+    return " ".join(printable(str(value)).split())
 
 
 def _longest_run(value: str) -> int:

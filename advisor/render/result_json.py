@@ -8,5 +8,6 @@ from advisor.report import Report
 
 
 def render(report: Report) -> str:
-    """The result contract as JSON; its schema is docs/result.schema.json."""
-    return json.dumps(report.result(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """The result contract as JSON; its schema is docs/result.schema.json. In ASCII: what a terminal would obey, or an
+    encoder refuse, is an escape."""
+    return json.dumps(report.result(), indent=2, allow_nan=False) + "\n"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from advisor import units
+from profiler.printable import printable
 
 
 def folder() -> Path:
@@ -15,12 +17,18 @@ def folder() -> Path:
     return next(place for place in (package / "templates", package.parent / "templates") if place.is_dir())
 
 
+def _visible(value: Any) -> Any:
+    return printable(value, lines=True) if type(value) is str else value
+
+
 def environment() -> Environment:
-    """Everything is escaped, and a name that does not exist is an error."""
+    """Everything is escaped and, where it would steer the reader's eye, made visible; a name that does not exist is an
+    error."""
     made = Environment(
         loader=FileSystemLoader(folder()),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_visible,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -12,6 +12,7 @@ from rich.text import Text
 from advisor.render.view import View
 from advisor.report import Report
 from advisor.units import seconds, share
+from profiler.printable import printable
 
 MOST_ADVICE = 3
 MOST_PROBLEMS = 3
@@ -24,28 +25,28 @@ def summarize(report: Report, folder: Path, console: Console | None = None) -> N
     console = console or Console(stderr=True, highlight=False)
     view = View(report)
     console.print()
-    console.print(Text(_printable(report.diagnosis), style="bold"))
+    console.print(Text(printable(report.diagnosis), style="bold"))
     if report.counsel:
-        console.print(Text(_printable(report.counsel)))
+        console.print(Text(printable(report.counsel)))
     if view.phases:
         console.print()
         console.print(Padding(_phases(view, console), (0, 0, 0, 2)))
     if view.between_text:
         console.print()
-        console.print(Padding(Text(_printable(view.between_text)), (0, 0, 0, 2)))
+        console.print(Padding(Text(printable(view.between_text)), (0, 0, 0, 2)))
     if report.advice:
         console.print()
         _advice(view, console)
     if report.prospect:
         console.print()
-        console.print(Text(_printable(report.prospect)))
+        console.print(Text(printable(report.prospect)))
     if view.problems:
         console.print()
         _problems(view, console)
     console.print()
     if footer := _footer(report):
         console.print(Text(footer))
-    console.print(Text.assemble("Report: ", (_printable(str(folder / "report.html")), "bold")), soft_wrap=True)
+    console.print(Text.assemble("Report: ", (printable(str(folder / "report.html")), "bold")), soft_wrap=True)
 
 
 def _phases(view: View, console: Console) -> Table:
@@ -68,15 +69,15 @@ def _advice(view: View, console: Console) -> None:
     for number, item in enumerate(advice[:MOST_ADVICE], start=1):
         style = STYLES[item.severity]
         gain = f"{view.gain(item)[:1].upper()}{view.gain(item)[1:]}. " if item.in_plan else ""
-        console.print(Text.assemble((_printable(f"{number}. {item.title}"), style), f"  [{item.rule}]"))
-        console.print(Padding(Text(_printable(f"{gain}{item.then}")), (0, 0, 0, 3)))
+        console.print(Text.assemble((printable(f"{number}. {item.title}"), style), f"  [{item.rule}]"))
+        console.print(Padding(Text(printable(f"{gain}{item.then}")), (0, 0, 0, 3)))
     if len(advice) > MOST_ADVICE:
         console.print(Text(f"   and {len(advice) - MOST_ADVICE} more in the report."))
 
 
 def _problems(view: View, console: Console) -> None:
     for note in view.problems[:MOST_PROBLEMS]:
-        console.print(Text(_printable(f"! {note.source}: {note.message}"), style="yellow"))
+        console.print(Text(printable(f"! {note.source}: {note.message}"), style="yellow"))
     if len(view.problems) > MOST_PROBLEMS:
         console.print(Text(f"  and {len(view.problems) - MOST_PROBLEMS} more in the report."))
 
@@ -91,8 +92,3 @@ def _footer(report: Report) -> str:
     if crashed := len(report.checks("crashed")):
         parts.append(f"{crashed} failed.")
     return " ".join(parts)
-
-
-def _printable(text: str) -> str:
-    """Without what a terminal would obey: escape sequences, bells, returns."""
-    return "".join(c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)

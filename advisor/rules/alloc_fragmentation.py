@@ -78,5 +78,5 @@ RULE = Rule(
         ),
         Source("Bekman, Machine Learning Engineering", "https://github.com/stas00/ml-engineering"),
     ),
-    supersedes=("batch-raise", "grad-accum", "ckpt-every-n", "zero-1-2"),
+    supersedes=("batch-raise", "grad-accum", "ckpt-every-n", "optimizer-8bit", "zero-1-2"),
 )

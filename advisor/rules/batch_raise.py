@@ -124,7 +124,8 @@ def _learning_rate(m: Metrics, factor: float) -> tuple[Change, ...]:
     linear = fact.name == "SGD"
     rate = fact.lr * (factor if linear else factor**0.5)
     rule = "with the batch" if linear else "with the batch's square root"
-    code = f"torch.optim.{fact.name}(..., lr={rate:.3g})  # was {fact.lr:.3g}; grows {rule}\n"
+    name = fact.name if fact.name.isidentifier() else "Optimizer"  # it is to be copied
+    code = f"torch.optim.{name}(..., lr={rate:.3g})  # was {fact.lr:.3g}; grows {rule}\n"
     place = fact.place
     return (
         Change(language="python", code=code, file=place.file if place else None, line=place.line if place else None),

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.settings import debug_modes
-from advisor.models.state import Effect, Scenario, State
+from advisor.models.effects import Triple, divide, in_turn, relieve_host, shares_of
+from advisor.models.state import Effect
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 
 
@@ -21,7 +22,7 @@ from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule,
 class _Mode:
     change: Change
     phases: tuple[str, ...]
-    speedup: tuple[float, float, float]
+    speedup: Triple
     """Those phases are divided by this."""
 
 
@@ -85,13 +86,10 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _effect(modes: list[_Mode]) -> Effect:
-    def effect(state: State, scenario: Scenario) -> State:
-        for mode in modes:
-            for phase in mode.phases:
-                state = state.scaled(phase, 1 / scenario.of(mode.speedup))
-        return state
-
-    return effect
+    """The modes slow the host, which enqueues the step: what holds the GPU up falls alike."""
+    return in_turn(
+        *(in_turn(relieve_host(shares_of(mode.speedup)), divide(*mode.phases, by=mode.speedup)) for mode in modes)
+    )
 
 
 RULE = Rule(

@@ -131,5 +131,5 @@ RULE = Rule(
         ),
         Source("Bekman, Machine Learning Engineering", "https://github.com/stas00/ml-engineering"),
     ),
-    supersedes=("ckpt-every-n",),
+    supersedes=("ckpt-every-n", "accum-amortize"),
 )

@@ -8,13 +8,26 @@ import pytest
 from gpu_runs import ADAM, FLAGS, GB, LOADER, MODEL, a_gpu, gpu_metrics
 
 from advisor.judge import Judgement, Outcome, judge
-from advisor.metrics import gpu, memory, settings
+from advisor.metrics import gpu, memory, settings, step
 from advisor.metrics import input as data
 from advisor.metrics.base import Metric
+from advisor.rules import all_rules
 from advisor.rules.base import Severity
+from profiler.schema import Gpu, ScalerFact
 
-PRECISION = {"precision-bf16", "precision-fp16-scaler", "precision-tf32"}
-MEMORY = {"alloc-fragmentation", "batch-raise", "grad-accum", "ckpt-every-n", "zero-1-2"}
+PRECISION = {"precision-bf16", "precision-fp16-scaler", "precision-tf32", "precision-fp8"}
+DATA = {rule.id for rule in all_rules() if rule.id.startswith("data-")}
+COMPILE = {"compile-model", "compile-recompiles", "launch-bound-graphs"}
+KERNELS = COMPILE | {"channels-last", "cudnn-benchmark", "optimizer-fused"}
+MEMORY = {
+    "alloc-fragmentation",
+    "batch-raise",
+    "grad-accum",
+    "ckpt-every-n",
+    "zero-1-2",
+    "optimizer-8bit",
+    "ckpt-unneeded",
+}
 
 
 @dataclass(frozen=True)
@@ -74,10 +87,45 @@ T4 = {
     settings.flags: replace(FLAGS, autocast_dtype="float16", grad_scaler=True),
     gpu.compute_dtype_mix: {"fp16": 1.0},
 }
+H100 = {gpu.device: a_gpu("NVIDIA H100 80GB HBM3", (9, 0))}
+EAGER = replace(FLAGS, compile=False)
+FP16 = replace(FLAGS, autocast_dtype="float16", grad_scaler=True)
+WAITING = {"forward": 0.24, "backward": 0.46, "sync": 0.22}
+HOT = {
+    gpu.throttled_gpu: Gpu(index=0, uuid="GPU-0", name="A100", memory_total=80 << 30),
+    gpu.throttle_reasons: ("hardware thermal slowdown",),
+    gpu.thermal_throttle_share: 0.4,
+    gpu.sm_clock_ratio: 0.62,
+}
+TINY_KERNELS = {
+    **H100,
+    settings.flags: EAGER,
+    gpu.kernels_per_step: 2400.0,
+    gpu.median_kernel_us: 4.0,
+    gpu.gpu_busy_fraction: 0.35,
+    gpu.launch_bound_index: 0.60,
+    gpu.host_launch: 0.085,
+    gpu.sm_active: 0.3,
+}
+NCHW = {
+    settings.flags: replace(FP16, cudnn_benchmark=True),
+    gpu.compute_dtype_mix: {"fp16": 1.0},
+    gpu.conv_share: 0.7,
+    gpu.half_conv_share: 0.7,
+    gpu.fp16_matmul_share: 0.7,
+    gpu.layout_share: 0.15,
+    settings.scaler: ScalerFact(id=0, steps=1000, skipped=3),
+}
+SKIPPING = {
+    settings.flags: FP16,
+    gpu.compute_dtype_mix: {"fp16": 1.0},
+    gpu.fp16_matmul_share: 0.7,
+    settings.scaler: ScalerFact(id=0, steps=1000, skipped=137),
+}
 UNFUSED = {settings.optimizer: replace(ADAM, fused=False, tensors=400)}
 
 ROWS = [
-    Row("healthy", None, PRECISION | MEMORY | {"optimizer-fused"}),
+    Row("healthy", None, PRECISION | MEMORY | DATA | KERNELS | {"h2d-overlap", "host-sync-item"}),
     Row(
         "G01: fp32 without tensor cores on an A100",
         "precision-bf16",
@@ -93,6 +141,21 @@ ROWS = [
         speedup=(1.84, 3.15),
     ),
     Row("G03: fp32 on a Pascal", None, PRECISION | {"compile-model"}, {**FP32, **P40}),
+    Row(
+        "G04: the host waits for the GPU in every step",
+        "host-sync-item",
+        DATA,
+        {gpu.gpu_busy_fraction: 0.77},
+        phases=WAITING,
+        speedup=(1 / (1 - 0.11), 1 / (1 - 0.22)),
+    ),
+    Row("G05: kernels of 4 us", "launch-bound-graphs", PRECISION | {"compile-model"}, TINY_KERNELS),
+    Row(
+        "G06: 30 recompiles in 100 steps",
+        "compile-recompiles",
+        {"compile-model", "launch-bound-graphs"},
+        {step.recompiles: 30, step.recompile_share: 0.4, step.step_time_cv: 0.8},
+    ),
     Row("G07: out of memory at one sample, activations", "ckpt-every-n", {"zero-1-2", "grad-accum"}, OUT_OF_MEMORY),
     Row(
         "G08: retries, eight ranks, states", "zero-1-2", {"ckpt-every-n", "grad-accum"}, REPLICATED, memory=-15.75 * GB
@@ -103,10 +166,56 @@ ROWS = [
         (MEMORY - {"alloc-fragmentation"}) | {"offload-states"},
         FRAGMENTED,
     ),
+    Row("G11: a hot GPU", "gpu-throttled", {"batch-raise"}, HOT),
+    Row(
+        "G12: copies from pageable memory",
+        "data-pin-memory",
+        {"data-more-workers", "h2d-overlap"},
+        {gpu.h2d_pageable_share: 1.0, data.loader: replace(LOADER, pin_memory=False)},
+        phases={"h2d": 0.25, "forward": 0.24, "backward": 0.44},
+    ),
+    Row(
+        "G12, pinned already",
+        "h2d-overlap",
+        DATA,
+        phases={"h2d": 0.25, "forward": 0.24, "backward": 0.44},
+    ),
+    Row("G13: fp16 images in NCHW", "channels-last", PRECISION | {"sdpa-flash", "cudnn-benchmark"}, NCHW),
+    Row("G16: fp16 whose scale fits no step", "fp16-scaler-thrash", {"batch-raise"}, SKIPPING),
+    Row("HG1: large products on an H100", None, COMPILE, H100),
+    Row(
+        "G17: half of the memory free, everything recomputed",
+        "ckpt-unneeded",
+        {"ckpt-every-n"},
+        {
+            settings.flags: replace(FLAGS, checkpointing=True),
+            memory.mem_activations: 2.45 * GB,
+            memory.mem_headroom: 0.55,
+        },
+        phases={"forward": 0.22, "backward": 0.66},
+    ),
+    Row(
+        "one process for four GPUs",
+        "ddp-not-dataparallel",
+        {"zero-1-2"},
+        {gpu.device: a_gpu(count=4), settings.flags: replace(FLAGS, data_parallel=True)},
+    ),
     Row("HG2: fp16 with a stable scaler on a T4", None, PRECISION | {"sdpa-flash"}, T4),
     Row(
         "HG3: little headroom, but nothing fails and nothing more is wanted", None, MEMORY, {memory.mem_headroom: 0.04}
     ),
+    Row(
+        "HG4: at the power cap, as a GPU that works hard is",
+        None,
+        {"gpu-throttled", "gpu-link-or-hw-fault"},
+        {
+            **HOT,
+            gpu.throttle_reasons: ("software power cap",),
+            gpu.thermal_throttle_share: 0.0,
+            gpu.sm_clock_ratio: 0.93,
+        },
+    ),
+    Row("HG5: the host waits in next(), the GPU does not", None, DATA, {step.data_wait_host_fraction: 0.30}),
     Row(
         "G11's batch: a slow clock is no reason for a larger one", None, {"batch-raise"}, {gpu.launch_bound_index: 0.19}
     ),
@@ -136,6 +245,13 @@ def test_row(row: Row):
         assert row.speedup[0] <= 1 / (1 - alone.expected) <= row.speedup[1]
     if row.memory:
         assert judgement.findings[0].advice.memory == pytest.approx(row.memory)
+
+
+def test_of_a_hot_gpu_that_also_waits_for_the_host_the_heat_comes_first():
+    judgement = judge(gpu_metrics({**HOT, gpu.gpu_busy_fraction: 0.77}, phases=WAITING))
+    assert above_information(judgement) == ["gpu-throttled"]
+    waiting = next(finding for finding in judgement.findings if finding.rule.id == "host-sync-item")
+    assert waiting.in_plan is None, "what it would bring on a cool GPU is not known"
 
 
 def test_precision_then_optimizer():

@@ -85,6 +85,27 @@ def test_what_cannot_be_written_is_said_and_leaves_nothing_behind(folder):
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
 
 
+def test_one_that_cannot_be_written_does_not_keep_the_others(folder):
+    (folder / "report.html").mkdir()
+
+    with pytest.raises(ProfilerError, match=r"report\.html") as caught:
+        publish(folder)
+    assert f"profile-train report {folder} --out" in caught.value.remedy
+    assert (folder / "result.json").exists()
+    assert (folder / "report.md").exists()
+
+
+def test_the_report_may_go_elsewhere(folder, tmp_path):
+    publish(folder, out=tmp_path / "new" / "place")
+
+    assert sorted(path.name for path in (tmp_path / "new" / "place").iterdir()) == [
+        "report.html",
+        "report.md",
+        "result.json",
+    ]
+    assert not (folder / "result.json").exists()
+
+
 def test_a_form_that_fails_leaves_the_old_files(folder, monkeypatch):
     publish(folder)
     before = (folder / "result.json").read_text()

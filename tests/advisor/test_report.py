@@ -214,6 +214,11 @@ def test_verdict_without_steps_says_so():
     assert "profiler.step()" in empty().counsel
 
 
+def test_only_where_nothing_came_in_the_verdict_says_what_keeps_it_out():
+    assert "-I, -E and -S" in empty().counsel
+    assert "-I" not in replace(empty(), run=replace(empty().run, ranks=1)).counsel
+
+
 def info(rule: str, *facts: Measured, gain: Gain | None = None) -> Recommendation:
     return replace(golden().advice[0], rule=rule, severity="info", evidence=facts, alone=gain, in_plan=gain)
 

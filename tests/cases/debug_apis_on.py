@@ -17,6 +17,12 @@ CASES = [
         removed=(0.136, 0.364, 0.491),
     ),
     Fires(
+        "anomaly detection holds up the host, which the GPU waits for",
+        given({flags: FlagsFact(anomaly=True)}),
+        state=State(phases={"forward": 0.03, "backward": 0.06, "other": 0.01}, launch=0.1),
+        removed=(0.15, 0.4, 0.54),
+    ),
+    Fires(
         "every kernel is waited for",
         given({flags: FlagsFact(launch_blocking=True)}),
         code="unset CUDA_LAUNCH_BLOCKING",

@@ -1,11 +1,11 @@
 import pytest
 
-from advisor.metrics import cost, gpu, host, input, memory, settings, step
+from advisor.metrics import cost, goals, gpu, host, input, memory, settings, stack, step
 from advisor.metrics.base import Metric, Metrics, Missing, metric
 
 EVERY = {
     value
-    for module in (cost, gpu, host, input, memory, settings, step)
+    for module in (cost, goals, gpu, host, input, memory, settings, stack, step)
     for value in vars(module).values()
     if isinstance(value, Metric)
 }

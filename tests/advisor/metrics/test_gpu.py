@@ -6,17 +6,23 @@ from profiles import metrics, rank, steps
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import (
     achieved_matmul_flops,
+    bf16_gemm_share,
+    bf16_gemm_us,
     compute_dtype_mix,
+    conv_share,
     device,
+    fp16_matmul_share,
     fp32_matmul_share,
     gpu_busy_fraction,
     gpu_energy,
     gpu_power,
     gpu_utilization,
     h2d_pageable_share,
+    half_conv_share,
     host_launch,
     kernels_per_step,
     launch_bound_index,
+    layout_share,
     matmul_share,
     median_kernel_us,
     membound_share,
@@ -224,6 +230,28 @@ def test_shares_of_busy_time():
     assert m[simt_fp32_matmul_share] == pytest.approx(0.35)
     assert m[simt_fp32_gemm_share] == pytest.approx(0.30)
     assert m[compute_dtype_mix] == pytest.approx({"fp32": 0.35 / 0.6, "tf32": 1 / 6, "bf16": 0.25})
+
+
+def test_sixteen_bits_convolutions_and_layouts():
+    m = windowed(
+        kernel("matmul", 0.20, dtype="bf16"),
+        replace(kernel("matmul", 0.20, dtype="bf16"), calls=3),
+        kernel("matmul", 0.10, dtype="fp16"),
+        kernel("convolution", 0.20, dtype="fp16"),
+        kernel("convolution", 0.10, dtype="fp32"),
+        replace(kernel("copy", 0.05), name="void cudnn::ops::nchwToNhwcKernel<__half>"),
+        replace(kernel("copy", 0.05), name="void cudnn::ops::nhwcToNchwKernel<__half>"),
+        kernel("copy", 0.10),
+    )
+
+    assert m[bf16_gemm_share] == pytest.approx(0.4)
+    assert m[bf16_gemm_us] == pytest.approx(1e5)
+    assert m[fp16_matmul_share] == pytest.approx(0.3)
+    assert m[conv_share] == pytest.approx(0.3)
+    assert m[half_conv_share] == pytest.approx(0.2)
+    assert m[layout_share] == pytest.approx(0.1)
+    with pytest.raises(Missing, match="bf16"):
+        windowed(kernel("matmul", 1.0, dtype="fp32"))[bf16_gemm_us]
 
 
 def test_host_launch():

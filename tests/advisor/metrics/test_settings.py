@@ -10,6 +10,7 @@ from advisor.metrics.settings import (
     optimizer,
     optimizers,
     scaler,
+    skipped_step_fraction,
     world_size,
 )
 from profiler.schema import FlagsFact, ModelFact, OptimizerFact, ScalerFact
@@ -59,7 +60,19 @@ def test_scaler():
     assert metrics(rank(scaler=fact))[scaler] is fact
 
 
-@pytest.mark.parametrize("metric", [model, optimizer, flags, scaler, debug_modes, evaluation_grad])
+def test_skipped_steps_beyond_those_that_find_the_scale():
+    # 10 000 steps may skip 16 to find the scale and 5 to try a larger: 121 - 21 = 100 of them are too many
+    assert metrics(rank(scaler=ScalerFact(id=0, steps=10_000, skipped=121)))[skipped_step_fraction] == pytest.approx(
+        0.01
+    )
+    assert metrics(rank(scaler=ScalerFact(id=0, steps=60, skipped=12)))[skipped_step_fraction] == 0.0
+    with pytest.raises(Missing, match="no step"):
+        metrics(rank(scaler=ScalerFact(id=0)))[skipped_step_fraction]
+
+
+@pytest.mark.parametrize(
+    "metric", [model, optimizer, flags, scaler, skipped_step_fraction, debug_modes, evaluation_grad]
+)
 def test_what_was_not_seen_is_missing(metric):
     with pytest.raises(Missing) as caught:
         metrics(rank())[metric]

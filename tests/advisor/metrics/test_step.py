@@ -6,6 +6,8 @@ from profiles import metrics, rank, steps
 from advisor.metrics.base import Missing
 from advisor.metrics.step import (
     between_seconds,
+    checkpoint_save_seconds,
+    checkpoint_saves,
     data_wait_fraction,
     data_wait_host_fraction,
     epoch_start_share,
@@ -15,6 +17,8 @@ from advisor.metrics.step import (
     micro_steps_per_step,
     other_fraction,
     phase_seconds,
+    recompile_share,
+    recompiles,
     steady_step_count,
     steady_steps,
     steady_window,
@@ -29,6 +33,7 @@ from advisor.metrics.step import (
 )
 from profiler.schema import (
     TAG_CHECKPOINT,
+    TAG_COMPILE,
     TAG_EPOCH_START,
     TAG_EVALUATION,
     TAG_FIRST,
@@ -241,3 +246,51 @@ def test_recording_a_window_is_no_part_of_the_run():
 
 def test_accumulated_gradients_show_as_micro_steps():
     assert of(*[0.1] * 40, micro_steps=4.0)[micro_steps_per_step] == 4.0
+
+
+def compiling(*tagged):
+    """40 steps of 0.1 s; those at these indices took 1.1 s, for they compiled."""
+    plain = steps(*[0.1] * 40)
+    tags = dict(tagged)
+    return tuple(replace(s, duration=1.1, tags=tags[s.index]) if s.index in tags else s for s in plain)
+
+
+def test_steps_that_compiled_after_warm_up():
+    m = metrics(
+        rank(steps=compiling((0, TAG_COMPILE | TAG_FIRST), (5, TAG_COMPILE), (20, TAG_COMPILE), (30, TAG_COMPILE)))
+    )
+
+    assert m[recompiles] == 2
+    assert m[recompile_share] == pytest.approx(2 * 1.0 / (36 * 0.1 + 4 * 1.1))
+
+
+def test_what_our_own_window_cost_is_no_compiling():
+    m = metrics(rank(steps=compiling((20, TAG_COMPILE | TAG_WINDOW))))
+
+    assert m[recompiles] == 1
+    assert m[recompile_share] == 0.0
+
+
+def test_merged_steps_of_which_one_at_least_compiled():
+    rows = compiling((20, TAG_COMPILE), (30, TAG_COMPILE | TAG_EVALUATION))
+    merged = tuple(replace(row, count=4) if row.tags else row for row in rows)
+
+    assert metrics(rank(steps=merged))[recompiles] == 5
+
+
+def test_nothing_compiled():
+    assert metrics(rank(steps=steps(*[0.1] * 40)))[recompiles] == 0
+    with pytest.raises(Missing):
+        metrics(rank())[recompiles]
+
+
+def test_saves_are_steps_however_many_files_each_writes():
+    plain = steps(*[0.1] * 20)
+    tagged = [replace(s, tags=TAG_CHECKPOINT, checkpoint_save=0.5) if s.index in (4, 9) else s for s in plain]
+
+    assert metrics(rank(steps=tuple(tagged)))[checkpoint_saves] == 2
+    assert metrics(rank(steps=tuple(tagged)))[checkpoint_save_seconds] == pytest.approx(0.5)
+    with pytest.raises(Missing, match="No checkpoint"):
+        metrics(rank(steps=plain))[checkpoint_save_seconds]
+    assert metrics(rank(steps=(replace(plain[0], tags=TAG_CHECKPOINT, count=3),)))[checkpoint_saves] == 3
+    assert metrics(rank(steps=plain))[checkpoint_saves] == 0

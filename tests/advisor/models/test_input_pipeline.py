@@ -1,6 +1,8 @@
 """Hand-computed loader pipelines; those marked measured were run on a 2-core machine."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from advisor.models.input_pipeline import (
     available_cores,
@@ -8,6 +10,8 @@ from advisor.models.input_pipeline import (
     needed_workers,
     prefetch_factor,
     step_time,
+    storage_floor,
+    supply,
     transfer_time,
 )
 
@@ -38,11 +42,13 @@ def test_workers_and_step_time(
 def test_an_interval_from_contention():
     times = [step_time(0.2, 0.05, 5, u_w=1, cores=8, contention=kappa) for kappa in contention(5, 8)]
     assert times == pytest.approx([0.06, 0.05, 0.05])
+    assert [step_time(0.2, 0.05, 0, u_w=1, cores=8) / time for time in times] == pytest.approx([4.17, 5, 5], abs=0.005)
 
 
 @pytest.mark.parametrize("workers", [8, 16])
 def test_no_number_of_workers_beats_the_storage(workers: int):
-    assert step_time(0.3, 0.1, workers, u_w=0.1, cores=32, floor=0.24) == pytest.approx(0.24)
+    floor = storage_floor(120e6, 500e6)
+    assert step_time(0.3, 0.1, workers, u_w=0.1, cores=32, floor=floor) == pytest.approx(0.24)
 
 
 @pytest.mark.parametrize(("threads", "after"), [(1, 0.10), (2, 0.15)])
@@ -83,3 +89,55 @@ def test_each_rank_has_its_part_of_the_cores_less_its_own(cores: float, ranks: i
 
 def test_handing_over_a_batch():
     assert transfer_time(3e9) == pytest.approx(1.0005)
+
+
+def test_measured_small_files_that_two_cores_read():
+    """C13: 24 ms a batch over a step of 7.6 ms, one worker at the worst contention: 36.0 predicted, 36.1 measured."""
+    assert step_time(0.024, 0.0076, 1, u_w=0, cores=2, contention=1.5) == pytest.approx(0.0360)
+
+
+times = st.floats(1e-4, 1)
+
+
+@given(times, times, st.integers(0, 64), st.floats(0, 1), st.integers(1, 64), st.floats(0, 1), st.floats(1, 1.5))
+def test_no_loader_beats_its_floors(t_w, t_g, workers, u_w, cores, floor, kappa):
+    time = step_time(t_w, t_g, workers, u_w=u_w, cores=cores, floor=floor, contention=kappa)
+    assert time >= t_g
+    if workers:
+        assert time >= max(floor, t_w / workers, t_w * u_w / cores)
+        assert time == max(t_g, supply(t_w, workers, t_g=t_g, u_w=u_w, cores=cores, floor=floor, contention=kappa))
+
+
+@given(times, times, st.integers(1, 64), st.integers(1, 64), st.floats(0, 1), st.integers(1, 64))
+def test_another_worker_never_slows_the_model(t_w, t_g, workers, more, u_w, cores):
+    few, many = (step_time(t_w, t_g, w, u_w=u_w, cores=cores) for w in (workers, workers + more))
+    assert many <= few
+
+
+@given(times, times, st.floats(0, 1), st.integers(1, 64))
+def test_advised_workers_keep_up_or_fill_the_cores(t_w, t_g, u_w, cores):
+    wanted = advised(t_w, t_g, cores, u_w)
+    assert 1 <= wanted <= 4 * cores
+    assert wanted == 1 or wanted * max(u_w, 0.05) <= available_cores(cores) + 1e-6
+    assert (
+        t_w / wanted <= t_g * (1 + 1e-6)
+        or (wanted + 1) * max(u_w, 0.05) > available_cores(cores)
+        or wanted == 4 * cores
+    )
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        lambda: supply(1, 0, t_g=1, u_w=1, cores=1),
+        lambda: step_time(-1, 1, 0, u_w=1, cores=1),
+        lambda: step_time(1, 1, 1, u_w=1, cores=0),
+        lambda: available_cores(0),
+        lambda: prefetch_factor(1, 1, 0),
+        lambda: transfer_time(-1),
+        lambda: storage_floor(1, 0),
+    ],
+)
+def test_nonsense_is_refused(nonsense):
+    with pytest.raises(ValueError, match=r"\d"):
+        nonsense()

@@ -1,15 +1,19 @@
 """Hand-computed memory; GB = 1e9 bytes."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from advisor.models.memory import (
+    FILL,
     FP32_ADAM,
     MIXED_ADAM,
     Layers,
+    Slope,
+    bytes_each,
     checkpoint_throughput,
-    layer_activations,
+    eight_bit_moments,
     layers,
-    logits,
     recompute_time,
     slope,
     slope_of_one,
@@ -20,8 +24,35 @@ GB = 1e9
 LLAMA = Layers(number=32, activations=570.4e6, boundary=33.6e6)
 
 
-def test_bytes_a_parameter():
-    assert sum(FP32_ADAM) == sum(MIXED_ADAM) == 16
+@pytest.mark.parametrize(
+    ("precision", "optimizer", "whole", "state"),
+    [
+        ("fp32", "adamw", 16, 8),
+        ("autocast", "adamw", 16, 8),
+        ("mixed", "adamw", 16, 12),
+        ("bf16", "adamw", 8, 4),
+        ("fp32", "adamw8bit", 10.03, 2.03),
+        ("mixed", "adamw8bit", 10.03, 6.03),
+        ("bf16", "adamw8bit", 6.03, 2.03),
+        ("fp32", "momentum", 12, 4),
+        ("fp32", "lion", 12, 4),
+        ("fp32", "sgd", 8, 0),
+    ],
+)
+def test_bytes_a_parameter(precision: str, optimizer: str, whole: float, state: float):
+    each = bytes_each(precision, optimizer)
+    assert sum(each) == pytest.approx(whole)
+    assert each[2] == pytest.approx(state)
+
+
+def test_adam_is_what_the_constants_say():
+    assert bytes_each("fp32", "adam") == FP32_ADAM
+    assert bytes_each("mixed", "adam") == MIXED_ADAM
+
+
+def test_8_bit_adam():
+    assert eight_bit_moments([3 * 10**9]) / GB == pytest.approx(6.09)
+    assert eight_bit_moments([4096] * 10 + [4095] * 10) == pytest.approx(2.03 * 40960 + 8 * 40950)
 
 
 @pytest.mark.parametrize(
@@ -60,34 +91,41 @@ def test_the_chosen_n_frees_what_is_needed():
     assert LLAMA.kept(None) - LLAMA.kept(LLAMA.every(4e9)) >= 4e9
 
 
+def test_segments_of_layers():
+    """L 32: k* = sqrt(32 x 33.6 / 570.4) = 1.37, so one layer a segment keeps less than two."""
+    assert LLAMA.segment == 1
+    assert LLAMA.segmented(1) == pytest.approx(32 * 33.6e6 + 570.4e6) == pytest.approx(LLAMA.kept(1))
+    assert Layers(number=1000, activations=10.0, boundary=10.0).segment in (31, 32)
+    assert Layers(number=1000, activations=10.0, boundary=10.0).segmented(32) == pytest.approx(632.5)
+
+
+@given(st.integers(1, 300), st.floats(1, 1e9), st.floats(0, 1), st.data())
+def test_no_segments_keep_less_than_the_chosen_ones(number: int, each: float, share: float, data: st.DataObject):
+    some = Layers(number=number, activations=each, boundary=share * each)
+    other = data.draw(st.integers(1, number))
+    assert some.segmented(some.segment) <= some.segmented(other) * (1 + 1e-9)
+
+
+@given(st.integers(1, 300), st.floats(1, 1e9), st.floats(0, 1), st.floats(0, 1e11))
+def test_the_chosen_n_is_the_largest_that_frees_enough(number: int, each: float, share: float, need: float):
+    some = Layers(number=number, activations=each, boundary=share * each)
+    every = some.every(need)
+    freed = some.kept(None) - some.kept(every)
+    enough = freed >= need - 1e-6 * some.kept(None)
+    assert enough or every == 1
+    assert some.kept(None) - some.kept(every + 1) <= need + 1e-6 * some.kept(None)
+    assert some.kept(1) <= some.kept(every)
+
+
 def test_layers_of_measured_activations():
     assert layers(32, 32 * 570.4e6).boundary == pytest.approx(33.6e6, rel=0.003)
-
-
-def test_activations_of_gpt3():
-    def layer(keeps: str) -> float:
-        return layer_activations(2048, 1, 12288, 96, keeps=keeps)
-
-    assert layer("scores") / GB == pytest.approx(2.869, abs=0.001)
-    assert 96 * layer("scores") / GB == pytest.approx(275.4, abs=0.1)
-    assert 96 * layer("no scores") / GB == pytest.approx(82.1, abs=0.1)
-    assert layer("no scores") / layer("scores") - 1 == pytest.approx(-0.702, abs=0.001)
-    assert 96 * layer("input") / GB == pytest.approx(4.83, abs=0.01)
-
-
-def test_activations_of_mt_nlg():
-    saved = layer_activations(2048, 1, 20480, 128, keeps="no scores") / layer_activations(2048, 1, 20480, 128) - 1
-    assert saved == pytest.approx(-0.653, abs=0.001)
-
-
-def test_logits():
-    assert logits(8192, 1, 128256) / GB == pytest.approx(6.30, abs=0.01)
 
 
 def test_the_largest_batch_from_two():
     line = slope((8, 21e9), (16, 31e9))
     assert (line.fixed, line.each) == (11e9, 1.25e9)
     assert line.largest(79e9) == 49
+    assert line.largest(79e9, multiple=8) == 48
     assert line.peak(49) <= 0.92 * 79e9 < line.peak(50)
 
 
@@ -103,3 +141,40 @@ def test_checkpointing_for_throughput(fixed: float, ratio: float):
 def test_a_larger_batch_shares_what_is_fixed():
     assert checkpoint_throughput(40, 10, 4, 16, recompute=1) == pytest.approx(16 * 80 / (4 * 200))
     assert checkpoint_throughput(0, 10, 4, 16, recompute=1) == pytest.approx(1)
+
+
+@given(st.integers(1, 64), st.floats(1e6, 1e10), st.floats(0, 1e11), st.floats(1e9, 2e11))
+def test_the_largest_batch_fits_and_one_more_does_not(multiple: int, each: float, fixed: float, capacity: float):
+    line = Slope(fixed, each)
+    most = line.largest(capacity, multiple)
+    assert most % multiple == 0
+    assert most == 0 or line.peak(most) <= FILL * capacity * (1 + 1e-9)
+    assert line.peak(most + multiple) >= FILL * capacity * (1 - 1e-9) or line.peak(0) > FILL * capacity
+
+
+@given(st.floats(0, 100), st.floats(0.01, 100), st.integers(1, 100), st.integers(0, 100), st.floats(1, 2))
+def test_recomputing_for_the_same_batch_never_pays(fixed: float, each: float, batch: int, more: int, recompute: float):
+    assert checkpoint_throughput(fixed, each, batch, batch, recompute) <= 1 + 1e-9
+    assert checkpoint_throughput(fixed, each, batch, batch + more, 1) >= 1 - 1e-9
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        lambda: bytes_each("fp32", "adagrad"),
+        lambda: bytes_each("fp4", "adam"),
+        lambda: Layers(number=0, activations=1, boundary=0),
+        lambda: Layers(number=1, activations=1, boundary=2),
+        lambda: LLAMA.kept(0),
+        lambda: LLAMA.segmented(33),
+        lambda: recompute_time(1, 0),
+        lambda: slope((8, 1), (8, 2)),
+        lambda: slope_of_one(0, 1, 1),
+        lambda: Slope(1, 0).largest(10),
+        lambda: checkpoint_throughput(1, 1, 0, 1),
+        lambda: checkpoint_throughput(1, 1, 1, 1, recompute=0.5),
+    ],
+)
+def test_nonsense_is_refused(nonsense):
+    with pytest.raises(ValueError, match=r"unknown|layer|segment|slope|batch|step"):
+        nonsense()

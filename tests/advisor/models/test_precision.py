@@ -1,11 +1,17 @@
 """Hand-computed rooflines; times in ms, rates in TFLOP/s."""
 
-import pytest
+from dataclasses import replace
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.models.effects import divide_step
 from advisor.models.gpus import peaks
 from advisor.models.precision import (
     ATTAINED_HALF,
     ATTAINED_TF32,
+    FP8_STEP,
     MEMBOUND_SPEEDUP,
     UNCHANGED,
     Part,
@@ -92,39 +98,33 @@ def test_autocast_saves_activations_and_caches_weights():
     assert memory_change(None, 1_000) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "half"),
-    [
-        ("NVIDIA A100-SXM4-80GB", 312),
-        ("NVIDIA A10", 125),
-        ("Tesla T4", 65),
-        ("NVIDIA L4", 121),
-        ("NVIDIA L40S", 362),
-        ("NVIDIA GeForce RTX 4090", 165),
-        ("NVIDIA H100 80GB HBM3", 989),
-        ("NVIDIA H100 PCIe", 756),
-        ("NVIDIA H200", 989),
-        ("NVIDIA B200", 2250),
-        ("AMD Instinct MI300X", 1307),
-    ],
-)
-def test_a_gpu_is_known_by_the_name_its_driver_gives(name: str, half: float):
-    known = peaks(name)
-    assert known
-    assert known.half == half * 1e12
+def test_fp8_is_a_matter_of_the_whole_step():
+    times = [divide_step(FP8_STEP)(step(70, 18, 5, 7), s).time for s in Scenario]
+    assert [100 / time for time in times] == pytest.approx([1.0, 1.2, 1.4])
+
+
+shares = st.floats(0, 1)
+
+
+@given(shares, shares, shares, st.floats(0, 1), st.floats(1e12, 1e15), st.sampled_from([A100, V100, RTX4090]))
+def test_half_the_bits_never_slow_a_step_nor_beat_its_floor(m, b, idle, floor, achieved, gpu):
+    state = step(m, b, 0.1, idle)
+    state = replace(state, launch=floor * state.time)
+    for simt in (0.0, 0.3, 1.0):
+        times = [to_half(simt, 1 - simt, gpu, achieved)(state, s).time for s in Scenario]
+        assert times == sorted(times, reverse=True)
+        assert state.launch <= times[2]
+        assert times[0] <= state.time * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
-    "name",
+    "nonsense",
     [
-        "Tesla P40",
-        "NVIDIA A10G",
-        "NVIDIA H100 NVL",
-        "NVIDIA GeForce RTX 4090 Laptop GPU",
-        "NVIDIA GeForce RTX 4090 D",
-        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
-        "",
+        lambda: speedup(ATTAINED_HALF, 1e12, (0, 1, 1)),
+        lambda: faster([Part(0.7, (1, 1, 1)), Part(0.7, (1, 1, 1))], UNCHANGED),
+        lambda: faster([Part(-0.1, (1, 1, 1))], UNCHANGED),
     ],
 )
-def test_a_gpu_that_only_resembles_one_in_the_table_is_unknown(name: str):
-    assert peaks(name) is None
+def test_nonsense_is_refused(nonsense):
+    with pytest.raises(ValueError, match="products"):
+        nonsense()

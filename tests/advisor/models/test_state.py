@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from advisor.models.effects import divide, remove
 from advisor.models.gpus import peaks
 from advisor.models.precision import ATTAINED_HALF, MEMBOUND_SPEEDUP, Part, faster, speedup
 from advisor.models.state import Scenario, State, Workers, removed
@@ -30,14 +31,16 @@ def test_a_faster_gpu_behind_a_slow_loader_gains_nothing():
 
 def test_the_same_idle_time_is_gained_once():
     state = State(phases={"forward": 0.6, "other": 0.4})
-    once = state.without("other", 0.4)
+    rule = remove("other", shares=(1, 1, 1))
+    once = rule(state, Scenario.EXPECTED)
     assert removed(state, once) == pytest.approx(0.4)
-    assert removed(state, once.without("other", 0.4)) == pytest.approx(0.4)
+    assert removed(state, rule(once, Scenario.EXPECTED)) == pytest.approx(0.4)
 
 
 def test_disjoint_phases_compose():
     state = State(phases={"forward": 0.3, "backward": 0.5, "other": 0.2})
-    after = state.scaled("forward", 1 / 3).scaled("backward", 1 / 2)
+    third, half = divide("forward", by=(3, 3, 3)), divide("backward", by=(2, 2, 2))
+    after = half(third(state, Scenario.EXPECTED), Scenario.EXPECTED)
     assert after.time == pytest.approx(0.55)
     assert state.time / after.time == pytest.approx(1.82, abs=0.005)
 
@@ -56,6 +59,7 @@ def test_a_chain_of_loader_precision_and_optimizer():
     supplied = replace(start, supply=0.0, workers=workers)
     assert workers.number(supplied.compute) == 5
     assert supplied.time == pytest.approx(0.120)
+    assert removed(start, supplied) == pytest.approx(0.40)
 
     low, expected, high = (half(supplied, s) for s in Scenario)
     assert [s.compute for s in (low, expected, high)] == pytest.approx([0.0620, 0.0494, 0.0437], abs=5e-5)
@@ -63,9 +67,16 @@ def test_a_chain_of_loader_precision_and_optimizer():
     assert workers.supply(expected.compute) == pytest.approx(0.040)
     assert expected.time == pytest.approx(0.0494, abs=5e-5)
 
-    fused = expected.scaled("optimizer", 1 / 2)
+    fuse = divide("optimizer", by=(1.3, 2, 4))
+    assert removed(start, fuse(start, Scenario.EXPECTED)) == 0, "alone, behind the loader"
+    fused = fuse(expected, Scenario.EXPECTED)
     assert fused.time == pytest.approx(0.0444, abs=5e-5)
+    assert removed(expected, fused) == pytest.approx(0.101, abs=0.0005), "in the plan"
     assert start.time / fused.time == pytest.approx(4.5, abs=0.01)
+
+    # Precision and optimizer are disjoint phases: the other way round they end at the same time.
+    swapped = half(fuse(supplied, Scenario.EXPECTED), Scenario.EXPECTED)
+    assert swapped.time == pytest.approx(fused.time)
 
 
 def test_workers_for_a_step_of_several_batches():

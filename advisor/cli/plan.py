@@ -1,0 +1,283 @@
+"""Plan a training before it runs: what fits, and how often to save."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from advisor.plan import quantities
+from advisor.plan.cluster import HOST_MEMORY, PCIE
+from advisor.plan.model import OPTIMIZERS, PRECISIONS
+from profiler.errors import ProfilerError
+
+if TYPE_CHECKING:
+    from advisor.plan.activations import Activations
+    from advisor.plan.batch import BatchPlan
+    from advisor.plan.cluster import Cluster
+    from advisor.plan.interval import IntervalPlan
+    from advisor.plan.memory import MemoryPlan
+    from advisor.plan.plan import Plan
+
+FORMATS = {"text": ".txt", "json": ".json", "html": ".html", "markdown": ".md"}
+
+EPILOG = """
+\b
+Examples:
+  profile-train plan --params 1.5B --gpus 8 --gpu-memory 24GB
+  profile-train plan --params 8.03B --gpus 8 --gpu H100 --layers 32 \\
+      --hidden 4096 --heads 32 --sequence 4096 --vocabulary 128256 \\
+      --target-batch 512 --out plan.html
+  profile-train plan --peak 8:21GB --peak 16:31GB --gpu A100-80GB
+  profile-train plan --mtbf 2h --save-cost 20s --restart-cost 5m \\
+      --interval 30m --spot-discount 65%
+"""
+
+
+class _Amount(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
+    """An option that is read by one of advisor.plan.quantities."""
+
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._read(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _Command(click.Command):
+    """Keeps the words as they were given: a page says what made it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.obj = shlex.join(["profile-train", "plan", *args])
+        return super().parse_args(ctx, args)
+
+
+_COUNT = _Amount("count", quantities.count)
+_SIZE = _Amount("size", quantities.size)
+_CAPACITY = _Amount("size", quantities.capacity)
+_RATE = _Amount("rate", quantities.rate)
+_TIME = _Amount("time", quantities.seconds)
+_SHARE = _Amount("share", quantities.share)
+_PEAK = _Amount("batch:size", quantities.peak)
+_NUMBER = click.IntRange(min=1)
+
+
+@click.command(
+    cls=_Command,
+    short_help="Plan memory, batch or checkpoint interval without a run.",
+    help="Plan a training without running it.\n\n"
+    "\b\n"
+    "Memory:   --params and --gpu or --gpu-memory: what fits, and the smallest\n"
+    "          change that makes it fit. Activations need the model's shape.\n"
+    "Batch:    --peak twice: the largest micro-batch.\n"
+    "Interval: --mtbf and --save-cost: how often to save, and whether spot\n"
+    "          machines are worth it.\n\n"
+    "Sizes read 1.2GB (1e9) or GiB, times 20s, 5m, 2h, shares 65% or 0.65.",
+    epilog=EPILOG,
+)
+@click.option("--params", type=_COUNT, help="Parameters: 1.5B, 350M, 7.5e9.")
+@click.option("--gpus", type=_NUMBER, help="Number of GPUs (world size).  [1]")
+@click.option("--gpus-per-node", type=_NUMBER, help="GPUs of one machine.  [up to 8]")
+@click.option("--gpu", metavar="NAME", help="Kind of GPU: H100, A100-80GB, RTX-4090 ...")
+@click.option("--gpu-memory", type=_CAPACITY, help="Memory of one GPU; 24GB is read as 24 GiB.")
+@click.option("--host-memory", type=_CAPACITY, help="Memory of one machine, for offloading.")
+@click.option("--reserve", type=_SHARE, default="8%", show_default=True, help="Share of a GPU to keep free.")
+@click.option("--optimizer", type=click.Choice(list(OPTIMIZERS)), default="adamw", show_default=True, help="Optimizer.")
+@click.option(
+    "--precision",
+    type=click.Choice(list(PRECISIONS)),
+    default="bf16",
+    show_default=True,
+    help="bf16, fp16: autocast over fp32 weights; bf16-master: 16-bit weights, fp32 master copy; "
+    "pure-bf16: nothing in fp32.",
+)
+@click.option("--layers", type=int, help="Transformer layers.")
+@click.option("--hidden", type=int, help="Hidden size.")
+@click.option("--heads", type=int, help="Attention heads.")
+@click.option("--sequence", type=int, help="Tokens of a sequence.")
+@click.option("--vocabulary", type=int, help="Words of the output layer.")
+@click.option("--flash/--no-flash", default=True, help="Whether attention keeps no scores.  [flash]")
+@click.option("--activation-bytes-per-sample", type=_SIZE, help="Measured, in place of the shape.")
+@click.option("--peak", "peaks", type=_PEAK, multiple=True, help="Measured peak, as 8:21GB; give two batch sizes.")
+@click.option("--largest-unit", type=_COUNT, help="Parameters of one block, which ZeRO 3 gathers.")
+@click.option("--micro-batch", type=_NUMBER, help="Samples a GPU that must fit at once.  [1]")
+@click.option("--target-batch", type=_NUMBER, help="Samples an optimizer step, over all GPUs.")
+@click.option("--pcie", type=_RATE, default=PCIE, help="To each GPU, for offloading.  [25GB/s]")
+@click.option("--host-bandwidth", type=_RATE, default=HOST_MEMORY, help="Of a machine's memory.  [80GB/s]")
+@click.option("--mtbf", type=_TIME, help="Mean time between failures of the job; of one node with --nodes.")
+@click.option("--nodes", type=_NUMBER, help="Nodes, each of which fails once in --mtbf.")
+@click.option("--save-cost", type=_TIME, help="What a save stops the training for.")
+@click.option("--async-save-cost", type=_TIME, help="The same for an asynchronous save.")
+@click.option("--restart-cost", type=_TIME, help="From a failure until training goes on.")
+@click.option("--interval", type=_TIME, help="Time between saves now.")
+@click.option("--spot-discount", type=_SHARE, help="Of interruptible machines; --mtbf is theirs.")
+@click.option("--gpu-price", type=click.FloatRange(min=0), help="Of a GPU hour on demand.")
+@click.option("--format", "form", type=click.Choice(list(FORMATS)), help="[text, or by the ending of --out]")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file.")
+@click.pass_context
+def plan(ctx: click.Context, /, form: str | None, out: Path | None, **given: Any) -> None:
+    """See the module."""
+    try:
+        made = _plan(given)
+    except ProfilerError as error:
+        raise click.UsageError(f"{error.message} {error.remedy}", ctx) from error
+    if form is None:
+        form = next((name for name, ending in FORMATS.items() if out and out.suffix.lower() == ending), "text")
+    if out is None and form == "text":
+        from rich.console import Console
+
+        from advisor.render.plan_text import show
+
+        show(made, Console(highlight=False))
+        return
+    text = _rendered(made, form, ctx.obj)
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ProfilerError(
+            f"{out} could not be written: {error.strerror or error}.", "Give --out in a folder that can be written to."
+        ) from error
+    click.echo(f"Plan: {out}", err=True)
+
+
+def _rendered(made: Plan, form: str, command: str) -> str:
+    if form == "json":
+        from advisor.render import plan_json
+
+        return plan_json.render(made)
+    if form == "markdown":
+        from advisor.render import plan_markdown
+
+        return plan_markdown.render(made)
+    if form == "html":
+        from advisor.render import plan_html
+
+        return plan_html.render(made, command)
+    import io
+
+    from rich.console import Console
+
+    from advisor.render.plan_text import show
+
+    written = io.StringIO()
+    show(made, Console(file=written, width=100, highlight=False))
+    return written.getvalue()
+
+
+def _plan(given: dict[str, Any]) -> Plan:
+    """All that the given options ask for."""
+    from advisor.plan.plan import Plan
+
+    failing = given["mtbf"] is not None or given["save_cost"] is not None
+    if given["params"] is None and not given["peaks"] and not failing:
+        raise ProfilerError(
+            "Nothing says what to plan.",
+            "Memory takes --params and --gpu-memory (or --gpu), a batch --peak twice, an interval --mtbf, --save-cost.",
+        )
+    cluster = _cluster(given) if given["params"] is not None or given["peaks"] else None
+    batch = _batch(given, cluster) if cluster and given["peaks"] else None
+    return Plan(
+        memory=_memory(given, cluster, batch) if cluster and given["params"] is not None else None,
+        batch=batch,
+        interval=_interval(given) if failing else None,
+    )
+
+
+def _cluster(given: dict[str, Any]) -> Cluster:
+    from dataclasses import replace
+
+    from advisor.plan.cluster import Cluster
+    from advisor.plan.devices import Device, device
+
+    if given["gpu"] is None and given["gpu_memory"] is None:
+        raise ProfilerError("How much memory a GPU has is not said.", "Give --gpu NAME, or --gpu-memory 24GB.")
+    if given["gpu"] is None:
+        found = Device("A GPU as given", given["gpu_memory"])
+    else:
+        found = device(given["gpu"])
+        found = found if given["gpu_memory"] is None else replace(found, memory=given["gpu_memory"])
+    return Cluster(
+        gpus=given["gpus"] or 1,
+        per_node=given["gpus_per_node"],
+        device=found,
+        reserve=given["reserve"],
+        host=given["host_memory"],
+        pcie=given["pcie"],
+        host_bandwidth=given["host_bandwidth"],
+    )
+
+
+def _batch(given: dict[str, Any], cluster: Cluster) -> BatchPlan:
+    from advisor.plan.batch import of_peaks
+
+    return of_peaks(given["peaks"], cluster.budget)
+
+
+def _memory(given: dict[str, Any], cluster: Cluster, batch: BatchPlan | None) -> MemoryPlan:
+    from advisor.plan.memory import MemoryPlan
+    from advisor.plan.model import Model
+    from advisor.plan.shape import Shape
+
+    names = ("layers", "hidden", "heads", "sequence", "vocabulary", "flash")
+    shape = Shape(**{name: given[name] for name in names})
+    model = Model(
+        parameters=given["params"],
+        optimizer=given["optimizer"],
+        precision=given["precision"],
+        hidden=shape.hidden,
+        unit=given["largest_unit"] or shape.unit(given["params"]),
+    )
+    return MemoryPlan(
+        model=model,
+        cluster=cluster,
+        activations=_measured(given, batch) or shape.activations(model.element),
+        micro_batch=given["micro_batch"],
+        target_batch=given["target_batch"],
+        missing=shape.missing,
+        unmatched=shape.unmatched(model.parameters),
+    )
+
+
+def _measured(given: dict[str, Any], batch: BatchPlan | None) -> Activations | None:
+    from advisor.plan.activations import measured
+
+    each = given["activation_bytes_per_sample"]
+    if each is not None and batch is not None:
+        raise ProfilerError(
+            "What a sample takes is said twice.", "Give --activation-bytes-per-sample or two --peak, not both."
+        )
+    if batch is not None:
+        each = batch.line.each
+    return None if each is None else measured(each, given["layers"])
+
+
+def _interval(given: dict[str, Any]) -> IntervalPlan:
+    from advisor.plan.interval import IntervalPlan
+
+    for name, example in (("mtbf", "2h"), ("save_cost", "20s")):
+        if given[name] is None:
+            option = f"--{name.replace('_', '-')}"
+            raise ProfilerError(f"An interval cannot be planned without {option}.", f"Give it: {option} {example}.")
+    return IntervalPlan(
+        between_failures=given["mtbf"],
+        save=given["save_cost"],
+        restart=given["restart_cost"] or 0.0,
+        nodes=given["nodes"] or 1,
+        interval=given["interval"],
+        discount=given["spot_discount"],
+        gpu_price=given["gpu_price"],
+        gpus=given["gpus"],
+        async_save=given["async_save_cost"],
+    )

@@ -1,0 +1,64 @@
+"""Whether torch, the CUDA it was built with, the driver and the GPU fit one another."""
+
+from __future__ import annotations
+
+import re
+
+from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.settings import on_cpu, primary_rank
+from profiler.schema import DeviceFact
+
+ARCHITECTURE, CPU_BUILD, OLD_DRIVER = "architecture", "cpu_build", "old_driver"
+
+_CUDA = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<only>[af]?)")
+
+
+@metric(None, "ways in which torch, driver and GPU do not fit")
+def stack_mismatches(m: Metrics) -> tuple[str, ...]:
+    """What keeps torch from a GPU of this machine.
+
+    "architecture": this torch has no code for the GPU's compute capability. "cpu_build": torch was built without CUDA,
+    though NVML sees GPUs. "old_driver": torch was built with a CUDA of a later major version than the driver serves.
+    The last two only where the program trains on the CPU.
+    """
+    rank, gpus = m[primary_rank], m.profile.gpus
+    if not rank.devices and not gpus:
+        raise Missing("No GPU was seen", "Run on a machine with an NVIDIA GPU, its driver and nvidia-ml-py.")
+    process = rank.process
+    unserved = [fact for fact in rank.devices if not _has_code_for(fact)]
+    drivers = [_major(gpu.cuda_driver) for gpu in gpus if gpu.cuda_driver]
+    wanted = _major(process.cuda)
+    idle = bool(gpus) and m[on_cpu]
+    found = {
+        ARCHITECTURE: bool(unserved),
+        CPU_BUILD: idle and process.torch is not None and process.cuda is None and process.hip is None,
+        OLD_DRIVER: idle and wanted is not None and any(driver is not None and driver < wanted for driver in drivers),
+    }
+    return tuple(name for name, is_so in found.items() if is_so)
+
+
+def _has_code_for(fact: DeviceFact) -> bool:
+    """Code of sm_XY runs on capabilities X.Y and later of the same X; that of compute_XY is translated for any later.
+
+    With the suffix "a" for that capability alone, with "f" for its family: the same X (CUDA programming guide).
+    Unknown counts as served: an AMD GPU, or a torch that does not tell.
+    """
+    codes = [code for name in fact.architectures if (code := _CUDA.fullmatch(name))]
+    if not codes or fact.capability is None:
+        return True
+    return any(_runs(code, fact.capability) for code in codes)
+
+
+def _runs(code: re.Match[str], capability: tuple[int, int]) -> bool:
+    built = (int(code["major"]), int(code["minor"]))
+    if code["only"] == "a":
+        return built == capability
+    if code["kind"] == "sm" or code["only"] == "f":
+        return built[0] == capability[0] and built[1] <= capability[1]
+    return built <= capability
+
+
+def _major(version: str | None) -> int | None:
+    """Of "12.4": 12."""
+    first = (version or "").partition(".")[0]
+    return int(first) if first.isdecimal() else None

@@ -1,0 +1,88 @@
+"""What a transformer keeps for its backward pass, and what not keeping it costs. All sizes in bytes.
+
+The formulas are those of Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys
+2023: s tokens of a sequence, b sequences, h hidden size, a heads, t ranks of tensor parallelism. Other architectures
+keep more or less (24 to 48 copies of the hidden state a layer): a measured size stands in place of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+# Bytes of a layer over sbh at 16 bits: all of it without the scores of attention, those of them that tensor
+# parallelism leaves whole on every rank (layer norms, dropouts, the inputs), the input alone, the scores over as/h.
+WHOLE, REPLICATED, INPUT, SCORES = 34, 10, 2, 5
+
+# Matrix products of a layer over 24 bsh^2, forward: s/6h of attention's core, which selective recomputation repeats.
+CORE_OF_PRODUCTS = 6
+
+# Logits in 16 bits, and once more in fp32 for the loss.
+LOGIT_BYTES = 6
+
+
+class Kept(Enum):
+    """What is kept of a layer."""
+
+    SCORES = "all, attention without flash"
+    NO_SCORES = "all but the scores: flash attention, or selective recomputation"
+    INPUT = "its input alone: it is recomputed as a whole"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """The shape of one transformer layer and its micro-batch."""
+
+    sequence: int
+    batch: int
+    hidden: int
+    heads: int
+
+    def __post_init__(self) -> None:
+        if min(self.sequence, self.batch, self.hidden, self.heads) < 1:
+            raise ValueError(f"a layer has at least one of each: {self}")
+
+    @property
+    def scores_ratio(self) -> float:
+        """5as/h: bytes of attention's scores over sbh; 34 is everything else."""
+        return SCORES * self.heads * self.sequence / self.hidden
+
+    def activations(
+        self, keeps: Kept = Kept.SCORES, *, element: int = 2, ranks: int = 1, sequence_parallel: bool = False
+    ) -> float:
+        """Kept for the backward pass by each of `ranks` of tensor parallelism; `element` bytes a number.
+
+        Tensor parallelism alone shards what is inside attention and feed-forward; with sequence parallelism all.
+        """
+        if ranks < 1 or element < 1:
+            raise ValueError(f"{element} bytes a number over {ranks} ranks")
+        scores = self.scores_ratio if keeps is Kept.SCORES else 0.0
+        if keeps is Kept.INPUT:
+            whole, sharded = INPUT, 0.0
+        else:
+            whole, sharded = REPLICATED, WHOLE - REPLICATED + scores
+        ratio = (whole + sharded) / ranks if sequence_parallel else whole + sharded / ranks
+        return ratio * self.sequence * self.batch * self.hidden * element / 2
+
+    @property
+    def selective_saving(self) -> float:
+        """5as / (34h + 5as): share of its activations that a layer loses with attention's scores."""
+        return self.scores_ratio / (WHOLE + self.scores_ratio)
+
+    @property
+    def selective_overhead(self) -> float:
+        """Share of all FLOP that selective recomputation adds, as the paper counts: (1 + s/3h) / (1 + s/6h) - 1."""
+        core = self.sequence / (CORE_OF_PRODUCTS * self.hidden)
+        return (1 + 2 * core) / (1 + core) - 1
+
+    @property
+    def selective_forward_overhead(self) -> float:
+        """The same if only one more forward pass of attention's core is counted: a third of it."""
+        return self.selective_overhead / 3
+
+
+def logits(sequence: int, batch: int, vocabulary: int) -> float:
+    """A language model's output: in 16 bits, and once more in fp32 for the loss."""
+    if min(sequence, batch, vocabulary) < 1:
+        raise ValueError(f"no logits of {batch} x {sequence} tokens over {vocabulary} words")
+    return float(LOGIT_BYTES * sequence * batch * vocabulary)

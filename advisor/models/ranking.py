@@ -1,0 +1,34 @@
+"""In what order to follow advice of the same tier: what it should bring, how sure that is, what it takes to do."""
+
+from __future__ import annotations
+
+# What a change costs its reader, by the rule's difficulty: an argument, an hour's work, a day's.
+EFFORT = {1: 1.0, 2: 2.0, 3: 4.0}
+
+# Trials that a class of confidence counts for. With 3 of them a confidence of 2/3 is the prior Beta(2, 1).
+PRIOR_TRIALS = 3
+
+
+def score(expected: float, confidence: float, difficulty: int) -> float:
+    """Expected share of the step time x confidence / effort."""
+    if not 0 <= confidence <= 1 or difficulty not in EFFORT:
+        raise ValueError(f"no confidence of {confidence}, no difficulty {difficulty}")
+    return expected * confidence / EFFORT[difficulty]
+
+
+def updated(confidence: float, hits: int, misses: int) -> float:
+    """The confidence after trials that bore a rule's predictions out, or did not.
+
+    The mean of Beta(3c + hits, 3(1-c) + misses): the class decides where there are no trials, the trials where there
+    are many.
+    """
+    if not 0 <= confidence <= 1 or hits < 0 or misses < 0:
+        raise ValueError(f"no confidence of {confidence} with {hits} hits and {misses} misses")
+    return (PRIOR_TRIALS * confidence + hits) / (PRIOR_TRIALS + hits + misses)
+
+
+def net_share(share: float, remaining: float, one_off: float) -> float:
+    """Share of the remaining seconds that is saved once a one-off cost (compiling, converting data) has been paid."""
+    if remaining <= 0 or one_off < 0:
+        raise ValueError(f"nothing to save of {remaining} s at a cost of {one_off} s")
+    return share - one_off / remaining

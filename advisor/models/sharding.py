@@ -1,0 +1,102 @@
+"""What ZeRO, FSDP and offloading leave on a GPU and ask of its host. Sizes in bytes, rates in bytes/s, times in s.
+
+`States.sharded` (advisor/models/memory.py) is the paper's account; here are the frameworks' own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.models.memory import States
+
+# What DeepSpeed's estimators reckon a parameter: 16-bit weights and gradients, fp32 weights, momentum and variance, and
+# at the update of the weights 2 bytes more. From "Memory Requirements" of DeepSpeed's documentation.
+WEIGHTS, WEIGHTS_AND_GRADIENTS, OPTIMIZER, ALL = 2, 4, 16, 18
+
+# Room for buffers on the host, DeepSpeed's additional_buffer_factor.
+HOST_BUFFER = 1.5
+
+# Units that FSDP holds gathered at once: the one that computes and the one that is fetched ahead.
+GATHERED_UNITS = 2
+
+# Bytes a parameter over the bus (a gradient down, a weight up) and through the host's memory for Adam in fp32.
+OFFLOAD_BUS, OFFLOAD_HOST = 4, 28
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Of one rank's GPU, and of one node's host."""
+
+    gpu: float
+    host: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepSpeed:
+    """Memory for parameters, gradients and optimizer state as DeepSpeed's own estimators tell it."""
+
+    parameters: float
+    largest: float = 0.0
+    """Parameters of the largest layer: stage 3 holds it whole."""
+    gpus: int
+    """A node."""
+    nodes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.parameters <= 0 or self.gpus < 1 or self.nodes < 1 or not 0 <= self.largest <= self.parameters:
+            raise ValueError(f"not a model on GPUs: {self}")
+
+    def stage_2(self, *, offload: bool = False) -> Estimate:
+        """4 psi + 16 psi / D; with the optimizer's state on the host 2 psi."""
+        ranks = self.gpus * self.nodes
+        if offload:
+            return self._estimate(WEIGHTS * self.parameters, max(4 * ranks, OPTIMIZER))
+        return self._estimate(WEIGHTS_AND_GRADIENTS * self.parameters + OPTIMIZER * self.parameters / ranks, self._init)
+
+    def stage_3(self, *, offload: bool = False, offload_parameters: bool = False) -> Estimate:
+        """4 x largest + 18 psi / D; with the optimizer's state on the host 2 psi / D, with the weights too none.
+
+        The host first makes the whole model once for every GPU, as it is without `deepspeed.zero.Init`.
+        """
+        ranks = self.gpus * self.nodes
+        gathered = WEIGHTS_AND_GRADIENTS * self.largest
+        if offload_parameters:
+            return self._estimate(gathered, max(self._init, ALL / self.nodes))
+        if offload:
+            return self._estimate(gathered + WEIGHTS * self.parameters / ranks, max(self._init, OPTIMIZER / self.nodes))
+        return self._estimate(gathered + ALL * self.parameters / ranks, self._init)
+
+    @property
+    def _init(self) -> float:
+        """Bytes a parameter while every GPU's process makes the model in fp32."""
+        return 4.0 * self.gpus
+
+    def _estimate(self, gpu: float, host_each: float) -> Estimate:
+        return Estimate(gpu, self.parameters * host_each * HOST_BUFFER)
+
+
+def fsdp_states(states: States, ranks: int, largest_unit: float, *, element: int = 2) -> float:
+    """States of one rank under FSDP, all sharded: its part, and two gathered units of so many parameters.
+
+    `element` is the bytes of the type that units are gathered in: 2 for bf16.
+    """
+    if largest_unit < 0 or element < 1:
+        raise ValueError(f"no unit of {largest_unit} parameters at {element} bytes")
+    return states.sharded(3, ranks).total + GATHERED_UNITS * largest_unit * element
+
+
+def offload_time(parameters: float, ranks: int, *, bus: float, host: float) -> float:
+    """t_off = 4 psi / (D bus) + 28 psi / (D host): seconds a step with the optimizer on the host, nothing hidden.
+
+    `bus` is the bandwidth of PCIe to one GPU, `host` of the host's memory.
+    """
+    if parameters < 0 or ranks < 1 or bus <= 0 or host <= 0:
+        raise ValueError(f"cannot move {parameters} parameters of {ranks} ranks at {bus} and {host} bytes/s")
+    return parameters / ranks * (OFFLOAD_BUS / bus + OFFLOAD_HOST / host)
+
+
+def exposed_offload(seconds: float, backward: float) -> float:
+    """What is left of t_off where gradients go to the host while the backward pass still runs."""
+    if seconds < 0 or backward < 0:
+        raise ValueError(f"no negative times: {seconds}, {backward}")
+    return max(0.0, seconds - backward)

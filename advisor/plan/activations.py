@@ -1,0 +1,157 @@
+"""What one sample's activations take, and what is left of them under activation checkpointing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.models.activations import LOGIT_BYTES, Kept, Layer, logits
+from advisor.models.memory import RECOMPUTE, Layers, layers, recompute_time
+from profiler.errors import ProfilerError
+
+# Of forward and backward together: the forward pass, which recomputing everything does once more.
+FORWARD = RECOMPUTE - 1
+
+# Logits in fp32, and once more for the loss.
+LOGIT_BYTES_FP32 = 8
+
+# A transformer block's matrices: 4 h^2 of attention, 8 h^2 of the feed-forward part.
+BLOCK_OVER_HIDDEN_SQUARED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointing:
+    """Which activations are not kept, but computed again."""
+
+    every: int | None = None
+    """Every N-th block as a whole; 1: each of them."""
+    selective: bool = False
+    """Only the scores of attention."""
+    extra: float = 0.0
+    """Share of the forward and backward pass that this adds."""
+
+    @property
+    def name(self) -> str:
+        """In a table."""
+        if self.selective:
+            return "selective"
+        match self.every:
+            case None:
+                return "none"
+            case 1:
+                return "full"
+            case _:
+                return f"every {ordinal(self.every)}"
+
+
+NONE = Checkpointing()
+
+
+def every(number: int) -> Checkpointing:
+    """Of each N-th block."""
+    return Checkpointing(every=number, extra=recompute_time(FORWARD, number))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activations:
+    """Bytes of one sample."""
+
+    whole: float
+    """With nothing checkpointed, logits included."""
+    layers: Layers | None
+    """The part that checkpointing can free; None if the number of layers is not known."""
+    selective: float | None = None
+    """With attention's scores recomputed; None where they are not kept anyway, or that is not known."""
+    selective_extra: float = 0.0
+    source: str
+    """Where these numbers are from, for the reader."""
+
+    def kept(self, how: Checkpointing) -> float | None:
+        """None where it is not known."""
+        if how.selective:
+            return self.selective
+        if how.every is None:
+            return self.whole
+        return None if self.layers is None else self.whole - self.layers.kept(None) + self.layers.kept(how.every)
+
+    @property
+    def choices(self) -> tuple[Checkpointing, ...]:
+        """To show side by side, from none to full."""
+        found = [NONE]
+        if self.selective is not None:
+            found.append(self.by_selection)
+        if self.layers is not None:
+            found += [every(number) for number in (4, 2, 1) if number <= self.layers.number]
+        return tuple(found)
+
+    @property
+    def by_selection(self) -> Checkpointing:
+        """Only attention's scores are recomputed."""
+        return Checkpointing(selective=True, extra=self.selective_extra)
+
+    def least(self, batch: int, room: float) -> Checkpointing | None:
+        """What recomputes least of all that brings `batch` samples into `room` bytes; None if nothing does."""
+        if batch * self.whole <= room:
+            return NONE
+        ways = [] if self.selective is None else [self.by_selection]
+        if self.layers is not None:
+            each = self.layers.every(self.whole - room / batch)
+            ways += [every(number) for number in {each, max(1, each - 1), 1}]  # a float may miss by one
+        fitting = [way for way in ways if batch * (self.kept(way) or 0.0) <= room]
+        return min(fitting, key=lambda way: way.extra, default=None)
+
+
+def of_shape(*, layer: Layer, number: int, vocabulary: int | None, flash: bool, element: int) -> Activations:
+    """Of a transformer with that many layers; `layer.batch` is 1.
+
+    Raises:
+        ProfilerError: the heads do not divide the hidden size.
+    """
+    if layer.hidden % layer.heads:
+        raise ProfilerError(
+            f"{layer.heads} heads do not divide a hidden size of {layer.hidden}.",
+            f"Give heads of a whole size each, such as --heads {_nearest(layer)}.",
+        )
+    keeps = Kept.NO_SCORES if flash else Kept.SCORES
+    blocks = Layers(
+        number=number,
+        activations=layer.activations(keeps, element=element),
+        boundary=layer.activations(Kept.INPUT, element=element),
+    )
+    output = 0.0
+    if vocabulary is not None:
+        share = LOGIT_BYTES_FP32 / LOGIT_BYTES if element == 4 else 1.0
+        output = share * logits(layer.sequence, layer.batch, vocabulary)
+    return Activations(
+        whole=blocks.kept(None) + output,
+        layers=blocks,
+        selective=None if flash else number * layer.activations(Kept.NO_SCORES, element=element) + output,
+        selective_extra=layer.selective_overhead,
+        source=f"{number} transformer layers of hidden size {layer.hidden:,}, sequences of {layer.sequence:,} tokens"
+        + (", flash attention" if flash else ", attention that keeps its scores")
+        + ("" if vocabulary is None else f", logits over {vocabulary:,} words"),
+    )
+
+
+def measured(each: float, number: int | None) -> Activations:
+    """As measured, a sample."""
+    return Activations(
+        whole=each,
+        layers=None if number is None else layers(number, each),
+        source="as given" + ("" if number is None else f", in {number} equal layers that keep 1/17 as their input"),
+    )
+
+
+def matrices(number: int, hidden: int, vocabulary: int | None) -> float:
+    """Parameters of an ordinary transformer of that shape, without the small ones."""
+    return BLOCK_OVER_HIDDEN_SQUARED * number * hidden**2 + (vocabulary or 0) * hidden
+
+
+def ordinal(number: int) -> str:
+    """1st, 2nd, 3rd, 4th, 11th."""
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def _nearest(layer: Layer) -> int:
+    divisors = [heads for heads in range(1, layer.hidden + 1) if layer.hidden % heads == 0]
+    return min(divisors, key=lambda heads: abs(heads - layer.heads))

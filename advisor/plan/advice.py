@@ -1,0 +1,209 @@
+"""What a memory plan says in words: what to do, why, and what it rests on."""
+
+from __future__ import annotations
+
+from advisor.models.memory import states
+from advisor.plan.activations import ordinal
+from advisor.plan.memory import Choice, MemoryPlan
+from advisor.plan.placement import Offload, Placement
+from advisor.plan.quantities import gb, in_gb, parameters
+from advisor.units import seconds, share
+
+_PLACED = {
+    Placement(1): "shard the optimizer state (ZeRO 1)",
+    Placement(2): "shard optimizer state and gradients (ZeRO 2)",
+    Placement(3): "shard weights, gradients and optimizer state (ZeRO 3, FSDP)",
+    Placement(2, Offload.OPTIMIZER): "move optimizer state and gradients to the host (ZeRO 2 with offload)",
+    Placement(
+        3, Offload.OPTIMIZER
+    ): "shard the weights, and move optimizer state and gradients to the host (ZeRO 3 with offload)",
+    Placement(3, Offload.ALL): "move weights, gradients and optimizer state to the host (ZeRO 3 with offload)",
+}
+
+
+def headline(plan: MemoryPlan) -> str:
+    """In one sentence."""
+    choice = plan.choice
+    if choice is None:
+        return f"Nothing fits {_room(plan)}: {_needed(plan)}"
+    steps = changes(plan, choice)
+    if steps:
+        return f"{_capital(_joined(steps))}: {_fill(plan, choice)}."
+    whole = "Training fits as it is" if plan.activations else "The model's states fit as they are"
+    return f"{whole}: {_fill(plan, choice)}."
+
+
+def changes(plan: MemoryPlan, choice: Choice) -> list[str]:
+    """What is not as plain training has it, as orders."""
+    steps = []
+    if choice.account.placement.stage:
+        steps.append(_PLACED[choice.account.placement])
+    if choice.account.optimizer != plan.model.optimizer:
+        steps.append("keep Adam's moments in 8 bits")
+    how = choice.checkpointing
+    if how.selective:
+        steps.append("recompute attention's scores (or use flash attention, which frees them for nothing)")
+    elif how.every is not None:
+        steps.append("checkpoint every block" if how.every == 1 else f"checkpoint every {ordinal(how.every)} block")
+    return steps
+
+
+def why(plan: MemoryPlan) -> list[str]:
+    """Sentences: what plain training would take, and what each part of the change costs."""
+    said = [_plainly(plan)]
+    choice = plan.choice
+    if choice is None:
+        return said
+    one = choice.account
+    if one.placement.stage in (1, 2) and one.placement.offload is Offload.NOTHING:
+        said.append(f"This sends no more than plain data parallel training: {in_gb(one.sent)} a step and GPU.")
+    if one.placement.stage == 3 and plan.cluster.gpus > 1:
+        said.append(
+            f"Gathering weights for each pass sends half as much again: {in_gb(one.sent)} a step and GPU instead of "
+            f"{in_gb(plan.plain.sent)}."
+        )
+    if choice.checkpointing.every is not None or choice.checkpointing.selective:
+        said.append(f"Recomputing adds {share(choice.checkpointing.extra)} to forward and backward.")
+    if one.optimizer != plan.model.optimizer:
+        said.append("8-bit moments change the numbers a little: keep embeddings in 32 bits and compare a short run.")
+    if one.offload_time is not None:
+        host = "" if one.host is None else f" and needs about {in_gb(one.host)} of each node's memory"
+        said.append(f"Offloading adds up to {seconds(one.offload_time)} a step{host}. {_without_host(plan)}".strip())
+    largest = plan.largest(one, choice.checkpointing)
+    if largest is not None:
+        said.append(f"The largest micro-batch that fits then: {largest} a GPU.")
+    if (parts := plan.accumulation) is not None:
+        times = "1 accumulation step" if parts.steps == 1 else f"{parts.steps} accumulation steps"
+        more = "" if parts.total == parts.target else f", the next above {parts.target} that divides evenly"
+        said.append(
+            f"{times} of {parts.micro_batch} on {plan.cluster.gpus} GPUs make {parts.total} samples an optimizer "
+            f"step{more}."
+        )
+    return said
+
+
+def notes(plan: MemoryPlan) -> list[str]:
+    """What the numbers rest on, and what is not in them."""
+    cluster, model = plan.cluster, plan.model
+    kind = cluster.device
+    said = [
+        f"{kind.name}: {in_gb(kind.memory)} = {kind.memory / 1024**3:.1f} GiB; {share(cluster.reserve)} of it is kept "
+        "free (--reserve) for CUDA's context, communication buffers and fragmentation, which leaves "
+        f'{in_gb(cluster.budget)}. GB is 1e9 bytes; only the "GB" of a card or host is read as GiB, as NVML counts it.'
+        + ("" if kind.peaks else " Cards with ECC inside (T4, A10, L4, L40S) have 6% less: name them by --gpu."),
+    ]
+    if plan.activations is None:
+        said.append(
+            f"Activations are not in it. Give {' '.join(plan.missing)} (and --vocabulary) for a transformer's, or "
+            "--activation-bytes-per-sample, or two measured peaks (--peak 8:21GB --peak 16:31GB)."
+        )
+    else:
+        said.append(f"Activations: {plan.activations.source}. A measured size is better: --peak, or a recorded run.")
+    if any(one.transient is None for one in plan.accounts):
+        said.append(
+            "ZeRO 3 gathers two units of weights while it computes. How large is not known, so it is not in the total: "
+            "give --largest-unit, the parameters of one block (or --layers)."
+        )
+    if model.autocast:
+        said.append(_master(plan))
+    if plan.unmatched is not None:
+        said.append(
+            f"A transformer of that shape has about {parameters(plan.unmatched)} parameters, not "
+            f"{parameters(model.parameters)}: check --params, --layers and --hidden, unless it is a mixture of experts."
+        )
+    if kind.peaks is not None and kind.peaks.tf32 is None and model.precision not in ("fp32", "fp16"):
+        said.append(f"{kind.name} computes neither in bf16 nor in TF32: plan with --precision fp16 or fp32.")
+    if model.optimizer == "adafactor":
+        said.append("Adafactor's state is for square matrices without a first moment: an upper limit.")
+    if (shared := _node_only(plan)) is not None:
+        said.append(shared)
+    return said
+
+
+def _master(plan: MemoryPlan) -> str:
+    """The other account of the same arithmetic, which DeepSpeed and Megatron keep."""
+    each = states(plan.model.parameters, (2, 2, 4 + plan.model.bytes_each[2]))
+    ranks = plan.cluster.gpus
+    totals = " / ".join(gb(each.sharded(stage, ranks).total) for stage in (range(4) if ranks > 1 else (0,)))
+    sharded = (
+        f", the optimizer's part {gb(each.optimizer)} -> {in_gb(each.sharded(1, ranks).optimizer)}" if ranks > 1 else ""
+    )
+    return (
+        f"{plan.model.precision} is torch's autocast: weights and gradients in fp32, and 16-bit copies of the weights "
+        f"while they are used (transient). DeepSpeed and Megatron keep 16-bit weights and an fp32 master copy: "
+        f"{totals} GB{' without ZeRO and at stages 1 / 2 / 3' if ranks > 1 else ''}{sharded} (--precision bf16-master)."
+    )
+
+
+def _node_only(plan: MemoryPlan) -> str | None:
+    """Across nodes, sharding within each of them keeps the gathering off the network."""
+    cluster, choice = plan.cluster, plan.choice
+    if choice is None or cluster.nodes == 1 or choice.account.placement != Placement(3):
+        return None
+    size = choice.account.least + plan.model.states.total * (1 / cluster.in_node - 1 / cluster.gpus)
+    return (
+        f"Sharded within each node of {cluster.in_node} only (HSDP: a mesh of {cluster.nodes} x {cluster.in_node}), "
+        f"states take {in_gb(size)} a GPU, and weights are not gathered over the network."
+    )
+
+
+def _plainly(plan: MemoryPlan) -> str:
+    one = plan.plain
+    parts = [
+        f"weights {gb(one.states.parameters)}",
+        f"gradients {gb(one.states.gradients)}",
+        f"optimizer state {gb(one.states.optimizer)}",
+    ]
+    if one.transient:
+        parts.append(f"cast weights {gb(one.transient)}")
+    if plan.activations is not None:
+        parts.append(f"activations of {_samples(plan.batch)} {gb(plan.batch * plan.activations.whole)}")
+    where = "Whole on every GPU" if plan.cluster.gpus > 1 else "On one GPU"
+    return f"{where}, training takes {in_gb(plan.whole)}, of {in_gb(plan.cluster.budget)} to fill: {', '.join(parts)}."
+
+
+def _fill(plan: MemoryPlan, choice: Choice) -> str:
+    more = " and two gathered units" if choice.account.transient is None else ""
+    rest = "" if plan.activations else f", {in_gb(choice.account.left(plan.cluster))} left for activations"
+    return f"{in_gb(plan.used(choice))}{more} of {in_gb(plan.cluster.budget)} a GPU{rest}"
+
+
+def _room(plan: MemoryPlan) -> str:
+    gpus = plan.cluster.gpus
+    return f"{gpus} GPU{'s' * (gpus > 1)} of {in_gb(plan.cluster.budget)}"
+
+
+def _needed(plan: MemoryPlan) -> str:
+    least = plan.least_gpus
+    if least is None:
+        return (
+            "no number of them is enough, for each holds the weights in use and the activations of "
+            f"{_samples(plan.batch)}. "
+            + ("A smaller micro-batch, s" if plan.batch > 1 else "S")
+            + "horter sequences, tensor or sequence parallelism, or larger GPUs are needed."
+        )
+    host = (
+        ""
+        if plan.cluster.host is None
+        else f" ({in_gb(plan.cluster.host)} of host memory are too little to offload to)"
+    )
+    return f"at least {least} GPUs of this kind are needed{host}."
+
+
+def _without_host(plan: MemoryPlan) -> str:
+    least = plan.least_gpus
+    if least is None or least <= plan.cluster.gpus:
+        return ""
+    return f"Without it, at least {least} GPUs of this kind are needed."
+
+
+def _samples(number: int) -> str:
+    return "1 sample" if number == 1 else f"{number} samples"
+
+
+def _joined(steps: list[str]) -> str:
+    return steps[0] if len(steps) == 1 else f"{', '.join(steps[:-1])} and {steps[-1]}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,50 @@
+"""The largest micro-batch from the measured peaks of two."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from advisor.models.memory import Slope, slope
+from profiler.errors import ProfilerError
+
+# Samples that tensor cores and their tiles like a batch to be a multiple of.
+MULTIPLE = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlan:
+    """peak(B) = fixed + each x B, and what that leaves room for. Sizes in bytes."""
+
+    line: Slope
+    budget: float
+    """Of a GPU, to be filled."""
+
+    @property
+    def largest(self) -> int:
+        """0 if not one sample fits."""
+        return max(0, math.floor((self.budget - self.line.fixed) / self.line.each))
+
+    @property
+    def even(self) -> int:
+        """The same as a multiple of eight, where there is one."""
+        return self.largest // MULTIPLE * MULTIPLE
+
+
+def of_peaks(peaks: tuple[tuple[int, float], ...], budget: float) -> BatchPlan:
+    """From (micro-batch, peak in bytes), twice.
+
+    Raises:
+        ProfilerError: they are not two sizes, or the larger one does not take more.
+    """
+    if len(peaks) != 2 or peaks[0][0] == peaks[1][0]:
+        raise ProfilerError(
+            "Two peaks of two micro-batches tell what a sample takes.", "Give both: --peak 8:21GB --peak 16:31GB."
+        )
+    line = slope(*sorted(peaks))
+    if line.each <= 0 or line.fixed < 0:
+        raise ProfilerError(
+            "These peaks do not grow with the batch as memory does.",
+            "Measure torch.cuda.max_memory_allocated() of both sizes, each in a run of its own.",
+        )
+    return BatchPlan(line=line, budget=budget)

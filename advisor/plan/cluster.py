@@ -1,0 +1,63 @@
+"""The GPUs that a training is planned for, and the machines they are in."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from advisor.models.memory import FILL
+from advisor.plan.devices import Device
+from profiler.errors import ProfilerError
+
+# Bytes/s that one GPU's PCIe 4.0 x16 link and a host's memory move in practice (assumption).
+PCIE = 25e9
+HOST_MEMORY = 80e9
+
+# GPUs in a machine, where there are more of them than that.
+PER_NODE = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Equal GPUs in equal nodes. Sizes in bytes, rates in bytes/s."""
+
+    gpus: int = 1
+    per_node: int | None = None
+    """None: as many as there are, up to eight."""
+    device: Device
+    reserve: float = 1 - FILL
+    """Share of a GPU to be left free: CUDA context, communication buffers, fragmentation, peaks."""
+    host: float | None = None
+    """Memory of a node's host; None if not known."""
+    pcie: float = PCIE
+    """To each GPU."""
+    host_bandwidth: float = HOST_MEMORY
+    """Of a node's memory, which its GPUs share."""
+
+    def __post_init__(self) -> None:
+        if self.gpus < 1:
+            raise ProfilerError(f"A training needs a GPU, not {self.gpus}.", "Give their number: --gpus 8.")
+        if not 0 <= self.reserve < 1:
+            raise ProfilerError(
+                f"A reserve of {self.reserve:.0%} leaves nothing to train in.", "Give a share below 100%: --reserve 8%."
+            )
+        if self.in_node < 1 or self.gpus % self.in_node:
+            raise ProfilerError(
+                f"{self.gpus} GPUs are not a whole number of nodes of {self.in_node}.",
+                f"Say how many are in one: --gpus-per-node {math.gcd(self.gpus, max(1, self.in_node))}.",
+            )
+
+    @property
+    def in_node(self) -> int:
+        """GPUs of one node."""
+        return min(self.gpus, PER_NODE) if self.per_node is None else min(self.gpus, self.per_node)
+
+    @property
+    def nodes(self) -> int:
+        """Machines."""
+        return self.gpus // self.in_node
+
+    @property
+    def budget(self) -> float:
+        """Bytes of one GPU that may be filled."""
+        return self.device.memory * (1 - self.reserve)

@@ -1,0 +1,193 @@
+"""How often to save, what failures cost, and whether interruptible machines are worth it. Times in seconds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from advisor.models import checkpoint_interval as model
+from advisor.units import digits, money, seconds, share
+from profiler.errors import ProfilerError
+
+# Shown beside the best interval and the present one.
+_USUAL = (60.0, 300.0, 900.0, 1800.0, 3600.0, 4 * 3600.0)
+
+# Of the whole time; less than that nobody need change an interval for.
+WORTH_SAYING = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalPlan:
+    """A job that fails and starts again from its last checkpoint."""
+
+    between_failures: float
+    """Of one node if `nodes` is given, else of the whole job."""
+    save: float
+    """What a save blocks the training for."""
+    restart: float = 0.0
+    """From a failure until the training goes on from its checkpoint."""
+    nodes: int = 1
+    interval: float | None = None
+    """The present one: work between two saves."""
+    discount: float | None = None
+    """Of interruptible machines; the mean time between failures is then theirs."""
+    gpu_price: float | None = None
+    """Of a GPU-hour on demand."""
+    gpus: int | None = None
+    async_save: float | None = None
+    """What a save blocks the training for if the rest of it is written beside the training."""
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1:
+            raise ProfilerError(f"A job runs on a node or more, not on {self.nodes}.", "Give their number: --nodes 4.")
+        if self.save >= self.mtbf:
+            raise ProfilerError(
+                f"A save takes {seconds(self.save)}, and the job lasts {seconds(self.mtbf)} between failures.",
+                "Save less or faster (sharded, to local disks, asynchronously) before planning an interval.",
+            )
+        if self.async_save is not None and self.async_save >= self.save:
+            raise ProfilerError(
+                f"An asynchronous save that blocks for {seconds(self.async_save)} is no better than one of "
+                f"{seconds(self.save)}.",
+                "Give --async-save-cost as the time to copy to the host's memory, --save-cost as the whole save.",
+            )
+        if math.isinf(self.inflated):
+            raise ProfilerError(
+                f"Restarts of {seconds(self.restart)} with failures every {seconds(self.mtbf)} practically never end.",
+                "Give --restart-cost as the time of one restart, and --mtbf of the whole job unless --nodes is given.",
+            )
+
+    @property
+    def mtbf(self) -> float:
+        """Mean time between failures of the whole job: any node's failure ends it."""
+        return model.mean_time_between_failures(self.nodes, 1 / self.between_failures)
+
+    @property
+    def best(self) -> float:
+        """Daly's interval."""
+        return model.daly(self.save, self.mtbf)
+
+    @property
+    def young(self) -> float:
+        """Young's interval, the first order of it."""
+        return model.young(self.save, self.mtbf)
+
+    @property
+    def best_async(self) -> float | None:
+        """With asynchronous saves: no more often than one can be written; None without their cost."""
+        return None if self.async_save is None else max(model.daly(self.async_save, self.mtbf), self.save)
+
+    def inflation(self, interval: float, save: float | None = None) -> float:
+        """Expected time over time of useful work; `math.inf` if it practically never ends."""
+        return model.inflation(interval, self.save if save is None else save, self.mtbf, self.restart)
+
+    @property
+    def inflated(self) -> float:
+        """At the best interval, with asynchronous saves if they are planned."""
+        if self.best_async is None:
+            return self.inflation(self.best)
+        return self.inflation(self.best_async, self.async_save)
+
+    @property
+    def table(self) -> tuple[tuple[float, float, str], ...]:
+        """(interval, inflation, what it is), ascending: usual ones, the best and the present one."""
+        rows = {usual: "" for usual in _USUAL if usual <= self.mtbf and abs(usual / self.best - 1) > 0.01}
+        rows[self.best] = "best"
+        if self.interval is not None:
+            rows[self.interval] = "now"
+        return tuple((each, self.inflation(each), what) for each, what in sorted(rows.items()))
+
+    @property
+    def break_even(self) -> float:
+        """The least discount that pays."""
+        return model.break_even_discount(self.inflated)
+
+    @property
+    def cost_ratio(self) -> float | None:
+        """Cost on interruptible machines over cost on demand, where nothing fails; None without a discount."""
+        return None if self.discount is None else model.spot_cost(self.discount, self.inflated)
+
+    @property
+    def headline(self) -> str:
+        """In one sentence."""
+        best = self.best if self.best_async is None else self.best_async
+        how = "" if self.best_async is None else ", asynchronously"
+        return (
+            f"Save every {seconds(best)} of training{how}: failures and saves then make it take "
+            f"{digits(self.inflated)} times as long as the work itself."
+        )
+
+    @property
+    def verdict(self) -> str | None:
+        """On interruptible machines; None without a discount."""
+        ratio = self.cost_ratio
+        if ratio is None or self.discount is None:
+            return None
+        price = "" if self.gpu_price is None else self._prices(self.gpu_price, ratio)
+        off, least = share(self.discount), share(self.break_even)
+        if ratio < 1:
+            return (
+                f"Use interruptible machines: at {off} off they cost {digits(ratio)} times what machines on demand do, "
+                f"lost work and restarts included; from {least} off they pay.{price}"
+            )
+        return (
+            f"Stay on demand: at {off} off, interruptible machines cost {digits(ratio)} times as much, "
+            f"lost work and restarts included; they pay only from {least} off.{price}"
+        )
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What else there is to say."""
+        said = []
+        if self.nodes > 1:
+            said.append(
+                f"{self.nodes} nodes that each fail once in {seconds(self.between_failures)} make a job that fails "
+                f"once in {seconds(self.mtbf)}."
+            )
+        if self.interval is not None:
+            said.append(self._present(self.interval))
+        if self.best_async is not None and self.async_save is not None:
+            said.append(
+                f"Saves that block for {seconds(self.async_save)} instead of {seconds(self.save)} bring it from "
+                f"{times(self.inflation(self.best))} the work (every {seconds(self.best)}) to {times(self.inflated)}. "
+                "One save must be written before the next begins, and a failure meanwhile goes back to the one before."
+            )
+        if not self.restart:
+            said.append(
+                "Restarts are taken to cost nothing: give --restart-cost, from failure to the first step again."
+            )
+        said.append(
+            "Failures are taken to come at random at a constant rate (Daly 2006); interruptible machines are compared "
+            "with machines on demand that never fail."
+            if self.discount is not None
+            else "Failures are taken to come at random at a constant rate (Daly 2006)."
+        )
+        return tuple(said)
+
+    def _present(self, interval: float) -> str:
+        now, then = self.inflation(interval), self.inflation(self.best)
+        if interval > self.mtbf:
+            return (
+                f"The present interval, {seconds(interval)}, is longer than the {seconds(self.mtbf)} between failures: "
+                f"most work is lost before it is saved ({times(now)} the work). "
+                f"Save every {seconds(self.best)} instead."
+            )
+        saved = 1 - then / now
+        worth = f"that saves {share(saved)} of the time" if saved > WORTH_SAYING else "that is as good as the best"
+        return (
+            f"The present interval of {seconds(interval)} makes it {times(now)} the work, "
+            f"{seconds(self.best)} makes it {times(then)}: {worth}."
+        )
+
+    def _prices(self, price: float, ratio: float) -> str:
+        said = f" An hour of work on one GPU costs {money(ratio * price)} instead of {money(price)}"
+        if self.gpus is not None:
+            said += (
+                f", on all {self.gpus} of them {money(ratio * price * self.gpus)} instead of {money(price * self.gpus)}"
+            )
+        return f"{said}."
+
+
+def times(inflated: float) -> str:
+    """An inflation as it is read."""
+    return "endless times" if math.isinf(inflated) else f"{digits(inflated)} times"

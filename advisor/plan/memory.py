@@ -1,0 +1,165 @@
+"""The memory of a training: what each placement takes, what fits, and the smallest change that makes it fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from advisor.models.accumulation import pieces
+from advisor.plan.activations import NONE, Activations, Checkpointing, every
+from advisor.plan.cluster import Cluster
+from advisor.plan.model import Model
+from advisor.plan.placement import Account, Offload, Placement, account, placements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What to train with."""
+
+    account: Account
+    checkpointing: Checkpointing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accumulation:
+    """How to make an optimizer step of the wanted samples."""
+
+    target: int
+    """Samples a step wanted of all GPUs together."""
+    micro_batch: int
+    steps: int
+    """Micro-batches of each GPU to an optimizer step."""
+    total: int
+    """Samples a step of all GPUs that this makes: the target, or the next that divides evenly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPlan:
+    """All that is said of a model on a cluster."""
+
+    model: Model
+    cluster: Cluster
+    activations: Activations | None = None
+    """None: only the states are planned."""
+    micro_batch: int | None = None
+    """As wanted; None: at least one sample, and as many as fit."""
+    target_batch: int | None = None
+    """Of all GPUs together."""
+    missing: tuple[str, ...] = ()
+    """Options that activations lack, where they are not known."""
+    unmatched: float | None = None
+    """Parameters that the given shape would have, where they are far from the given ones."""
+
+    @property
+    def batch(self) -> int:
+        """What must fit."""
+        return self.micro_batch or 1
+
+    @property
+    def accounts(self) -> tuple[Account, ...]:
+        """As asked for, in the order of growing change, with and without offload."""
+        own_host = self.model.optimizer != "adamw-8bit"  # no optimizer of 8 bits runs on a CPU
+        return tuple(
+            account(self.model, self.cluster, placement)
+            for placement in placements(self.cluster.gpus, offload=own_host)
+        )
+
+    @property
+    def accounts_in_8_bits(self) -> tuple[Account, ...]:
+        """The same with 8-bit moments; empty for optimizers that are not made of two."""
+        smaller = self.model.in_8_bits
+        if smaller is None:
+            return ()
+        return tuple(
+            account(smaller, self.cluster, placement) for placement in placements(self.cluster.gpus, offload=False)
+        )
+
+    @property
+    def plain(self) -> Account:
+        """Everything whole on every GPU."""
+        return self.accounts[0]
+
+    def largest(self, one: Account, how: Checkpointing) -> int | None:
+        """Samples of the largest micro-batch that fits; None if not known. 0: not even one."""
+        each = None if self.activations is None else self.activations.kept(how)
+        return None if not each else max(0, math.floor(one.left(self.cluster) / each))
+
+    def least(self, one: Account) -> Checkpointing | None:
+        """What recomputes least and lets the micro-batch fit; None if nothing does."""
+        if one.host is not None and self.cluster.host is not None and one.host > self.cluster.host:
+            return None
+        room = one.left(self.cluster)
+        if self.activations is None:
+            return NONE if room >= 0 else None
+        return self.activations.least(self.batch, room)
+
+    @property
+    def choice(self) -> Choice | None:
+        """The smallest change that fits; None if nothing does."""
+        for accounts, recomputing in self._rungs():
+            fitting = [
+                Choice(account=one, checkpointing=how)
+                for one in accounts
+                if (how := self.least(one)) is not None and (recomputing or how == NONE)
+            ]
+            if fitting:
+                return min(fitting, key=lambda choice: choice.checkpointing.extra)
+        return None
+
+    def _rungs(self) -> Iterator[tuple[tuple[Account, ...], bool]]:
+        """From what costs nothing to what costs most: sharding optimizer and gradients moves no more bytes, recomputing
+        takes time, 8-bit moments are other numbers, gathering weights takes the network, the host is slow.
+        """
+        own, small = self._by_placement(self.accounts), self._by_placement(self.accounts_in_8_bits)
+        free = [placement for placement in own if placement.stage < 3 and placement.offload is Offload.NOTHING]
+        for placement in free:
+            yield (own[placement],), False
+        yield tuple(own[placement] for placement in free), True
+        yield tuple(small[placement] for placement in free if placement in small), True
+        for placement in own:
+            if placement not in free:
+                yield (own[placement],), True
+                if placement in small:
+                    yield (small[placement],), True
+
+    @staticmethod
+    def _by_placement(accounts: tuple[Account, ...]) -> dict[Placement, Account]:
+        return {one.placement: one for one in accounts}
+
+    @property
+    def least_gpus(self) -> int | None:
+        """GPUs of this kind that would do without the host, everything sharded, in 8 bits and recomputed if that is
+        possible; None where no number would: what each of them needs for itself is too much.
+        """
+        smaller = self.model.in_8_bits or self.model
+        sharded = account(smaller, self.cluster, Placement(3))
+        own = sharded.transient or 0.0
+        if self.activations is not None:
+            ways = [*self.activations.choices] + ([every(1)] if self.activations.layers else [])
+            own += self.batch * min(self.activations.kept(way) or math.inf for way in ways)
+        room = self.cluster.budget - own
+        return math.ceil(smaller.states.total / room) if room > 0 else None
+
+    @property
+    def accumulation(self) -> Accumulation | None:
+        """None without a target, or without a micro-batch that is known to fit."""
+        if self.target_batch is None or (choice := self.choice) is None:
+            return None
+        micro = self.micro_batch or self.largest(choice.account, choice.checkpointing)
+        if not micro:
+            return None
+        steps, micro = pieces(math.ceil(self.target_batch / self.cluster.gpus), micro)
+        return Accumulation(
+            target=self.target_batch, micro_batch=micro, steps=steps, total=micro * steps * self.cluster.gpus
+        )
+
+    def used(self, choice: Choice) -> float:
+        """Bytes of a GPU at the planned micro-batch."""
+        kept = 0.0 if self.activations is None else self.activations.kept(choice.checkpointing) or 0.0
+        return choice.account.least + self.batch * kept
+
+    @property
+    def whole(self) -> float:
+        """Bytes that plain training needs of a GPU."""
+        return self.used(Choice(account=self.plain, checkpointing=NONE))

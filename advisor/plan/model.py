@@ -1,0 +1,94 @@
+"""The model to be trained, as far as memory goes: its parameters, how they are kept, and by what they are updated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from advisor.models.memory import States, bytes_each, states
+from profiler.errors import ProfilerError
+
+# As they are written on the command line, and as advisor/models/memory.py calls them.
+OPTIMIZERS = {
+    "adamw": "adamw",
+    "adam": "adam",
+    "adamw-8bit": "adamw8bit",
+    "sgd": "sgd",
+    "sgd-momentum": "momentum",
+    "lion": "lion",
+    "adafactor": "",
+}
+PRECISIONS = {
+    "fp32": "fp32",
+    "tf32": "fp32",
+    "bf16": "autocast",
+    "fp16": "autocast",
+    "pure-bf16": "bf16",
+    "bf16-master": "mixed",
+}
+
+# Adafactor without a first moment keeps a row and a column in fp32 in place of a matrix (Shazeer and Stern, ICML 2018).
+# A square matrix of the hidden size, the worst of a transformer's, pays 4 x 2h / h^2 bytes a parameter.
+ADAFACTOR_OVER_HIDDEN = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """What advisor/models needs to know of it."""
+
+    parameters: float
+    optimizer: str = "adamw"
+    """One of OPTIMIZERS."""
+    precision: str = "bf16"
+    """One of PRECISIONS."""
+    hidden: int | None = None
+    unit: float | None = None
+    """Parameters of the largest part that is gathered at once where weights are sharded; None if not known."""
+
+    def __post_init__(self) -> None:
+        if not self.parameters >= 1:
+            raise ProfilerError(
+                f"No model has {self.parameters:g} parameters.", 'Give their number: --params 1.5B, "350M" or "7.5e9".'
+            )
+        if self.unit is not None and not 1 <= self.unit <= self.parameters:
+            raise ProfilerError(
+                f"The largest unit has {self.unit:g} parameters, the whole model {self.parameters:g}.",
+                "Give --largest-unit as the parameters of one block, no more than --params.",
+            )
+        if self.optimizer == "adafactor" and self.hidden is None:
+            raise ProfilerError(
+                "Adafactor's state depends on the shapes of the matrices.", "Give the model's hidden size: --hidden."
+            )
+
+    @property
+    def element(self) -> int:
+        """Bytes of a number while it is computed with."""
+        return 4 if PRECISIONS[self.precision] == "fp32" else 2
+
+    @property
+    def autocast(self) -> bool:
+        """Whether weights are kept in fp32 and cast for each use."""
+        return PRECISIONS[self.precision] == "autocast"
+
+    @property
+    def states(self) -> States:
+        """Whole, on one GPU."""
+        return states(self.parameters, self.bytes_each)
+
+    @property
+    def bytes_each(self) -> tuple[float, float, float]:
+        """A parameter: of weights, gradients and optimizer state."""
+        precision = PRECISIONS[self.precision]
+        if self.optimizer != "adafactor":
+            return bytes_each(precision, OPTIMIZERS[self.optimizer])
+        weights, gradients, master = bytes_each(precision, "sgd")
+        return weights, gradients, master + ADAFACTOR_OVER_HIDDEN / (self.hidden or 1)
+
+    @property
+    def cast(self) -> float:
+        """Bytes of the 16-bit copies of the weights that autocast holds through forward and backward."""
+        return self.element * self.parameters if self.autocast else 0.0
+
+    @property
+    def in_8_bits(self) -> Model | None:
+        """The same with 8-bit moments, for the optimizers that have two of them."""
+        return replace(self, optimizer="adamw-8bit") if self.optimizer in ("adam", "adamw") else None

@@ -1,0 +1,144 @@
+"""Where a model's states lie - whole, sharded, on the host - and what that takes of each GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from advisor.models.communication import zero_bytes
+from advisor.models.memory import States
+from advisor.models.sharding import DeepSpeed, Estimate, fsdp_states, offload_time
+from advisor.plan.cluster import Cluster
+from advisor.plan.model import OPTIMIZERS, PRECISIONS, Model
+
+
+class Offload(Enum):
+    """What lies on the host."""
+
+    NOTHING = "nothing"
+    OPTIMIZER = "optimizer state and gradients"
+    ALL = "optimizer state, gradients and weights"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A stage of ZeRO, 0 being plain data parallel training, and what is offloaded."""
+
+    stage: int
+    offload: Offload = Offload.NOTHING
+
+    def name(self, gpus: int) -> str:
+        """In a table."""
+        if self.offload is Offload.NOTHING:
+            plain = "one GPU" if gpus == 1 else "none (DDP)"
+            return {0: plain, 3: "ZeRO 3 = FSDP"}.get(self.stage, f"ZeRO {self.stage}")
+        what = "offload" if self.offload is Offload.OPTIMIZER else "offload all"
+        return f"ZeRO {self.stage} + {what}"
+
+
+PLAIN = Placement(0)
+
+
+def placements(gpus: int, *, offload: bool) -> tuple[Placement, ...]:
+    """All that make sense: one GPU has nobody to share with, but may offload."""
+    found = tuple(Placement(stage) for stage in range(4 if gpus > 1 else 1))
+    if not offload:
+        return found
+    both = (Placement(2, Offload.OPTIMIZER), Placement(3, Offload.OPTIMIZER), Placement(3, Offload.ALL))
+    return found + (both if gpus > 1 else (both[0], both[2]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """One line of the memory table: bytes of one GPU."""
+
+    placement: Placement
+    optimizer: str
+    states: States
+    transient: float | None
+    """Weights that are there only while they are used: autocast's 16-bit copies, or what FSDP gathers; None if not
+    known."""
+    host: float | None
+    """Bytes of each node's host by DeepSpeed's estimate; None if nothing is offloaded."""
+    deepspeed: Estimate | None
+    """What DeepSpeed's own estimator says; None where it has none."""
+    sent: float
+    """Bytes that each rank sends a step, counted in the type of the gradients."""
+    offload_time: float | None
+    """Seconds a step that offloading adds if nothing of it is hidden; None if nothing is offloaded."""
+
+    @property
+    def least(self) -> float:
+        """All that is known of it: the whole, unless `transient` is None."""
+        return self.states.total + (self.transient or 0.0)
+
+    def left(self, cluster: Cluster) -> float:
+        """For activations; negative where not even the states fit."""
+        return cluster.budget - self.least
+
+
+def account(model: Model, cluster: Cluster, placement: Placement) -> Account:
+    """Of that model placed so."""
+    ranks, states = cluster.gpus, model.states
+    offloaded = placement.offload is not Offload.NOTHING
+    own = _deepspeed(model, cluster, placement)
+    return Account(
+        placement=placement,
+        optimizer=model.optimizer,
+        states=_on_gpu(model, placement, ranks),
+        transient=_transient(model, placement, states, ranks),
+        host=own.host if own and offloaded else None,
+        deepspeed=own if _estimable(model, placement) else None,
+        sent=zero_bytes(states.gradients, ranks, placement.stage),
+        offload_time=offload_time(
+            model.parameters, ranks, bus=cluster.pcie, host=cluster.host_bandwidth / cluster.in_node
+        )
+        if offloaded
+        else None,
+    )
+
+
+def _estimable(model: Model, placement: Placement) -> bool:
+    """DeepSpeed's estimators are for Adam at 16 bits; that of stage 3 says too little without the largest unit."""
+    return (
+        OPTIMIZERS[model.optimizer] in ("adam", "adamw")
+        and PRECISIONS[model.precision] in ("mixed", "autocast")
+        and not (placement.stage == 3 and model.unit is None)
+    )
+
+
+def _on_gpu(model: Model, placement: Placement, ranks: int) -> States:
+    """Offloaded gradients leave the GPU as they are made; of the weights, those that are computed with stay."""
+    if placement.offload is Offload.ALL:
+        return States(0.0, 0.0, 0.0)
+    if placement.offload is Offload.OPTIMIZER:
+        return States(model.element * model.parameters, 0.0, 0.0).sharded(placement.stage, ranks)
+    return model.states.sharded(3 if _gathered(model, placement) else placement.stage, ranks)
+
+
+def _gathered(model: Model, placement: Placement) -> bool:
+    """Whether stage 2 is FSDP's: sharded weights, gathered from forward to backward. DeepSpeed's keeps them whole, but
+    it is the one for master copies."""
+    return placement == Placement(2) and PRECISIONS[model.precision] != "mixed"
+
+
+def _transient(model: Model, placement: Placement, states: States, ranks: int) -> float | None:
+    if placement.stage == 3:
+        if model.unit is None:
+            return None
+        whole = fsdp_states(states, ranks, model.unit, element=model.element)
+        return whole - states.sharded(3, ranks).total
+    if _gathered(model, placement):
+        return model.element * model.parameters
+    return model.cast if placement.offload is Offload.NOTHING else 0.0
+
+
+def _deepspeed(model: Model, cluster: Cluster, placement: Placement) -> Estimate | None:
+    """Stages that shard nothing but the optimizer have no estimator."""
+    its = DeepSpeed(parameters=model.parameters, largest=model.unit or 0.0, gpus=cluster.in_node, nodes=cluster.nodes)
+    offload = placement.offload is not Offload.NOTHING
+    if placement.stage == 2:
+        return its.stage_2(offload=offload)
+    if placement.stage == 3:
+        return its.stage_3(offload=offload, offload_parameters=placement.offload is Offload.ALL)
+    return None

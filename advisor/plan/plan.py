@@ -1,0 +1,18 @@
+"""Everything that one call plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.plan.batch import BatchPlan
+from advisor.plan.interval import IntervalPlan
+from advisor.plan.memory import MemoryPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """None is what was not asked for."""
+
+    memory: MemoryPlan | None = None
+    batch: BatchPlan | None = None
+    interval: IntervalPlan | None = None

@@ -1,0 +1,266 @@
+"""The chosen placement as settings: lines of torch, DeepSpeed's JSON, accelerate's YAML."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from advisor.plan.memory import Choice, MemoryPlan
+from advisor.plan.placement import Offload
+
+_CLASSES = {
+    "adamw": "torch.optim.AdamW",
+    "adam": "torch.optim.Adam",
+    "sgd": "torch.optim.SGD",
+    "sgd-momentum": "torch.optim.SGD",
+    "lion": "lion_pytorch.Lion",
+    "adafactor": "torch.optim.Adafactor",
+}
+# bitsandbytes cannot update the sharded tensors of FSDP2; torchao's optimizer can.
+_IN_8_BITS, _SHARDED_IN_8_BITS = "bitsandbytes.optim.AdamW8bit", "torchao.optim.AdamW8bit"
+_HALVES = {"bf16": "bf16", "bf16-master": "bf16", "fp16": "fp16"}
+_TYPES = {"bf16": "bfloat16", "bf16-master": "bfloat16", "fp16": "float16"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What to write for one framework."""
+
+    tool: str
+    language: str
+    code: str | None
+    """None where the framework has no setting of its own."""
+    note: str = ""
+
+
+def settings(plan: MemoryPlan) -> tuple[Setting, ...]:
+    """For torch, DeepSpeed and accelerate; none if nothing fits."""
+    choice = plan.choice
+    return () if choice is None else (_torch(plan, choice), _deepspeed(plan, choice), _accelerate(plan, choice))
+
+
+def _torch(plan: MemoryPlan, choice: Choice) -> Setting:
+    placement, precision = choice.account.placement, plan.model.precision
+    if placement.offload is Offload.OPTIMIZER:
+        return _none("torch", "python", "torch offloads everything or nothing: use DeepSpeed or accelerate.")
+    if precision == "bf16-master" and placement.stage < 3:
+        return _none(
+            "torch",
+            "python",
+            "torch keeps no master copy of 16-bit weights: use DeepSpeed, or plan with --precision bf16 (autocast).",
+        )
+    sharded = placement.stage >= 2
+    lines = [*_imports(plan, choice), ""]
+    if precision == "tf32":
+        lines.append('torch.set_float32_matmul_precision("high")')
+    if precision == "pure-bf16":
+        lines.append("model.to(torch.bfloat16)")
+    if sharded or choice.checkpointing.every is not None:
+        lines.append("blocks = model.layers  # the ModuleList of its repeated blocks")
+    lines += _checkpointed(choice)
+    lines += _fully_sharded(plan, choice) if sharded else _replicated(plan, choice)
+    lines += _forward(plan, choice)
+    note = "FSDP2; reshard_after_forward=False keeps weights gathered until the backward pass: ZeRO 2."
+    return Setting(tool="torch", language="python", code=_text(lines), note=note if placement.stage == 2 else "")
+
+
+def _imports(plan: MemoryPlan, choice: Choice) -> list[str]:
+    stage, optimizer = choice.account.placement.stage, _optimizer(choice)
+    package = optimizer.split(".")[0]
+    lines = ["import torch"] + ([] if package == "torch" else [f"import {optimizer.rpartition('.')[0]}"])
+    if choice.checkpointing.every is not None:
+        lines += [
+            "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (",
+            "    checkpoint_wrapper,",
+            ")",
+        ]
+    if stage >= 2:
+        names = ["fully_shard"]
+        if choice.account.placement.offload is Offload.ALL:
+            names.insert(0, "CPUOffloadPolicy")
+        if plan.model.precision in _TYPES:
+            names.insert(-1, "MixedPrecisionPolicy")
+        lines += ["from torch.distributed.fsdp import (", *(f"    {name}," for name in names), ")"]
+    else:
+        if stage == 1:
+            lines.append("from torch.distributed.optim import ZeroRedundancyOptimizer")
+        if plan.cluster.gpus > 1:
+            lines.append("from torch.nn.parallel import DistributedDataParallel")
+    return lines
+
+
+def _checkpointed(choice: Choice) -> list[str]:
+    how = choice.checkpointing
+    if how.selective:
+        return ["# in attention: F.scaled_dot_product_attention keeps no scores; else checkpoint its core alone"]
+    if how.every is None:
+        return []
+    return [f"for i in range(0, len(blocks), {how.every}):", "    blocks[i] = checkpoint_wrapper(blocks[i])"]
+
+
+def _fully_sharded(plan: MemoryPlan, choice: Choice) -> list[str]:
+    options = [f"reshard_after_forward={choice.account.placement.stage == 3}"]
+    if plan.model.precision in _TYPES:
+        options.append(f"mp_policy=MixedPrecisionPolicy(param_dtype=torch.{_TYPES[plan.model.precision]})")
+    if choice.account.placement.offload is Offload.ALL:
+        options.append("offload_policy=CPUOffloadPolicy()")
+    made = ["# in place of DistributedDataParallel, before the optimizer is made"] if plan.cluster.gpus > 1 else []
+    return [
+        *made,
+        "options = dict(",
+        *(f"    {option}," for option in options),
+        ")",
+        "for block in blocks:",
+        "    fully_shard(block, **options)",
+        "fully_shard(model, **options)",
+        f"optimizer = {_optimizer(choice)}(model.parameters(), lr=lr{_more(choice)})",
+    ]
+
+
+def _replicated(plan: MemoryPlan, choice: Choice) -> list[str]:
+    lines = ["model = DistributedDataParallel(model)"] if plan.cluster.gpus > 1 else []
+    if choice.account.placement.stage == 0:
+        return [*lines, f"optimizer = {_optimizer(choice)}(model.parameters(), lr=lr{_more(choice)})"]
+    return [
+        *lines,
+        "optimizer = ZeroRedundancyOptimizer(",
+        f"    model.parameters(), optimizer_class={_optimizer(choice)}, lr=lr{_more(choice)}",
+        ")",
+    ]
+
+
+def _forward(plan: MemoryPlan, choice: Choice) -> list[str]:
+    """Autocast where FSDP's policy does not stand for it."""
+    if not plan.model.autocast or choice.account.placement.stage >= 2:
+        return []
+    kind = _TYPES[plan.model.precision]
+    scaler = ["scaler = torch.amp.GradScaler()  # around backward and step"] if kind == "float16" else []
+    return ["", *scaler, f'with torch.autocast("cuda", dtype=torch.{kind}):  # around forward and loss', "    ..."]
+
+
+def _deepspeed(plan: MemoryPlan, choice: Choice) -> Setting:
+    if plan.model.precision == "pure-bf16" and choice.account.placement.offload is Offload.NOTHING:
+        return _none(
+            "DeepSpeed", "json", "DeepSpeed keeps an fp32 copy of the weights: plan with --precision bf16-master."
+        )
+    placement = choice.account.placement
+    zero: dict[str, object] = {"stage": placement.stage}
+    if plan.cluster.gpus > 1 and placement.stage:
+        zero["overlap_comm"] = True
+    if placement.offload is not Offload.NOTHING:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    if placement.offload is Offload.ALL:
+        zero["offload_param"] = {"device": "cpu", "pin_memory": True}
+    config: dict[str, object] = {"zero_optimization": zero}
+    if half := _half(plan, choice):
+        config[half] = {"enabled": True}
+    if _optimizer(choice) != _CLASSES["adamw"] and _optimizer(choice) != _CLASSES["adam"]:
+        config["zero_allow_untested_optimizer"] = True
+    micro, steps = _batches(plan, choice)
+    config |= {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": steps}
+    return Setting(
+        tool="DeepSpeed",
+        language="json",
+        code=json.dumps(config, indent=2) + "\n",
+        note=_deepspeed_note(plan, choice),
+    )
+
+
+def _deepspeed_note(plan: MemoryPlan, choice: Choice) -> str:
+    said = []
+    if plan.model.autocast:
+        said.append(
+            "It keeps 16-bit weights and an fp32 master copy, sharded with the optimizer: no more than planned."
+        )
+    if choice.account.placement.offload is not Offload.NOTHING:
+        said.append("Make the optimizer deepspeed.ops.adam.DeepSpeedCPUAdam: torch's is several times slower there.")
+    if choice.account.optimizer == "adamw-8bit":
+        said.append(f"Give it {_IN_8_BITS} as the optimizer.")
+    if choice.checkpointing.every is not None:
+        said.append("Blocks are checkpointed in the model, as in the lines for torch.")
+    return " ".join(said)
+
+
+def _accelerate(plan: MemoryPlan, choice: Choice) -> Setting:
+    placement, precision = choice.account.placement, plan.model.precision
+    by_deepspeed = placement.offload is Offload.OPTIMIZER or precision == "bf16-master"
+    if by_deepspeed or (placement.stage == 1 and precision != "pure-bf16"):
+        kind, lines = "DEEPSPEED", _accelerate_deepspeed(plan, choice)
+    elif placement.stage >= 2:
+        kind, lines = "FSDP", _accelerate_fsdp(choice)
+    elif placement.stage == 1:
+        return _none("accelerate", "yaml", "Prepare ZeroRedundancyOptimizer as in the lines for torch.")
+    else:
+        kind, lines = ("MULTI_GPU" if plan.cluster.gpus > 1 else "NO"), []
+    head = [
+        f"distributed_type: {kind}",
+        f"num_machines: {plan.cluster.nodes}",
+        f"num_processes: {plan.cluster.gpus}",
+        f"mixed_precision: {_half(plan, choice) or repr('no')}",
+    ]
+    said = []
+    if choice.checkpointing.every is not None and not (kind == "FSDP" and choice.checkpointing.every == 1):
+        said.append("Blocks are checkpointed in the model, as in the lines for torch.")
+    if choice.account.optimizer == "adamw-8bit":
+        said.append(f"Prepare {_SHARDED_IN_8_BITS if kind == 'FSDP' else _IN_8_BITS} as the optimizer.")
+    if kind != "DEEPSPEED" and _batches(plan, choice)[1] > 1:
+        said.append(f"Accelerator(gradient_accumulation_steps={_batches(plan, choice)[1]}).")
+    return Setting(tool="accelerate", language="yaml", code=_text(head + lines), note=" ".join(said))
+
+
+def _accelerate_deepspeed(plan: MemoryPlan, choice: Choice) -> list[str]:
+    placement = choice.account.placement
+    where = {True: "cpu", False: "none"}
+    return [
+        "deepspeed_config:",
+        f"  zero_stage: {placement.stage}",
+        f"  gradient_accumulation_steps: {_batches(plan, choice)[1]}",
+        f"  offload_optimizer_device: {where[placement.offload is not Offload.NOTHING]}",
+        f"  offload_param_device: {where[placement.offload is Offload.ALL]}",
+    ]
+
+
+def _accelerate_fsdp(choice: Choice) -> list[str]:
+    placement = choice.account.placement
+    words = {True: "true", False: "false"}
+    lines = [
+        "fsdp_config:",
+        "  fsdp_version: 2",
+        f"  fsdp_reshard_after_forward: {words[placement.stage == 3]}",
+        "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP",
+        "  fsdp_transformer_layer_cls_to_wrap: Block  # its repeated class",
+        f"  fsdp_offload_params: {words[placement.offload is Offload.ALL]}",
+    ]
+    return lines + (["  fsdp_activation_checkpointing: true"] if choice.checkpointing.every == 1 else [])
+
+
+def _optimizer(choice: Choice) -> str:
+    name = choice.account.optimizer
+    if name == "adamw-8bit":
+        return _SHARDED_IN_8_BITS if choice.account.placement.stage >= 2 else _IN_8_BITS
+    return _CLASSES[name]
+
+
+def _half(plan: MemoryPlan, choice: Choice) -> str | None:
+    """What DeepSpeed or accelerate computes in; DeepSpeed's offload keeps fp32 weights on the host in any case."""
+    by_host = choice.account.placement.offload is not Offload.NOTHING and plan.model.precision == "pure-bf16"
+    return "bf16" if by_host else _HALVES.get(plan.model.precision)
+
+
+def _more(choice: Choice) -> str:
+    return ", momentum=0.9" if choice.account.optimizer == "sgd-momentum" else ""
+
+
+def _batches(plan: MemoryPlan, choice: Choice) -> tuple[int, int]:
+    """The micro-batch, and how many of them make a step."""
+    if (parts := plan.accumulation) is not None:
+        return parts.micro_batch, parts.steps
+    return plan.micro_batch or plan.largest(choice.account, choice.checkpointing) or 1, 1
+
+
+def _none(tool: str, language: str, note: str) -> Setting:
+    return Setting(tool=tool, language=language, code=None, note=note)
+
+
+def _text(lines: list[str]) -> str:
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,70 @@
+"""A transformer as its options give it, whole or in part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.models.activations import Layer
+from advisor.plan.activations import Activations, matrices, of_shape
+from profiler.errors import ProfilerError
+
+# Parameters further off than this belong to another shape; gated layers and grouped heads stay below it (assumption).
+FAR = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """None is what was not given."""
+
+    layers: int | None = None
+    hidden: int | None = None
+    heads: int | None = None
+    sequence: int | None = None
+    vocabulary: int | None = None
+    flash: bool = True
+
+    def __post_init__(self) -> None:
+        given = {name: getattr(self, name) for name in ("layers", "hidden", "heads", "sequence", "vocabulary")}
+        for name, value in given.items():
+            if value is not None and value < 1:
+                raise ProfilerError(
+                    f"A model has no {value} for --{name}.", f"Give --{name} as 1 or more, or not at all."
+                )
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Options that activations lack. Flash attention keeps nothing a head."""
+        needed = {"--layers": self.layers, "--hidden": self.hidden, "--sequence": self.sequence}
+        if not self.flash:
+            needed["--heads"] = self.heads
+        return tuple(name for name, value in needed.items() if value is None)
+
+    def activations(self, element: int) -> Activations | None:
+        """Of one sample, `element` bytes a number; None where the shape is not whole.
+
+        Raises:
+            ProfilerError: the heads do not divide the hidden size.
+        """
+        if self.layers is None or self.hidden is None or self.sequence is None or self.missing:
+            return None
+        return of_shape(
+            layer=Layer(sequence=self.sequence, batch=1, hidden=self.hidden, heads=self.heads or 1),
+            number=self.layers,
+            vocabulary=self.vocabulary,
+            flash=self.flash,
+            element=element,
+        )
+
+    def unit(self, parameters: float) -> float | None:
+        """The largest part that FSDP gathers: a layer or the embedding; None if the layers are not known."""
+        if self.layers is None:
+            return None
+        embedding = min(parameters, float((self.vocabulary or 0) * (self.hidden or 0)))
+        return max(1.0, (parameters - embedding) / self.layers, embedding)
+
+    def unmatched(self, parameters: float) -> float | None:
+        """Parameters that an ordinary transformer of this shape has, if they are far from the given ones."""
+        if self.layers is None or self.hidden is None:
+            return None
+        usual = matrices(self.layers, self.hidden, self.vocabulary)
+        return usual if not 1 / FAR <= parameters / usual <= FAR else None

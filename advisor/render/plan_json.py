@@ -1,0 +1,161 @@
+"""A plan for scripts: sizes in bytes, times in seconds, shares of 1; null is what is not known or was not given."""
+
+from __future__ import annotations
+
+import json
+import math
+
+from advisor.models.sharding import Estimate
+from advisor.plan import advice
+from advisor.plan.batch import BatchPlan
+from advisor.plan.interval import IntervalPlan
+from advisor.plan.memory import MemoryPlan
+from advisor.plan.placement import Account
+from advisor.plan.plan import Plan
+from advisor.plan.settings import settings
+from profiler.version import __version__
+
+SCHEMA = "profile-train/plan@1"
+
+
+def render(plan: Plan) -> str:
+    """As JSON in ASCII."""
+    made = {
+        "schema": SCHEMA,
+        "version": __version__,
+        "memory": None if plan.memory is None else _memory(plan.memory),
+        "batch": None if plan.batch is None else _batch(plan.batch),
+        "checkpoint_interval": None if plan.interval is None else _interval(plan.interval),
+    }
+    return json.dumps(made, indent=2, allow_nan=False) + "\n"
+
+
+def _memory(plan: MemoryPlan) -> dict[str, object]:
+    choice, parts, kept = plan.choice, plan.accumulation, plan.activations
+    chosen = None
+    if choice is not None:
+        chosen = {
+            "stage": choice.account.placement.stage,
+            "offload": choice.account.placement.offload.name.lower(),
+            "optimizer": choice.account.optimizer,
+            "checkpointing": choice.checkpointing.name,
+            "checkpoint_every": choice.checkpointing.every,
+            "time_added": choice.checkpointing.extra,
+            "gpu_bytes": round(plan.used(choice)),
+            "largest_micro_batch": plan.largest(choice.account, choice.checkpointing),
+        }
+    return {
+        "model": {
+            "parameters": plan.model.parameters,
+            "optimizer": plan.model.optimizer,
+            "precision": plan.model.precision,
+            "largest_unit": plan.model.unit,
+        },
+        "cluster": {
+            "gpus": plan.cluster.gpus,
+            "gpus_per_node": plan.cluster.in_node,
+            "gpu": plan.cluster.device.name,
+            "gpu_memory": plan.cluster.device.memory,
+            "gpu_bandwidth": None if plan.cluster.device.peaks is None else plan.cluster.device.peaks.bandwidth,
+            "reserve": plan.cluster.reserve,
+            "budget": round(plan.cluster.budget),
+            "host_memory": plan.cluster.host,
+        },
+        "micro_batch": plan.batch,
+        "activations": None
+        if kept is None
+        else {
+            "source": kept.source,
+            "per_sample": [
+                {"checkpointing": way.name, "bytes": kept.kept(way), "time_added": way.extra} for way in kept.choices
+            ],
+        },
+        "placements": [_account(plan, one) for one in plan.accounts + plan.accounts_in_8_bits],
+        "recommendation": chosen,
+        "headline": advice.headline(plan),
+        "why": advice.why(plan),
+        "least_gpus": plan.least_gpus,
+        "accumulation": None
+        if parts is None
+        else {
+            "target_batch": parts.target,
+            "micro_batch": parts.micro_batch,
+            "steps": parts.steps,
+            "samples": parts.total,
+        },
+        "settings": [
+            {"tool": one.tool, "language": one.language, "code": one.code, "note": one.note} for one in settings(plan)
+        ],
+        "notes": advice.notes(plan),
+    }
+
+
+def _account(plan: MemoryPlan, one: Account) -> dict[str, object]:
+    least = plan.least(one)
+    ways = () if plan.activations is None else plan.activations.choices
+    return {
+        "stage": one.placement.stage,
+        "offload": one.placement.offload.name.lower(),
+        "optimizer": one.optimizer,
+        "weights": round(one.states.parameters),
+        "gradients": round(one.states.gradients),
+        "optimizer_state": round(one.states.optimizer),
+        "states": round(one.states.total),
+        "transient": None if one.transient is None else round(one.transient),
+        "total": None if one.transient is None else round(one.least),
+        "host": None if one.host is None else round(one.host),
+        "sent_per_step": round(one.sent),
+        "offload_seconds": one.offload_time,
+        "deepspeed": None if one.deepspeed is None else _estimate(one.deepspeed),
+        "fits": least is not None,
+        "fits_with": None if least is None else least.name,
+        "largest_micro_batch": {way.name: plan.largest(one, way) for way in ways},
+    }
+
+
+def _estimate(found: Estimate) -> dict[str, object]:
+    return {"gpu": round(found.gpu), "host": round(found.host)}
+
+
+def _batch(plan: BatchPlan) -> dict[str, object]:
+    return {
+        "fixed": round(plan.line.fixed),
+        "per_sample": round(plan.line.each),
+        "budget": round(plan.budget),
+        "largest": plan.largest,
+        "largest_multiple_of_8": plan.even,
+    }
+
+
+def _interval(plan: IntervalPlan) -> dict[str, object]:
+    return {
+        "mtbf": plan.mtbf,
+        "save_cost": plan.save,
+        "restart_cost": plan.restart,
+        "interval": plan.best,
+        "young": plan.young,
+        "inflation": plan.inflation(plan.best),
+        "async": None
+        if plan.best_async is None
+        else {"save_cost": plan.async_save, "interval": plan.best_async, "inflation": plan.inflated},
+        "now": None
+        if plan.interval is None
+        else {"interval": plan.interval, "inflation": _finite(plan.inflation(plan.interval))},
+        "table": [
+            {"interval": each, "inflation": _finite(inflated), "what": what} for each, inflated, what in plan.table
+        ],
+        "spot": {
+            "discount": plan.discount,
+            "break_even_discount": plan.break_even,
+            "cost_ratio": plan.cost_ratio,
+            "worth_it": None if plan.cost_ratio is None else plan.cost_ratio < 1,
+        },
+        "headline": plan.headline,
+        "verdict": plan.verdict,
+        "remarks": list(plan.remarks),
+    }
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity; null says that no number can be told."""
+    return None if math.isinf(value) else value

@@ -1,0 +1,120 @@
+"""Activations are computed twice although there is room to keep them.
+
+Checkpointed blocks run their forward pass again in the backward pass. That buys memory; where the activations would
+fit, it buys nothing and costs up to a quarter of the step.
+
+How much is recomputed shows in the times: a backward pass takes about twice its forward pass, one that recomputes
+everything three times. What the activations would take is reckoned as if every block were checkpointed, which is the
+most it can be.
+
+Wrong when: a larger batch or model is planned that needs the room, longer inputs come later in the training, or
+attention keeps its scores: then a block holds more than the 17-fold of its input that is reckoned here.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.gpu import device
+from advisor.metrics.memory import mem_activations, mem_headroom, memory_pressure
+from advisor.metrics.settings import flags, model
+from advisor.metrics.step import backward_fraction, forward_fraction
+from advisor.models.effects import remove
+from advisor.models.memory import LAYER_OVER_BOUNDARY, Layers
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.units import share
+
+# Share of the device that the peak may reach without checkpointing: less than what may be filled on purpose, for it is
+# reckoned, not measured.
+SAFE = 0.88
+
+# A backward pass computes two gradients for each product of the forward pass.
+BACKWARD_OVER_FORWARD = 2.0
+
+# Recomputation of less than that share of the step is within what the times of the two passes vary by (assumption).
+MIN_RECOMPUTED = 0.05
+
+# Of the recomputed share, how much goes: random states are no longer kept, but more memory is written.
+REMOVED = (0.7, 0.9, 1.0)
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If blocks are checkpointed, nothing more is wanted of the memory, their recomputation takes a twentieth of the
+    step, and without it the peak would stay below 88 % of the device,
+    """
+    wants_more = m.goals.capacity or m.goals.target_batch is not None
+    if not m[flags].checkpointing or wants_more or m[memory_pressure]:
+        return None
+    if _recomputed(m) < MIN_RECOMPUTED or _filled_without(m) > SAFE:
+        return None
+    return Evidence(
+        (
+            Fact(mem_headroom, m[mem_headroom], 1 - SAFE, ">"),
+            Fact(mem_activations, m[mem_activations]),
+            Fact(forward_fraction, m[forward_fraction]),
+            Fact(backward_fraction, m[backward_fraction]),
+        ),
+        note=f"without checkpointing at most {_filled_without(m):.0%} of the device would be filled",
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then switch checkpointing off, or, should that not fit, checkpoint fewer blocks."""
+    grown = _blocks(m).kept(None) - m[mem_activations]
+    return Advice(
+        then=f"Switch activation checkpointing off: about {share(_recomputed(m))} of the step recomputes activations "
+        f"that would take {grown / 1e9:.2f} GB more, and {share(m[mem_headroom])} of the device is free.",
+        changes=(
+            Change(
+                language="python",
+                code="model.gradient_checkpointing_disable()  # transformers; or gradient_checkpointing=False\n"
+                "# elsewhere: call the block itself in place of torch.utils.checkpoint.checkpoint(block, ...)\n",
+            ),
+        ),
+        basis="What the backward pass takes beyond twice the forward pass, but no more than one forward pass, is taken "
+        "to be recomputation; a block to keep 17 times its input.",
+        effect=remove("backward", shares=REMOVED, portion=_recomputed(m) / m[backward_fraction]),
+        memory=round(grown),
+        risk="None to results: the same numbers are kept, not computed again. Should memory run out, checkpoint every "
+        "second block.",
+    )
+
+
+def _recomputed(m: Metrics) -> float:
+    """Share of the step."""
+    forward = m[forward_fraction]
+    return min(forward, max(0.0, m[backward_fraction] - BACKWARD_OVER_FORWARD * forward))
+
+
+def _blocks(m: Metrics) -> Layers:
+    """As if all of them were checkpointed: each keeps its input, and one at a time everything."""
+    fact, kept = m[model], m[mem_activations]
+    if fact.blocks < 2 or kept <= 0:
+        raise Missing(
+            "What the model would keep without checkpointing cannot be told: it has no equal blocks",
+            "Switch it off for some steps and record again.",
+        )
+    boundary = kept / (fact.blocks + LAYER_OVER_BOUNDARY)
+    return Layers(number=fact.blocks, activations=LAYER_OVER_BOUNDARY * boundary, boundary=boundary)
+
+
+def _filled_without(m: Metrics) -> float:
+    """Share of the device at the peak."""
+    grown = _blocks(m).kept(None) - m[mem_activations]
+    return 1 - m[mem_headroom] + grown / m[device].memory_total
+
+
+RULE = Rule(
+    title="Keep activations instead of recomputing them",
+    tier=Tier.MEMORY,
+    when=when,
+    then=then,
+    confidence=Confidence.HEURISTIC,
+    difficulty=1,
+    sources=(
+        Source(
+            "Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2023",
+            "https://arxiv.org/abs/2205.05198",
+        ),
+        Source("PyTorch, torch.utils.checkpoint", "https://docs.pytorch.org/docs/stable/checkpoint.html"),
+    ),
+)

@@ -1,0 +1,76 @@
+"""An uncompiled model spends much of the GPU's time in small or memory-bound kernels.
+
+torch.compile fuses chains of elementwise operations, normalizations and casts into one kernel, which moves their data
+through memory once, and launches fewer kernels in all.
+
+Wrong when: the run is short (compiling takes a minute or more: twenty times that should remain), the shapes vary, the
+code breaks into many graphs, or the time lies in large matrix products, which gain nothing: a step of an 8 B model on
+long sequences was measured slower.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.gpu import device, launch_bound_index, matmul_share, membound_share
+from advisor.metrics.settings import flags
+from advisor.models.effects import divide_membound, in_turn, remove_launch_idle
+from advisor.rules._compile import CAPABILITY, compile_change
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.precision_bf16 import capability
+
+# A quarter of the time made 1.2 to 2.5 times as fast is 4 to 15 % of it (assumption).
+MIN_MEMBOUND = 0.25
+
+# Idle for want of launches, where a compiled step launches fewer kernels (assumption).
+MIN_LAUNCH_BOUND = 0.15
+
+# Above that nothing worth fusing is left: steps of large products were measured at 0.94 times the speed.
+MAX_MATMUL = 0.8
+
+# A GPU that starves less than this is kept supplied.
+LEAST_LAUNCH_BOUND = 0.05
+
+# Memory-bound kernels are divided by this; and this share of the idle time for launches goes.
+FUSED = (1.2, 1.6, 2.5)
+LAUNCHES = (0.3, 0.6, 0.8)
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If the model is not compiled, and a quarter of the GPU's time or more goes into memory-bound kernels, or it waits
+    for launches for 15 % of its time or more,
+    """
+    if m[flags].compile or capability(m[device]) < CAPABILITY:
+        return None
+    late, membound = m[launch_bound_index], m[membound_share]
+    if m[matmul_share] > MAX_MATMUL and late < LEAST_LAUNCH_BOUND:
+        return None
+    facts = (Fact(membound_share, membound, MIN_MEMBOUND), Fact(launch_bound_index, late, MIN_LAUNCH_BOUND))
+    reached = tuple(fact for fact in facts if fact.value >= (fact.limit or 0.0))
+    return Evidence(reached, "the model is not compiled") if reached else None
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then compile it."""
+    return Advice(
+        then="Compile the model: its many small or memory-bound kernels become fewer. Look at a step's time after some "
+        "minutes; if the shapes vary, set dynamic=True.",
+        changes=(compile_change(m),),
+        basis="Memory-bound kernels become 1.2, 1.6 or 2.5 times as fast; 30, 60 or 80 % of the time the GPU waits for "
+        "launches goes. The compiling itself, a minute or so at the start, is not counted.",
+        effect=in_turn(divide_membound(FUSED), remove_launch_idle(LAUNCHES)),
+        risk="Low: the same operations, rounded in another order. Compare the loss over some hundred steps.",
+    )
+
+
+RULE = Rule(
+    title="Compile the model",
+    tier=Tier.KERNELS,
+    when=when,
+    then=then,
+    confidence=Confidence.EMPIRICAL,
+    difficulty=1,
+    sources=(
+        Source("PyTorch 2.0: getting started, measured on 163 models", "https://pytorch.org/get-started/pytorch-2-x/"),
+        Source("Bekman, Machine Learning Engineering", "https://github.com/stas00/ml-engineering"),
+    ),
+)

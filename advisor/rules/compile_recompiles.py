@@ -1,0 +1,69 @@
+"""torch.compile compiles again and again in the middle of the training.
+
+A compiled function holds for what it was compiled for: shapes, dtypes, Python values. Where one of them changes, it is
+compiled anew, which takes seconds; after 8 variants of one function torch gives up and runs it uncompiled.
+
+Wrong when: the shapes come in a fixed number that is soon seen: then the compiling ends by itself, and only a short
+recording is full of it. Set TORCH_LOGS=recompiles to read which guard failed.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.settings import flags
+from advisor.metrics.step import recompile_share, recompiles
+from advisor.models.effects import remove_run, up_to
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.units import share
+
+# With the first, those are the 8 variants of one function after which torch gives up (torch._dynamo.config,
+# recompile_limit).
+MIN_RECOMPILES = 7
+
+CODE = """\
+import torch
+
+model = torch.compile(model, dynamic=True)  # shapes as symbols from the start
+# or, for one dimension of an input that varies: torch._dynamo.mark_dynamic(inputs, 1)
+"""
+
+LOG = "TORCH_LOGS=recompiles python train.py  # as before: names the guard that fails each time\n"
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If torch.compile made graphs in seven or more steps after the first ten,"""
+    if not m[flags].compile:
+        return None
+    number = m[recompiles]
+    if number < MIN_RECOMPILES:
+        return None
+    return Evidence((Fact(recompiles, number, MIN_RECOMPILES), Fact(recompile_share, m[recompile_share])))
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then mark what varies as dynamic, or let the shapes come in few sizes."""
+    return Advice(
+        then=f"Stop torch.compile from compiling anew: {m[recompiles]} steps after warm-up did, which took "
+        f"{share(m[recompile_share])} of the run. Mark the varying dimension as dynamic, or pad to a few lengths.",
+        changes=(Change(language="python", code=CODE), Change(language="shell", code=LOG)),
+        basis="Half, 0.8 or all of what these steps took beyond the others goes; what ran uncompiled after torch gave "
+        "up would gain as well and is not counted.",
+        effect=remove_run(up_to(min(1.0, m[recompile_share]))),
+        risk="Low: kernels for symbolic shapes may be a little slower than those for one shape.",
+    )
+
+
+RULE = Rule(
+    title="Stop torch.compile from compiling anew",
+    tier=Tier.KERNELS,
+    when=when,
+    then=then,
+    confidence=Confidence.PHASE_REMOVAL,
+    difficulty=2,
+    sources=(
+        Source(
+            "PyTorch: torch.compile, recompilation",
+            "https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",
+        ),
+    ),
+)

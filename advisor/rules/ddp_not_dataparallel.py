@@ -1,0 +1,83 @@
+"""One process drives all GPUs through nn.DataParallel.
+
+In every step DataParallel copies the model to each GPU, runs one Python thread for each under the same interpreter
+lock, and gathers outputs and gradients on the first GPU, which works longer and fills up first.
+DistributedDataParallel has a process for each GPU: weights stay where they are, gradients travel while the backward
+pass runs.
+
+Wrong when: one GPU is left for the wrapped model anyway (then the wrapper just goes), or the program cannot be started
+once for each GPU, as in a notebook.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.gpu import device
+from advisor.metrics.input import loader
+from advisor.metrics.settings import flags, world_size
+from advisor.metrics.step import step_time_mean
+from advisor.models.effects import divide_step, in_turn, relieve_host, shares_of
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+
+# DataParallel serves one process; with a single GPU it passes the call on and costs nothing.
+MIN_GPUS = 2
+
+# The step becomes so many times as fast (assumption: it depends on the model's size and on the number of GPUs).
+SPEEDUP = (1.1, 1.4, 2.0)
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If the model is wrapped in nn.DataParallel and the program sees two GPUs or more,"""
+    if not m[flags].data_parallel or m[world_size] > 1 or m[device].count < MIN_GPUS:
+        return None
+    note = f"nn.DataParallel in one process, {m[device].count} GPUs"
+    return Evidence((Fact(step_time_mean, m[step_time_mean]),), note)
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then start one process for each GPU and wrap the model in DistributedDataParallel."""
+    count, source = m[device].count, m.get(loader)
+    place = source.place if source else None
+    whole = source.batch_size if source else None
+    size = f"batch_size={max(1, whole // count)}, " if whole else ""
+    was = f"  # batch_size was {whole} for all GPUs together" if whole else ""
+    return Advice(
+        then=f"Start {count} processes, one for each GPU, and wrap the model in DistributedDataParallel in place of "
+        "DataParallel. Each process loads its own part of the data.",
+        changes=(
+            Change(language="shell", code=f"torchrun --standalone --nproc-per-node={count} train.py\n"),
+            Change(
+                language="python",
+                code="import os\n\nimport torch\nfrom torch.nn.parallel import DistributedDataParallel\n\n"
+                'local_rank = int(os.environ["LOCAL_RANK"])\n'
+                'torch.cuda.set_device(local_rank)\ntorch.distributed.init_process_group("nccl")\n'
+                "model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])\n",
+            ),
+            Change(
+                language="python",
+                code="sampler = torch.utils.data.DistributedSampler(dataset)  # sampler.set_epoch(epoch) each epoch\n"
+                f"loader = torch.utils.data.DataLoader(dataset, {size}sampler=sampler){was}\n",
+                file=place.file if place else None,
+                line=place.line if place else None,
+            ),
+        ),
+        basis="The step but for its batches is divided by 1.1, 1.4 or 2; so is the time in which the host enqueues it.",
+        effect=in_turn(relieve_host(shares_of(SPEEDUP)), divide_step(SPEEDUP)),
+        risk="Low: the same gradients, averaged. Code outside the model runs once a process: let rank 0 alone write.",
+    )
+
+
+RULE = Rule(
+    title="Use DistributedDataParallel in place of DataParallel",
+    tier=Tier.DISTRIBUTED,
+    when=when,
+    then=then,
+    confidence=Confidence.HEURISTIC,
+    difficulty=2,
+    sources=(
+        Source("PyTorch, DataParallel", "https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html"),
+        Source(
+            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+        ),
+    ),
+)

@@ -1,0 +1,76 @@
+"""torch, driver and GPU do not fit one another.
+
+A build of torch holds code for some compute capabilities, was made with one version of CUDA, or with none. Where it
+has no code for a GPU its kernels cannot run there; where the driver is older than that CUDA, or torch was built without
+it, the program trains on the CPU and the GPU stands idle.
+
+Wrong when: the program trains on the CPU on purpose, or the GPU belongs to somebody else.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.stack import ARCHITECTURE, CPU_BUILD, OLD_DRIVER, stack_mismatches
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+
+FOUND = {
+    ARCHITECTURE: "this torch has no code for the GPU's compute capability",
+    CPU_BUILD: "this torch was built without CUDA, though the machine has a GPU",
+    OLD_DRIVER: "the driver is older than the CUDA of this torch",
+}
+
+CURES = {
+    ARCHITECTURE: Change(
+        language="shell",
+        code='python -c "import torch; print(torch.__version__, torch.cuda.get_arch_list())"\n'
+        "# install the build that https://pytorch.org/get-started/locally/ names for the GPU\n",
+    ),
+    CPU_BUILD: Change(
+        language="shell",
+        code="nvidia-smi  # its CUDA version is the newest that the driver serves\n"
+        "# install the build for it: https://pytorch.org/get-started/locally/\n",
+    ),
+    OLD_DRIVER: Change(
+        language="shell",
+        code="nvidia-smi  # its CUDA version is the newest that the driver serves\n"
+        "# update the driver, or install a torch built for that CUDA: https://pytorch.org/get-started/locally/\n",
+    ),
+}
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If torch has no code for the GPU, or trains on the CPU of a machine with a GPU because it was built without CUDA
+    or for a newer driver,
+    """
+    found = m[stack_mismatches]
+    if not found:
+        return None
+    return Evidence((Fact(stack_mismatches, len(found), 0, ">"),), "; ".join(FOUND[name] for name in found))
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then install a torch that fits driver and GPU."""
+    names = m[stack_mismatches]
+    on_gpu = ARCHITECTURE in names
+    unless = "" if on_gpu else ", unless you train on the CPU on purpose"
+    return Advice(
+        then=f"Install a torch and a driver that fit the GPU{unless}: {found.note}. Then record again.",
+        changes=tuple(CURES[name] for name in names),
+        basis="None: what the GPU would bring only a new recording can tell.",
+        risk="Low: another build of torch may round differently. Try it in an environment of its own.",
+        fault=on_gpu,
+    )
+
+
+RULE = Rule(
+    title="Install a torch that fits the GPU",
+    tier=Tier.VALIDITY,
+    when=when,
+    then=then,
+    confidence=Confidence.HEURISTIC,
+    difficulty=2,
+    sources=(
+        Source("NVIDIA: CUDA Compatibility", "https://docs.nvidia.com/deploy/cuda-compatibility/"),
+        Source("PyTorch: Start Locally", "https://pytorch.org/get-started/locally/"),
+    ),
+)

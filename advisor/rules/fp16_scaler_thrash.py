@@ -1,0 +1,100 @@
+"""Gradients overflow or vanish in fp16.
+
+The largest number of fp16 is 65504, its smallest 6e-8. A GradScaler multiplies the loss so that small gradients
+survive, and skips the update where large ones did not; a few skips at the start find the scale. Skipping throughout
+means that no scale fits: steps are computed and thrown away. Without any scale small gradients become zero unnoticed.
+
+Wrong when: the program scales its loss by hand, or the training diverges in fp32 as well: then find that first.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.gpu import device, fp16_matmul_share
+from advisor.metrics.settings import flags, scaler, skipped_step_fraction
+from advisor.models.effects import remove_run, up_to
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.units import share
+
+# A scale that fits costs one step in 2000, when it is tried twice as large; this is twenty times that.
+MAX_SKIPPED = 0.01
+
+# Below that fp16 is not what the program trains in: an evaluation, perhaps.
+MIN_FP16 = 0.2
+
+# Ampere: the first with bf16 tensor cores.
+BF16_CAPABILITY = (8, 0)
+
+BF16 = """\
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    loss = loss_function(model(inputs), targets)
+loss.backward()  # bf16 has the range of fp32: no GradScaler
+"""
+
+SCALED = """\
+scaler = torch.amp.GradScaler("cuda")
+with torch.autocast("cuda", dtype=torch.float16):
+    outputs = model(inputs)
+loss = loss_function(outputs.float(), targets)  # the loss in fp32
+scaler.scale(loss).backward()
+scaler.unscale_(optimizer)  # before clipping
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+scaler.step(optimizer)
+scaler.update()
+"""
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If GradScaler skips more than 1 % of the steps beyond finding its scale, or fp16 is trained without one,"""
+    settings = m[flags]
+    if settings.grad_scaler or m.get(scaler) is not None:
+        skipped = m[skipped_step_fraction]
+        if skipped <= MAX_SKIPPED:
+            return None
+        note = f"{m[scaler].skipped} of {m[scaler].steps} steps were skipped"
+        return Evidence((Fact(skipped_step_fraction, skipped, MAX_SKIPPED, ">"),), note)
+    # DeepSpeed scales by itself.
+    if not settings.autocast or settings.autocast_dtype != "float16" or settings.zero_stage is not None:
+        return None
+    products = m[fp16_matmul_share]
+    if products < MIN_FP16:
+        return None
+    return Evidence((Fact(fp16_matmul_share, products, MIN_FP16),), "fp16 autocast without a GradScaler")
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then train in bf16 where the GPU can, else scale, clip, and compute the loss in fp32."""
+    gpu = m.get(device)
+    bf16 = gpu is not None and gpu.capability is not None and gpu.capability >= BF16_CAPABILITY
+    skipped = m.get(skipped_step_fraction)
+    cure = (
+        "Train in bf16, which has the range of fp32, and drop the GradScaler"
+        if bf16
+        else "Scale the loss with a GradScaler, clip the gradients after unscaling them, and compute the loss in fp32"
+    )
+    lost = "gradients too small for fp16 become zero" if skipped is None else f"{share(skipped)} of the steps are lost"
+    return Advice(
+        then=f"{cure}: {lost} ({found.note}).",
+        changes=(Change(language="python", code=BF16 if bf16 else SCALED),),
+        basis="Half, 0.8 or all of the skipped steps need not be made again."
+        if skipped is not None
+        else "No time is predicted: it is the result that is at risk.",
+        effect=None if skipped is None else remove_run(up_to(min(1.0, skipped))),
+        memory=0,
+        risk="Medium: it changes which updates are made. Compare the loss over some hundred steps.",
+        fault=True,
+    )
+
+
+RULE = Rule(
+    title="Stop losing gradients in fp16",
+    tier=Tier.PRECISION,
+    when=when,
+    then=then,
+    confidence=Confidence.PHASE_REMOVAL,
+    difficulty=1,
+    sources=(
+        Source("Micikevicius et al., Mixed Precision Training, ICLR 2018", "https://arxiv.org/abs/1710.03740"),
+        Source("PyTorch: torch.amp, gradient scaling", "https://docs.pytorch.org/docs/stable/amp.html"),
+    ),
+)

@@ -1,0 +1,70 @@
+"""A GPU's link to the host is narrower or slower than both can do.
+
+NVML tells the most that the GPU and its slot can do together. A link that stays below it under load has fallen back: a
+card that sits badly, a bad riser or lane, a setting of the firmware. Every batch then takes longer to copy.
+
+Wrong when: the link is shared by a switch on purpose, or a virtual machine reports a link that is not the real one. A
+link that is slow only while the GPU is idle saves power and does not count.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.gpu import pcie_ratio
+from advisor.metrics.step import h2d_fraction, step_time_mean
+from advisor.models.effects import up_to
+from advisor.rules._exposed import remove_exposed
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.units import share
+
+# Below that the link is not what the step waits for.
+MIN_H2D = 0.03
+
+# Width times speed, over the most they can be.
+WHOLE = 1.0
+
+FIELDS = "index,name,pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max"
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If a GPU's PCIe link stays below its width or speed under load, and exposed copies take at least 3 % of the
+    step,
+    """
+    link, copies = m[pcie_ratio], m[h2d_fraction]
+    if link >= WHOLE or copies < MIN_H2D:
+        return None
+    return Evidence((Fact(pcie_ratio, link, WHOLE, "<"), Fact(h2d_fraction, copies, MIN_H2D)))
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then take the machine out of service and look at the link."""
+    link = m[pcie_ratio]
+    return Advice(
+        then=f"Look at the GPU's PCIe link: under load it runs at {share(link)} of its width times speed, and "
+        f"{share(m[h2d_fraction])} of the step is copying. Reseat the card; look at riser and firmware.",
+        changes=(
+            Change(language="shell", code=f"nvidia-smi --query-gpu={FIELDS} --format=csv  # while it trains\n"),
+            Change(language="shell", code="sudo dmesg | grep -iE 'xid|aer|pcie'  # errors of GPU and bus\n"),
+        ),
+        basis="Half, 0.8 or all of what the link lacks goes from the exposed copies.",
+        effect=remove_exposed("h2d", m[h2d_fraction] * m[step_time_mean], up_to(1 - link)),
+        memory=0,
+        risk="None for the program; the machine has to be looked at. All other predictions wait for it.",
+        fault=True,
+    )
+
+
+RULE = Rule(
+    title="Look at the GPU's PCIe link",
+    tier=Tier.VALIDITY,
+    when=when,
+    then=then,
+    confidence=Confidence.PHASE_REMOVAL,
+    difficulty=3,
+    sources=(
+        Source(
+            "NVIDIA: NVML API Reference, PCIe link generation and width",
+            "https://docs.nvidia.com/deploy/nvml-api/index.html",
+        ),
+    ),
+)

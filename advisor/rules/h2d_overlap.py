@@ -1,0 +1,107 @@
+"""The GPU waits for each batch to be copied, though the copy could run beside the kernels.
+
+A GPU has copy engines of its own. A copy from pinned memory that is started on another stream, one batch ahead, runs
+while the GPU works on the batch before. It gets shorter, too, if the batch travels as the integers it was stored as.
+
+Wrong when: the copies come from pageable memory (pin first: such a copy waits for the host), the GPU cannot hold a
+second batch, or a batch is made from the results of the one before.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.gpu import device, h2d_pageable_share
+from advisor.metrics.input import batch_bytes, loader
+from advisor.metrics.step import h2d_fraction, step_time_mean
+from advisor.rules._exposed import remove_exposed
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.units import share
+
+# Less exposed copying than that drowns in the noise of the step.
+MIN_H2D = 0.03
+
+# From there on most of the copying time is of pageable memory: another rule's advice comes first.
+MAX_PAGEABLE = 0.5
+
+# Share of the exposed copies that a copy one batch ahead hides: all but what is longer than the step (assumption).
+HIDDEN = (0.5, 0.8, 0.95)
+
+CODE = """\
+import torch
+
+
+def one_ahead(loader, device="cuda"):
+    \"\"\"The loader's batches, tuples of tensors, each copied while the GPU works on the one before.\"\"\"
+    copying, ready = torch.cuda.Stream(device), None
+    for batch in loader:
+        with torch.cuda.stream(copying):
+            coming = [tensor.to(device, non_blocking=True) for tensor in batch]
+        if ready is not None:
+            yield ready
+        current = torch.cuda.current_stream(device)
+        current.wait_stream(copying)
+        for tensor in coming:
+            tensor.record_stream(current)
+        ready = coming
+    if ready is not None:
+        yield ready
+
+
+# in the loop: for inputs, targets in one_ahead(loader): ...
+"""
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If copies to the GPU that nothing hides take at least 3 % of the step, from pinned memory,"""
+    copies = m[h2d_fraction]
+    m[device]
+    fact = m[loader]
+    if copies < MIN_H2D or not (fact.batch_device or "cpu").startswith("cpu"):
+        return None
+    pageable = m.get(h2d_pageable_share)
+    pinned = fact.pin_memory if pageable is None else pageable < MAX_PAGEABLE
+    if not pinned:
+        return None
+    told = () if pageable is None else (Fact(h2d_pageable_share, pageable, MAX_PAGEABLE, "<"),)
+    return Evidence((Fact(h2d_fraction, copies, MIN_H2D), *told), "the copies come from pinned memory")
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then copy the next batch on a stream of its own while the GPU works on this one."""
+    place = m[loader].place
+    return Advice(
+        then=f"Copy each batch one ahead, on a stream of its own: {share(m[h2d_fraction])} of the step is exposed "
+        "copying. Send images as uint8 and convert them on the GPU; create constant tensors there.",
+        changes=(
+            Change(
+                language="python",
+                code=CODE,
+                file=place.file if place else None,
+                line=place.line if place else None,
+            ),
+        ),
+        basis="50, 80 or 95 % of the exposed copies are hidden behind kernels.",
+        effect=remove_exposed("h2d", m[h2d_fraction] * m[step_time_mean], HIDDEN),
+        memory=m.get(batch_bytes),
+        risk="Low: one more batch lies in the GPU's memory; a batch must not be written to on the host meanwhile.",
+        confidence=None if m.get(h2d_pageable_share) is not None else Confidence.EMPIRICAL,
+    )
+
+
+RULE = Rule(
+    title="Copy the next batch beside the kernels",
+    tier=Tier.STALLS,
+    when=when,
+    then=then,
+    confidence=Confidence.PHASE_REMOVAL,
+    difficulty=2,
+    sources=(
+        Source(
+            "PyTorch: A guide on good usage of non_blocking and pin_memory()",
+            "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",
+        ),
+        Source(
+            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+        ),
+    ),
+)

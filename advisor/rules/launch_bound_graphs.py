@@ -1,0 +1,73 @@
+"""The GPU waits for the host to launch its next, tiny kernel.
+
+A launch takes the host some microseconds, whatever the kernel does. Kernels that are shorter than that leave the GPU
+idle between them, and no faster GPU or precision helps. A CUDA graph launches a whole step's kernels at once; larger
+batches and fused operations make fewer, longer ones.
+
+Wrong when: shapes or control flow change from step to step, or parts of the step run on the CPU: a graph replays what
+was recorded, at the same addresses. Below compute capability 7.0 torch.compile has no kernels.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.gpu import device, launch_bound_index, median_kernel_us
+from advisor.models.effects import remove_launch_idle
+from advisor.rules._compile import CAPABILITY, compile_change, varies
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.precision_bf16 import capability
+from advisor.units import share
+
+# At that level the GPU starves a third of the time that is not waiting for something else.
+MIN_LAUNCH_BOUND = 0.3
+
+# A launch takes the host 5 to 10 us: half of the kernels are shorter.
+MAX_KERNEL_US = 10.0
+
+# Share of the launch idle time that goes (assumption): parts that cannot be captured stay.
+REMOVED = (0.5, 0.75, 0.9)
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If the GPU idles for three tenths of its time or more because kernels come late, half of them take less than
+    10 us, and nothing is compiled anew all the time,
+    """
+    late, length = m[launch_bound_index], m[median_kernel_us]
+    if late < MIN_LAUNCH_BOUND or length >= MAX_KERNEL_US or capability(m[device]) < CAPABILITY or varies(m):
+        return None
+    facts = (Fact(launch_bound_index, late, MIN_LAUNCH_BOUND), Fact(median_kernel_us, length, MAX_KERNEL_US, "<"))
+    return Evidence(facts, m[device].name)
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then launch the step as a CUDA graph, or make its kernels fewer and longer."""
+    return Advice(
+        then=f"Launch the step as a CUDA graph: the GPU idles {share(m[launch_bound_index])} of its time between "
+        "kernels. A larger batch and fewer small operations help as well.",
+        changes=(compile_change(m, mode="reduce-overhead"),),
+        basis="50, 75 or 90 % of the time the GPU waits for launches goes, and as much of the host's time to launch.",
+        effect=remove_launch_idle(REMOVED),
+        risk="Medium: shapes have to stay the same, and outputs of one step are overwritten by the next (clone what "
+        "you keep). A graph keeps the memory of its activations.",
+    )
+
+
+RULE = Rule(
+    title="Launch the step as a CUDA graph",
+    tier=Tier.KERNELS,
+    when=when,
+    then=then,
+    confidence=Confidence.EMPIRICAL,
+    difficulty=1,
+    sources=(
+        Source(
+            "PyTorch: Accelerating PyTorch with CUDA Graphs",
+            "https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/",
+        ),
+        Source(
+            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+        ),
+        Source("Bekman, Machine Learning Engineering", "https://github.com/stas00/ml-engineering"),
+    ),
+    supersedes=("compile-model",),
+)

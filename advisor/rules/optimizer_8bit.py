@@ -1,0 +1,130 @@
+"""Moments of the optimizer fill the memory, and no other rank could keep a part of them.
+
+Adam keeps two numbers for every parameter, in fp32 twice the size of the weights. Kept in blocks of 8 bits with a scale
+each they take a quarter, and training follows the same course; embeddings, whose gradients are sparse and uneven, keep
+32 bits.
+
+Wrong when: activations fill the memory, as in convolutional networks; ranks could shard the state, which changes
+nothing in the update; or the result must be reproduced to the bit. Tensors of fewer than 4096 elements stay in fp32.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.memory import (
+    alloc_retries,
+    mem_headroom,
+    mem_optim,
+    mem_peak_allocated,
+    memory_pressure,
+    oom_count,
+)
+from advisor.metrics.settings import flags, optimizer, world_size
+from advisor.models.effects import remove
+from advisor.models.memory import MOMENTS, eight_bit_moments
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from profiler.schema import OptimizerFact
+
+# Below that share of the peak, three quarters of it free less than a fifth of the memory.
+MIN_SHARE = 0.25
+
+# Those that have a counterpart with the same arguments.
+ADAMS = ("Adam", "AdamW")
+
+# The update reads less and converts more: as fast as before, a twentieth either way (assumption).
+FASTER = (-0.05, 0.0, 0.05)
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If memory is under pressure, at least a quarter of its peak is Adam's state, and there is one rank, or the state
+    is sharded already,
+    """
+    fact = m[optimizer]
+    if not m[memory_pressure] or fact.name not in ADAMS or not fact.module.startswith("torch.optim"):
+        return None
+    if (fact.device or "").startswith("cpu") or (m[world_size] > 1 and not _sharded(m)):
+        return None
+    held, limit = m[mem_optim], MIN_SHARE * m[mem_peak_allocated]
+    if held < limit or _freed(m, fact) <= 0:
+        return None
+    return Evidence(
+        (
+            Fact(mem_optim, held, limit),
+            Fact(oom_count, m[oom_count]),
+            Fact(alloc_retries, m[alloc_retries]),
+            Fact(mem_headroom, m[mem_headroom]),
+        ),
+        note=f"{fact.name} of {fact.parameters / 1e9:.2f} billion parameters",
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then keep the optimizer's moments in 8 bits, those of embeddings in 32."""
+    fact, freed = m[optimizer], _freed(m, m[optimizer])
+    place = fact.place
+    return Advice(
+        then=f"Keep the moments of {fact.name} in 8 bits: its state goes from {m[mem_optim] / 1e9:.2f} to "
+        f"{(m[mem_optim] - freed) / 1e9:.2f} GB.",
+        changes=(
+            Change(
+                language="python",
+                code=_torchao(fact.name) if m[world_size] > 1 else _bitsandbytes(fact.name),
+                file=place.file if place else None,
+                line=place.line if place else None,
+            ),
+        ),
+        basis="2.03 bytes a parameter for both moments and their scales, 8 in tensors of fewer than 4096 elements; all "
+        "tensors are taken to be of the same size.",
+        effect=remove("optimizer", shares=FASTER),
+        memory=-round(freed),
+        risk="Medium: another update, by what rounding adds. Compare the loss with that of an unchanged run.",
+        fault=True,
+    )
+
+
+def _sharded(m: Metrics) -> bool:
+    return m[flags].fsdp or bool(m[flags].zero_stage)
+
+
+def _freed(m: Metrics, fact: OptimizerFact) -> float:
+    """Bytes. Of a sharded state the rank's part; two moments never have more than 8 bytes an element."""
+    elements = max(fact.parameters / m[world_size], m[mem_optim] / MOMENTS["adamw"])
+    each = round(elements / max(1, fact.tensors))
+    return m[mem_optim] - eight_bit_moments([each] * max(1, fact.tensors))
+
+
+def _bitsandbytes(name: str) -> str:
+    return (
+        "import bitsandbytes as bnb\n\n"
+        "for module in model.modules():\n"
+        "    if isinstance(module, torch.nn.Embedding):\n"
+        "        bnb.optim.GlobalOptimManager.get_instance().register_module_override(\n"
+        '            module, "weight", {"optim_bits": 32}\n'
+        "        )\n"
+        f"optimizer = bnb.optim.{name}8bit(model.parameters())  # its other arguments as before\n"
+    )
+
+
+def _torchao(name: str) -> str:
+    """For shards of FSDP2, which bitsandbytes does not take."""
+    return (
+        f"from torchao.optim import {name}8bit\n\n"
+        f"optimizer = {name}8bit(model.parameters())  # its other arguments as before\n"
+    )
+
+
+RULE = Rule(
+    title="Keep the optimizer's moments in 8 bits",
+    tier=Tier.MEMORY,
+    when=when,
+    then=then,
+    confidence=Confidence.EMPIRICAL,
+    difficulty=2,
+    cap=Severity.SUGGEST,
+    sources=(
+        Source(
+            "Dettmers et al., 8-bit Optimizers via Block-wise Quantization, ICLR 2022",
+            "https://arxiv.org/abs/2110.02861",
+        ),
+    ),
+)

@@ -1,0 +1,220 @@
+"""`profile-train plan`, as it is called: what is printed, what is written, what is said of a mistake."""
+
+import io
+import json
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+from rich.console import Console
+
+from advisor.cli import main
+from advisor.render.plan_text import show
+
+STATES = ["--params", "1.5B", "--gpus", "8", "--gpu-memory", "24GB"]
+SHAPE = ["--layers", "32", "--hidden", "4096", "--heads", "32", "--sequence", "4096", "--vocabulary", "128256"]
+LLAMA = ["--params", "8.03B", "--gpus", "8", "--gpu", "L40S", *SHAPE]
+SPOT = ["--mtbf", "2h", "--save-cost", "20s", "--restart-cost", "5m", "--spot-discount", "65%"]
+
+
+@pytest.fixture
+def plan(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*words, status=0):
+        assert main(["plan", *words]) == status
+        return capsys.readouterr()
+
+    return call
+
+
+def test_the_18_gb_case(plan):
+    """1.5e9 parameters over 8 GPUs with a master copy: 24 / 8.25 / 5.62 / 3.00 GB, optimizer 18 -> 2.25."""
+    text = plan(*STATES, "--optimizer", "adamw", "--precision", "bf16-master").out
+
+    assert "Shard the optimizer state (ZeRO 1): 8.25 GB of 23.71 GB a GPU" in text
+    assert re.search(r"none \(DDP\) +3\.00 +3\.00 +18\.00 +0\.00 +24\.00 +too much", text)
+    assert re.search(r"> ZeRO 1 +3\.00 +3\.00 +2\.25 +0\.00 +8\.25", text)
+    assert re.search(r"ZeRO 2 +3\.00 +0\.38 +2\.25 +0\.00 +5\.62", text)
+    assert re.search(r"ZeRO 3 = FSDP +0\.38 +0\.38 +2\.25 +\? +3\.00\+", text)
+
+
+def test_autocast_tells_of_the_master_copy_too(plan):
+    text = " ".join(plan(*STATES, "--precision", "bf16").out.split())
+
+    assert "24.00 / 8.25 / 5.62 / 3.00 GB" in text
+    assert "18.00 -> 2.25 GB (--precision bf16-master)" in text
+    assert "Activations are not in it" in text
+
+
+@pytest.mark.parametrize("words", [STATES, LLAMA, [*LLAMA, "--no-flash", *SPOT, "--interval", "3h"], SPOT])
+def test_no_line_is_wider_than_80_columns(plan, words):
+    text = plan(*words).out
+
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\x1b" not in text
+
+
+def test_an_ascii_terminal_gets_ascii(monkeypatch):
+    made = []
+    monkeypatch.setattr("advisor.render.plan_text.show", lambda found, console: made.append(found))
+    assert main(["plan", *LLAMA]) == 0
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
+    show(made[0], Console(file=file, width=80))
+    file.flush()
+    assert b"> ZeRO 2" in file.buffer.getvalue()
+
+
+def test_json_says_it_in_bytes_and_seconds(plan):
+    found = json.loads(plan(*LLAMA, *SPOT, "--micro-batch", "4", "--target-batch", "512", "--format", "json").out)
+
+    memory = found["memory"]
+    assert found["schema"] == "profile-train/plan@1"
+    assert memory["cluster"]["gpu_memory"] == 46068 * 1024**2
+    assert memory["cluster"]["gpu_bandwidth"] == 864e9
+    assert memory["placements"][0]["states"] == pytest.approx(16 * 8.03e9)
+    assert memory["recommendation"] | {"gpu_bytes": None} == {
+        "stage": 3,
+        "offload": "nothing",
+        "optimizer": "adamw",
+        "checkpointing": "full",
+        "checkpoint_every": 1,
+        "time_added": pytest.approx(1 / 3),
+        "gpu_bytes": None,
+        "largest_micro_batch": 5,
+    }
+    assert memory["accumulation"] == {"target_batch": 512, "micro_batch": 4, "steps": 16, "samples": 512}
+    assert found["checkpoint_interval"]["interval"] == pytest.approx(523, abs=1)
+    assert found["checkpoint_interval"]["spot"]["cost_ratio"] == pytest.approx(0.394, abs=0.001)
+    assert found["batch"] is None
+
+
+def test_json_has_null_for_what_is_not_known(plan):
+    stage_3 = json.loads(plan(*STATES, "--format", "json").out)["memory"]["placements"][3]
+
+    assert stage_3["stage"] == 3
+    assert stage_3["transient"] is stage_3["total"] is stage_3["deepspeed"] is None
+    assert stage_3["largest_micro_batch"] == {}
+
+
+def test_peaks_give_the_batch_and_the_activations(plan):
+    peaks = ["--peak", "8:21GB", "--peak", "16:31GB"]
+    assert "49 samples at once, 48 as a multiple of 8" in plan(*peaks, "--gpu-memory", "79e9").out
+    found = json.loads(plan(*peaks, *STATES, "--format", "json").out)
+    assert found["memory"]["activations"]["per_sample"] == [
+        {"checkpointing": "none", "bytes": 1.25e9, "time_added": 0.0}
+    ]
+
+
+class Page(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.policy, self.open = [], "", []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if dict(attrs).get("http-equiv") == "Content-Security-Policy":
+            self.policy = dict(attrs)["content"]
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_runs_nothing_and_asks_nobody(plan, tmp_path):
+    file = tmp_path / "plan.html"
+    told = plan(*LLAMA, *SPOT, "--out", str(file))
+    text = file.read_text(encoding="utf-8")
+    page = Page(text)
+
+    assert told.out == ""
+    assert str(file) in told.err
+    assert page.open == []
+    assert "default-src 'none'" in page.policy
+    assert "script-src" not in page.policy
+    assert not [tag for tag, _ in page.tags if tag in ("script", "img", "link", "iframe")]
+    assert not [attrs for _, attrs in page.tags if attrs.get("href", "#")[0] != "#"]
+    assert "profile-train plan --params 8.03B" in text
+    assert "fully_shard" in text
+    assert "Save every 8 min 43 s" in text
+    assert sum(1 for tag, attrs in page.tags if attrs.get("class") == "chosen") == 4
+
+
+def test_what_the_user_wrote_is_text_on_the_page(plan, tmp_path):
+    file = tmp_path / "<script>1<b>.html"
+    plan(*STATES, "--out", str(file))
+    text = file.read_text(encoding="utf-8")
+
+    assert "<script>" not in text
+    assert "&lt;script&gt;1&lt;b&gt;.html" in text
+
+
+def test_the_ending_says_the_form(plan, tmp_path):
+    for name, begins in (("p.md", "# Save every"), ("p.json", "{"), ("p.txt", "\nSave every"), ("p", "\nSave every")):
+        plan(*SPOT, "--out", str(tmp_path / name))
+        assert (tmp_path / name).read_text(encoding="utf-8").startswith(begins)
+
+
+def test_markdown_tables_have_one_number_of_cells(plan):
+    lines = plan(*LLAMA, *SPOT, "--format", "markdown").out.splitlines()
+    tables = [line for line in lines if line.startswith("|")]
+
+    assert "| **ZeRO 2** | **4.01** |" in "".join(tables)
+    for before, line in pairwise(lines):
+        if before.startswith("|") and line.startswith("|"):
+            assert before.count("|") == line.count("|")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "--params"),
+        (["--gpus", "8"], "--params"),
+        (["--params", "0", "--gpu", "H100"], "'0' is not more than zero"),
+        (["--params", "1B"], "--gpu NAME"),
+        (["--params", "1B", "--gpu", "H10"], "Did you mean H100?"),
+        (["--params", "1B", "--gpu", "A100"], "A100 40GB, A100 80GB"),
+        (["--params", "1B", "--gpu", "\x1b[31mH10"], "\\x1b[31mH10"),
+        (["--params", "1B", "--gpu-memory", "24"], "24GB"),
+        ([*LLAMA, "--heads", "33"], "such as --heads 32"),
+        ([*STATES, "--optimizer", "adafactor"], "--hidden"),
+        ([*STATES, "--gpus", "12"], "--gpus-per-node 4"),
+        ([*STATES, "--activation-bytes-per-sample", "1GB", "--peak", "1:2GB", "--peak", "2:3GB"], "not both"),
+        (["--peak", "8:21GB", "--gpu", "H100"], "--peak 16:31GB"),
+        (["--mtbf", "2h"], "--save-cost 20s"),
+        (["--save-cost", "20s"], "--mtbf 2h"),
+        (["--mtbf", "20", "--save-cost", "1s"], "with its unit"),
+        (["--mtbf", "10s", "--save-cost", "20s"], "Save less or faster"),
+        ([*SPOT, "--spot-discount", "65"], '"65%"'),
+    ],
+)
+def test_a_mistake_is_told_in_a_sentence_with_what_to_do(plan, words, told):
+    found = plan(*words, status=2)
+
+    assert found.out == ""
+    assert told in found.err
+    assert "Traceback" not in found.err
+    assert "\x1b" not in found.err
+
+
+def test_an_interval_longer_than_the_job_lasts_is_told(plan):
+    text = " ".join(plan("--mtbf", "2h", "--save-cost", "20s", "--interval", "3h").out.split())
+
+    assert "3 h, is longer than the 2 h between failures" in text
+    assert "Save every 8 min 43 s instead" in text
+
+
+def test_a_file_that_cannot_be_written(plan, tmp_path):
+    told = plan(*SPOT, "--out", str(tmp_path / "none" / "plan.html"), status=1)
+
+    assert "could not be written: No such file or directory" in told.err
+
+
+def test_help_names_every_unit(plan):
+    text = plan("--help").out
+
+    assert "times 20s, 5m, 2h" in text
+    assert "profile-train plan --mtbf 2h" in text

@@ -1,0 +1,87 @@
+"""The tables of Korthikanti et al., recomputed; GB = 1e9 bytes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.models.activations import Kept, Layer, logits
+
+GB = 1e9
+GPT3, GPT3_LAYERS = Layer(sequence=2048, batch=1, hidden=12288, heads=96), 96
+MT_NLG = Layer(sequence=2048, batch=1, hidden=20480, heads=128)
+
+
+def test_gpt3():
+    assert GPT3.activations() / GB == pytest.approx(2.869, abs=0.001)
+    assert GPT3_LAYERS * GPT3.activations() / GB == pytest.approx(275.4, abs=0.1)
+    assert GPT3_LAYERS * GPT3.activations(Kept.NO_SCORES) / GB == pytest.approx(82.1, abs=0.1)
+    assert GPT3_LAYERS * GPT3.activations(Kept.INPUT) / GB == pytest.approx(4.83, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("layer", "saving", "overhead", "forward"), [(GPT3, 0.702, 0.0270, 0.0090), (MT_NLG, 0.653, 0.0164, 0.0055)]
+)
+def test_selective_recomputation(layer: Layer, saving: float, overhead: float, forward: float):
+    assert layer.selective_saving == pytest.approx(saving, abs=0.0005)
+    assert 1 - layer.activations(Kept.NO_SCORES) / layer.activations() == pytest.approx(layer.selective_saving)
+    assert layer.selective_overhead == pytest.approx(overhead, abs=5e-5)
+    assert layer.selective_forward_overhead == pytest.approx(forward, abs=5e-5)
+
+
+def test_tensor_parallelism_by_its_formula():
+    """sbh (10 + 24/t + 5as/(ht)), and all of it over t with sequence parallelism."""
+    sbh = 2048 * 12288
+    assert GPT3.activations(ranks=8) == pytest.approx(sbh * (10 + 24 / 8 + 80 / 8))
+    assert GPT3.activations(Kept.NO_SCORES, ranks=8) == pytest.approx(sbh * (10 + 24 / 8))
+    assert GPT3.activations(ranks=8, sequence_parallel=True) == pytest.approx(sbh * (34 + 80) / 8)
+    assert GPT3.activations(Kept.INPUT, ranks=8) == pytest.approx(2 * sbh)
+    assert GPT3.activations(Kept.INPUT, ranks=8, sequence_parallel=True) == pytest.approx(2 * sbh / 8)
+
+
+def test_four_bytes_a_number_are_twice_as_many():
+    assert GPT3.activations(element=4) == 2 * GPT3.activations()
+
+
+def test_a_layer_of_llamas_width():
+    """The layer that checkpointing every N-th is reckoned with."""
+    layer = Layer(sequence=4096, batch=1, hidden=4096, heads=32)
+    assert layer.activations(Kept.NO_SCORES) / 1e6 == pytest.approx(570.4, abs=0.05)
+    assert layer.activations(Kept.INPUT) / 1e6 == pytest.approx(33.6, abs=0.05)
+
+
+def test_logits():
+    assert logits(8192, 1, 128256) / GB == pytest.approx(6.30, abs=0.01)
+
+
+sizes = st.builds(
+    Layer,
+    sequence=st.integers(1, 10**5),
+    batch=st.integers(1, 64),
+    hidden=st.integers(64, 20000),
+    heads=st.integers(1, 128),
+)
+
+
+@given(sizes, st.sampled_from([1, 2, 4, 8]))
+def test_keeping_less_and_sharding_more_never_takes_more(layer: Layer, ranks: int):
+    kept = [layer.activations(keeps, ranks=ranks) for keeps in (Kept.INPUT, Kept.NO_SCORES, Kept.SCORES)]
+    assert kept == sorted(kept)
+    for keeps in Kept:
+        sharded = layer.activations(keeps, ranks=ranks, sequence_parallel=True)
+        assert sharded <= layer.activations(keeps, ranks=ranks) <= layer.activations(keeps)
+        assert sharded == pytest.approx(layer.activations(keeps) / ranks)
+    assert 0 < layer.selective_saving < 1
+    assert 0 < layer.selective_overhead < 1
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        lambda: Layer(sequence=0, batch=1, hidden=1, heads=1),
+        lambda: GPT3.activations(ranks=0),
+        lambda: logits(1, 0, 1),
+    ],
+)
+def test_nonsense_is_refused(nonsense):
+    with pytest.raises(ValueError, match="0"):
+        nonsense()

@@ -1,0 +1,121 @@
+"""What is advised as lines of torch, JSON and YAML: they can be read, and say what the plan says."""
+
+import ast
+import json
+
+import pytest
+
+from advisor.plan.activations import measured
+from advisor.plan.cluster import Cluster
+from advisor.plan.devices import Device
+from advisor.plan.memory import MemoryPlan
+from advisor.plan.model import OPTIMIZERS, PRECISIONS, Model
+from advisor.plan.settings import settings
+
+GB = 1e9
+
+
+def planned(memory, *, gpus=8, precision="bf16", optimizer="adamw", **more) -> MemoryPlan:
+    return MemoryPlan(
+        model=Model(parameters=1.5e9, optimizer=optimizer, precision=precision, unit=50e6, hidden=2048),
+        cluster=Cluster(gpus=gpus, device=Device("as given", memory * GB), reserve=0.0),
+        activations=measured(1e9, 10),
+        **more,
+    )
+
+
+def by_tool(plan):
+    return {one.tool: one for one in settings(plan)}
+
+
+@pytest.mark.parametrize("memory", [40, 27, 10, 6.9, 6.1, 4.5, 1.6, 0.5])
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_every_setting_can_be_read_or_says_why_there_is_none(memory, precision, gpus):
+    for optimizer in OPTIMIZERS:
+        plan = planned(memory, precision=precision, gpus=gpus, optimizer=optimizer)
+        for one in settings(plan):
+            if one.code is None:
+                assert one.note
+            elif one.language == "python":
+                names = {node.id for node in ast.walk(ast.parse(one.code)) if isinstance(node, ast.Name)}
+                stored = {
+                    a.asname or a.name for n in ast.walk(ast.parse(one.code)) if hasattr(n, "names") for a in n.names
+                }
+                assert {"DistributedDataParallel", "fully_shard", "checkpoint_wrapper"} & names <= stored
+            elif one.language == "json":
+                assert json.loads(one.code)["zero_optimization"]["stage"] == plan.choice.account.placement.stage
+            else:
+                assert all(":" in line for line in one.code.splitlines())
+            assert one.code is None or max(map(len, one.code.splitlines())) <= 78
+
+
+def test_stage_1_is_torchs_zero_redundancy_optimizer():
+    found = by_tool(planned(27))
+
+    assert "ZeroRedundancyOptimizer(" in found["torch"].code
+    assert "optimizer_class=torch.optim.AdamW" in found["torch"].code
+    assert json.loads(found["DeepSpeed"].code)["bf16"] == {"enabled": True}
+    assert "zero_stage: 1" in found["accelerate"].code
+
+
+def test_stage_2_keeps_weights_gathered_and_stage_3_does_not():
+    two, three = by_tool(planned(10)), by_tool(planned(4.5))
+
+    assert "reshard_after_forward=False" in two["torch"].code
+    assert "fsdp_reshard_after_forward: false" in two["accelerate"].code
+    assert "reshard_after_forward=True" in three["torch"].code
+    assert "fsdp_reshard_after_forward: true" in three["accelerate"].code
+
+
+def test_checkpointing_every_nth_block():
+    code = by_tool(planned(6.9))["torch"].code
+
+    assert "range(0, len(blocks), 4)" in code
+    assert code.index("checkpoint_wrapper(blocks") < code.index("fully_shard(block")
+
+
+def test_8_bits_under_fsdp_are_torchaos():
+    found = by_tool(planned(6.1))
+
+    assert "torchao.optim.AdamW8bit(model.parameters(), lr=lr)" in found["torch"].code
+    assert json.loads(found["DeepSpeed"].code)["zero_allow_untested_optimizer"] is True
+
+
+def test_offload():
+    some, everything = by_tool(planned(1.6)), by_tool(planned(0.5))
+
+    assert some["torch"].code is None
+    assert json.loads(some["DeepSpeed"].code)["zero_optimization"]["offload_optimizer"]["device"] == "cpu"
+    assert "offload_param" not in json.loads(some["DeepSpeed"].code)["zero_optimization"]
+    assert "offload_optimizer_device: cpu" in some["accelerate"].code
+    assert "CPUOffloadPolicy()" in everything["torch"].code
+    assert "offload_param" in json.loads(everything["DeepSpeed"].code)["zero_optimization"]
+
+
+def test_weights_that_are_16_bit_alone_get_their_master_copy_on_the_host():
+    found = by_tool(planned(4, gpus=1, precision="pure-bf16"))
+
+    assert json.loads(found["DeepSpeed"].code)["bf16"] == {"enabled": True}
+    assert "mixed_precision: bf16" in found["accelerate"].code
+
+
+def test_batches_are_the_plans():
+    config = json.loads(by_tool(planned(40, target_batch=512, micro_batch=4))["DeepSpeed"].code)
+
+    assert (config["train_micro_batch_size_per_gpu"], config["gradient_accumulation_steps"]) == (4, 16)
+
+
+def test_a_master_copy_is_deepspeeds():
+    found = by_tool(planned(20, precision="bf16-master"))
+
+    assert found["torch"].code is None
+    assert found["DeepSpeed"].code is not None
+    assert "distributed_type: DEEPSPEED" in found["accelerate"].code
+
+
+def test_what_does_not_fit_has_no_settings():
+    plan = planned(0.1)
+
+    assert plan.choice is None
+    assert settings(plan) == ()

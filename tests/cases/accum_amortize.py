@@ -1,0 +1,64 @@
+from dataclasses import replace
+
+from gpu_runs import FLAGS, LOADER, gpu_metrics
+from harness import Blind, Fires, Silent
+
+from advisor.metrics.base import Goals, Missing
+from advisor.metrics.input import loader
+from advisor.metrics.settings import flags, world_size
+from advisor.metrics.step import exposed_comm_fraction, micro_steps_per_step, optimizer_fraction
+from advisor.models.state import State
+
+WANTED = Goals(target_batch=64)
+DDP = {world_size: 8, flags: replace(FLAGS, ddp=True)}
+
+
+def one(optimizer: float, goals: Goals = WANTED):
+    return gpu_metrics(phases={"optimizer": optimizer, "backward": 0.4}, goals=goals)
+
+
+def many(communication: float):
+    return gpu_metrics({**DDP, exposed_comm_fraction: communication}, goals=WANTED)
+
+
+CASES = [
+    Fires(
+        "a slow update, four times the batch wanted",
+        one(0.4),
+        code=("accumulate = 4", "loss.backward()"),
+        absent="no_sync",
+        then="4 micro-batches of 16",
+        state=State(phases={"forward": 0.2, "backward": 0.4, "optimizer": 0.4}),
+        removed=(0.3, 0.3, 0.3),
+        fault=False,
+    ),
+    Fires(
+        "communication that backward passes wait for",
+        many(0.33),
+        code=("accumulate = 4", "model.no_sync()"),
+        note="36% of the step",
+        state=State(phases={"forward": 0.032, "backward": 0.060, "optimizer": 0.003, "other": 0.005}),
+        removed=(0.27, 0.27, 0.27),
+    ),
+    Fires(
+        "two micro-batches already: twice as many",
+        gpu_metrics({micro_steps_per_step: 2.0, optimizer_fraction: 0.2}, goals=WANTED),
+        code="accumulate = 4",
+        then="2 times as many",
+    ),
+    Fires("just above the limit", one(0.151)),
+    Silent("just below the limit", one(0.149)),
+    Silent("communication just below the limit", many(0.119)),
+    Fires("communication just above the limit", many(0.121)),
+    Silent("nobody wants a larger batch", one(0.4, Goals())),
+    Silent("the wanted batch is there already", one(0.4, Goals(target_batch=16))),
+    Blind("the size of a batch is unknown", gpu_metrics({loader: replace(LOADER, batch_size=None)}, goals=WANTED)),
+    Blind(
+        "communication was not measured",
+        gpu_metrics({**DDP, exposed_comm_fraction: Missing("No", "Yes.")}, goals=WANTED),
+    ),
+    Blind(
+        "the optimizer was not timed",
+        gpu_metrics({optimizer_fraction: Missing("No", "Yes.")}, goals=WANTED),
+    ),
+]

@@ -1,0 +1,28 @@
+from gpu_runs import a_gpu, cpu_metrics, gpu_metrics
+from harness import Blind, Fires, Silent
+
+from advisor.metrics.base import Missing
+from advisor.metrics.gpu import conv_share, device, half_conv_share, layout_share, matmul_share
+from advisor.models.state import State
+
+NCHW = {conv_share: 0.7, half_conv_share: 0.7, matmul_share: 0.7, layout_share: 0.15}
+
+CASES = [
+    Fires(
+        "a ResNet in NCHW",
+        gpu_metrics(NCHW),
+        code="memory_format=torch.channels_last",
+        then="15%",
+        state=State(phases={"forward": 0.03, "backward": 0.07}, matmul=0.07),
+        removed=(0.0, 0.0913, 0.1815),
+    ),
+    Fires("just above three tenths", gpu_metrics({**NCHW, conv_share: 0.301})),
+    Silent("just below", gpu_metrics({**NCHW, conv_share: 0.299})),
+    Fires("just above a twentieth", gpu_metrics({**NCHW, layout_share: 0.051})),
+    Silent("nothing to speak of is converted", gpu_metrics({**NCHW, layout_share: 0.049})),
+    Fires("just enough of 16 bits", gpu_metrics({**NCHW, half_conv_share: 0.36})),
+    Silent("fp32", gpu_metrics({**NCHW, half_conv_share: 0.34})),
+    Silent("no tensor cores", gpu_metrics({**NCHW, device: a_gpu("Tesla P40", (6, 1))})),
+    Blind("no GPU", cpu_metrics(phases={})),
+    Blind("no kernels were recorded", gpu_metrics({**NCHW, layout_share: Missing("No kernels", "Record some.")})),
+]

@@ -1,0 +1,33 @@
+from dataclasses import replace
+
+from gpu_runs import FLAGS, a_gpu, cpu_metrics, gpu_metrics
+from harness import Blind, Fires, Silent
+
+from advisor.metrics.base import Missing
+from advisor.metrics.gpu import device, launch_bound_index, matmul_share, membound_share
+from advisor.metrics.settings import flags
+from advisor.models.state import State
+
+EAGER = {flags: replace(FLAGS, compile=False), membound_share: 0.4, matmul_share: 0.5, launch_bound_index: 0.02}
+
+CASES = [
+    Fires(
+        "two fifths of the GPU's time are memory-bound",
+        gpu_metrics(EAGER),
+        code="model = torch.compile(model)",
+        note="not compiled",
+        state=State(phases={"forward": 0.04, "backward": 0.06}, membound=0.04, launch_idle=0.01, launch=0.02),
+        removed=(0.067 + 0.03, 0.15 + 0.06, 0.24 + 0.08),
+    ),
+    Fires("just above a quarter", gpu_metrics({**EAGER, membound_share: 0.251})),
+    Silent("just below a quarter", gpu_metrics({**EAGER, membound_share: 0.249})),
+    Fires(
+        "few memory-bound kernels, but late ones", gpu_metrics({**EAGER, membound_share: 0.1, launch_bound_index: 0.16})
+    ),
+    Silent("not late enough", gpu_metrics({**EAGER, membound_share: 0.1, launch_bound_index: 0.14})),
+    Silent("compiled already", gpu_metrics({**EAGER, flags: FLAGS})),
+    Silent("Triton has no kernels for a Pascal", gpu_metrics({**EAGER, device: a_gpu("Tesla P40", (6, 1))})),
+    Silent("nothing but large products", gpu_metrics({**EAGER, matmul_share: 0.81, launch_bound_index: 0.04})),
+    Blind("no GPU", cpu_metrics({flags: EAGER[flags]}, phases={})),
+    Blind("no kernels were recorded", gpu_metrics({**EAGER, membound_share: Missing("No kernels", "Record some.")})),
+]

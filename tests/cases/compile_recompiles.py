@@ -1,0 +1,26 @@
+from dataclasses import replace
+
+from gpu_runs import FLAGS
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.settings import flags
+from advisor.metrics.step import recompile_share, recompiles
+from advisor.models.state import State
+
+VARYING = {flags: FLAGS, recompiles: 30, recompile_share: 0.4}
+
+CASES = [
+    Fires(
+        "30 steps of 100",
+        given(VARYING),
+        code=("dynamic=True", "TORCH_LOGS=recompiles"),
+        then="40%",
+        state=State(phases={"forward": 0.05, "backward": 0.05}, between={"evaluation": 0.01}),
+        removed=(0.2, 0.32, 0.4),
+    ),
+    Fires("as many as make 8 variants with the first", given({**VARYING, recompiles: 7})),
+    Silent("one less", given({**VARYING, recompiles: 6})),
+    Silent("nothing is compiled", given({**VARYING, flags: replace(FLAGS, compile=False)})),
+    Blind("the settings were not read", given({recompiles: 30, recompile_share: 0.4})),
+    Blind("no step was seen", given({flags: FLAGS})),
+]

@@ -1,0 +1,31 @@
+from dataclasses import replace
+
+from gpu_runs import FLAGS, cpu_metrics, gpu_metrics
+from harness import Blind, Fires, Silent
+
+from advisor.metrics.base import Missing
+from advisor.metrics.gpu import conv_share, matmul_share
+from advisor.metrics.settings import flags
+from advisor.metrics.step import recompiles
+from advisor.models.state import State
+
+OFF = replace(FLAGS, cudnn_benchmark=False)
+IMAGES = {flags: OFF, conv_share: 0.6, matmul_share: 0.8}
+
+CASES = [
+    Fires(
+        "three quarters of the products are convolutions",
+        gpu_metrics(IMAGES),
+        code="cudnn.benchmark = True",
+        state=State(phases={"forward": 0.03, "backward": 0.07}, matmul=0.08),
+        removed=(0.0, 0.024, 0.09),
+    ),
+    Fires("just above three tenths", gpu_metrics({**IMAGES, conv_share: 0.301})),
+    Silent("just below", gpu_metrics({**IMAGES, conv_share: 0.299})),
+    Silent("on already", gpu_metrics({**IMAGES, flags: replace(OFF, cudnn_benchmark=True)})),
+    Blind("the switch could not be read", gpu_metrics({**IMAGES, flags: FLAGS})),
+    Silent("determinism was asked for", gpu_metrics({**IMAGES, flags: replace(OFF, deterministic=True)})),
+    Silent("shapes vary", gpu_metrics({**IMAGES, recompiles: 9})),
+    Blind("no GPU", cpu_metrics({flags: OFF, conv_share: 0.6}, phases={})),
+    Blind("no kernels were recorded", gpu_metrics({**IMAGES, conv_share: Missing("No kernels", "Record some.")})),
+]

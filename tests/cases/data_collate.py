@@ -1,0 +1,49 @@
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.input import collate_share, loader, t_w
+from advisor.metrics.step import data_wait_fraction
+from advisor.models.state import State
+from profiler.schema import LoaderFact, Place
+
+LISTS = {
+    loader: LoaderFact(id=1, num_workers=1, dataset="Rows", collate="collate", place=Place(file="train.py", line=9)),
+    t_w: 0.02,
+    collate_share: 0.8,
+    data_wait_fraction: 0.6,
+}
+
+
+def without(metric):
+    return given({key: value for key, value in LISTS.items() if key is not metric})
+
+
+CASES = [
+    Fires(
+        "a collate function through lists, in a worker that sets the pace",
+        given(LISTS),
+        code=("np.stack", "__getitems__"),
+        then="80% of the 20 ms",
+        note="Rows is put together by collate",
+        state=State(phases={"forward": 0.005, "backward": 0.003}, supply=0.02),
+        removed=(0.4, 0.6, 0.6),
+    ),
+    Fires(
+        "in the training process",
+        given({**LISTS, loader: LoaderFact(id=1)}),
+        state=State(phases={"forward": 0.008}, load=0.012),
+        removed=(0.24, 0.384, 0.456),
+    ),
+    Fires(
+        "torch's own: only the data set can do better",
+        given({**LISTS, loader: LoaderFact(id=1, collate="default_collate")}),
+        code="__getitems__",
+        absent="np.stack",
+    ),
+    Fires("just above two fifths", given({**LISTS, collate_share: 0.41})),
+    Silent("just below two fifths", given({**LISTS, collate_share: 0.39})),
+    Fires("just above the share of waiting", given({**LISTS, data_wait_fraction: 0.051})),
+    Silent("just below it: nobody waits for the collating", given({**LISTS, data_wait_fraction: 0.049})),
+    Blind("no loader was seen", without(loader)),
+    Blind("nobody timed the collating", without(collate_share)),
+    Blind("nobody timed the waiting", without(data_wait_fraction)),
+]

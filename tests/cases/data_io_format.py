@@ -1,0 +1,45 @@
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.host import cores_available, cores_per_rank
+from advisor.metrics.input import compute_threads, files_per_sample, loader, t_g, t_w, u_w
+from advisor.metrics.step import batches_per_step, data_wait_fraction
+from advisor.models.state import State
+from profiler.schema import LoaderFact, Place
+
+SMALL_FILES = {
+    loader: LoaderFact(id=1, num_workers=1, dataset="Pieces", place=Place(file="train.py", line=9)),
+    files_per_sample: 64.0,
+    t_w: 0.036,
+    u_w: 0.95,
+    t_g: 0.005,
+    data_wait_fraction: 0.8,
+    batches_per_step: 1.0,
+    compute_threads: 1.0,
+    cores_available: 1,
+    cores_per_rank: 2.0,
+}
+
+
+def without(metric):
+    return given({key: value for key, value in SMALL_FILES.items() if key is not metric})
+
+
+CASES = [
+    Fires(
+        "64 files a sample, and a worker on every core",
+        given(SMALL_FILES),
+        code=("mmap_mode", "samples.npy"),
+        note="Pieces opens 64 files for a sample",
+        state=State(phases={"forward": 0.003}, supply=0.03),
+        removed=(0.167, 0.533, 0.875),
+    ),
+    Fires("just above the number of files", given({**SMALL_FILES, files_per_sample: 8.1})),
+    Silent("just below it", given({**SMALL_FILES, files_per_sample: 7.9})),
+    Fires("just above the share of waiting", given({**SMALL_FILES, data_wait_fraction: 0.051})),
+    Silent("just below it", given({**SMALL_FILES, data_wait_fraction: 0.049})),
+    Silent("there are cores for more workers", given({**SMALL_FILES, cores_available: 7, cores_per_rank: 8.0})),
+    Silent("no workers yet", given({**SMALL_FILES, loader: LoaderFact(id=1)})),
+    Blind("opened files were not counted", without(files_per_sample)),
+    Blind("nobody timed the batches", without(t_w)),
+    Blind("nobody timed the waiting", without(data_wait_fraction)),
+]

@@ -1,0 +1,52 @@
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.gpu import Device, device, gpu_busy_fraction
+from advisor.metrics.host import cores_available, cores_per_rank
+from advisor.metrics.input import compute_threads, loader, queue_empty_fraction, t_g, t_w, u_w
+from advisor.metrics.step import batches_per_step, data_wait_fraction
+from advisor.models.state import State
+from profiler.schema import LoaderFact
+
+NO_CORE_LEFT = {
+    device: Device(name="A100", capability=(8, 0), memory_total=80 << 30, count=1),
+    gpu_busy_fraction: 0.4,
+    loader: LoaderFact(id=1, num_workers=7, dataset="Images"),
+    queue_empty_fraction: 1.0,
+    t_w: 1.0,
+    u_w: 0.95,
+    t_g: 0.05,
+    data_wait_fraction: 0.5,
+    batches_per_step: 1.0,
+    compute_threads: 1.0,
+    cores_available: 7,
+    cores_per_rank: 8.0,
+}
+
+
+def without(metric):
+    return given({key: value for key, value in NO_CORE_LEFT.items() if key is not metric})
+
+
+CASES = [
+    Fires(
+        "seven workers on seven cores feed half of the step",
+        given(NO_CORE_LEFT),
+        code='inputs.to("cuda"',
+        then="on the GPU",
+        note="num_workers=7",
+        state=State(phases={"forward": 0.05}, supply=0.1),
+        removed=(0.15, 0.3, 0.45),
+    ),
+    Fires("the GPU has no time for it", given({**NO_CORE_LEFT, gpu_busy_fraction: 0.91}), then="on other machines"),
+    Fires("how busy it is was not recorded", without(gpu_busy_fraction), then="on the GPU"),
+    Fires("just above the share of waiting", given({**NO_CORE_LEFT, data_wait_fraction: 0.051})),
+    Silent("just below it", given({**NO_CORE_LEFT, data_wait_fraction: 0.049})),
+    Fires("just above the share of empty fetches", given({**NO_CORE_LEFT, queue_empty_fraction: 0.51})),
+    Silent("just below it: the workers' pace varies", given({**NO_CORE_LEFT, queue_empty_fraction: 0.49})),
+    Fires("just above the workers' share of computing", given({**NO_CORE_LEFT, u_w: 0.88})),
+    Silent("just below it: they wait for storage", given({**NO_CORE_LEFT, u_w: 0.79})),
+    Silent("there are cores for more workers", given({**NO_CORE_LEFT, cores_available: 15, cores_per_rank: 16.0})),
+    Blind("no GPU", without(device)),
+    Blind("nobody watched the queue", without(queue_empty_fraction)),
+    Blind("nobody timed the batches", without(u_w)),
+]

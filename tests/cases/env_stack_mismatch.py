@@ -1,0 +1,24 @@
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.stack import ARCHITECTURE, CPU_BUILD, OLD_DRIVER, stack_mismatches
+
+CASES = [
+    Fires(
+        "no code for the GPU",
+        given({stack_mismatches: (ARCHITECTURE,)}),
+        code="get_arch_list",
+        note="compute capability",
+        no_gain=True,
+        fault=True,
+    ),
+    Fires(
+        "a build without CUDA, perhaps on purpose",
+        given({stack_mismatches: (CPU_BUILD,)}),
+        code="nvidia-smi",
+        then="unless you train on the CPU on purpose",
+        fault=False,
+    ),
+    Fires("an old driver", given({stack_mismatches: (OLD_DRIVER,)}), code="update the driver", fault=False),
+    Silent("everything fits", given({stack_mismatches: ()})),
+    Blind("no GPU was seen", given({})),
+]

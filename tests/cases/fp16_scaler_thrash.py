@@ -1,0 +1,51 @@
+from dataclasses import replace
+
+from gpu_runs import FLAGS, a_gpu
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.gpu import device, fp16_matmul_share
+from advisor.metrics.settings import flags, scaler
+from advisor.models.state import State
+from profiler.schema import ScalerFact
+
+SCALED = replace(FLAGS, autocast_dtype="float16", grad_scaler=True)
+BARE = replace(SCALED, grad_scaler=False)
+
+
+def skipping(number: int, steps: int = 10_000, capability: tuple[int, int] = (8, 0)):
+    return given(
+        {flags: SCALED, scaler: ScalerFact(id=0, steps=steps, skipped=number), device: a_gpu(capability=capability)}
+    )
+
+
+CASES = [
+    Fires(
+        "an eighth of the steps on an A100",
+        skipping(1221),
+        code="bfloat16",
+        absent="GradScaler(",
+        note="1221 of 10000",
+        state=State(phases={"forward": 0.1}),
+        removed=(0.06, 0.096, 0.12),
+        fault=True,
+    ),
+    Fires("on a V100", skipping(1221, capability=(7, 0)), code=("scaler.unscale_", "outputs.float()")),
+    # 16 to find the scale and 5 for growing it are normal; 1 % of the rest is 100
+    Fires("just above 1 %", skipping(122)),
+    Silent("just below 1 %", skipping(121)),
+    Silent("a short run that finds its scale", skipping(12, steps=60)),
+    Fires(
+        "fp16 without a scale",
+        given({flags: BARE, fp16_matmul_share: 0.5, device: a_gpu("Tesla T4", (7, 5), 16)}),
+        code="GradScaler(",
+        then="become zero",
+        no_gain=True,
+        fault=True,
+    ),
+    Silent("fp16 in an evaluation only", given({flags: BARE, fp16_matmul_share: 0.19})),
+    Silent("DeepSpeed scales by itself", given({flags: replace(BARE, zero_stage=2)})),
+    Silent("bf16 needs none", given({flags: FLAGS})),
+    Blind("the settings were not read", given({fp16_matmul_share: 0.5})),
+    Blind("no kernels were recorded", given({flags: BARE})),
+    Blind("the scaler's state was lost", given({flags: SCALED})),
+]

@@ -1,0 +1,25 @@
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.gpu import pcie_ratio
+from advisor.metrics.step import h2d_fraction, step_time_mean
+from advisor.models.state import State
+
+NARROW = {pcie_ratio: 0.25, h2d_fraction: 0.2, step_time_mean: 0.1}
+
+CASES = [
+    Fires(
+        "four lanes of sixteen",
+        given(NARROW),
+        code=("pcie.link.width.current", "xid"),
+        then="25%",
+        state=State(phases={"h2d": 0.02, "forward": 0.08}),
+        removed=(0.075, 0.12, 0.15),
+        fault=True,
+    ),
+    Fires("just above 3 %", given({**NARROW, h2d_fraction: 0.031})),
+    Silent("just below 3 %", given({**NARROW, h2d_fraction: 0.029})),
+    Fires("three quarters", given({**NARROW, pcie_ratio: 0.75})),
+    Silent("a whole link", given({**NARROW, pcie_ratio: 1.0})),
+    Blind("no GPU", given({h2d_fraction: 0.2, step_time_mean: 0.1})),
+    Blind("nobody timed the copies", given({pcie_ratio: 0.25})),
+]

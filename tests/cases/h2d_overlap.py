@@ -1,0 +1,45 @@
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.gpu import Device, device, h2d_pageable_share
+from advisor.metrics.input import batch_bytes, loader
+from advisor.metrics.step import h2d_fraction, step_time_mean
+from advisor.models.state import State
+from profiler.schema import LoaderFact
+
+PINNED = {
+    device: Device(name="A100", capability=(8, 0), memory_total=80 << 30, count=1),
+    loader: LoaderFact(id=1, num_workers=4, batch_device="cpu", pin_memory=True),
+    batch_bytes: 50_000_000,
+    h2d_fraction: 0.2,
+    h2d_pageable_share: 0.0,
+    step_time_mean: 0.1,
+}
+UNTOLD = {key: value for key, value in PINNED.items() if key is not h2d_pageable_share}
+
+CASES = [
+    Fires(
+        "a fifth of the step is copying from pinned memory",
+        given(PINNED),
+        code=("torch.cuda.Stream", "record_stream"),
+        then="20%",
+        state=State(phases={"h2d": 0.02, "forward": 0.08}),
+        removed=(0.1, 0.16, 0.19),
+        memory=50_000_000,
+    ),
+    Fires(
+        "the copies are part of the remainder",
+        given(PINNED),
+        state=State(phases={"forward": 0.07, "other": 0.03}),
+        removed=(0.1, 0.16, 0.19),
+    ),
+    Fires("no window told where the copies come from: the loader pins", given(UNTOLD)),
+    Fires("just above 3 %", given({**PINNED, h2d_fraction: 0.0301})),
+    Silent("just below 3 %", given({**PINNED, h2d_fraction: 0.0299})),
+    Fires("just below half from pageable memory", given({**PINNED, h2d_pageable_share: 0.49})),
+    Silent("half from pageable memory: pin first", given({**PINNED, h2d_pageable_share: 0.5})),
+    Silent("the loader does not pin", given({**UNTOLD, loader: LoaderFact(id=1)})),
+    Silent("batches are made on the GPU", given({**PINNED, loader: LoaderFact(id=1, batch_device="cuda:0")})),
+    Blind("no GPU", given({key: value for key, value in PINNED.items() if key is not device})),
+    Blind("nobody timed the copies", given({key: value for key, value in PINNED.items() if key is not h2d_fraction})),
+    Blind("no loader was seen", given({key: value for key, value in PINNED.items() if key is not loader})),
+]

@@ -1,0 +1,74 @@
+from dataclasses import replace
+
+from gpu_runs import ADAM, FLAGS, GB, a_gpu, cpu_metrics, gpu_metrics
+from harness import Blind, Fires, Silent
+
+from advisor.metrics.base import Missing
+from advisor.metrics.gpu import device
+from advisor.metrics.memory import mem_headroom, mem_optim, mem_peak_allocated, memory_pressure, oom_count
+from advisor.metrics.settings import flags, optimizer, world_size
+from advisor.models.state import State
+
+BILLIONS = replace(ADAM, parameters=3 * GB, tensors=300)
+
+
+def full():
+    """3e9 parameters in fp32: 24 GB of moments go to 3e9 x 2.03 = 6.09."""
+    return {
+        device: a_gpu(gb=80),
+        optimizer: BILLIONS,
+        mem_optim: 24 * GB,
+        mem_peak_allocated: 78 * GB,
+        mem_headroom: 0.01,
+        memory_pressure: True,
+        oom_count: 1,
+    }
+
+
+CASES = [
+    Fires(
+        "a third of the memory is moments",
+        gpu_metrics(full()),
+        code=("bnb.optim.AdamW8bit(", "register_module_override", '"optim_bits": 32'),
+        then="from 24.00 to 6.09 GB",
+        memory=-17_910_000_000,
+        state=State(phases={"forward": 0.4, "backward": 0.4, "optimizer": 0.2}),
+        removed=(-0.01, 0.0, 0.01),
+        fault=True,
+    ),
+    Fires(
+        "moments in 16 bits: half as much to free",
+        gpu_metrics({**full(), mem_optim: 12 * GB, mem_peak_allocated: 40 * GB}),
+        memory=-5_910_000_000,
+    ),
+    Fires(
+        "sharded already: an eighth of the moments on each of 8 ranks",
+        gpu_metrics(
+            {
+                **full(),
+                world_size: 8,
+                flags: replace(FLAGS, fsdp=True),
+                mem_optim: 3 * GB,
+                mem_peak_allocated: 10 * GB,
+            }
+        ),
+        code="from torchao.optim import AdamW8bit",
+        absent="bnb",
+        memory=-round(3e9 * (1 - 2.03 / 8)),
+    ),
+    Fires("just above the limit", gpu_metrics({**full(), mem_peak_allocated: 95 * GB})),
+    Silent("just below the limit", gpu_metrics({**full(), mem_peak_allocated: 97 * GB})),
+    Silent("memory is not short", gpu_metrics({**full(), memory_pressure: False})),
+    Silent("ranks could shard it", gpu_metrics({**full(), world_size: 8, flags: replace(FLAGS, ddp=True)})),
+    Silent("8 bits already", gpu_metrics({**full(), optimizer: replace(BILLIONS, name="AdamW8bit")})),
+    Silent("somebody else's Adam", gpu_metrics({**full(), optimizer: replace(BILLIONS, module="bitsandbytes.optim")})),
+    Silent("SGD has no second moment", gpu_metrics({**full(), optimizer: replace(BILLIONS, name="SGD")})),
+    Silent("the state is on the host", gpu_metrics({**full(), optimizer: replace(BILLIONS, device="cpu")})),
+    Silent(
+        "tensors too small for 8 bits",
+        gpu_metrics({**full(), optimizer: replace(BILLIONS, tensors=10**6)}),
+    ),
+    Blind("the optimizer was not seen", gpu_metrics({**full(), optimizer: Missing("No", "Yes.")})),
+    Blind("the parts of memory were not measured", gpu_metrics({**full(), mem_optim: Missing("No", "Yes.")})),
+    Blind("no GPU", cpu_metrics(phases={})),
+]
