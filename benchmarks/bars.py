@@ -1,0 +1,23 @@
+"""What recording may cost: the bars that the measurements are held against."""
+
+STEP = 5e-6
+"""Seconds of a step that the agent may take in the program's process ..."""
+EVENT = 0.3e-6
+"""... and for every event of the step."""
+
+RECORDER = 0.03
+"""Share of one core the recorder may use, at 10 samples a second with 8 workers."""
+
+MEMORY = 5e6
+"""Bytes of resident memory the agent may add to the program."""
+
+START = 0.1
+"""Seconds by which the script's first line may come later."""
+
+BUDGET = 0.01
+"""Share of the whole run that may be lost with windows on, at the default budget of as much."""
+
+
+def cost(events):
+    """Seconds that a step of so many events may take; None where nobody counted them."""
+    return None if events is None else STEP + EVENT * events

@@ -1,0 +1,120 @@
+"""Takes the measurements and keeps their rows."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import bars
+import steps
+import whole
+from rows import missing, row
+
+IN_PROCESS = Path(__file__).resolve().with_name("in_process.py")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much of everything."""
+
+    rounds: int
+    """Pairs of processes a case."""
+    turns: int
+    """Of each of two processes side by side."""
+    watched: float = 1.0
+    """Of the time for which a loop wants the recorder watched."""
+    pairs: int = 0
+    """Of blocks, in each of `rounds` processes."""
+    short: int = 0
+    """Pairs of short whole runs."""
+    long: int = 0
+    """Pairs of 30 s runs."""
+
+
+class Bench:
+    """Every method measures one thing, of which `rows` holds the figures, or why there are none."""
+
+    def __init__(self, folder, until=float("inf")):
+        """`folder` is for what passes; nothing is begun after the monotonic time `until`."""
+        self.rows = []
+        self._folder = folder
+        self._until = until
+        self._events = {}
+        """A step of each loop under profile-train: they set the bar, for peers too."""
+
+    def step(self, way, loop, plan):
+        """Steps of a plain and a treated program side by side."""
+        if self._cannot(way.name, loop.name, way.lacks(loop)):
+            return
+        watched = loop.watched * plan.watched
+        found = self._repeat(
+            plan.rounds, lambda number: steps.pair(way, loop, plan.turns, number, self._folder, watched)
+        )
+        for each in found:
+            if each["events"]:
+                self._events[loop.name] = each["events"][0]
+        self.rows += steps.rows_of(way, loop, found, self._events.get(loop.name))
+
+    def in_process(self, loop, plan):
+        """Steps with profile-train's agent in and out of one process."""
+        name, case = "profile-train", f"{loop.name}, in one process"
+        if self._cannot(name, case):
+            return
+        found = self._repeat(plan.rounds, lambda number: _in_process(loop, plan.pairs, number))
+        bar = bars.cost(found[0]["events"])
+        for key in ("median", "mean"):
+            added = [[b[key] - a[key] for a, b in zip(one["plain"], one["treated"], strict=True)] for one in found]
+            self.rows.append(row(name, case, f"step, {key}", added, "us", bar))
+        plain = [[block["median"] for block in one["plain"]] for one in found]
+        self.rows.append(row(name, case, "step without the agent, median", plain, "us"))
+        self.rows.append(row(name, case, "events a step", [[one["events"]] for one in found], ""))
+
+    def start_and_end(self, way, plan):
+        """Short whole runs."""
+        why = way.lacks(whole.SHORT) or (None if way.starts else "it starts and ends inside the script")
+        if self._cannot(way.name, whole.START_CASE, why):
+            return
+        self.rows += whole.start_rows(way, self._whole(way, whole.SHORT, whole.SHORT_SECONDS, plan.short))
+
+    def long(self, way, plan):
+        """Runs of 30 s."""
+        if self._cannot(way.name, whole.LONG_CASE, way.lacks(whole.LONG)):
+            return
+        self.rows += whole.long_rows(way, self._whole(way, whole.LONG, whole.LONG_SECONDS, plan.long))
+
+    def _whole(self, way, loop, seconds, rounds):
+        count = whole.steps_for(seconds, way.baseline, loop, self._folder)
+        return self._repeat(rounds, lambda number: whole.pair(way, loop, count, number, self._folder))
+
+    def _cannot(self, name, case, why=None):
+        """Whether it is not measured; then the table says why."""
+        if why or self._time_is_up:
+            why = f"not applicable: {why}" if why else "not measured: the time was up"
+            self.rows.append(missing(name, case, why))
+            return True
+        print(f"{time.strftime('%H:%M:%S')} {name}: {case} ", end="", file=sys.stderr, flush=True)
+        return False
+
+    @property
+    def _time_is_up(self):
+        return time.monotonic() > self._until
+
+    def _repeat(self, rounds, measure):
+        found = []
+        for number in range(rounds):
+            if found and self._time_is_up:
+                break
+            found.append(measure(number))
+            print(".", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+        return found
+
+
+def _in_process(loop, pairs, seed):
+    line = [sys.executable, IN_PROCESS, loop.name, "--pairs", pairs, "--seed", seed]
+    done = subprocess.run(
+        [str(word) for word in line], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return json.loads(done.stdout)

@@ -1,0 +1,9 @@
+"""Puts the packages of this checkout on the path, installed or not. No module here may bear a name of the standard
+library: torch would import ours."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+sys.path.insert(1, str(ROOT))

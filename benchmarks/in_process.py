@@ -1,0 +1,97 @@
+"""What the agent costs a step, in one process: it is put in and taken out again between short blocks of the same loop.
+
+Two processes of one program differ by a few microseconds a step, by where their memory happens to lie; two blocks of
+one process do not. A pair is a block without the agent and one with it, in random order. The mean of a block holds
+what the median leaves out: events go to the ring every 20 ms, facts are refreshed twice a second.
+Writes a JSON object: seconds a step of every block, and events a step.
+"""
+
+import argparse
+import itertools
+import json
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import checkout  # noqa: F401
+import torch.utils.data  # noqa: F401 - as it is once the program trains
+from events import in_rings
+from loops import ALONE, LOOPS
+from training import build
+
+from profiler import step
+from profiler.agent import start
+
+SECONDS = 0.55
+"""Of a block: a little more than the half second between two refreshments."""
+WARM_SECONDS, WARM_STEPS = 0.05, 100
+"""Left out at the beginning of a block: the agent looks at the model in three steps, has its first flush after 20 ms,
+and looks into each of the first 64 batches but into few of the later ones."""
+
+
+def blocks(loop, pairs, seed):
+    training = build(loop)
+    order = random.Random(seed)
+    warm = max(WARM_STEPS, round(WARM_SECONDS / loop.seconds))
+    steps = warm + round(SECONDS / loop.seconds)
+    found, events = {"plain": [], "treated": []}, []
+    _block(training, training.train, steps, warm)
+    for _ in range(pairs):
+        for way in order.sample(("plain", "treated"), 2):
+            if way == "plain":
+                found[way].append(_block(training, training.train, steps, warm))
+            else:
+                walls, rate = _treated(loop, training, steps, warm)
+                found[way].append(walls)
+                events.append(rate)
+    return {**found, "events": statistics.median(events)}
+
+
+def _treated(loop, training, steps, warm):
+    folder = tempfile.mkdtemp(prefix="profile-train-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+    try:
+        start.begin({"rings": folder, "windows": None, "budget": 0.01})
+        try:
+            walls = _block(training, training.train if loop.optimizer else _told(training.train), steps, warm)
+        finally:
+            start.end()
+        return walls, in_rings(Path(folder))
+    finally:
+        shutil.rmtree(folder)
+
+
+def _told(train):
+    """As a loop without an optimizer has it."""
+
+    def told(batch):
+        train(batch)
+        step()
+
+    return told
+
+
+def _block(training, train, steps, warm):
+    walls, last = [], time.perf_counter()
+    for batch in itertools.islice(training.batches(), steps):
+        train(batch)
+        now = time.perf_counter()
+        walls.append(now - last)
+        last = now
+    return {"median": statistics.median(walls[warm:]), "mean": statistics.fmean(walls[warm:])}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("loop", choices=ALONE)
+    parser.add_argument("--pairs", type=int, default=24)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    json.dump(blocks(LOOPS[args.loop], args.pairs, args.seed), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""A command under measurement: started, given its turns, read, and ended."""
+
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+
+from processes import read
+from turns import END, GO
+
+LIMIT = 120
+"""Seconds that anything but a block may take before it counts as hung."""
+
+
+class Program:
+    """One process of the loop, or as many as it has ranks."""
+
+    def __init__(self, way, loop, folder, steps, seconds):
+        """A block has so many steps, or as many as it has begun in so many seconds."""
+        self.folder = folder
+        folder.mkdir()
+        self._limit = LIMIT + seconds
+        self._ranks = range(loop.ranks)
+        for rank in self._ranks:
+            os.mkfifo(folder / f"go-{rank}")
+            os.mkfifo(folder / f"done-{rank}")
+        self._go = [os.open(folder / f"go-{rank}", os.O_RDWR) for rank in self._ranks]
+        self._done = [os.open(folder / f"done-{rank}", os.O_RDWR) for rank in self._ranks]
+        self._line = [str(word) for word in way.line(loop, folder, [loop.name, folder, steps, seconds])]
+        self._output = (folder / "output").open("wb")
+        self._started = time.monotonic()
+        self._process = subprocess.Popen(
+            self._line, cwd=folder, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT
+        )
+
+    def wait_turn(self):
+        """Wait until it is ready to run a block."""
+        deadline = time.monotonic() + self._limit
+        for done in self._done:
+            # In short waits: a program that ends before its turn would else be waited for to the limit.
+            while not select.select([done], [], [], 0.5)[0]:
+                if time.monotonic() > deadline:
+                    self._fail("did not come to the end of its block")
+                if self._process.poll() is not None:
+                    self._fail(f"ended with {self._process.returncode}")
+            os.read(done, 1)
+
+    def block(self):
+        """Let it run a block."""
+        self._tell(GO)
+        self.wait_turn()
+
+    def read(self):
+        """What its processes have used so far; between two blocks."""
+        pids = [int((self.folder / f"pid-{rank}").read_text()) for rank in self._ranks]
+        return read(self._process.pid, pids)
+
+    def finish(self):
+        """Let it end; what its ranks measured, and how long the command took to start and to end."""
+        self._tell(END)
+        try:
+            self._process.wait(self._limit)
+        except subprocess.TimeoutExpired:
+            self._fail("did not end")
+        ended = time.monotonic()
+        results = [self.folder / f"result-{rank}" for rank in self._ranks]
+        if self._process.returncode or not all(result.exists() for result in results):
+            self._fail(f"ended with {self._process.returncode}")
+        ranks = [json.loads(result.read_text()) for result in results]
+        first = ranks[0]
+        self._close()
+        return {
+            "blocks": [_merged(blocks) for blocks in zip(*(rank["blocks"] for rank in ranks), strict=True)],
+            "to_first_line": first["first_line"] - self._started,
+            "to_torch": first["imported"] - self._started,
+            "run": first["loop_end"] - self._started,
+            "end": ended - first["released"],
+        }
+
+    def _tell(self, what):
+        for go in self._go:
+            os.write(go, what)
+
+    def _fail(self, how):
+        self._process.kill()
+        self._process.wait()
+        said = (self.folder / "output").read_text(errors="replace")[-2000:]
+        raise SystemExit(f"{' '.join(self._line)}\n{how}:\n{said}")
+
+    def _close(self):
+        self._output.close()
+        for pipe in (*self._go, *self._done):
+            os.close(pipe)
+        shutil.rmtree(self.folder)
+
+
+def _merged(blocks):
+    """The same block of all ranks."""
+    walls = [wall for block in blocks for wall in block["walls"]]
+    return {"walls": walls, "cpu": sum(block["cpu"] for block in blocks) / len(blocks)}

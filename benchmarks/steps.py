@@ -1,0 +1,134 @@
+"""What a step costs: a plain and a treated process of the same loop live side by side and take turns of a quarter of a
+second each (A B, B A, A B, ...), so that whatever else the machine does falls on both. Each pair of neighbouring turns
+gives one comparison."""
+
+import statistics
+import time
+
+import bars
+from loops import TURN
+from program import Program
+from rows import row
+
+LONGEST = 4 * TURN
+"""Seconds of a turn, however slow the machine or the way."""
+COLD = 2
+"""First steps of a turn, in which the caches still hold the other process."""
+SETTLE = 0.2
+"""Seconds in which the workers of a program fill its queue again after its turn."""
+
+
+def there_and_back(items, number):
+    """A B, then B A, and so on."""
+    return items if number % 2 == 0 else items[::-1]
+
+
+def pair(way, loop, turns, number, folder, watched):
+    """The figures of one pair of processes, a list each; the recorder is watched for `watched` seconds."""
+    programs = {}
+    for each in there_and_back([way.baseline, way], number):
+        programs[each.name] = Program(each, loop, folder / each.name.replace(" ", "-"), loop.steps, LONGEST)
+        programs[each.name].wait_turn()
+    workers = {name: [] for name in programs}
+    for turn in range(turns + 1):
+        for name, program in there_and_back(list(programs.items()), turn):
+            before = _worker_cpu(program, loop)
+            program.block()
+            if loop.workers:
+                time.sleep(SETTLE)
+                workers[name].append(_worker_cpu(program, loop) - before)
+    plain, treated = programs[way.baseline.name], programs[way.name]
+    share = _watch(plain, treated, watched)
+    events = way.events(treated.folder)
+    used = [each.read() for each in (plain, treated)]
+    plain, treated = plain.finish(), treated.finish()
+    blocks = [each["blocks"][1 : turns + 1] for each in (plain, treated)]
+    spent = [workers[each.name][1:] for each in (way.baseline, way)]
+    return {
+        **_compare(*blocks),
+        **_memory(*used),
+        "workers_cpu": _difference(*map(_per_step, spent, blocks)),
+        "share": [share],
+        "recorder_cpu": [used[1].cpu_beside - used[0].cpu_beside],
+        "to_first_line": [treated["to_first_line"] - plain["to_first_line"]],
+        "end": [treated["end"] - plain["end"]],
+        "events": [] if events is None else [events],
+    }
+
+
+def _worker_cpu(program, loop):
+    return sum(used.cpu for used in program.read().workers) if loop.workers else 0.0
+
+
+def _watch(plain, treated, seconds):
+    """Share of a core that the processes beside the program take while it runs alone. Those beside the plain one, if
+    any, are launchers, which both have."""
+
+    def beside():
+        return treated.read().cpu_beside - plain.read().cpu_beside
+
+    before, start = beside(), time.monotonic()
+    while time.monotonic() < start + seconds:
+        treated.block()
+    return (beside() - before) / (time.monotonic() - start)
+
+
+def _compare(plain, treated):
+    """Block by block."""
+    medians = [[statistics.median(block["walls"][COLD:]) for block in blocks] for blocks in (plain, treated)]
+    means = [[statistics.fmean(block["walls"][COLD:]) for block in blocks] for blocks in (plain, treated)]
+    return {
+        "step": medians[0],
+        "ratio": [b / a - 1 for a, b in zip(*medians, strict=True)],
+        "median": _difference(*medians),
+        "mean": _difference(*means),
+        "cpu": _difference(*([block["cpu"] for block in blocks] for blocks in (plain, treated))),
+    }
+
+
+def _difference(plain, treated):
+    return [b - a for a, b in zip(plain, treated, strict=True)]
+
+
+def _per_step(spent, blocks):
+    return [seconds / len(block["walls"]) for seconds, block in zip(spent, blocks, strict=False)]
+
+
+def _memory(plain, treated):
+    """Bytes at the most, added: to each training process, to each of its workers, and beside them."""
+
+    def mean(each):
+        return statistics.fmean(used.memory for used in each) if each else 0.0
+
+    return {
+        "memory": [mean(treated.program) - mean(plain.program)],
+        "workers_memory": [mean(treated.workers) - mean(plain.workers)],
+        "recorder_memory": [treated.memory_beside - plain.memory_beside],
+    }
+
+
+def rows_of(way, loop, found, events):
+    """The table's rows from all pairs; `events` a step set the bar, None sets none."""
+
+    def one(what, key, unit, bar=None):
+        return row(way.name, loop.name, what, [each[key] for each in found], unit, bar)
+
+    step = statistics.median(value for each in found for value in each["step"])
+    of = f"step of {step * 1e3:.3g} ms"
+    bar = bars.cost(events)
+    yield one(f"{of}, median", "ratio", "%", loop.share)
+    yield one("step, median", "median", "us", None if loop.crowded else bar)
+    yield one("step, mean", "mean", "us", None if loop.crowded else bar)
+    yield one("step, CPU of the process", "cpu", "us", bar if loop.crowded else None)
+    if loop.workers:
+        yield one("batch, CPU of the workers", "workers_cpu", "us")
+        yield one("memory of each worker, peak", "workers_memory", "MB")
+    if any(each["events"] for each in found):
+        yield row(way.name, loop.name, "events a step", [each["events"] for each in found], "")
+    yield one("memory of the program, peak", "memory", "MB", bars.MEMORY)
+    if way.starts:
+        yield one("recorder, share of a core", "share", "%", bars.RECORDER if loop.at_bar else None)
+        yield one("recorder, CPU of the run", "recorder_cpu", "s")
+        yield one("recorder, memory, peak", "recorder_memory", "MB")
+        yield one("start, to the script's first line", "to_first_line", "ms", bars.START)
+    yield one("end, without a report", "end", "s")

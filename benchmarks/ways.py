@@ -1,0 +1,111 @@
+"""How to run a loop: plainly, under profile-train, under its peers."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from events import in_run
+from loops import Loop
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+LOOP, LIGHTNING_LOOP = HERE / "loop.py", HERE / "lightning_loop.py"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    name: str
+    line: Callable[[Loop, Path, Sequence[object]], Sequence[object]]
+    """The command line, from the loop, a folder of its own and the script's arguments."""
+    baseline: "Way | None" = None
+    """What it is measured against; the same interpreter and the same script."""
+    lacks: Callable[[Loop], str | None] = lambda loop: None
+    """Why it cannot be used on a loop."""
+    starts: bool = True
+    """It starts before the script, and may have processes of its own; else it is all inside."""
+    events: Callable[[Path], float | None] = lambda folder: None
+    """Events a step, from its folder while it runs."""
+
+
+def _script(python, loop, script, arguments):
+    ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", loop.ranks] if loop.ranks > 1 else []
+    return [python, *ranks, script, *arguments]
+
+
+def plain(python=sys.executable, name="plain"):
+    return Way(name=name, line=lambda loop, folder, arguments: _script(python, loop, LOOP, arguments))
+
+
+def plain_again():
+    """For the noise of the machine."""
+    again = plain(name="plain again")
+    return Way(name=again.name, line=again.line, baseline=plain())
+
+
+def profile_train(*options):
+    def line(loop, folder, arguments):
+        words = [*arguments] if loop.optimizer else [*arguments, "--watch", "profile_train"]
+        return [*command(), *options, "--out", folder / "run", *_script(sys.executable, loop, LOOP, words)]
+
+    return Way(name="profile-train", line=line, baseline=plain(), events=lambda folder: in_run(folder / "run"))
+
+
+def command():
+    """Of this checkout, whatever is installed."""
+    code = "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; raise SystemExit(main())"
+    return [sys.executable, "-c", code, ROOT]
+
+
+def traceml(python):
+    """Of `python`'s environment, as its manual has it for a plain loop."""
+    script = python.with_name("traceml")
+    why = None if script.exists() else f"there is no {script}"
+
+    def line(loop, folder, arguments):
+        ranks = ["--nproc-per-node", loop.ranks] if loop.ranks > 1 else []
+        return [script, "run", "--logs-dir", folder / "logs", *ranks, LOOP, "--args", *arguments, "--watch", "traceml"]
+
+    return Way(name="traceml-ai", line=line, baseline=plain(python), lacks=lambda loop: why)
+
+
+def torch_profiler():
+    def line(loop, folder, arguments):
+        return _script(sys.executable, loop, LOOP, [*arguments, "--watch", "torch_profiler"])
+
+    return Way(name="torch.profiler", line=line, baseline=plain(), starts=False)
+
+
+def lightning_simple(python):
+    """Lightning's simple profiler against the same Trainer without it."""
+
+    def trainer(*options):
+        return lambda loop, folder, arguments: _script(python, loop, LIGHTNING_LOOP, [*arguments, *options])
+
+    installed = _can_import(python, "lightning")
+
+    def lacks(loop):
+        if not installed:
+            return f"lightning is not installed for {python}"
+        return None if loop.model == "mlp" and loop.ranks == 1 else "this loop has no counterpart in a Trainer"
+
+    return Way(
+        name="Lightning simple",
+        line=trainer("--profiler", "simple"),
+        baseline=Way(name="Lightning plain", line=trainer()),
+        lacks=lacks,
+        starts=False,
+    )
+
+
+def peers(python):
+    """What others have; `python` is the interpreter of a venv with those that must be installed, by default ours."""
+    absolute = Path(os.path.abspath(python or sys.executable))  # not resolved: a venv's python is a link
+    return [traceml(absolute), torch_profiler(), lightning_simple(absolute)]
+
+
+def _can_import(python, module):
+    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+    return subprocess.run([python, "-c", code], stdin=subprocess.DEVNULL, check=False).returncode == 0

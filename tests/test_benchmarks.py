@@ -1,0 +1,93 @@
+"""The benchmarks run and tell what they should; what they measure is no test's business."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def ours(monkeypatch):
+    """Import a module of the benchmarks, as its scripts do."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    before = set(sys.modules)
+
+    yield __import__
+
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
+            del sys.modules[name]
+
+
+def measured(tmp_path, *options):
+    """The JSON of the shortest measurement with these options."""
+    told = tmp_path / "told.json"
+    least = ["--rounds", "1", "--turns", "1", "--pairs", "1", "--json", told]
+    line = [sys.executable, BENCHMARKS / "overhead.py", *options, *least]
+    done = subprocess.run(line, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(told.read_text())
+    assert found["machine"]["cores"] > 0
+    assert found["seconds"] > 0
+    for row in found["rows"]:
+        assert row["low"] <= row["median"] <= row["high"]
+        assert row["verdict"] == "" if row["bar"] is None else row["verdict"] in ("ok", "above", "unclear")
+        assert f"{row['what']} " in done.stdout
+    return {row["what"]: row for row in found["rows"]}
+
+
+@pytest.mark.slow
+def test_two_programs_side_by_side_are_measured(tmp_path):
+    rows = measured(tmp_path, "--case", "50 us step()")
+
+    assert {row["way"] for row in rows.values()} == {"profile-train"}
+    assert rows["events a step"]["median"] == pytest.approx(2, abs=0.1)  # backward and step()
+    assert rows["step, mean"]["bar"] == pytest.approx(5 + 0.3 * rows["events a step"]["median"])
+    assert rows["recorder, memory, peak"]["median"] > 1
+    assert rows["recorder, CPU of the run"]["median"] > 0
+    assert rows["memory of the program, peak"]["bar"] == 5
+    assert rows["start, to the script's first line"]["bar"] == 100
+
+
+@pytest.mark.slow
+def test_one_process_is_measured_with_the_agent_in_it_and_without(tmp_path):
+    rows = measured(tmp_path, "--in-process", "--case", "50 us")
+
+    assert rows["events a step"]["median"] == pytest.approx(2, abs=0.1)  # backward and optimizer
+    assert rows["step, median"]["bar"] == rows["step, mean"]["bar"] == pytest.approx(5.6, abs=0.1)
+    assert rows["step without the agent, median"]["median"] > 0
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [([1, 1, 1], "ok"), ([3, 3, 3], "above"), ([1, 2, 3], "unclear"), ([1, 1], "unclear")],
+)
+def test_a_bar_is_held_or_not_only_where_the_whole_interval_says_so(ours, values, verdict):
+    row = ours("rows").row("way", "case", "what", [values], "s", 1.5)
+    assert row.verdict == verdict
+
+
+def test_the_interval_of_two_processes_is_as_wide_as_they_differ(ours):
+    assert ours("intervals").interval([[1.0] * 50, [3.0] * 50])[1:] == (1.0, 3.0)
+
+
+def test_what_is_not_measured_says_why_and_has_no_figure(ours, tmp_path):
+    ways, loops, plan = ours("ways"), ours("loops").LOOPS, ours("bench").Plan(rounds=1, turns=1, short=1)
+    early, late = ours("bench").Bench(tmp_path), ours("bench").Bench(tmp_path, until=0)
+    early.start_and_end(ways.torch_profiler(), plan)
+    early.step(ways.lightning_simple(sys.executable), loops["50 us"], plan)
+    late.step(ways.profile_train(), loops["50 us"], plan)
+
+    rows = early.rows + late.rows
+    assert [row.median for row in rows] == [None] * 3
+    assert [row.why.partition(":")[0] for row in rows] == ["not applicable", "not applicable", "not measured"]
+    assert all(row.why in ours("rows").table(rows) for row in rows)
+
+
+def test_no_module_bears_a_name_of_the_standard_library():
+    """They lie in the script's folder: torch would import them."""
+    assert not {path.stem for path in BENCHMARKS.glob("*.py")} & sys.stdlib_module_names
