@@ -21,7 +21,7 @@ from typing import NoReturn
 from profiler.errors import ProfilerError
 from profiler.recorder import folder as place
 
-WAY_IN = Path(__file__).parent / "agent" / "way_in"
+WAY_IN = Path(__file__).absolute().parent / "agent" / "way_in"
 VARIABLE = "PROFILE_TRAIN_AGENT"
 
 # What a terminal, a scheduler or a user sends to end or talk to a program. Those sent to us alone are passed on.
@@ -36,12 +36,16 @@ RELAYED = (
 )
 
 
+# Seconds for which a program must have been stopped to be told of.
+NOTABLE_STOP = 0.5
+
+
 def program(words: tuple[str, ...]) -> list[str]:
     """The command line that runs `words`: a script or `-m module` with Python, anything else as it stands.
 
     Raises ProfilerError if there is no such script or command.
     """
-    if not words:
+    if not words or not words[0]:
         raise ProfilerError("There is nothing to run.", "Try: profile-train train.py")
     first = words[0]
     if first.startswith("-m"):
@@ -49,16 +53,36 @@ def program(words: tuple[str, ...]) -> list[str]:
             raise ProfilerError("-m needs a module.", "Try: profile-train -m package.module")
         return [python(), *words]
     path = Path(first)
-    if first.endswith(".py") or (path.exists() and not os.access(path, os.X_OK)) or (path / "__main__.py").exists():
+    if os.sep in first and _says_with_what(path) and os.access(path, os.X_OK):
+        return list(words)
+    if first.endswith(".py") or (path / "__main__.py").exists():
         if not path.exists():
             raise ProfilerError(f"There is no script {first!r} here.", "Check the path.")
         return [python(), *words]
-    found = shutil.which(first) or (first if path.is_file() else None)
-    if found is None:
+    found = shutil.which(first) or (first if path.is_file() and os.access(path, os.X_OK) else None)
+    if found is not None:
+        return [found, *words[1:]]
+    if path.is_dir():
+        raise ProfilerError(f"{first!r} is a folder without a __main__.py.", "Name the script in it.")
+    if not path.exists():
         raise ProfilerError(
             f"There is no script and no command {first!r}.", "Check the name, or activate its environment."
         )
-    return [found, *words[1:]]
+    if b"python" not in (_says_with_what(path) or b"python"):
+        raise ProfilerError(
+            f"{first!r} cannot be executed.", f"Use chmod +x, or say with what it is run: profile-train sh {first}"
+        )
+    return [python(), *words]
+
+
+def _says_with_what(path: Path) -> bytes | None:
+    """The interpreter that the first line of a script names; None if it names none."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline(256)
+    except OSError:
+        return None
+    return first[2:] if first.startswith(b"#!") else None
 
 
 def python() -> str:
@@ -73,7 +97,12 @@ def python() -> str:
 
 
 def environment(rings: Path, windows: Path | None, budget: float) -> dict[str, str]:
-    """Our environment, with the way in."""
+    """Our environment, with the way in.
+
+    Raises ProfilerError if Python would read our folder's name as those of two, which might be anybody's.
+    """
+    if os.pathsep in str(WAY_IN):
+        raise ProfilerError(f"profile-train is installed under a name with {os.pathsep!r} in it: {WAY_IN}.", "Move it.")
     result = dict(os.environ)
     before = result.get("PYTHONPATH")
     result["PYTHONPATH"] = str(WAY_IN) + (os.pathsep + before if before else "")
@@ -103,6 +132,9 @@ class Child:
         self._witness = Witness.called()
         self.status: int | None = None
         """As `os.waitpid` gives it, once the program has ended."""
+        self.stopped = 0.0
+        """Seconds for which it was stopped, as by SIGSTOP."""
+        self._stopped_at: float | None = None
 
     def wait(self, seconds: float) -> bool:
         """Pass signals on for at most that long; True once the program has ended."""
@@ -119,9 +151,15 @@ class Child:
         return seen or info.si_code > 0
 
     def _reap(self) -> bool:
-        if self.status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid == self.pid:
+        while self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            if pid != self.pid:
+                break
+            now = time.perf_counter()
+            if self._stopped_at is not None:
+                self.stopped += now - self._stopped_at
+            self._stopped_at = now if os.WIFSTOPPED(status) else None
+            if os.WIFEXITED(status) or os.WIFSIGNALED(status):
                 self.status = status
         return self.status is not None
 
@@ -149,7 +187,10 @@ class Witness:
     @classmethod
     def called(cls) -> Witness | None:
         """None where there is no process to be had. The relayed signals are blocked already."""
-        said, saying = os.pipe()
+        try:
+            said, saying = os.pipe()
+        except OSError:
+            return None
         us = os.getpid()
         try:
             pid = os.fork()
@@ -199,8 +240,9 @@ def exit_code(status: int) -> int:
 
 def end_like(status: int) -> None:
     """End this process as the program ended: by the same signal or with the same exit status. Does not return."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # whoever read it is gone; or it was never open
+            stream.flush()
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         import resource
@@ -217,7 +259,8 @@ def end_like(status: int) -> None:
 class Recorded:
     """A program that has been run and recorded."""
 
-    folder: Path
+    folder: Path | None
+    """None if nothing could be recorded: the program was run all the same."""
     status: int
     """As `os.waitpid` gives it."""
     notes: tuple[str, ...] = ()
@@ -227,16 +270,28 @@ class Recorded:
 def record(
     words: tuple[str, ...], out: Path | None, *, budget: float = 0.01, rate: float = 10.0, windows: bool = True
 ) -> Recorded:
-    """Run the program and record it to its end. Raises ProfilerError only before the program has been started."""
+    """Run the program and record it to its end; where there is no place for a recording, only run it.
+
+    Raises ProfilerError only if the program cannot be started.
+    """
+    _hold_standard_streams()
     argv = program(words)
     name = words[1] if words[0] == "-m" else words[0]
-    folder, note = place.make(out, name)
+    try:
+        folder, note = place.make(out, name)
+        rings = place.make_rings(folder.absolute())  # the program may change its folder
+    except ProfilerError as error:
+        return _run_only(argv, f"Nothing is recorded. {error}")
+    try:
+        window_folder = place.make_windows(folder) if windows else None
+        env = environment(rings, window_folder, budget)
+    except ProfilerError as error:
+        place.forget(folder, rings)
+        return _run_only(argv, f"Nothing is recorded. {error}")
     notes = [note] if note else []
-    rings = place.make_rings(folder)
-    window_folder = place.make_windows(folder) if windows else None
     origin = time.perf_counter_ns()
     try:
-        child = Child(argv, environment(rings, window_folder, budget))
+        child = Child(argv, env)
     except ProfilerError:
         place.forget(folder, rings)
         raise
@@ -249,6 +304,27 @@ def record(
     child.release_signals()
     assert child.status is not None
     return Recorded(folder=folder, status=child.status, notes=tuple(notes))
+
+
+def _run_only(argv: list[str], note: str) -> Recorded:
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"profile-train: {note}\n")  # and again at the end, which may be days away
+    child = Child(argv, dict(os.environ))
+    while not child.wait(1.0):
+        pass
+    child.release_signals()
+    assert child.status is not None
+    return Recorded(folder=None, status=child.status, notes=(note,))
+
+
+def _hold_standard_streams() -> None:
+    """Where we were started without one of them, a file of ours must not take its number. The program does not get
+    what we put in their place, which is closed as it starts."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
 
 
 def _watch(
@@ -264,6 +340,12 @@ def _watch(
         pass
     status = child.status
     assert status is not None
+    if child.stopped >= NOTABLE_STOP:
+        recorder.problem(
+            "program",
+            f"The program was stopped for {child.stopped:.0f} s, as by SIGSTOP or Ctrl-Z: "
+            "the steps of that time are longer by as much.",
+        )
     code = exit_code(status)
     killed = os.WIFSIGNALED(status)
     recorder.finish(

@@ -14,6 +14,7 @@ from typing import Any
 
 from profiler import launch
 from profiler.errors import ProfilerError
+from profiler.printable import printable
 from profiler.recorder import folder as place
 
 _INJECTED = "_profile_train_agent.start"
@@ -91,21 +92,34 @@ class profile:
         if note:
             _say(note)
         rings = place.make_rings(self.folder)
-        windows = place.make_windows(self.folder) if self.windows else None
-        origin = time.perf_counter_ns()
-        environment = launch.environment(rings, windows, self.budget)
-        arguments = [str(self.folder), str(rings), str(os.getpid()), str(origin), str(self.rate), str(self.budget)]
-        self._recorder = subprocess.Popen(
-            [sys.executable, "-c", _BESIDE, str(Path(__file__).parents[1]), *arguments, *sys.argv],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C ends the program; the recorder sees that and finishes
-        )
+        try:
+            environment = self._begin_recorder(self.folder, rings)
+        except OSError as error:
+            place.forget(self.folder, rings)
+            raise ProfilerError(f"The recorder could not be started: {error}.", "Make room for one process.") from error
+        except ProfilerError:
+            place.forget(self.folder, rings)
+            raise
         self._set_environment(environment)
         from profiler.agent import start, wait
 
         self._agent = start
         wait.wait_for_torch(environment[launch.VARIABLE])
+
+    def _begin_recorder(self, folder: Path, rings: Path) -> dict[str, str]:
+        windows = place.make_windows(folder) if self.windows else None
+        from profiler.agent.redact import redact_command  # only now: it compiles its patterns
+
+        origin = time.perf_counter_ns()
+        environment = launch.environment(rings, windows, self.budget)
+        arguments = [str(folder), str(rings), str(os.getpid()), str(origin), str(self.rate), str(self.budget)]
+        self._recorder = subprocess.Popen(
+            [sys.executable, "-c", _BESIDE, str(Path(__file__).parents[1]), *arguments, *redact_command(sys.argv)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C ends the program; the recorder sees that and finishes
+        )
+        return environment
 
     def _set_environment(self, environment: dict[str, str]) -> None:
         """For the processes that the block starts: spawned workers, subprocesses."""
@@ -178,7 +192,7 @@ def region(name: str) -> Iterator[None]:
 
 
 def _say(note: str) -> None:
-    sys.stderr.write(f"profile-train: {note}\n")
+    sys.stderr.write(f"profile-train: {printable(note)}\n")
 
 
 __all__ = ["ProfilerError", "profile", "region", "step"]

@@ -7,6 +7,7 @@ The bins are those of `profiler.schema.Sketch`; the estimate inside a bin and th
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from profiler.schema import Sketch
 
@@ -53,6 +54,17 @@ class Quantiles:
             self._fill(k, count)
         elif value <= 0:
             self.zeros += count
+
+    def extend(self, values: Iterable[float]) -> None:
+        """Count each of many values, as `add` does: a fast loop has thousands of steps a second."""
+        bins = self.bins
+        for value in values:
+            if 0 < value < math.inf:
+                k = math.ceil(math.log(value) * _SCALE)
+                if -EDGE <= k <= EDGE:
+                    bins[k] = bins.get(k, 0) + 1
+                    continue
+            self.add(value)
 
     def merge(self, other: Quantiles) -> None:
         """Add all that `other` holds."""

@@ -26,6 +26,27 @@ COMMAND = (
 )
 """profile-train, of this checkout."""
 
+TRAINS = """
+import ctypes, gc, os, resource, signal, sys, time
+import torch
+torch.set_num_threads(1)
+torch.manual_seed(0)
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+def train(steps=12, pause=0.005):
+    for step in range(steps):
+        if step == steps - 1: time.sleep(0.025)  # what was done until then is flushed
+        loss = model(torch.randn(2, 4)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        time.sleep(pause)
+    print(steps, loss.item(), flush=True)
+"""
+"""A program has `torch`, `model`, `optimizer` and `train(steps, pause)` after this."""
+
 PATIENCE = 120.0
 
 

@@ -15,13 +15,17 @@ MAY_IMPORT = {
     "profiler": "profiler.session profiler.version",  # its __init__, the public names
     "profiler.version": "",
     "profiler.errors": "",
+    "profiler.printable": "",
     "profiler.schema": "",
     "profiler.agent": "",  # runs in the training process
     "profiler.sketch": "profiler.schema",
-    "profiler.store": "profiler.errors profiler.schema",
-    "profiler.recorder": "profiler profiler.agent.ring profiler.errors profiler.schema profiler.sketch profiler.store",
+    "profiler.store": "profiler.agent.redact profiler.errors profiler.schema profiler.version",
+    "profiler.recorder": (
+        "profiler profiler.agent.redact profiler.agent.ring profiler.errors profiler.printable profiler.schema"
+        " profiler.sketch profiler.store"
+    ),
     "profiler.launch": "profiler.errors profiler.recorder",
-    "profiler.session": "profiler.agent profiler.errors profiler.launch profiler.recorder",
+    "profiler.session": "profiler.agent profiler.errors profiler.launch profiler.printable profiler.recorder",
     # advisor: judges
     "advisor": "",
     "advisor.units": "",
@@ -29,6 +33,10 @@ MAY_IMPORT = {
     "advisor.load": "advisor.profile profiler.errors profiler.schema profiler.store",
     "advisor.metrics": "advisor.profile profiler.schema profiler.sketch",
     "advisor.models": "",
+    "advisor.plan": "advisor.models advisor.units profiler.errors",  # without a run
+    "advisor.significance": "",
+    "advisor.equivalence": "advisor.significance",
+    "advisor.calibration": "advisor.models",
     "advisor.rules": "advisor.metrics advisor.models advisor.units profiler.schema",  # metrics only, never a profile
     "advisor.judge": "advisor.metrics advisor.models advisor.rules",
     "advisor.pages": "advisor.rules profiler.errors",
@@ -40,11 +48,14 @@ MAY_IMPORT = {
         " advisor.rules advisor.timeline advisor.units profiler.schema"
     ),
     # renderers see the report, and the types that it is made of
-    "advisor.render": "advisor.environment advisor.models.cost advisor.report advisor.timeline advisor.units",
+    "advisor.render": (
+        "advisor.environment advisor.models.cost advisor.models.sharding advisor.plan advisor.report"
+        " advisor.timeline advisor.units profiler.printable profiler.version"
+    ),
     "advisor.publish": "advisor.judge advisor.load advisor.metrics advisor.render advisor.report profiler.errors",
     "advisor.cli": (
-        "advisor.metrics advisor.pages advisor.publish advisor.render advisor.rules"
-        " profiler profiler.errors profiler.launch profiler.recorder"
+        "advisor.metrics advisor.pages advisor.plan advisor.publish advisor.render advisor.rules"
+        " profiler profiler.errors profiler.launch profiler.printable profiler.recorder"
     ),
 }
 

@@ -11,8 +11,8 @@ def not_for_dynamo(torch: Any, function: Any, *, callees: bool = False) -> None:
     `callees` too, for a function that calls nothing of the program's: what a hook of ours calls is as little for it.
     The C functions behind it need no `torch._dynamo`, whose import takes seconds.
     """
-    frames = torch._C._dynamo.eval_frame
     try:
+        frames = torch._C._dynamo.eval_frame
         if hasattr(frames, "set_code_exec_strategy"):
             below = frames._FrameAction.SKIP if callees else frames._FrameAction.DEFAULT
             skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, below)

@@ -17,6 +17,8 @@ def model(module: Any, number: int) -> dict[str, Any]:
     inner = module
     while True:
         name = type(inner).__name__
+        if _written(inner) is not type(inner):
+            wrappers.append(type(inner).__bases__[0].__name__)
         if getattr(inner, "_compiled_call_impl", None) is not None and name != "OptimizedModule":
             compiled = getattr(inner._compiled_call_impl, "__wrapped__", inner._compiled_call_impl)
             if compiled is not None:
@@ -44,11 +46,11 @@ def model(module: Any, number: int) -> dict[str, Any]:
         devices[device] = devices.get(device, 0) + elements
     classes: dict[str, int] = {}
     for child in inner.modules():
-        name = type(child).__name__
+        name = _written(child).__name__
         classes[name] = classes.get(name, 0) + 1
     fact = {
         "id": number,
-        "name": type(inner).__qualname__,
+        "name": _written(inner).__qualname__,
         "wrappers": wrappers,
         "parameters": count,
         "trainable": trainable,
@@ -63,13 +65,26 @@ def model(module: Any, number: int) -> dict[str, Any]:
     return fact
 
 
+def _written(module: Any) -> type:
+    """The class as the program wrote it: `fully_shard` and `replicate` derive one from theirs and the program's."""
+    cls: type = type(module)
+    bases = cls.__bases__
+    return bases[1] if len(bases) == 2 and bases[0].__module__.startswith("torch.distributed.") else cls
+
+
+def held(tensor: Any) -> int:
+    """Bytes of it that this process holds: of a DTensor, its shard."""
+    local = getattr(tensor, "_local_tensor", tensor)
+    return int(local.numel() * local.element_size())
+
+
 def _block(module: Any) -> dict[str, Any]:
     """The repeated child with the most parameters in all: what activation checkpointing would wrap."""
     best: tuple[int, dict[str, Any]] = (0, {})
     for path, parent in module.named_modules():
         by_class: dict[type, list[Any]] = {}
         for child in parent.children():
-            by_class.setdefault(type(child), []).append(child)
+            by_class.setdefault(_written(child), []).append(child)
         for cls, children in by_class.items():
             if len(children) < 2 or cls.__module__ == "torch.nn.modules.container":
                 continue  # the stages of a ResNet are Sequentials: the blocks are in them
@@ -94,12 +109,12 @@ def optimizer(instance: Any, number: int, where: Any) -> dict[str, Any]:
             device = device or str(parameter.device)
             floating = floating and parameter.is_floating_point()
             if parameter.grad is not None:
-                gradient_bytes += parameter.grad.numel() * parameter.grad.element_size()
+                gradient_bytes += held(parameter.grad)
     for state in instance.state.values():
         if isinstance(state, dict):
             for value in state.values():
                 if hasattr(value, "element_size") and hasattr(value, "numel"):
-                    state_bytes += value.numel() * value.element_size()
+                    state_bytes += held(value)
     defaults = getattr(instance, "defaults", {}) or {}
     lr = instance.param_groups[0].get("lr") if instance.param_groups else None
     return {

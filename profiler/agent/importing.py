@@ -45,7 +45,12 @@ class _Watch:
 
         def exec_module(module: Any) -> None:
             del loader.exec_module  # an instance attribute: what remains is the class's own
-            plain(module)
+            try:
+                plain(module)
+            except BaseException as error:  # as tracebacks.step_aside, of which nothing is loaded yet
+                if error.__traceback__ is not None:
+                    error.__traceback__ = error.__traceback__.tb_next
+                raise
             callback = self.callbacks.pop(name, None)
             if not self.callbacks and self in sys.meta_path:
                 sys.meta_path.remove(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from typing import Any
 
@@ -12,6 +13,8 @@ from . import ring as wire
 clock = time.perf_counter_ns
 
 RANK_RECORDS = 32768  # 2 MiB: a fifth of a second of the fastest loops, twice the recorder's interval
+_APPEND = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+
 WORKER_RECORDS = 2048  # 128 KiB: a worker writes one record a batch
 
 
@@ -20,18 +23,22 @@ class Outlet:
 
     def __init__(self, folder: str, worker: bool) -> None:
         """Raises OSError when there is no room."""
+        from .redact import known_secrets, redact_values  # it compiles its patterns; most processes need none
+
         self.pid = os.getpid()
         name = f"{self.pid}-{clock()}"
-        self._facts = os.open(
-            os.path.join(folder, name + ".facts"),
-            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0),
-            0o600,
-        )
+        self._facts = os.path.join(folder, name + ".facts")
+        self._told: dict[tuple[str, Any], str] = {}
+        """The last fact of each kind and id."""
+        self.writes = 0
+        """Calls of ours to write(), which are none of the program's."""
+        self._secrets = known_secrets(os.environ, sys.argv)
+        self._redact = redact_values
+        os.close(os.open(self._facts, _APPEND | os.O_CREAT | os.O_EXCL, 0o600))
         try:
             self._ring = wire.Writer(os.path.join(folder, name + ".ring"), WORKER_RECORDS if worker else RANK_RECORDS)
         except BaseException:
-            os.close(self._facts)
-            os.unlink(os.path.join(folder, name + ".facts"))
+            os.unlink(self._facts)
             raise
         self.write = self._ring.write
         self.per_event_ns = self._calibrate()
@@ -68,10 +75,23 @@ class Outlet:
         return max(200, (costs[1] - costs[0]) * 3)
 
     def fact(self, kind: str, body: dict[str, Any]) -> None:
-        """Append one JSON line. A full disk loses the fact, never the program."""
-        line = json.dumps({"kind": kind, "t": clock(), **body}, default=str) + "\n"
+        """Append one JSON line, unless it says what the last one of this kind and id said. A full disk loses the fact,
+        never the program. The file is not kept open: a program that closes all descriptors may get that number anew.
+        """
+        told = json.dumps(body, default=str)
+        if self._told.get((kind, body.get("id"))) == told:
+            return
+        self._told[kind, body.get("id")] = told
+        # The names of the fields are ours, and stay if one is also the value of a `--sort-key`.
+        told = json.dumps({name: self._redact(each, self._secrets) for name, each in body.items()}, default=str)
+        line = json.dumps({"kind": kind, "t": clock()})[:-1] + (", " + told[1:] if body else "}") + "\n"
         try:
-            os.write(self._facts, line.encode())
+            file = os.open(self._facts, _APPEND)
+            try:
+                os.write(file, line.encode())
+                self.writes += 1
+            finally:
+                os.close(file)
         except OSError:
             return
 
@@ -84,6 +104,5 @@ class Outlet:
         self._ring.count(self.per_event_ns, self.measured_ns, self.windows_ns)
 
     def close(self) -> None:
-        """Nothing is written afterwards; the files stay for the recorder."""
+        """The last count; the files stay for the recorder."""
         self.publish()
-        os.close(self._facts)

@@ -10,6 +10,7 @@ SIGBUS.
 
 from __future__ import annotations
 
+import errno
 import functools
 import itertools
 import mmap
@@ -111,10 +112,22 @@ class Writer:
 
 
 def _reserve(descriptor: int, size: int) -> None:
+    if size > _file_size_limit():  # to try would be the end of a program that lets SIGXFSZ be
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
     else:  # macOS: write the zeros, which allocates as well
         os.write(descriptor, bytes(size))
+
+
+def _file_size_limit() -> float:
+    """Bytes a file of this process may have. The module `resource` might be one of the program's own by that name."""
+    try:
+        with open("/proc/self/limits", "rb") as file:
+            (limit,) = (line.split()[3] for line in file if line.startswith(b"Max file size"))
+        return float(limit.replace(b"unlimited", b"inf"))
+    except (OSError, ValueError):
+        return float("inf")
 
 
 def _writer(buffer: mmap.mmap, capacity: int, sequence: Any) -> Write:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .outlet import Outlet, clock
-from .ring import BACKWARD, BATCH, FETCH, FORWARD, ITER, OPTIMIZER, REGION, STEP
+from .ring import BACKWARD, BATCH, FETCH, ITER, OPTIMIZER, REGION, STEP
 
 # What torch.compile imports as it is first used.
 _DYNAMO = "torch._dynamo.utils"
@@ -19,16 +19,19 @@ _DYNAMO = "torch._dynamo.utils"
 TAG_WINDOW = 8
 TAG_COMPILE = 16
 
-# Events that make a process one of the run; a collection or a save alone does not.
-_TRAINING = frozenset((FETCH, ITER, FORWARD, BACKWARD, OPTIMIZER, STEP, BATCH, REGION))
+# Events that make a process one of the run; a collection, a save or a forward pass alone does not: a child that only
+# predicts trains nothing.
+_TRAINING = frozenset((FETCH, ITER, BACKWARD, OPTIMIZER, STEP, BATCH, REGION))
 
 # Events go to the ring in batches: packed one after the other they cost a fifth of what each costs between two tensor
 # operations, with the caches cold. They go at a step's end or a fetch, if this long has passed: a killed process loses
 # what it was in the middle of, and at most this much before.
 FLUSH_NS = 20_000_000
 
-# Rare facts are refreshed at most this often.
+# Rare facts are refreshed this often at first, then every hundredth of the time that has passed, up to ten seconds: a
+# run of days must not drown in them.
 TICK_NS = 500_000_000
+SLOWEST_TICK_NS = 10_000_000_000
 
 # Far more than can gather between two flushes; a process that imports torch and never trains keeps no more.
 MOST_WAITING = 1 << 16
@@ -45,18 +48,21 @@ class Agent:
         self.outlet: Outlet | None = None
         self._events: deque[tuple[int, ...]] = deque(maxlen=MOST_WAITING)
         self.put: Callable[[tuple[int, ...]], None] = self._events.append
-        self.flushed = clock()
+        self.flushed = self._begun = clock()
         self.attend = 0
         """The clock from which on a step's end asks for more than its event. Until then hooks do the least they can:
         whatever they touch goes out of the caches at the expense of the program's own code."""
         self._told_steps = 0
         """Of which the windows know."""
         self._muted = False
+        self._turn: list[None] = [None]
+        """Taken by the thread that moves events."""
         self.steps = 0
         self.next_tick = 0
         self.own_steps = False
         """The program calls `profiler.step()`: its optimizers end no step."""
-        self.backward_depth = 0
+        self.in_backward: set[int] = set()
+        """The threads that are in a backward pass they have begun."""
         self.loader = 0
         """The DataLoader that is being iterated; 0 if unknown, as in workers that were spawned."""
         self.failed = False
@@ -67,8 +73,10 @@ class Agent:
         self.compiled: Callable[[], int] | None = None
         """How many graphs torch.compile has made."""
         self._graphs = 0
-        self.mark: Callable[[int], None] | None = None
-        """Records a CUDA event at a boundary (ring.MARK_*); None where there is no CUDA."""
+        self.mark: Any = None
+        """Records a CUDA event at a boundary (ring.MARK_*); None where torch was built without CUDA."""
+        self.dynamo: list[Any] = []
+        """Filled once `torch._dynamo` is there: only then can a frame be one that torch.compile looks at."""
         self._untold: list[tuple[str, BaseException]] = []
         """Problems met before there was an outlet."""
         self.uninstall: list[tuple[str, Callable[[], None]]] = []
@@ -90,12 +98,21 @@ class Agent:
             if outlet is None:
                 events.clear()
                 return
+        try:
+            self._turn.pop()  # atomic; events of one thread must stay in their order, so two do not write at once
+        except IndexError:
+            return
         write = outlet.write
         try:
             while True:
-                write(*events.popleft())
-        except IndexError:  # all are out
-            pass
+                try:
+                    write(*events.popleft())
+                except IndexError:  # all are out
+                    return
+                except Exception as error:  # a program's `training` can be anything. That event alone is lost
+                    self.problem("events", error)
+        finally:
+            self._turn.append(None)
 
     def _open(self) -> Outlet | None:
         self._muted = True  # for another thread, while we open, and for good if we cannot
@@ -115,17 +132,26 @@ class Agent:
         return outlet
 
     def _no_room(self, error: OSError) -> None:
+        told = f"{os.getpid()} {clock()} {error}"
         try:
-            with open(os.path.join(self.folder, "problems"), "a") as file:
-                file.write(f"{os.getpid()} {clock()} {error}\n")
+            with open(os.path.join(self.folder, "problems"), "a", encoding="utf-8") as file:
+                file.write(told + "\n")
         except OSError:
-            return
+            try:  # a link needs no descriptor, of which there may be none left, and its target can be any words
+                os.symlink(told, os.path.join(self.folder, f"{os.getpid()}.problem"))
+            except OSError:
+                return
 
     @property
     def is_worker(self) -> bool:
         """This process is a DataLoader worker."""
         data = sys.modules.get("torch.utils.data._utils.worker")
         return data is not None and getattr(data, "_worker_info", None) is not None
+
+    def is_recomputing(self) -> bool:
+        """This thread is in a backward pass: one it has begun, or as a thread of autograd's own."""
+        inside = self.in_backward
+        return bool(inside) and (ident() in inside or ident() not in threading._active)  # type: ignore[attr-defined]
 
     def fact(self, kind: str, body: dict[str, Any]) -> None:
         """A structured fact; dropped while this process is none of the run."""
@@ -187,13 +213,13 @@ class Agent:
         if now - self.flushed > FLUSH_NS:
             self.flush()
             if now >= self.next_tick:
-                self.next_tick = now + TICK_NS
+                self.next_tick = now + min(max(TICK_NS, (now - self._begun) // 100), SLOWEST_TICK_NS)
                 self.tick()
         self.attend = self._next_attention()
 
     def _next_attention(self) -> int:
         each_step = self.on_step or self.window_open or self._window_just_closed or self.own_steps
-        if each_step or self.mark is not None or _DYNAMO in sys.modules:
+        if each_step or self.mark is not None:
             return 0
         due = self.flushed + FLUSH_NS
         return due if self.windows is None else min(due, self.windows.due)
@@ -216,13 +242,14 @@ class Agent:
         """In a child: nothing of the parent's is ours; its first event opens its own outlet."""
         self._events.clear()
         self._untold.clear()
+        self._turn[:] = [None]
         self.outlet = None
         self.flushed = self.attend = self._told_steps = 0
         self.windows = None
         self.window_open = self._window_just_closed = False
         self.mark = None
         self.steps = 0
-        self.backward_depth = 0
+        self.in_backward.clear()
 
     def stop(self) -> None:
         """Take every hook out and close the outlet."""

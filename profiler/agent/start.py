@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,11 @@ from .importing import forget, when_imported
 from .outlet import clock
 from .ring import REGION, STEP
 from .session import Agent, ident
+
+# Some programs make an optimizer a step, or a name a pass: what is told and kept of them must not grow with the run.
+MOST_OPTIMIZERS = 256
+MOST_REGIONS = 1_000
+OTHERS = "other regions"
 
 active: Agent | None = None
 """The one agent of this process."""
@@ -37,6 +43,7 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     torch = sys.modules["torch"]
     agent = active = Agent(torch, settings)
     seen = _Seen(agent)
+    when_imported("torch._dynamo", lambda: agent.dynamo.append(True))
     if torch.version.cuda or torch.version.hip:
         agent.mark = cuda_events.Marks(agent)
     for method in (Agent.flush, Agent.end_step, Agent.after_step, Agent.give_up):
@@ -50,7 +57,7 @@ def begin(settings: dict[str, Any]) -> Agent | None:
         except Exception as error:
             agent.problem(source, error)
 
-    put_in("optimizer", lambda: optimizer.install(agent, seen.optimizer))
+    put_in("optimizer", lambda: optimizer.install(agent, seen.optimizer, roots.look_again))
     put_in("backward", lambda: backward.install(agent))
     put_in("forward", roots.install)
     put_in("save", lambda: save.install(agent))
@@ -73,7 +80,6 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     agent.on_tick.append(lambda: _tell_memory(agent, seen))
 
     agent.compiled = _graphs
-    os.register_at_fork(after_in_child=agent.after_fork)
     atexit.register(agent.finish)
     return agent
 
@@ -87,18 +93,34 @@ class _Seen:
         self.optimizers: dict[int, dict[str, Any]] = {}
         self.devices = False
         """They have been told."""
-        self.on_gpu: dict[int, int] = {}
-        """Bytes of each parameter on a GPU, by id: roots share theirs, as DDP and the module inside it."""
+        self._parameters: dict[int, tuple[weakref.ref[Any], dict[int, int]]] = {}
+        """Of each root: bytes of its parameters on a GPU, by their ids."""
+        self._optimizers: dict[int, weakref.ref[Any]] = {}
 
     def model(self, module: Any, number: int) -> None:
         def look() -> dict[str, Any]:
-            self.on_gpu.update((id(p), p.numel() * p.element_size()) for p in module.parameters() if p.is_cuda)
+            sizes = {id(p): facts.held(p) for p in module.parameters() if p.is_cuda}
+            self._parameters[number] = weakref.ref(module), sizes
             return facts.model(module, number)
 
         self._tell("model", self.models, number, look)
 
     def optimizer(self, instance: Any, number: int, where: Any) -> None:
+        if number > MOST_OPTIMIZERS:
+            return
+        self._optimizers[number] = weakref.ref(instance)
         self._tell("optimizer", self.optimizers, number, lambda: facts.optimizer(instance, number, where))
+
+    @property
+    def on_gpu(self) -> int:
+        """Bytes of the parameters on a GPU of the models that still are; DDP shares its with the module inside it."""
+        living = (sizes for module, sizes in self._parameters.values() if module() is not None)
+        return sum({key: size for sizes in living for key, size in sizes.items()}.values())
+
+    def bytes_of_optimizers(self, name: str) -> int:
+        """This field of their facts, summed over the optimizers that still are."""
+        living = (fact for number, fact in self.optimizers.items() if self._optimizers[number]() is not None)
+        return sum(fact[name] for fact in living)
 
     def _tell(
         self, kind: str, told: dict[int, dict[str, Any]], number: int, look: Callable[[], dict[str, Any]]
@@ -168,9 +190,9 @@ def _tell_memory(agent: Agent, seen: _Seen) -> None:
         "memory",
         {
             "id": device,
-            "parameters": sum(seen.on_gpu.values()),
-            "gradients": sum(fact["gradient_bytes"] for fact in seen.optimizers.values()),
-            "optimizer": sum(fact["state_bytes"] for fact in seen.optimizers.values()),
+            "parameters": seen.on_gpu,
+            "gradients": seen.bytes_of_optimizers("gradient_bytes"),
+            "optimizer": seen.bytes_of_optimizers("state_bytes"),
             "allocated": allocator["allocated"],
             "allocated_peak": allocator["allocated_peak"],
             "reserved": allocator["reserved"],
@@ -222,6 +244,8 @@ def region(name: str, begin_ns: int, end_ns: int) -> None:
     """A named stretch of the program has ended."""
     if active is None:
         return
+    if name not in _regions and len(_regions) >= MOST_REGIONS:
+        name = OTHERS
     number = _regions.get(name)
     active.put((ident(), REGION, begin_ns, end_ns, number or len(_regions) + 1))
     active.flush()
@@ -239,3 +263,13 @@ def end() -> None:
         active.stop()
         active = None
     _regions.clear()
+
+
+def _after_fork() -> None:
+    """In a child: what the parent has told is in the parent's facts."""
+    _regions.clear()
+    if active is not None:
+        active.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)  # once: it cannot be taken back

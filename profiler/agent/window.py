@@ -14,7 +14,6 @@ import math
 import os
 import threading
 from collections import deque
-from statistics import median
 from typing import Any, Callable  # noqa: UP035  the agent also runs on Python 3.9
 
 MARK = "profile-train step"
@@ -60,7 +59,7 @@ class Windows:
         self.cost = 0.0
         """Seconds the windows have cost the program so far: starting, stopping, saving, and slower steps meanwhile."""
         self.program_profiler = False
-        """The program has made a profiler of its own."""
+        """The program uses a profiler of its own."""
         self._torch = torch
         self._folder = folder
         self._budget = budget
@@ -181,9 +180,12 @@ class Windows:
         return device == "cuda" and bool(self._torch.cuda.is_current_stream_capturing())
 
     def _profiled(self) -> bool:
-        """Another profiler is recording, made otherwise than we watch for. A second one would silently end it."""
+        """Another profiler is recording, which the program has made before we watched or otherwise than we watch for. A
+        second one would silently end it."""
         profiler = self._torch.autograd.profiler
-        return bool(self._torch._C._autograd._profiler_enabled() or getattr(profiler, "_is_profiler_enabled", False))
+        recording = self._torch._C._autograd._profiler_enabled() or getattr(profiler, "_is_profiler_enabled", False)
+        self.program_profiler = self.program_profiler or bool(recording)
+        return bool(recording)
 
     # ---- ending ----
 
@@ -200,8 +202,13 @@ class Windows:
 
     def _save(self, window: _Window) -> None:
         path = os.path.join(self._folder, f"window-{os.getpid()}-{self._count}.json")
-        open(path, "xb").close()  # where this fails we are told; Kineto would tell the program's stderr
+        # Where this fails we are told; Kineto would tell the program's stderr. It writes into the second and puts that
+        # in the place of the first: both exist already, so that nobody else can ever read them.
+        for each in (path, path + ".tmp"):
+            os.close(os.open(each, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         cost = window.save(path)
+        with contextlib.suppress(OSError):  # a Kineto that has no use for it
+            os.unlink(path + ".tmp")
         self._end(cost)
         self._count += 1
         self._cost_per_step = cost / window.steps
@@ -352,6 +359,13 @@ class _Window:
     def silence(self) -> None:
         """Stop recording in a forked child, without the profiler's own end: that might touch the parent's GPU."""
         self._torch._C._autograd._enable_record_function(False)
+
+
+def median(values: list[float]) -> float:
+    """Of at least one. Not from `statistics`: where torch has not imported that, a script of this name may be found."""
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return (ordered[half] + ordered[~half]) / 2
 
 
 def _told(error: Exception) -> str:

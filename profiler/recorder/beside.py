@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import sys
 from pathlib import Path
 
 from profiler.errors import ProfilerError
+from profiler.printable import printable
 from profiler.recorder import folder as place
 from profiler.recorder.record import Recorder, new_run
 from profiler.schema import Outcome
@@ -20,7 +22,8 @@ def main(arguments: list[str]) -> None:
     folder, rings, program, origin, rate, budget, *command = arguments
     pid = int(program)
     begun = place.started(pid)
-    os.nice(5)
+    with contextlib.suppress(OSError):
+        os.nice(5)
     try:
         recorder = Recorder(
             Path(folder),
@@ -37,9 +40,9 @@ def main(arguments: list[str]) -> None:
                 outcome = _SAID.get(os.read(sys.stdin.fileno(), 64))
                 break
             # Workers forked by the program hold the pipe too: its end alone does not show that the program is gone.
-            if place.started(pid) != begun:
+            if not place.is_alive(pid, begun):
                 break
         recorder.finish(outcome, 0 if outcome == "completed" else 1 if outcome == "failed" else None)
     except ProfilerError as error:
-        sys.stderr.write(f"profile-train: {error}\n")
+        sys.stderr.write(f"profile-train: {printable(str(error))}\n")
         sys.exit(1)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,35 @@ from profiler.sketch import Quantiles
 from profiler.store import Tables
 from profiler.store.values import Misfit, fit, hints
 
+# Batches without a loader whose fetch has not been seen: the events of a ring may be lost.
+MOST_UNNAMED = 1_000
+
+# Events that are no part of a step's anatomy.
+_NO_SPANS = frozenset((ring.BATCH, ring.REGION, ring.GPU))
+
+# What a thread writes only after the fetch in which it made a batch, and that fetch itself.
+_PAST_A_FETCH = frozenset((ring.FETCH, ring.OPTIMIZER, ring.STEP))
+
+# Workers of loaders that have ended and have rows of their own.
+MOST_WORKERS = 64
+
 # A line longer than this is no fact of ours.
 MOST_LINE = 1 << 20
 
 
 class Source:
-    """One process's ring and facts file."""
+    """One process's ring and facts file. Its rows bear the PID of `process`, which need not be its own `pid`."""
 
-    def __init__(self, path: Path, origin: int, cursor: int = 0, offset: int = 0) -> None:
-        """Raises ValueError or OSError for what is no ring."""
+    def __init__(
+        self,
+        path: Path,
+        origin: int,
+        cursor: int = 0,
+        offset: int = 0,
+        predecessor: Callable[[Process], Source | None] | None = None,
+    ) -> None:
+        """`predecessor(process)` is a worker whose rows this one is to go on with, if there is one. Raises ValueError
+        or OSError for what is no ring."""
         self.name = path.stem
         self._ring_path = path
         self._facts_path = path.with_suffix(".facts")
@@ -43,6 +64,9 @@ class Source:
         self._origin = origin
         self._offset = offset
         self.pid = self._reader.pid
+        self._predecessor = predecessor
+        self._before: Process | None = None
+        """The row that is gone on with, as its process left it."""
         self.process = Process(pid=self.pid, parent=self._reader.parent, started=self._seconds(self._reader.clock_ns))
         self._segmenter = Segmenter(self.pid, origin)
         self._gpu_times = GpuTimes(origin)
@@ -51,6 +75,8 @@ class Source:
         self._flags: dict[str, Any] | None = None
         self._regions: dict[int, dict[str, Any]] = {}
         self.windows: list[dict[str, Any]] = []
+        self._unnamed: list[Event] = []
+        """Batches whose loader the fetch around them will tell."""
         self._unbounded = False
         self.last_event = 0
         self.ended = False
@@ -65,6 +91,9 @@ class Source:
             sketch.quantity: Quantiles.from_sketch(sketch) for sketch in stored.sketches if sketch.pid == self.pid
         }
         self.windows = [dict(fact.body) for fact in stored.facts if fact.pid == self.pid and fact.kind == "window"]
+        for fact in stored.facts:
+            if fact.pid == self.pid and fact.kind == "end":
+                self.ended, self.failed = True, bool(fact.body.get("failed"))
 
     def _seconds(self, ns: int) -> float:
         return (ns - self._origin) / 1e9
@@ -81,17 +110,19 @@ class Source:
 
     def rows(self, *, final: bool = False) -> list[Any]:
         """What has come since the last call, as rows of `profiler.schema`."""
-        rows: list[Any] = self._facts()
         lost = self._reader.lost
         events = self._reader.read()
         if final:
             events += self._reader.read()  # past a hole, which the reader gives one chance to be filled
-        rows += self._batches(events)
-        rows += self._named(events)
-        marks = [event for event in events if event.kind == ring.GPU]
+        rows = self._facts()  # after the events: what these refer to has been said by then
+        others = [event for event in events if event.kind in _NO_SPANS]
+        if others or self._unnamed:
+            rows += self._batches(events, final)
+            rows += self._named(others)
+        marks = [event for event in others if event.kind == ring.GPU]
         if self._reader.lost > lost and marks:
             marks[0] = marks[0]._replace(a=-1)  # the mark it counts from may be among the lost
-        steps = self._segmenter.feed(event for event in events if event.kind not in (0, ring.GPU, ring.BATCH))
+        steps = self._segmenter.feed(events)
         if final:
             pending = self._segmenter.pending
             steps += self._segmenter.flush()
@@ -108,35 +139,54 @@ class Source:
     def _account(self, final: bool) -> None:
         counters = self._reader.counters()
         read = self._reader.cursor
+        before = self._before
+        hooks = max(0.0, (read * counters.per_event_ns + counters.rare_ns) / 1e9)
+        windows = max(0.0, counters.windows_ns / 1e9, sum(float(w.get("cost_s", 0.0)) for w in self.windows))
         self.process = replace(
             self.process,
-            events=read - self._reader.lost,
-            events_lost=self._reader.lost,
-            hooks=max(0.0, (read * counters.per_event_ns + counters.rare_ns) / 1e9),
-            windows=max(0.0, counters.windows_ns / 1e9, sum(float(w.get("cost_s", 0.0)) for w in self.windows)),
+            events=read - self._reader.lost + (before.events if before else 0),
+            events_lost=self._reader.lost + (before.events_lost if before else 0),
+            hooks=hooks + (before.hooks if before else 0.0),
+            windows=windows + (before.windows if before else 0.0),
             ended=self._seconds(self.last_event) if final and self.last_event else self.process.ended,
         )
 
-    def _batches(self, events: list[Event]) -> list[Batch]:
+    def _batches(self, events: list[Event], final: bool) -> list[Batch]:
+        """The batches that were made; one made in the training process waits for the fetch around it, which names its
+        loader and is written after it."""
         batches = []
+        waiting = self._unnamed
         for event in events:
-            if event.kind != ring.BATCH:
-                continue
-            duration = (event.end - event.start) / 1e9
-            self._sketch("batch", duration)
-            batches.append(
-                Batch(
-                    pid=self.pid,
-                    loader=event.id,
-                    start=self._seconds(event.start),
-                    duration=duration,
-                    cpu=event.a / 1e9,
-                    collate=event.b / 1e9,
-                    samples=float(event.c),
-                    files=None if event.d < 0 else float(event.d),
-                )
-            )
+            kind = event.kind
+            if kind == ring.BATCH:
+                if event.id or self.process.role == "worker":
+                    batches.append(self._batch(event))
+                else:
+                    waiting.append(event)
+            elif waiting and kind in _PAST_A_FETCH:
+                mine = [batch for batch in waiting if batch.lane == event.lane]
+                waiting[:] = [batch for batch in waiting if batch.lane != event.lane]
+                for batch in mine:
+                    inside = kind == ring.FETCH and event.start <= batch.start
+                    batches.append(self._batch(batch._replace(id=event.id) if inside else batch))
+        if final or len(waiting) > MOST_UNNAMED:
+            batches += [self._batch(batch) for batch in waiting]
+            waiting.clear()
         return batches
+
+    def _batch(self, event: Event) -> Batch:
+        duration = (event.end - event.start) / 1e9
+        self._sketch("batch", (duration,))
+        return Batch(
+            pid=self.process.pid,
+            loader=event.id,
+            start=self._seconds(event.start),
+            duration=duration,
+            cpu=event.a / 1e9,
+            collate=event.b / 1e9,
+            samples=float(event.c),
+            files=None if event.d < 0 else float(event.d),
+        )
 
     def _named(self, events: list[Event]) -> list[Fact]:
         """The regions that have been passed since, each with all its passes."""
@@ -148,23 +198,20 @@ class Source:
                 region["seconds"] += (event.end - event.start) / 1e9
                 passed[event.id] = region
         time = self._seconds(events[-1].end) if events else 0.0
-        return [Fact(pid=self.pid, time=time, kind="region", body=dict(region)) for region in passed.values()]
+        return [Fact(pid=self.process.pid, time=time, kind="region", body=dict(region)) for region in passed.values()]
 
-    def _sketch(self, quantity: str, value: float) -> None:
+    def _sketch(self, quantity: str, values: Iterable[float]) -> None:
         sketch = self.sketches.get(quantity)
         if sketch is None:
             sketch = self.sketches[quantity] = Quantiles()
-        sketch.add(value)
+        sketch.extend(values)
 
     def _sketch_steps(self, steps: list[Step]) -> None:
-        for step in steps:
-            if step.tags:
-                continue
-            self._sketch("duration", step.duration)
-            for phase in PHASES:
-                value = getattr(step, phase)
-                if value is not None:
-                    self._sketch(phase, value)
+        steady = [step for step in steps if not step.tags]
+        for quantity in ("duration", *PHASES) if steady else ():
+            values = [value for value in map(attrgetter(quantity), steady) if value is not None]
+            if values:
+                self._sketch(quantity, values)
 
     # ---- facts ----
 
@@ -204,58 +251,73 @@ class Source:
             fact = dict(region)
         elif kind == "flags":
             self._flags = fact
-            fact["evaluation_grad"] = self._segmenter.evaluation_grad
-        return [Fact(pid=self.pid, time=time, kind=kind, body=fact)]
+            fact["evaluation_grad"] = self._segmenter.evaluation.grad
+        return [Fact(pid=self.process.pid, time=time, kind=kind, body=fact)]
 
     def _is_process(self, time: float, fact: dict[str, Any]) -> list[Any]:
         for name in _PROCESS_FIELDS:
             with contextlib.suppress(KeyError, Misfit):
                 self.process = replace(self.process, **{name: _bounded(fit(fact[name], hints(Process)[name]))})
+        other = self._predecessor(self.process) if self._predecessor and self.process.role == "worker" else None
+        self._predecessor = None
+        if other is not None:
+            self._before = other.process
+            self.process = replace(self.process, pid=other.process.pid, started=other.process.started)
+            self.sketches = other.sketches
         return []
 
     def _is_allocator(self, time: float, fact: dict[str, Any]) -> list[Any]:
         return [
-            MemorySample(time=time, pid=self.pid, **{name: _bounded(int(fact[name])) for name in _ALLOCATOR_FIELDS})
+            MemorySample(
+                time=time, pid=self.process.pid, **{name: _bounded(int(fact[name])) for name in _ALLOCATOR_FIELDS}
+            )
         ]
 
     def _is_problem(self, time: float, fact: dict[str, Any]) -> list[Any]:
         source = str(fact["source"])
         self._segmenter.unmeasured.update(_MEASURED_BY.get(source, ()))
-        return [Problem(time=time, pid=self.pid, source=source, message=str(fact["message"]))]
+        return [
+            Problem(time=time, pid=self.process.pid, source=source, message=_unmeasured(source, str(fact["message"])))
+        ]
 
     def _is_window(self, time: float, fact: dict[str, Any]) -> list[Any]:
         fact["cost_s"] = fit(fact["cost_s"], float)
         self.windows.append(fact)
-        return [Fact(pid=self.pid, time=time, kind="window", body={"id": len(self.windows), **fact})]
+        return [Fact(pid=self.process.pid, time=time, kind="window", body={"id": len(self.windows), **fact})]
 
     def _is_end(self, time: float, fact: dict[str, Any]) -> list[Any]:
         self.ended = True
         self.failed = bool(fact.get("failed"))
-        return []
+        return [Fact(pid=self.process.pid, time=time, kind="end", body={"failed": self.failed})]
 
     def _learned(self) -> list[Any]:
         """Loader facts, completed by what the segmenter has found out of their use."""
         rows: list[Any] = []
         for number, fact in self._loaders.items():
             training = (
-                True if number in self._segmenter.trained else False if number in self._segmenter.evaluated else None
+                True
+                if number in self._segmenter.evaluation.trained
+                else False
+                if number in self._segmenter.evaluation.evaluated
+                else None
             )
             if fact.get("training") != training:
                 fact["training"] = training
-                rows.append(Fact(pid=self.pid, time=self._seconds(self.last_event), kind="loader", body=dict(fact)))
-        if self._flags is not None and self._flags.get("evaluation_grad") != self._segmenter.evaluation_grad:
-            self._flags["evaluation_grad"] = self._segmenter.evaluation_grad
-            rows.append(Fact(pid=self.pid, time=self._seconds(self.last_event), kind="flags", body=dict(self._flags)))
+                rows.append(
+                    Fact(pid=self.process.pid, time=self._seconds(self.last_event), kind="loader", body=dict(fact))
+                )
+        if self._flags is not None and self._flags.get("evaluation_grad") != self._segmenter.evaluation.grad:
+            self._flags["evaluation_grad"] = self._segmenter.evaluation.grad
+            rows.append(
+                Fact(pid=self.process.pid, time=self._seconds(self.last_event), kind="flags", body=dict(self._flags))
+            )
         if self._segmenter.unbounded and not self._unbounded:
             self._unbounded = True
-            rows.append(
-                Problem(
-                    time=self._seconds(self.last_event),
-                    pid=self.pid,
-                    source="steps",
-                    message="No optimizer step was seen. Call profiler.step() at the end of each iteration.",
-                )
-            )
+            message = "No optimizer step was seen. Call profiler.step() at the end of each iteration."
+            if self._segmenter.index:
+                message = f"After step {self._segmenter.index} came so many passes that the first were left out."
+            time = self._seconds(self.last_event)
+            rows.append(Problem(time=time, pid=self.process.pid, source="steps", message=message))
         return rows
 
     def remove(self) -> None:
@@ -290,6 +352,28 @@ _PROCESS_FIELDS = (
     "cuda",
     "hip",
 )
+# What each hook of the agent measures, for people.
+_WATCHED = {
+    "optimizer": "optimizers and their steps",
+    "model": "the model's layers and sizes",
+    "backward": "backward passes",
+    "forward": "forward passes",
+    "dataloader": "waiting for data",
+    "save": "saving",
+    "gc": "garbage collections",
+    "usage": "what the program uses of torch",
+    "output": "logging and output",
+    "windows": "kernels",
+    "tracebacks": "what error ends the program",
+}
+
+
+def _unmeasured(source: str, message: str) -> str:
+    """An agent's word on a hook that has failed, as a sentence."""
+    watched = _WATCHED.get(source, source if source.isidentifier() else "a detail")
+    return f"Not fully measured: {watched} ({message.rstrip('.')})."
+
+
 # What of a step is unknown once a hook of the agent has taken itself out.
 _MEASURED_BY = {
     "dataloader": ("data_wait", "loader_overhead", "epoch_start", "fetch_host", "fetches_empty", "queue_depth"),
@@ -320,6 +404,9 @@ class Drain:
         self.stored: Tables | None = None
         """What an earlier recorder of this run has kept, if there was one."""
         self._refused: set[str] = set()
+        self._buried = 0
+        self._dead: dict[tuple[int | None, int | None], list[Source]] = {}
+        """Workers that have ended, by parent and number, whose rows others may go on with."""
         self.told = cursors("problems")
         """Bytes read of what the agents that found no room have left."""
         self.problems: list[Problem] = []
@@ -336,9 +423,8 @@ class Drain:
             if path.suffix != ".ring" or path.stem in self.sources or path.stem in self._refused:
                 continue
             try:
-                source = Source(
-                    path, self._origin, self._cursors(f"ring {path.stem}"), self._cursors(f"facts {path.stem}")
-                )
+                read, told = self._cursors(f"ring {path.stem}"), self._cursors(f"facts {path.stem}")
+                source = Source(path, self._origin, read, told, self._predecessor)
                 if self.stored is not None:
                     source.resume(self.stored)
                 self.sources[path.stem] = source
@@ -347,20 +433,42 @@ class Drain:
                     self._refused.add(path.stem)
                     self.problems.append(Problem(time=0.0, source="ring", message=str(error)))
 
+    def bury(self, name: str) -> Source:
+        """Put away the source of a worker that has ended and was read to its end."""
+        source = self.sources.pop(name)
+        self._buried += 1
+        self._dead.setdefault((source.process.parent, source.process.worker_id), []).append(source)
+        return source
+
+    def _predecessor(self, process: Process) -> Source | None:
+        """A loader may start its workers anew every epoch, thousands of times: the first have rows of their own, the
+        later ones go on with those of the dead of the same number."""
+        dead = self._dead.get((process.parent, process.worker_id))
+        return dead.pop() if dead and self._buried >= MOST_WORKERS else None
+
     def _look_for_problems(self) -> None:
-        """Processes that could not make a ring append a line to one file: PID, clock (ns), what the system said."""
+        """Processes that could not make a ring say so, with PID, clock (ns) and what the system said: in a line of one
+        file or, without a descriptor left, by a link that points to these words."""
         try:
             with open(self._folder / "problems", "rb") as file:
                 file.seek(self.told)
                 lines = file.read().splitlines(keepends=True)
         except OSError:
-            return
+            lines = []
         for line in lines:
             if not line.endswith(b"\n"):
-                return
+                break
             self.told += len(line)
-            with contextlib.suppress(ValueError):
-                pid, clock, said = line.decode(errors="replace").strip().split(" ", 2)
-                message = f"There was no room for the events of process {pid}, it is not in this recording: {said}."
-                time = (int(clock) - self._origin) / 1e9
-                self.problems.append(Problem(time=time, pid=int(pid), source="ring", message=message))
+            self._not_kept(line.decode(errors="replace").strip())
+        for link in self._folder.glob("*.problem"):
+            with contextlib.suppress(OSError):
+                said = os.readlink(link)
+                link.unlink()
+                self._not_kept(said)
+
+    def _not_kept(self, said: str) -> None:
+        with contextlib.suppress(ValueError):
+            pid, clock, reason = said.split(" ", 2)
+            message = f"The events of process {pid} could not be kept, so it is not in this recording: {reason}."
+            time = (int(clock) - self._origin) / 1e9
+            self.problems.append(Problem(time=time, pid=int(pid), source="ring", message=message))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Collection
+import warnings
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
+from typing import TypeVar
 
 import psutil
 
@@ -17,6 +19,21 @@ from profiler.schema import HostSample
 
 MEMORY_PERIOD = 1.0
 """Seconds between two readings of the machine's memory, which costs as much as three processes; repeated in between."""
+
+UNREADABLE = (psutil.Error, OSError, RuntimeError, LookupError, TypeError, ValueError)
+"""What psutil raises where a container hides files of /proc, or shows them empty."""
+
+T = TypeVar("T")
+
+
+def _told(ask: Callable[[], T]) -> T | None:
+    """The answer; None where the machine does not tell."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the user's terminal is the program's
+            return ask()
+    except UNREADABLE:
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +56,7 @@ def machine() -> Machine:
     cgroup = Cgroup.own()
     total = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
-    memory = psutil.virtual_memory().total
+    memory = _told(lambda: psutil.virtual_memory().total) or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     model, sockets = _cpu()
     return Machine(
         cores=min(float(allowed), cgroup.cpu_quota() or allowed),
@@ -88,13 +105,13 @@ class HostSampler:
     def __init__(self, root_pid: int) -> None:
         self._cgroup = Cgroup.own()
         self._tree: dict[int, tuple[psutil.Process, int]] = {}
-        with suppress(psutil.NoSuchProcess):  # it may have ended already
+        with suppress(*UNREADABLE):  # it may have ended already
             self._tree[root_pid] = psutil.Process(root_pid), 0
         self._seen: frozenset[int] = frozenset()
         self._usage: dict[int, _Usage] = {}
-        self._machine: tuple[float, float | None] = (0.0, None)
+        self._machine: tuple[float | None, float | None] = (None, None)
         self._at: float | None = None
-        self._memory: tuple[int, int] = (0, 0)
+        self._memory: tuple[int | None, int | None] = (None, None)
         self._memory_at = float("-inf")
         self._scan()
 
@@ -120,7 +137,7 @@ class HostSampler:
         cpu = workers_cpu = read = written = machine_cpu = steal = None
         if at is not None and self._at > at:
             elapsed = self._at - at
-            machine_cpu = max(0.0, busy - busy_before[0]) / elapsed
+            machine_cpu = _rate(busy, busy_before[0], elapsed)
             steal = _rate(stolen, busy_before[1], elapsed)
             if alive:
                 spent = _spent(before, usage)
@@ -148,13 +165,13 @@ class HostSampler:
         Only those that appeared since the last scan are asked for their parent, so a scan costs one listing of /proc
         and can be done with every sample: a process found late would have its CPU booked late.
         """
-        pids = frozenset(psutil.pids())
+        pids = frozenset(_told(psutil.pids) or self._seen)
         appeared: dict[int, tuple[psutil.Process, int]] = {}
         for pid in pids - self._seen - {os.getpid()}:
             try:
                 process = psutil.Process(pid)
                 appeared[pid] = process, process.ppid()
-            except psutil.Error:  # it has ended since
+            except UNREADABLE:  # it has ended since
                 continue
         self._seen = pids
         while children := {
@@ -169,16 +186,16 @@ class HostSampler:
         for pid, (process, parent) in list(self._tree.items()):
             try:
                 usage[pid] = _usage(process, parent, self._usage.get(pid))
-            except psutil.Error:
+            except UNREADABLE:
                 del self._tree[pid]
         return usage
 
-    def _available_and_swap(self) -> tuple[int, int]:
+    def _available_and_swap(self) -> tuple[int | None, int | None]:
         if monotonic() - self._memory_at >= MEMORY_PERIOD:
             self._memory_at = monotonic()
-            machine = psutil.virtual_memory().available
-            group = self._cgroup.memory_available()
-            self._memory = machine if group is None else min(machine, group), psutil.swap_memory().used
+            machine, group = _told(lambda: psutil.virtual_memory().available), self._cgroup.memory_available()
+            available = min((free for free in (machine, group) if free is not None), default=None)
+            self._memory = available, _told(lambda: psutil.swap_memory().used)
         return self._memory
 
 
@@ -251,9 +268,11 @@ def _moved(before: dict[int, _Usage], now: dict[int, _Usage]) -> tuple[int, int]
     return read, written
 
 
-def _machine_cpu() -> tuple[float, float | None]:
+def _machine_cpu() -> tuple[float | None, float | None]:
     """CPU seconds since boot that all cores together have worked, and that the hypervisor took from them."""
-    times = psutil.cpu_times()._asdict()
+    times = _told(lambda: psutil.cpu_times()._asdict())
+    if times is None:
+        return None, None
     busy = sum(times.get(kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq"))
     return busy, times.get("steal")
 

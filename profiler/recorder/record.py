@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import shutil
 import socket
 import time
 import uuid
@@ -14,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from profiler import __version__
+from profiler.agent.redact import known_secrets
 from profiler.errors import ProfilerError
 from profiler.recorder import folder as place
 from profiler.recorder.drain import Drain, Source
+from profiler.recorder.ending import sentence
 from profiler.recorder.gpu import GpuSampler
 from profiler.recorder.host import HostSampler, machine
 from profiler.recorder.kernels import parse
+from profiler.recorder.trace import redact_trace
 from profiler.schema import Fact, Outcome, Problem, Run
 from profiler.store import Tables, Writer, find, read
 
@@ -28,6 +30,9 @@ LOOK_EVERY = 0.5
 
 # Quantiles of the whole run matter once steps have been merged, which takes longer.
 SKETCH_EVERY = 10.0
+
+# Seconds between two polls, above the interval of samples, that are worth telling: twenty samples at the default rate.
+SILENCE = 2.0
 
 # What is not committed yet is still in the rings, should this process be killed.
 COMMIT_EVERY = 0.5
@@ -59,19 +64,35 @@ def finish_orphan(folder: Path) -> str | None:
     Returns what to tell the user, or None if there was nothing to do. The program may still be training: then
     everything is read but nothing is closed.
     """
-    note = place.read_note(folder)
-    if note is None or place.is_running(folder):
-        return None
-    rings = Path(note.rings)
-    stored = [node for node in map(read, find(folder)) if any(run.host == socket.gethostname() for run in node.runs)]
-    if not stored or not rings.is_dir():
-        return None
-    recorder = Recorder(folder, rings, stored[-1].runs[-1], note.program, origin=note.origin, stored=stored[-1])
-    if place.is_alive(note.program, note.program_started):
-        recorder.suspend()
-        return "The recorder of this run was killed and the program trains on: this is what it has left so far."
-    recorder.finish(None)
-    return "The recorder of this run was killed: the rest was read from what the program left behind."
+    with place.alone(folder):
+        note = place.read_note(folder)
+        if note is None:
+            return None
+        if place.is_copy(folder, note):
+            return "This folder was copied while the run was recorded: it holds what had been written until then."
+        rings = Path(note.rings)
+        stored = _stored_here(folder)
+        if place.is_running(folder) or stored is None or not place.are_rings(rings, folder):
+            return None
+        try:
+            recorder = Recorder(folder, rings, stored.runs[-1], note.program, origin=note.origin, stored=stored)
+            if place.is_alive(note.program, note.program_started):
+                recorder.suspend()
+                return "The recorder of this run was cut off; the program trains on, and has left this so far."
+            recorder.finish(None)
+        except ProfilerError as error:
+            return f"The recorder of this run was cut off, and what the program left behind stays in {rings}: {error}"
+        return "The recorder of this run was cut off: the rest was read from what the program left behind."
+
+
+def _stored_here(folder: Path) -> Tables | None:
+    """What a recorder on this machine has kept."""
+    for path in find(folder):
+        with contextlib.suppress(ProfilerError):
+            node = read(path)
+            if any(run.host == socket.gethostname() for run in node.runs):
+                return node
+    return None
 
 
 class Recorder:
@@ -94,7 +115,7 @@ class Recorder:
         self._rings = rings
         self._origin = origin
         self._interval = 1.0 / rate
-        self._store = Writer(folder, run.host)
+        self._store = Writer(folder, run.host, known_secrets(os.environ, run.command))
         self.run = run
         self._store.put(run)
         self._drain = Drain(rings, self._origin, self._store.cursor)
@@ -108,6 +129,9 @@ class Recorder:
         self._next_look = 0.0
         self._next_commit = 0.0
         self._next_sketch = SKETCH_EVERY
+        self._polled: float | None = None
+        self._silent = 0.0
+        self._errors = [fact.body for fact in stored.facts if fact.kind == "error"] if stored else []
         place.write_note(
             folder,
             place.Note(
@@ -117,6 +141,7 @@ class Recorder:
                 recorder_started=place.started(os.getpid()),
                 program=program,
                 program_started=place.started(program),
+                home=place.home(folder),
             ),
         )
         self._store.commit()
@@ -129,6 +154,7 @@ class Recorder:
     def poll(self) -> float:
         """Do what is due; returns the seconds until something is due again."""
         now = self.now
+        self._notice_silence(now)
         if now >= self._next_look:
             self._next_look = now + LOOK_EVERY
             self._drain.look()
@@ -147,6 +173,21 @@ class Recorder:
                     self._keep_sums(source)
             self._store.commit()
         return max(0.001, self._next_sample - self.now)
+
+    def _notice_silence(self, now: float) -> None:
+        silent = 0.0 if self._polled is None else now - self._polled
+        self._polled = now
+        if silent > SILENCE + self._interval:
+            self._silent += silent
+
+    def _tell_silence(self) -> None:
+        if self._silent:
+            missing = f"The recorder did not run for {self._silent:.0f} s: samples of that time are missing."
+            self.problem("recorder", missing)
+
+    def problem(self, source: str, message: str) -> None:
+        """Keep something that the user should know about this recording."""
+        self._store.append([Problem(time=self.now, source=source, message=message)])
 
     def _sample(self, now: float) -> None:
         workers = [source.pid for source in self._drain.sources.values() if source.process.role == "worker"]
@@ -178,20 +219,24 @@ class Recorder:
     def _keep(self, row: Any) -> None:
         if isinstance(row, Fact):
             self._store.put(row)
+            if row.kind == "error":
+                self._errors.append(row.body)
         else:
             self._store.append([row])
 
     def _bury(self, name: str) -> None:
-        source = self._drain.sources.pop(name)
+        source = self._drain.bury(name)
         self._keep_sums(source)
         self._store.commit()
         source.remove()
+        for kind in ("ring", "facts"):
+            self._store.set_cursor(f"{kind} {name}", None)
 
     def _keep_sums(self, source: Source) -> None:
         """What has gathered over a process's whole life."""
         self._store.put(source.process)
         for quantity, sketch in source.sketches.items():
-            self._store.put(sketch.to_sketch(source.pid, quantity))
+            self._store.put(sketch.to_sketch(source.process.pid, quantity))
 
     def suspend(self) -> None:
         """Keep what is there so far and leave the rings to their program."""
@@ -212,6 +257,10 @@ class Recorder:
             outcome = "killed"
             if ended and all(source.ended for source in ended):
                 outcome = "failed" if any(source.failed for source in ended) else "completed"
+        self._tell_silence()
+        ending = sentence(outcome, status, ended_by, self._errors)
+        if ending is not None:
+            self.problem("end", ending)
         last = max((source.last_event for source in self._drain.sources.values()), default=0)
         duration = self.now if status is not None or not last else (last - self._origin) / 1e9
         self.run = replace(
@@ -223,24 +272,26 @@ class Recorder:
             recorder_cpu=time.process_time(),
         )
         self._store.put(self.run)
-        saved = self._store.commit()
-        self._store.close()
+        saved = self._store.close()
         self._gpus.close()
         if not saved:
             raise ProfilerError(
-                f"The end of this run could not be written into {self.folder}.",
-                "Free some space; what was written before stands.",
+                f"The end of this run could not be written into {self.folder}; what was written before stands.",
+                f"Make room there, then: profile-train report {self.folder}",
             )
         for source in self._drain.sources.values():
             source.remove()
-        shutil.rmtree(self._rings, ignore_errors=True)
+        place.remove_rings(self._rings)
         with contextlib.suppress(OSError):
             (self.folder / place.NOTE).unlink()
 
     def _windows(self) -> None:
+        folder = self.folder / "windows"
+        for path in folder.glob("*.json*"):
+            redact_trace(path, known_secrets(os.environ, self.run.command))
         for source in self._drain.sources.values():
             for position, fact in enumerate(source.windows):
-                path = Path(str(fact.get("path", "")))
+                path = folder / Path(str(fact.get("path", ""))).name  # wherever the run folder is by now
                 try:
                     window, kernels = parse(
                         path,
@@ -251,8 +302,9 @@ class Recorder:
                         cost=float(fact["cost_s"]),
                         device="cuda" if fact.get("device") == "cuda" else "cpu",
                     )
-                except (ProfilerError, KeyError, ValueError, TypeError) as error:
-                    self._store.append([Problem(time=self.now, pid=source.pid, source="window", message=str(error))])
+                except (ProfilerError, KeyError, ValueError, TypeError, MemoryError) as error:
+                    message = str(error) or f"There was no memory to read {path}."
+                    self._store.append([Problem(time=self.now, pid=source.pid, source="window", message=message)])
                     continue
                 self._store.append([window])
                 self._store.append(list(kernels))

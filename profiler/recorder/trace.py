@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import re
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from profiler.agent.redact import redact_text
 from profiler.errors import ProfilerError
+from profiler.recorder import private
 
 
 class Event(NamedTuple):
@@ -55,6 +60,39 @@ def read(path: Path) -> list[Event]:
             "Use the JSON that export_chrome_trace or tensorboard_trace_handler writes.",
         )
     return found
+
+
+def redact_trace(path: Path, known: Sequence[str] = ()) -> None:
+    """Take secrets out of the names in the trace at `path`: a program may give its regions any. `known` are some that
+    are hidden wherever they stand. Names that Kineto has not escaped, and so made the file no JSON, are escaped.
+
+    One that is cut off is treated alike; one that cannot be read or written is left as it is.
+    """
+    try:
+        text = path.read_bytes()
+        changed = {name: clean for name in set(_NAME.findall(text)) if (clean := _redacted(name, known)) != name}
+        if changed:
+            beside = path.with_name(f"{path.name}.new")
+            private.write(beside, "")
+            beside.write_bytes(_NAME.sub(lambda match: b'"name": "%s"' % changed.get(match[1], match[1]), text))
+            os.replace(beside, path)
+    except (OSError, MemoryError):
+        return
+
+
+# Up to a quotation mark after which the next key follows, or the end of the line.
+_NAME = re.compile(rb'"name": "(.*?)"(?=\s*,\s*"[a-z]+":|[ \t]*,?[ \t]*(?:[\r\n}]|$))', re.DOTALL)
+
+
+def _redacted(name: bytes, known: Sequence[str]) -> bytes:
+    """Of a JSON string's inside."""
+    text = name.decode(errors="replace")
+    try:
+        text = json.loads(f'"{text}"', strict=False)
+    except ValueError:
+        return json.dumps(redact_text(text, known))[1:-1].encode()
+    clean = redact_text(text, known)
+    return name if clean == text else json.dumps(clean)[1:-1].encode()
 
 
 def _event(found: dict[str, Any], names: dict[str, str]) -> Event | None:

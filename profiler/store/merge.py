@@ -108,7 +108,8 @@ def merge(
 ) -> None:
     """Bring a table, or one group of it, to at most half of `limit` rows and one more a group.
 
-    One pass in SQL; the caller has a transaction open.
+    One pass in SQL; in a group only over the rows that stand for too few: in a long run, the newest. The caller has a
+    transaction open.
     """
     how = MERGES[cls]
     where = " AND ".join(f"({part}) = ?" for part in how.group) if group else ""
@@ -117,6 +118,9 @@ def merge(
     span = 1
     while total > span * (limit // 2):
         span *= 2
+    if group:
+        where += f" AND rowid >= (SELECT min(rowid) FROM {table} WHERE {where} AND count < {span})"
+        values *= 2
     columns = ", ".join(f'"{name}"' for name in how.policies)
     merged = ", ".join(f'{_expression(cls, name)} AS "{name}"' for name in how.policies)
     groups = ", ".join(how.group or ("1",))

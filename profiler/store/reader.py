@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -14,7 +15,7 @@ from urllib.parse import quote
 
 from profiler.errors import ProfilerError
 from profiler.schema import Problem
-from profiler.store.tables import ANEW, COLUMNS, FAILURES, NAMES, Tables, check, columns_of, listed
+from profiler.store.tables import ANEW, APPLICATION, COLUMNS, FAILURES, NAMES, Tables, check, columns_of, listed
 
 
 def find(folder: Path) -> list[Path]:
@@ -26,6 +27,16 @@ def find(folder: Path) -> list[Path]:
     if not found:
         raise ProfilerError(f"{folder} holds no recording.", remedy)
     return found
+
+
+def is_recording(path: Path) -> bool:
+    """The file is one of ours, by its header alone, or will be: it is still empty."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(72)
+    except OSError:
+        return False
+    return not header or header[68:] == APPLICATION.to_bytes(4, "big")
 
 
 def read(path: Path) -> Tables:
@@ -61,8 +72,9 @@ def _open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
         else:  # its newest rows lie in the log, which SQLite reads only where it may write
             with tempfile.TemporaryDirectory() as folder:
                 copy = Path(folder) / path.name
-                shutil.copyfile(path, copy)
-                shutil.copyfile(log, copy.with_name(log.name))
+                for original in (path, log):
+                    (Path(folder) / original.name).touch(0o600)
+                    shutil.copyfile(original, Path(folder) / original.name)
                 with closing(_connect(copy, "mode=rw")) as connection:
                     yield connection
             return
@@ -71,8 +83,10 @@ def _open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _connect(path: Path, options: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?{options}", uri=True, isolation_level=None)
+    address = f"file:{quote(os.fsencode(path.absolute()))}?{options}"
+    connection = sqlite3.connect(address, uri=True, isolation_level=None)
     try:
+        connection.set_authorizer(_only_reading)
         connection.text_factory = lambda text: text.decode("utf-8", "replace")
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA writable_schema = ON")  # go on where the schema or the file's length is damaged
@@ -82,6 +96,22 @@ def _connect(path: Path, options: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+_TABLES = frozenset((*NAMES.values(), "sqlite_master"))
+_PRAGMAS = re.compile("application_id|page_size|quick_check|table_info|trusted_schema|user_version|writable_schema")
+
+
+def _only_reading(action: int, first: str | None, second: str | None, _database: str | None, within: str | None) -> int:
+    """What the file itself asks for (`within` a trigger or a view of its own) and all but reading our tables is denied:
+    a recording may come from anybody."""
+    allowed = within is None and (
+        action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_TRANSACTION)
+        or (action == sqlite3.SQLITE_READ and first in _TABLES)
+        or (action == sqlite3.SQLITE_PRAGMA and _PRAGMAS.fullmatch(first or ""))
+        or (action == sqlite3.SQLITE_FUNCTION and second == "count")
+    )
+    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
 def _read(connection: sqlite3.Connection, path: Path) -> Tables:

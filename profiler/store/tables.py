@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,15 +71,40 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
             raise ProfilerError(f"{path} is empty: the recorder ended before it could write.", ANEW)
         raise ProfilerError(f"{path} is not a recording of profile-train.", "Give the folder of a run.")
     if version > SCHEMA_VERSION:
+        writer = _writer(connection)
         raise ProfilerError(
-            f"{path} was written by a newer profile-train (schema {version}; this one knows {SCHEMA_VERSION}).",
-            "Upgrade it: pip install --upgrade profile-train.",
+            f"{path} was written by {f'profile-train {writer}' if writer else 'a newer profile-train'} "
+            f"(schema {version}); this one knows schema {SCHEMA_VERSION}.",
+            f"Upgrade it: pip install --upgrade {f'profile-train>={writer}' if writer else 'profile-train'!r}",
         )
 
 
+def _writer(connection: sqlite3.Connection) -> str | None:
+    """The version of profile-train that has written the file, if it says so where this one does."""
+    try:
+        (version,) = connection.execute("SELECT version FROM runs").fetchone()
+    except (*FAILURES, TypeError):
+        return None
+    return version if isinstance(version, str) and re.fullmatch(r"[0-9][\w.+!-]{0,40}", version, re.ASCII) else None
+
+
+def holds_only_tables(connection: sqlite3.Connection) -> bool:
+    """The file has no trigger, view, virtual table or index that would run with what we write into it."""
+    foreign = connection.execute(
+        "SELECT 1 FROM sqlite_master WHERE NOT ((type = 'table' AND rootpage > 0)"
+        " OR (type = 'index' AND name GLOB 'sqlite_autoindex_*'))"
+    )
+    return foreign.fetchone() is None
+
+
 def columns_of(connection: sqlite3.Connection, name: str) -> set[str]:
-    """The columns of a table; none if it is not there, or is no table."""
-    ours = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchone()
+    """The columns of a table; none if it is not there, or is no table (a view, a virtual table).
+
+    Generated columns are not among them.
+    """
+    ours = connection.execute(
+        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND name = ?", (name,)
+    ).fetchone()
     return {column[1] for column in connection.execute(f"PRAGMA table_info({name})")} if ours else set()
 
 

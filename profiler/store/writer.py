@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,8 +29,9 @@ from profiler.schema import (
     Step,
     Window,
 )
+from profiler.store.clean import clean
 from profiler.store.merge import MERGES, merge, prepare
-from profiler.store.tables import APPLICATION, COLUMNS, FAILURES, NAMES, check, columns_of, listed
+from profiler.store.tables import APPLICATION, COLUMNS, FAILURES, NAMES, check, columns_of, holds_only_tables, listed
 
 Single = Run | Process | Gpu | Sketch | Fact
 Stream = Step | Batch | GpuSample | HostSample | MemorySample | Window | Kernel | Problem
@@ -78,11 +80,13 @@ class Writer:
     WAITING: ClassVar[int] = 20_000
     """The newest rows of a table are kept in memory, so many of them, while the disk is full."""
 
-    def __init__(self, folder: Path, host: str) -> None:
+    def __init__(self, folder: Path, host: str, known: Sequence[str] = ()) -> None:
+        """`known` are secrets to hide wherever they stand; those that can be told by themselves are hidden anyway."""
+        self._known = tuple(known)
         self.path = folder / f"run-{re.sub('[^A-Za-z0-9._-]', '_', host)}.db"
         self._singles: dict[type, dict[str, Single]] = defaultdict(dict)
         self._streams: dict[type, list[Any]] = {cls: [] for cls in GROUPS}
-        self._cursors: dict[str, int] = {}
+        self._cursors: dict[str, int | None] = {}
         self._sizes: dict[type, Counter[tuple[object, ...]]] = {}
         self._floors: dict[type, int] = {}
         self._clock = 0.0
@@ -93,6 +97,8 @@ class Writer:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with suppress(FileExistsError):
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
+            if self.path.is_symlink():
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
             self._connection = _open_to_write(self.path)
         except OSError as error:
             raise ProfilerError(
@@ -106,23 +112,25 @@ class Writer:
 
     def put(self, row: Single) -> None:
         """Add a row, or replace the one of the same natural key."""
+        row = clean(row, self._known)
         self._singles[type(row)][repr(KEYS[type(row)](row))] = row
 
     def append(self, rows: Sequence[Stream]) -> None:
         """Add rows to the end of their tables."""
         for row in rows:
-            self._streams[type(row)].append(row)
+            self._streams[type(row)].append(clean(row, self._known))
         if rows:
             self._clock = getattr(rows[-1], "time", getattr(rows[-1], "start", self._clock))
 
-    def set_cursor(self, name: str, value: int) -> None:
-        """Remember how far a source was read, together with what was read from it."""
+    def set_cursor(self, name: str, value: int | None) -> None:
+        """Remember how far a source was read, together with what was read from it; None forgets a source that is
+        gone."""
         self._cursors[name] = value
 
     def cursor(self, name: str) -> int:
         """How far a source was read; 0 at first."""
         if name in self._cursors:
-            return self._cursors[name]
+            return self._cursors[name] or 0
         found = self._connection.execute("SELECT value FROM cursors WHERE name = ?", (name,)).fetchone()
         return found[0] if found and isinstance(found[0], int) else 0
 
@@ -150,12 +158,32 @@ class Writer:
         return True
 
     def close(self) -> bool:
-        """Commit, and leave a single file that can be read from anywhere; False if the commit failed."""
+        """Commit, and leave a single file that can be read from anywhere; False if the commit failed.
+
+        If the file was deleted meanwhile, it is made again.
+        """
+        gone = not self.path.exists()
+        if gone:
+            self.append([self._problem(f"{self.path} was deleted while it was written, and has been made again.")])
         written = self.commit()
+        if gone:
+            written &= self._make_again()
         with suppress(*FAILURES):  # someone is reading, or the disk is full: its log stays beside the file
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
         return written
+
+    def _make_again(self) -> bool:
+        """As long as it is open, a deleted file is all there."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
+            with closing(sqlite3.connect(self.path)) as again:
+                self._connection.backup(again)
+                again.execute("PRAGMA journal_mode = DELETE")
+        except (OSError, *FAILURES):
+            return False
+        return True
 
     def _write(self) -> None:
         for cls, rows in self._singles.items():
@@ -172,6 +200,7 @@ class Writer:
                 problems.append(self._problem(notice))
         self._append(Problem, self._streams[Problem] + problems)
         self._connection.executemany("INSERT OR REPLACE INTO cursors VALUES (?, ?)", self._cursors.items())
+        self._connection.execute("DELETE FROM cursors WHERE value IS NULL")
 
     def _append(self, cls: type, rows: list[Any]) -> str | None:
         """Insert, and merge or leave out what is too much; a notice the first time something is left out."""
@@ -235,16 +264,17 @@ class Writer:
 
 
 def _open_to_write(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=2.0, isolation_level=None)
     try:
-        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            check(connection, path)
-        # Some filesystems cannot; the journal they get instead is as safe.
-        connection.execute("PRAGMA journal_mode = WAL")
+        connection = _connect(path, "PRAGMA journal_mode = WAL")
+    except sqlite3.OperationalError:
+        # A filesystem without shared memory, in which the log has its index. The journal it gets instead is as safe.
+        # Who has the file to himself needs no index, so a log that somebody left can be read and taken away.
+        connection = _connect(path, "PRAGMA locking_mode = EXCLUSIVE", "PRAGMA journal_mode = DELETE")
+        connection.execute("PRAGMA locking_mode = NORMAL")
+    try:
         connection.execute("PRAGMA synchronous = NORMAL")
         prepare(connection)
         with _transaction(connection):
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             connection.execute("CREATE TABLE IF NOT EXISTS cursors (name TEXT PRIMARY KEY, value INTEGER)")
             for cls, name in NAMES.items():
@@ -253,6 +283,27 @@ def _open_to_write(path: Path) -> sqlite3.Connection:
                 connection.execute(f"CREATE TABLE IF NOT EXISTS {name} ({', '.join((*key, *columns.values()))})")
                 for column in columns.keys() - columns_of(connection, name):
                     connection.execute(f"ALTER TABLE {name} ADD COLUMN {columns[column]}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect(path: Path, *pragmas: str) -> sqlite3.Connection:
+    """Raises ProfilerError, and leaves the file as it is, if it belongs to something else."""
+    connection = sqlite3.connect(path, timeout=2.0, isolation_level=None)
+    try:
+        *before, journal = pragmas
+        for pragma in before:
+            connection.execute(pragma)
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            check(connection, path)
+            if not holds_only_tables(connection):
+                raise ProfilerError(f"{path} holds more than profile-train has written.", "Record into a new folder.")
+        else:
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")  # not in the log: the header alone tells
+        connection.execute(journal)
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except BaseException:
         connection.close()
         raise

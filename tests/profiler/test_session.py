@@ -226,6 +226,12 @@ if __name__ == "__main__":
     assert len(ran.tables.batches) == 12
 
 
+@pytest.mark.fault(
+    "SIGKILL of a program in its `with profile()` block",
+    "as without",
+    "everything: the recorder beside it finishes the run",
+    "`killed`; *The program was gone without a word: out of memory (...), preemption, or somebody's kill -9.*",
+)
 def test_a_program_killed_in_its_block_leaves_a_finished_run(begin, report):
     running = begin(
         """
@@ -246,6 +252,7 @@ with profile(out="run"):
     again = report(ran.folder)
     assert again.status == 0
     assert json.loads((ran.folder / "result.json").read_text())["run"]["ended"] == "killed"
+    assert "The program was gone without a word: out of memory" in " ".join(again.err.decode().split())
 
 
 def _children(pid):

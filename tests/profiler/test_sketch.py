@@ -36,6 +36,13 @@ def test_merged_sketches_are_the_sketch_of_all_values(some, others):
     assert merged.count == len(some) + len(others)
 
 
+@given(st.lists(VALUES | st.sampled_from([0.0, -1.0, 1e-300, 1e300, math.inf, math.nan])))
+def test_many_values_at_once_are_counted_as_one_by_one(values):
+    many = Quantiles()
+    many.extend(values)
+    assert (many.zeros, many.bins) == (filled(values).zeros, filled(values).bins)
+
+
 @given(st.lists(VALUES))
 def test_a_stored_sketch_goes_on_as_if_never_stored(values):
     sketch = filled(values).to_sketch(7, "duration")

@@ -46,6 +46,7 @@ from profiler.schema import (
     Step,
     Window,
 )
+from profiler.sketch import Quantiles
 from profiler.store import Tables, Writer, decode_fact, find, read
 from profiler.store.merge import MERGES
 
@@ -326,6 +327,41 @@ def test_a_day_of_steps_stays_bounded_at_one_resolution(tmp_path):
     assert writer.path.stat().st_size < 200_000
 
 
+def test_a_day_of_steps_of_a_millisecond_takes_a_few_megabytes(tmp_path):
+    """Of one rank with 8 loader workers and 2 GPUs, as if each row given were already so many merged."""
+    day, rows = 86_400, 21_600
+    share = dict.fromkeys((*PHASES, *BETWEEN, "fetch_host", "fetches_empty", "queue_depth", "host_launch"), 1 / 17000)
+    measured = dict.fromkeys(("utilization", "power", "sm_clock", "temperature", "pcie_tx", "pcie_rx"), 1 / 3)
+    with contextlib.closing(Writer(tmp_path, "node")) as writer:
+        for at in range(rows):
+            time = at * day / rows
+            count = 10 * day // rows
+            tags = TAG_EPOCH_START if at % 4 == 0 else 0
+            writer.append([step(at, start=time, count=1000 * day // rows, tags=tags, **share)])
+            writer.append([HostSample(time=time, count=count, cpu=1 / 3, cpu_workers=1 / 3, rss=2**40)])
+            writer.append([GpuSample(time=time, gpu=gpu, count=count, **measured) for gpu in range(2)])
+            batch = Batch(pid=at % 8, loader=1, start=time, count=8000, duration=0.1, cpu=0.1, collate=0.1, samples=8.0)
+            writer.append([batch])
+            if at % 100 == 0:
+                assert writer.commit()
+        for quantity in ("duration", "batch", *PHASES):
+            quantiles = Quantiles()
+            for power in range(-1300, 1300):
+                quantiles.add(1.02**power, count=day * 1000)
+            writer.put(quantiles.to_sketch(1, quantity))
+        assert writer.close()
+    assert writer.path.stat().st_size < 24e6
+    with contextlib.closing(sqlite3.connect(writer.path)) as connection:
+        (longest,) = connection.execute("SELECT max(length(bins)) FROM sketches").fetchone()
+    assert longest < 50_000
+    tables = read(writer.path)
+    assert sum(one.count for one in tables.steps) == 86_400_000
+    assert len(tables.steps) <= 2 * Writer.LIMITS[Step]
+    assert len(tables.host_samples) <= Writer.LIMITS[HostSample]
+    assert len(tables.gpu_samples) <= 2 * Writer.LIMITS[GpuSample]
+    assert sum(sample.count for sample in tables.gpu_samples) == 2 * 864_000
+
+
 def test_phases_of_merged_steps_still_sum_to_the_duration(tmp_path):
     whole = step(0, duration=1.0, forward=0.4, other=0.6)
     unmeasured = step(1, duration=1.0, other=1.0)
@@ -439,6 +475,20 @@ def test_nothing_is_seen_before_the_commit_and_all_after_it(tmp_path):
     writer.close()
     with contextlib.closing(Writer(tmp_path, "node")) as again:
         assert (again.cursor("ring-1"), again.cursor("ring-2")) == (64, 0)
+
+
+def test_a_source_that_is_gone_leaves_no_cursor(tmp_path):
+    """Workers that are started anew every epoch are many."""
+    with contextlib.closing(Writer(tmp_path, "node")) as writer:
+        for worker in range(20):
+            writer.set_cursor(f"ring {worker}", 64)
+            writer.commit()
+            writer.set_cursor(f"ring {worker}", None)
+            assert writer.cursor(f"ring {worker}") == 0
+        writer.commit()
+        assert writer.cursor("ring 3") == 0
+    with contextlib.closing(sqlite3.connect(tmp_path / "run-node.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM cursors").fetchone() == (0,)
 
 
 KILLED = """

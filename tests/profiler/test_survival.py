@@ -26,6 +26,7 @@ for step in range(steps):
     optimizer.zero_grad()
     time.sleep(0.02)
     log.write(f"{time.perf_counter()} {loss.item()}\\n")
+while len(sys.argv) > 3 and not os.path.exists(sys.argv[3]): time.sleep(0.01)
 print("done", flush=True)
 """
 
@@ -54,6 +55,12 @@ def result(folder):
     return json.loads((folder / "result.json").read_text())
 
 
+@pytest.mark.fault(
+    "SIGKILL of the program in the middle of training",
+    "as without: profile-train ends by the same signal",
+    "all up to its last second",
+    "`killed`, in all forms of the report",
+)
 def test_a_killed_program_is_reported_up_to_its_last_second(trains, start_profiled):
     words, log = trains(10_000)
     running = start_profiled(*words, options=("--no-windows",))
@@ -72,12 +79,19 @@ def test_a_killed_program_is_reported_up_to_its_last_second(trains, start_profil
     assert not _rings(ran)
 
 
+@pytest.mark.fault(
+    "SIGKILL of the recorder, which is profile-train itself",
+    "trains on, as without",
+    "everything: `profile-train report` reads what the program leaves in its ring, now and when it has ended",
+    "*The recorder of this run was cut off ...*: `running`, later `completed`",
+)
 def test_a_program_outlives_its_recorder_and_the_report_takes_up_what_it_left(
     trains, start_plain, start_profiled, report
 ):
     words, log = trains(150)
-    plain = start_plain(*words[:2], f"{log}-plain")
-    running = start_profiled(*words)
+    end = log.with_name("end")
+    plain = start_plain(*words[:2], f"{log}-plain", end)
+    running = start_profiled(*words, end)
     program = program_of(running)
     wait_until(lambda: len(logged(log)) > 30, "30 steps")
     os.kill(running.pid, signal.SIGKILL)
@@ -92,6 +106,7 @@ def test_a_program_outlives_its_recorder_and_the_report_takes_up_what_it_left(
     assert result(ran.folder)["run"]["ended"] == "running"
     assert alive(program)
 
+    end.touch()
     wait_until(lambda: not alive(program), "the end of the program")
     assert running.out.endswith("done\n")
     plain.finish()
@@ -175,6 +190,12 @@ for batch in loader:
 """
 
 
+@pytest.mark.fault(
+    "A model, optimizer and loader that raise when they are looked at",
+    "as without",
+    "every step, without the parts that could not be measured",
+    "a line each: *Not fully measured: waiting for data (...)*",
+)
 def test_a_hook_that_fails_takes_itself_out_and_says_so(tmp_path, run_both):
     program = tmp_path / "train.py"
     program.write_text(STRANGE)
@@ -212,5 +233,5 @@ def test_a_program_without_room_for_its_events_is_unharmed_and_named(script, run
     assert profiled.status == 0
     assert not profiled.steps
     (message,) = profiled.problems["ring"]
-    assert "no room" in message
+    assert "could not be kept" in message
     assert "File too large" in message

@@ -28,15 +28,21 @@ def install(agent: Agent) -> Callable[[], None]:
 def _hook(agent: Agent, autograd: Any, name: str, code: int) -> Callable[[], None]:
     plain = getattr(autograd, name)
     is_compiling = agent.torch.compiler.is_compiling
+    dynamo = agent.dynamo
+    inside = agent.in_backward
+    mark = agent.mark
     put = agent.put
 
     @functools.wraps(plain)
     def run(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
+        if dynamo and is_compiling():
             return plain(*args, **kwargs)
-        agent.backward_depth += 1
-        if agent.mark is not None and agent.backward_depth == 1:
-            agent.mark(MARK_BACKWARD_START)
+        thread = ident()
+        outermost = thread not in inside
+        if outermost:
+            inside.add(thread)
+            if mark is not None:
+                mark(MARK_BACKWARD_START)
         begin = clock()
         try:
             return plain(*args, **kwargs)
@@ -45,10 +51,11 @@ def _hook(agent: Agent, autograd: Any, name: str, code: int) -> Callable[[], Non
             raise
         finally:
             end = clock()
-            agent.backward_depth -= 1
-            if agent.mark is not None and agent.backward_depth == 0:
-                agent.mark(MARK_BACKWARD_END)
-            put((ident(), BACKWARD, begin, end, 0, code))
+            if outermost:
+                inside.discard(thread)
+                if mark is not None:
+                    mark(MARK_BACKWARD_END)
+            put((thread, BACKWARD, begin, end, 0, code))
 
     not_for_dynamo(agent.torch, run)
     setattr(autograd, name, run)

@@ -40,14 +40,13 @@ class Marks:
 
     def __call__(self, code: int) -> None:
         """Never raises: whatever goes wrong ends the marks."""
-        if not self._live and not self._begin():
+        # The hooks that hold us are not told that we have ended, here or in a forked child.
+        if self._agent.mark is not self or not (self._live or self._begin()):
             return
         try:
             self._mark(code)
         except Exception as error:
             self._agent.mark = None
-            self._live = False
-            self._on = False
             self._agent.give_up("cuda_events", error)
 
     def _begin(self) -> bool:

@@ -19,16 +19,26 @@ from ..tracebacks import step_aside
 
 _MARK = "_profile_train_loader"
 
-# In the training process itself a batch's making is looked into for the first ones and then now and then: it is on the
-# step's path. In workers, where `opened` counts files, every batch is.
+# In the training process itself a batch's making is on the step's path: it is looked into for the first ones, then for
+# one at each flush. In workers every batch is.
 EVERY_BATCH = 64
-SPARSE_BATCHES = 8
+
+# Some programs make a loader an episode: those after so many have no number and no fact of their own.
+MOST_LOADERS = 256
 
 
 def install(agent: Agent) -> Callable[[], None]:
     """Hook iterators, loaders and dataset fetchers; `torch.utils.data` must have been imported by the program."""
     loaders = _Loaders(agent)
-    for function in (_Loaders.id, _Loaders.iterated, _Loaders.batch, _Loaders.made, _waiting, _was_ready):
+    for function in (
+        _Loaders.id,
+        _Loaders.iterated,
+        _Loaders.batch,
+        _Loaders.made,
+        _Loaders.look_into,
+        _waiting,
+        _was_ready,
+    ):
         not_for_dynamo(agent.torch, function, callees=True)
     undo = [_hook_next(agent, loaders), _hook_iter(agent, loaders), _hook_construction(loaders), _hook_fetchers(agent)]
 
@@ -52,7 +62,10 @@ class _Loaders:
         self._ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._places: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
         self.described: set[int] = set()
+        self._looked_into: set[int] = set()
         self._facts: dict[int, dict[str, Any]] = {}
+        self._like: dict[str, tuple[int, weakref.ref[Any]]] = {}
+        """By what a loader is like: the number and the last one."""
 
     def made(self, loader: Any) -> None:
         where = place()
@@ -62,12 +75,25 @@ class _Loaders:
     def id(self, loader: Any) -> int:
         number = self._ids.get(loader)
         if number is None:
-            number = self._ids[loader] = len(self._facts) + 1
-            self._facts[number] = self._describe(loader, number)
+            number = self._ids[loader] = self._number(loader)
+        return number
+
+    def _number(self, loader: Any) -> int:
+        """A new one; that of a loader that is gone if this is the same again, made anew for another epoch."""
+        fact = self._describe(loader)
+        like = f"{id(loader.dataset)} {fact}"
+        number, last = self._like.get(like, (0, None))
+        if last is None or last() is not None:
+            if len(self._facts) >= MOST_LOADERS:
+                return 0
+            number = len(self._facts) + 1
+            self._facts[number] = {"id": number, **fact}
+        self._like[like] = number, weakref.ref(loader)
         return number
 
     def iterated(self, loader: Any, number: int) -> None:
-        self._agent.fact("loader", self._facts[number])
+        if number:
+            self._agent.fact("loader", self._facts[number])
 
     def batch(self, number: int, batch: Any) -> None:
         """Complete the fact with the size of the first batch."""
@@ -81,7 +107,14 @@ class _Loaders:
         if self._agent.outlet is not None:
             self._agent.outlet.measured_ns += clock() - begin
 
-    def _describe(self, loader: Any, number: int) -> dict[str, Any]:
+    def look_into(self, fetcher: Any, number: int) -> None:
+        """Time the making of the next batch of this process, of the first ones of a loader each."""
+        if "fetch" not in fetcher.__dict__:
+            times = 1 if number in self._looked_into else EVERY_BATCH
+            self._looked_into.add(number)
+            fetcher.fetch = _timed_fetch(self._agent, fetcher, number, times=times)
+
+    def _describe(self, loader: Any) -> dict[str, Any]:
         dataset = loader.dataset
         context = getattr(loader, "multiprocessing_context", None)
         method = getattr(context, "get_start_method", None)
@@ -96,14 +129,13 @@ class _Loaders:
             except Exception:
                 length = None
         return {
-            "id": number,
             "place": self._places.get(loader),
             "dataset": type(dataset).__qualname__,
             "length": length,
             "iterable": iterable,
-            "batch_size": getattr(loader, "batch_size", None),
+            "batch_size": _batch_size(loader),
             "num_workers": loader.num_workers,
-            "sampler": type(getattr(loader, "sampler", None)).__name__,
+            "sampler": type(_sampler(loader)).__name__,
             "collate": getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn).__name__),
             "pin_memory": bool(loader.pin_memory),
             "drop_last": bool(loader.drop_last),
@@ -112,6 +144,19 @@ class _Loaders:
             "prefetch_factor": loader.prefetch_factor,
             "persistent_workers": bool(loader.persistent_workers),
         }
+
+
+def _batch_size(loader: Any) -> Any:
+    """With a batch sampler of the program's (or of accelerate's) the loader itself has none."""
+    size = getattr(loader, "batch_size", None)
+    return getattr(getattr(loader, "batch_sampler", None), "batch_size", None) if size is None else size
+
+
+def _sampler(loader: Any) -> Any:
+    sampler = getattr(loader, "sampler", None)
+    if getattr(loader, "batch_size", None) is None:  # then it is one that torch made up
+        sampler = getattr(getattr(loader, "batch_sampler", None), "sampler", sampler)
+    return sampler
 
 
 def _bytes(value: Any, depth: int = 0) -> tuple[int, Any]:
@@ -164,21 +209,26 @@ def _was_ready(iterator: Any, queued: int, put_by: int, next_put_by: bool) -> in
 
 
 def _hook_next(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
-    cls = _module()._BaseDataLoaderIter
-    plain = cls.__next__
+    base = _module()._BaseDataLoaderIter
+    single = _module()._SingleProcessDataLoaderIter
+    plain = base.__next__
+    is_compiling = agent.torch.compiler.is_compiling
+    dynamo = agent.dynamo
+    mark = agent.mark
     put = agent.put
 
     def __next__(self: Any) -> Any:
+        if dynamo and is_compiling():
+            return plain(self)
         try:
-            number = self.__dict__.get(_MARK, 0)
+            number = getattr(self, _MARK, 0)
             queue = self.__dict__.get("_data_queue")
             queued, put_by, next_put_by = (NO_WORKERS, 0, False) if queue is None else _waiting(self, queue)
-            if agent.mark is not None:
-                agent.mark(MARK_FETCH_START)
+            if mark is not None:
+                mark(MARK_FETCH_START)
         except Exception as error:
             agent.give_up("dataloader", error)
             return plain(self)
-        agent.loader = number
         begin = clock()
         try:
             batch = plain(self)
@@ -190,26 +240,61 @@ def _hook_next(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
         try:
             ready = queued if queued < 0 else _was_ready(self, queued, put_by, next_put_by)
             put((ident(), FETCH, begin, end, number, ready))
-            if end >= agent.attend or number not in loaders.described:
-                if agent.mark is not None:
-                    agent.mark(MARK_FETCH_END)
-                if number not in loaders.described:
-                    loaders.batch(number, batch)
-                if agent.window_open:
-                    agent.windows.at_fetch(end)
-                if end - agent.flushed > FLUSH_NS:  # a loop without an optimizer ends no step
-                    agent.flush()
+            if end >= agent.attend:
+                if mark is not None:
+                    mark(MARK_FETCH_END)
+                attend(self, number, batch, end)
         except Exception as error:
             agent.give_up("dataloader", error)
         return batch
 
-    __next__.__wrapped__ = plain  # type: ignore[attr-defined]
-    not_for_dynamo(agent.torch, __next__)
-    cls.__next__ = __next__
+    def lean(self: Any) -> Any:
+        """Without workers nothing can lie ready."""
+        if dynamo and is_compiling():
+            return plain(self)
+        begin = clock()
+        try:
+            batch = plain(self)
+        except BaseException as error:
+            put((ident(), FETCH, begin, clock(), getattr(self, _MARK, 0), NO_WORKERS, 1))
+            step_aside(error)
+            raise
+        end = clock()
+        number = getattr(self, _MARK, 0)  # this hook may have been taken out meanwhile
+        put((ident(), FETCH, begin, end, number, NO_WORKERS))
+        if end >= agent.attend:
+            try:
+                attend(self, number, batch, end)
+            except Exception as error:
+                agent.give_up("dataloader", error)
+        return batch
+
+    def attend(iterator: Any, number: int, batch: Any, end: int) -> None:
+        if number not in loaders.described:
+            loaders.batch(number, batch)
+        if agent.window_open:
+            agent.windows.at_fetch(end)
+        if end - agent.flushed > FLUSH_NS:  # a loop without an optimizer ends no step
+            agent.flush()
+        if type(iterator) is single:
+            loaders.look_into(iterator._dataset_fetcher, number)
+
+    setattr(base, _MARK, 0)
+    for function in (__next__, lean):
+        function.__wrapped__ = plain  # type: ignore[attr-defined]
+        not_for_dynamo(agent.torch, function)
+    not_for_dynamo(agent.torch, attend, callees=True)
+    base.__next__ = __next__
+    if mark is None and "__next__" not in single.__dict__:
+        lean.__name__ = "__next__"
+        single.__next__ = lean
 
     def undo() -> None:
-        if cls.__next__ is __next__:
-            cls.__next__ = plain
+        if single.__dict__.get("__next__") is lean:
+            del single.__next__
+        if base.__next__ is __next__:
+            base.__next__ = plain
+            delattr(base, _MARK)
 
     return undo
 
@@ -220,7 +305,7 @@ def _hook_iter(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
 
     def __iter__(self: Any) -> Any:
         try:
-            agent.loader = number = loaders.id(self)  # workers that are forked now inherit it
+            agent.loader = number = loaders.id(self)  # the workers that are forked now inherit it
         except Exception as error:
             agent.give_up("dataloader", error)
             return plain(self)
@@ -231,9 +316,10 @@ def _hook_iter(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
             step_aside(error)
             raise
         try:
-            iterator.__dict__[_MARK] = number
+            setattr(iterator, _MARK, number)
             agent.put((ident(), ITER, begin, clock(), number, int(self.num_workers > 0)))
             agent.flush()
+            agent.attend = 0  # its first batch is to be looked at
             loaders.iterated(self, number)
         except Exception as error:
             agent.give_up("dataloader", error)
@@ -292,32 +378,29 @@ class _Opened:
 
 
 def _hook_fetchers(agent: Agent) -> Callable[[], None]:
-    fetchers = sys.modules["torch.utils.data._utils.fetch"]
-    opened: list[_Opened] = []
-    base = fetchers._BaseDatasetFetcher
-    plain_init = base.__init__
+    """In workers: a fetcher is made there, once."""
+    base = sys.modules["torch.utils.data._utils.fetch"]._BaseDatasetFetcher
+    plain = base.__init__
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        plain(self, *args, **kwargs)
         try:
-            if agent.is_worker and not opened:
-                opened.append(_Opened())
-                sys.addaudithook(opened[0])
+            if agent.is_worker:
+                opened = _Opened()
+                sys.addaudithook(opened)
+                self.fetch = _timed_fetch(agent, self, agent.loader, opened)
         except Exception as error:
             agent.give_up("dataloader", error)
-        plain_init(self, *args, **kwargs)
 
     for function in (__init__, _Collate.__call__):
         not_for_dynamo(agent.torch, function)
     base.__init__ = __init__
-    undo = [_hook_fetch(agent, cls, opened) for cls in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher)]
 
-    def uninstall() -> None:
+    def undo() -> None:
         if base.__init__ is __init__:
-            base.__init__ = plain_init
-        for each in undo:
-            each()
+            base.__init__ = plain
 
-    return uninstall
+    return undo
 
 
 class _Collate:
@@ -338,52 +421,46 @@ class _Collate:
             self.spent_ns += clock() - begin
 
 
-def _hook_fetch(agent: Agent, cls: Any, opened: list[_Opened]) -> Callable[[], None]:
-    plain = cls.fetch
+def _timed_fetch(
+    agent: Agent, fetcher: Any, loader: int, opened: _Opened | None = None, times: int | None = None
+) -> Callable[[Any], Any]:
+    """What to put in the place of this fetcher's `fetch`; after so many `times` it takes itself out."""
+    plain = fetcher.fetch
     cpu_clock = time.thread_time_ns
-    put = agent.put
-    made = 0
+    left = times
 
-    def fetch(self: Any, possibly_batched_index: Any) -> Any:
-        nonlocal made
-        made += 1
-        if made > EVERY_BATCH and made % SPARSE_BATCHES and not opened:
-            try:
-                return plain(self, possibly_batched_index)
-            except BaseException as error:
-                step_aside(error)
-                raise
-        collate = self.collate_fn
-        self.collate_fn = timed = _Collate(collate)
-        files = opened[0].files if opened else 0
+    def fetch(possibly_batched_index: Any) -> Any:
+        nonlocal left
+        collate = fetcher.collate_fn
+        fetcher.collate_fn = timed = _Collate(collate)
+        files = opened.files if opened else 0
         cpu = cpu_clock()
         begin = clock()
         try:
-            batch = plain(self, possibly_batched_index)
+            batch = plain(possibly_batched_index)
         except BaseException as error:
             step_aside(error)
             raise
         finally:
-            self.collate_fn = collate
+            fetcher.collate_fn = collate
         end = clock()
         try:
-            samples = len(possibly_batched_index) if self.auto_collation else 1
-            files = opened[0].files - files if opened else -1
-            put((ident(), BATCH, begin, end, agent.loader, cpu_clock() - cpu, timed.spent_ns, samples, files))
-            # A worker may be ended without a word; what it does beside the step costs nothing.
-            if opened or end - agent.flushed > FLUSH_NS:
+            if left is not None:
+                left -= 1
+                if left == 0:
+                    del fetcher.fetch
+            samples = 1
+            if fetcher.auto_collation:  # a sampler of batches may hand out iterators, which cannot be counted
+                samples = len(possibly_batched_index) if hasattr(possibly_batched_index, "__len__") else 0
+            files = opened.files - files if opened and samples else -1
+            agent.put((ident(), BATCH, begin, end, loader, cpu_clock() - cpu, timed.spent_ns, samples, files))
+            if opened:  # a worker may be ended without a word; what it does beside the step costs nothing
                 agent.flush()
-                if opened and agent.outlet is not None:
+                if agent.outlet is not None:
                     agent.outlet.publish()
         except Exception as error:
             agent.give_up("dataloader", error)
         return batch
 
     not_for_dynamo(agent.torch, fetch)
-    cls.fetch = fetch
-
-    def undo() -> None:
-        if cls.fetch is fetch:
-            cls.fetch = plain
-
-    return undo
+    return fetch

@@ -7,8 +7,11 @@ other call path, is left out of pickles and copies, and Dynamo neither breaks no
 
 from __future__ import annotations
 
+import itertools
+import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..outlet import clock
@@ -19,8 +22,9 @@ from ..tracebacks import step_aside
 WATCHED_STEPS = 3
 # A program that calls more modules than this from outside any other calls layers, not models.
 MOST_ROOTS = 64
-# Looking again when the roots have gone quiet (a second model, another phase) is bounded, since watching costs.
-MOST_WATCHES = 5
+# Looking again when the roots have gone quiet or there is a new optimizer (a second model, another fold) is bounded,
+# since watching costs.
+MOST_WATCHES = 32
 
 
 class Roots:
@@ -36,12 +40,15 @@ class Roots:
         self._watches = 0
         self._watched = 0
         """Steps since the watch began."""
-        self._depth = 0
+        self._inside = threading.local()
+        """Of each thread: has `root` while it is in a root's forward."""
+        self._numbers = itertools.count(1)
         self._roots: dict[int, tuple[weakref.ref[Any], int]] = {}
         """By id(module)."""
         self._wrappers: dict[int, Any] = {}
         self._told: set[int] = set()
-        self._calls = 0
+        self._called = [False]
+        """Whether a root has been, since the last tick. A list, for a closure to write to at the least cost."""
 
     def install(self) -> Callable[[], None]:
         """Begin to watch; returns what takes everything out."""
@@ -49,21 +56,30 @@ class Roots:
         self._agent.on_tick.append(self._at_tick)
         return self._uninstall
 
+    def look_again(self) -> None:
+        """What is trained may be another model than before."""
+        if self._watching is None and self._watches < MOST_WATCHES:
+            self._watch()
+
     # ---- finding the roots ----
 
     def _watch(self) -> None:
         agent = self._agent
         is_compiling = agent.torch.compiler.is_compiling
+        inside = self._inside
         plain = self._plain_call
 
-        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
+        roots = self
+
+        # torch's profiler looks for the module under the name `self` in the frames of `Module.__call__`.
+        def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
             if is_compiling():
-                return plain(module, *args, **kwargs)
+                return plain(self, *args, **kwargs)
             try:
-                number = 0 if self._depth or agent.backward_depth else self._root(module)
+                number = 0 if hasattr(inside, "root") or agent.is_recomputing() else roots._root(self)
                 if number == 0:
-                    return plain(module, *args, **kwargs)
-                return self._timed(plain, module, number, args, kwargs)
+                    return plain(self, *args, **kwargs)
+                return roots._timed(partial(plain, self), self, number, args, kwargs)
             except BaseException as error:
                 step_aside(error)
                 raise
@@ -80,38 +96,49 @@ class Roots:
         if known is not None and known[0]() is module:
             return known[1]
         try:
+            if len(self._roots) >= MOST_ROOTS:
+                self._forget_dead()
             if len(self._roots) >= MOST_ROOTS or next(self._module.parameters(module), None) is None:
                 return 0
         except Exception as error:
             self._agent.give_up("forward", error)
             return 0
-        number = len(self._roots) + 1
+        number = next(self._numbers)
         self._roots[id(module)] = (weakref.ref(module), number)
         return number
+
+    def _forget_dead(self) -> None:
+        """Of a search or a cross-validation there may be hundreds of models, one after the other."""
+        for key, (module, number) in list(self._roots.items()):
+            if module() is None:
+                del self._roots[key]
+                self._wrappers.pop(number, None)
+                self._told.discard(number)
 
     def _timed(self, call: Any, module: Any, number: int, args: Any, kwargs: Any) -> Any:
         agent = self._agent
         mark = agent.mark
+        inside = self._inside
         if mark is not None:
             mark(MARK_FORWARD_START)
-        self._depth = 1
+        inside.root = number
         begin = clock()
         try:
-            return call(module, *args, **kwargs)
+            return call(*args, **kwargs)
         except BaseException as error:
             step_aside(error)
             raise
         finally:
             end = clock()
-            self._depth = 0
+            del inside.root
             if mark is not None:
                 mark(MARK_FORWARD_END)
-            self._calls += 1
+            self._called[0] = True
             agent.put((ident(), FORWARD, begin, end, number, module.training, agent.torch.is_grad_enabled()))
 
     def _at_step(self) -> None:
         self._watched += 1
-        if self._watching is None or self._watched < WATCHED_STEPS:
+        if self._watching is None or self._watched < WATCHED_STEPS or self._profiled():
             return
         self._agent.on_step.remove(self._at_step)
         self._stop_watching()
@@ -124,6 +151,11 @@ class Roots:
                 self._seen(module, number)
             self._wrap(module, number)
 
+    def _profiled(self) -> bool:
+        """The program's profiler is recording: it knows a module's call by the code that `Module.__call__` had as it
+        began, so that has to stay."""
+        return bool(getattr(self._agent.torch.autograd.profiler, "_is_profiler_enabled", False))
+
     def _stop_watching(self) -> None:
         if self._module.__call__ is self._watching:
             self._module.__call__ = self._plain_call
@@ -135,27 +167,25 @@ class Roots:
         before = module._compiled_call_impl
         if before is not None and before is self._wrappers.get(number):
             return
-        agent = self._agent
-        is_compiling = agent.torch.compiler.is_compiling
-        grad = agent.torch.is_grad_enabled
-        put = agent.put
+        call = self._marked(module, number, before) if self._agent.mark else self._lean(module, number, before)
+        call.__wrapped__ = before
+        self._wrappers[number] = call
+        object.__setattr__(module, "_compiled_call_impl", call)
+
+    def _lean(self, module: Any, number: int, before: Any) -> Any:
+        """The least that can be done. A root inside another is timed as well: the recorder sees that it is inside."""
+        is_compiling = self._agent.torch.compiler.is_compiling
+        grad = self._agent.torch.is_grad_enabled
+        dynamo = self._agent.dynamo
+        put = self._agent.put
+        called = self._called
         owner = weakref.ref(module)  # the module owns this closure: anything stronger would keep it alive
 
         def call(*args: Any, **kwargs: Any) -> Any:
             this: Any = owner()
             plain = this._call_impl if before is None else before
-            if is_compiling():
+            if dynamo and is_compiling():
                 return plain(*args, **kwargs)
-            if self._depth or agent.backward_depth:
-                try:
-                    return plain(*args, **kwargs)
-                except BaseException as error:
-                    step_aside(error)
-                    raise
-            self._depth = 1
-            mark = agent.mark
-            if mark is not None:
-                mark(MARK_FORWARD_START)
             begin = clock()
             try:
                 return plain(*args, **kwargs)
@@ -163,29 +193,45 @@ class Roots:
                 step_aside(error)
                 raise
             finally:
-                end = clock()
-                self._depth = 0
-                if mark is not None:
-                    mark(MARK_FORWARD_END)
-                self._calls += 1
-                put((ident(), FORWARD, begin, end, number, this.training, grad()))
+                put((ident(), FORWARD, begin, clock(), number, this.training, grad()))
+                called[0] = True
 
-        call.__wrapped__ = before  # type: ignore[attr-defined]
-        self._wrappers[number] = call
-        object.__setattr__(module, "_compiled_call_impl", call)
+        return call
+
+    def _marked(self, module: Any, number: int, before: Any) -> Any:
+        """With CUDA: only the outermost call is a boundary of the step."""
+        agent = self._agent
+        is_compiling = agent.torch.compiler.is_compiling
+        inside = self._inside
+        owner = weakref.ref(module)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            this: Any = owner()
+            plain = this._call_impl if before is None else before
+            if is_compiling():
+                return plain(*args, **kwargs)
+            try:
+                if hasattr(inside, "root") or agent.is_recomputing():
+                    return plain(*args, **kwargs)
+                return self._timed(plain, this, number, args, kwargs)
+            except BaseException as error:
+                step_aside(error)
+                raise
+
+        return call
 
     def _at_tick(self) -> None:
         """Wrap again what `m.compile()` has overwritten; look for new roots when the known ones are quiet."""
         if self._watching is not None:
             return
-        if self._calls == 0 and self._watches < MOST_WATCHES:
-            self._watch()
+        if not self._called[0]:
+            self.look_again()
         else:
             for reference, number in list(self._roots.values()):
                 module = reference()
                 if module is not None:
                     self._wrap(module, number)
-        self._calls = 0
+        self._called[0] = False
 
     def _uninstall(self) -> None:
         for callbacks, ours in ((self._agent.on_tick, self._at_tick), (self._agent.on_step, self._at_step)):

@@ -5,6 +5,7 @@ The end of the outermost step ends a step of the run, and is where everything ra
 
 from __future__ import annotations
 
+import itertools
 import sys
 import weakref
 from collections.abc import Callable
@@ -16,65 +17,77 @@ from ..ring import MARK_OPTIMIZER_END, MARK_OPTIMIZER_START, OPTIMIZER
 from ..session import Agent, ident, place
 
 
-def install(agent: Agent, seen: Callable[[Any, int, Any], None]) -> Callable[[], None]:
-    """`seen(optimizer, id, place)` is called at its first step and again at a later one, when its state exists."""
+def install(
+    agent: Agent, seen: Callable[[Any, int, Any], None], another: Callable[[], None] = lambda: None
+) -> Callable[[], None]:
+    """`seen(optimizer, id, place)` is called at its first step and again at a later one, when its state exists;
+    `another` at the first step of each but the first.
+    """
     from torch.optim.optimizer import (  # type: ignore[import-not-found,unused-ignore]
         register_optimizer_step_post_hook,
         register_optimizer_step_pre_hook,
     )
 
     is_compiling = agent.torch.compiler.is_compiling
-    known: dict[int, tuple[weakref.ref[Any], int]] = {}
-    """By id(optimizer): a look-up by weak key costs a microsecond."""
-    counts: dict[int, int] = {}
+    dynamo = agent.dynamo
+    mark = agent.mark
     put = agent.put
-    open_steps: list[tuple[Any, int]] = []
+    known: dict[int, int] = {}
+    """By id(optimizer): a look-up by weak key costs a microsecond."""
+    alive: dict[int, weakref.ref[Any]] = {}
+    counts: dict[int, int] = {}
+    numbers = itertools.count(1)
+    open_steps: list[tuple[Any, int, int]] = []
+    """Optimizer, ns, thread: outer steps first."""
     places: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if is_compiling():
+        if dynamo and is_compiling():
             return
-        if not open_steps and agent.mark is None:  # as nearly always
-            open_steps.append((optimizer, clock()))
+        if not open_steps and mark is None:  # as nearly always
+            open_steps.append((optimizer, clock(), ident()))
             return
         try:
-            while open_steps and (open_steps[-1][0] is optimizer or not _is_running(open_steps[-1][0])):
-                open_steps.pop()  # that step has failed: torch then leaves out the other hook
-            if agent.mark is not None and not open_steps:
-                agent.mark(MARK_OPTIMIZER_START)
-            open_steps.append((optimizer, clock()))
+            thread = ident()
+            for each in [each for each in open_steps if each[2] == thread][::-1]:
+                if each[0] is not optimizer and _is_running(each[0]):
+                    break
+                open_steps.remove(each)  # that step has failed: torch then leaves out the other hook
+            if mark is not None and not open_steps:
+                mark(MARK_OPTIMIZER_START)
+            open_steps.append((optimizer, clock(), thread))
         except Exception as error:
             agent.give_up("optimizer", error)
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if is_compiling():
+        if dynamo and is_compiling():
             return
         end = clock()
         if end < agent.attend and len(open_steps) == 1 and open_steps[0][0] is optimizer:
-            entry = known.get(id(optimizer))
-            if entry is not None and entry[0]() is optimizer:
+            number = known.get(id(optimizer))
+            if number is not None:
                 agent.steps += 1
-                put((ident(), OPTIMIZER, open_steps.pop()[1], end, entry[1]))
+                put((ident(), OPTIMIZER, open_steps.pop()[1], end, number))
                 return
         try:
-            if agent.mark is not None and len(open_steps) <= 1:
-                agent.mark(MARK_OPTIMIZER_END)
+            thread = ident()
+            mine = [each for each in open_steps if each[2] == thread]
+            if mark is not None and len(mine) <= 1:
+                mark(MARK_OPTIMIZER_END)
                 end = clock()
             begin = end
-            while open_steps:  # what failed inside this step goes too
-                other, begin = open_steps.pop()
-                if other is optimizer:
+            while mine:  # what failed inside this step goes too
+                each = mine.pop()
+                open_steps.remove(each)
+                begin = each[1]
+                if each[0] is optimizer:
                     break
-            entry = known.get(id(optimizer))
-            if entry is None or entry[0]() is not optimizer:
-                entry = known[id(optimizer)] = (weakref.ref(optimizer), len(counts) + 1)
-                counts[entry[1]] = 0
-            number = entry[1]
+            number = known.get(id(optimizer)) or number_of(optimizer)
             counts[number] += 1
-            if open_steps:
-                put((ident(), OPTIMIZER, begin, end, number, 0, 1))
+            if mine:
+                put((thread, OPTIMIZER, begin, end, number, 0, 1))
                 return
-            put((ident(), OPTIMIZER, begin, end, number, 0 if agent.own_steps else agent.end_step(end)))
+            put((thread, OPTIMIZER, begin, end, number, 0 if agent.own_steps else agent.end_step(end)))
             agent.after_step(end)
             if counts[number] in (1, 3):
                 agent.flush()
@@ -84,6 +97,21 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None]) -> Callable[[],
                     agent.outlet.measured_ns += clock() - start
         except Exception as error:
             agent.give_up("optimizer", error)
+
+    def number_of(optimizer: Any) -> int:
+        """Of one that has not been seen; forgotten as it dies, before another can have its id."""
+        key = id(optimizer)
+
+        def forget(_: Any) -> None:
+            alive.pop(key, None)
+            counts.pop(known.pop(key, 0), None)
+
+        alive[key] = weakref.ref(optimizer, forget)
+        number = known[key] = next(numbers)
+        counts[number] = 0
+        if number > 1:
+            another()
+        return number
 
     for hook in (before, after):
         not_for_dynamo(agent.torch, hook, callees=True)

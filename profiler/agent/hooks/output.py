@@ -19,7 +19,7 @@ class Output:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._seconds_ns = 0
-        self._writes_before = _write_calls()
+        self._writes_before = self._write_calls()
         self._steps_before = agent.steps
 
     def install(self) -> Callable[[], None]:
@@ -63,9 +63,9 @@ class Output:
     def _at_tick(self) -> None:
         agent = self._agent
         if agent.steps < 10:  # start-up writes are nobody's habit
-            self._seconds_ns, self._writes_before, self._steps_before = 0, _write_calls(), agent.steps
+            self._seconds_ns, self._writes_before, self._steps_before = 0, self._write_calls(), agent.steps
             return
-        writes = _write_calls()
+        writes = self._write_calls()
         agent.fact(
             "output",
             {
@@ -76,14 +76,14 @@ class Output:
             },
         )
 
-
-def _write_calls() -> Any:
-    """write() system calls of this process so far; None where Linux does not tell."""
-    try:
-        with open("/proc/self/io", "rb") as file:
-            for line in file:
-                if line.startswith(b"syscw:"):
-                    return int(line.split()[1])
-    except (OSError, ValueError):
-        pass
-    return None
+    def _write_calls(self) -> Any:
+        """The program's write() system calls so far; None where Linux does not tell."""
+        ours = 0 if self._agent.outlet is None else self._agent.outlet.writes
+        try:
+            with open("/proc/self/io", "rb") as file:
+                for line in file:
+                    if line.startswith(b"syscw:"):
+                        return int(line.split()[1]) - ours
+        except (OSError, ValueError):
+            pass
+        return None

@@ -1,22 +1,49 @@
-"""`torch.save`: what checkpoints cost."""
+"""`torch.save`, and safetensors' way of saving: what checkpoints cost."""
 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from ..dynamo import not_for_dynamo
+from ..importing import when_imported
 from ..outlet import clock
 from ..ring import SAVE
 from ..session import Agent, ident
 from ..tracebacks import step_aside
 
+SAFETENSORS = "safetensors.torch"
+"""Transformers and accelerate save models with it."""
+
 
 def install(agent: Agent) -> Callable[[], None]:
-    """Patch `torch.save`; code that imported the function by name before torch was hooked is not seen."""
+    """Patch `torch.save` and `safetensors.torch.save_file`; code that imported a function by name before it was hooked
+    is not seen."""
     torch = agent.torch
-    plain = torch.save
+    # In both places: a process that it is sent to looks for it in the module that it names.
+    undo = [_hook(agent, "save", (torch, torch.serialization))]
+
+    def imported() -> None:
+        try:
+            module = sys.modules[SAFETENSORS]
+            if hasattr(module, "save_file"):  # it may be in the middle of its import
+                undo.append(_hook(agent, "save_file", (module,)))
+        except Exception as error:
+            agent.problem("save", error)
+
+    when_imported(SAFETENSORS, imported)
+
+    def uninstall() -> None:
+        for each in undo:
+            each()
+
+    return uninstall
+
+
+def _hook(agent: Agent, name: str, owners: tuple[Any, ...]) -> Callable[[], None]:
+    plain = getattr(owners[0], name)
 
     @functools.wraps(plain)
     def save(*args: Any, **kwargs: Any) -> Any:
@@ -29,15 +56,13 @@ def install(agent: Agent) -> Callable[[], None]:
         finally:
             agent.put((ident(), SAVE, begin, clock()))
 
-    not_for_dynamo(torch, save)
-    # In both places: a process that it is sent to looks for it in the module that it names.
-    owners = (torch, torch.serialization)
+    not_for_dynamo(agent.torch, save)
     for owner in owners:
-        owner.save = save
+        setattr(owner, name, save)
 
     def undo() -> None:
         for owner in owners:
-            if owner.save is save:
-                owner.save = plain
+            if getattr(owner, name) is save:
+                setattr(owner, name, plain)
 
     return undo

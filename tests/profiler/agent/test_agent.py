@@ -51,7 +51,7 @@ def test_its_tags_are_those_of_the_schema():
 # ---- opening ----
 
 
-@pytest.mark.parametrize("kind", [ring.GC, ring.SAVE, ring.WINDOW, ring.GPU])
+@pytest.mark.parametrize("kind", [ring.GC, ring.SAVE, ring.WINDOW, ring.GPU, ring.FORWARD])
 def test_what_is_no_training_opens_no_outlet(agent, tmp_path, kind):
     put(agent, kind)
     agent.flush()
@@ -61,7 +61,7 @@ def test_what_is_no_training_opens_no_outlet(agent, tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    "kind", [ring.FETCH, ring.ITER, ring.FORWARD, ring.BACKWARD, ring.OPTIMIZER, ring.STEP, ring.BATCH, ring.REGION]
+    "kind", [ring.FETCH, ring.ITER, ring.BACKWARD, ring.OPTIMIZER, ring.STEP, ring.BATCH, ring.REGION]
 )
 def test_the_first_event_of_training_opens_it_and_what_waited_comes_too(agent, tmp_path, kind):
     put(agent, ring.GC, 1, 2)
@@ -74,7 +74,7 @@ def test_the_first_event_of_training_opens_it_and_what_waited_comes_too(agent, t
 def test_opening_is_announced_once_and_facts_can_be_told_then(agent, tmp_path):
     agent.on_open.append(lambda: agent.fact("process", {"rank": 3}))
     for _ in range(2):
-        put(agent, ring.FORWARD)
+        put(agent, ring.BACKWARD)
         agent.flush()
     assert [fact["rank"] for fact in facts(tmp_path, "process")] == [3]
 
@@ -91,7 +91,7 @@ def test_without_room_it_says_so_once_and_keeps_nothing(agent, tmp_path, monkeyp
 
     monkeypatch.setattr(session, "Outlet", full)
     for _ in range(3):
-        put(agent, ring.FORWARD)
+        put(agent, ring.BACKWARD)
         agent.flush()
     (line,) = (tmp_path / "problems").read_text().splitlines()
     assert line.startswith(f"{os.getpid()} ")
@@ -101,12 +101,12 @@ def test_without_room_it_says_so_once_and_keeps_nothing(agent, tmp_path, monkeyp
 
 def test_a_flush_while_another_thread_opens_the_outlet_opens_no_second(agent, tmp_path, monkeypatch):
     def slow(folder, worker):
-        put(agent, ring.FORWARD)
+        put(agent, ring.BACKWARD)
         agent.flush()  # as from another thread
         return Outlet(folder, worker)
 
     monkeypatch.setattr(session, "Outlet", slow)
-    put(agent, ring.FORWARD)
+    put(agent, ring.BACKWARD)
     agent.flush()
     assert len(only(tmp_path)) == 2
 
@@ -121,7 +121,7 @@ def test_events_put_while_it_looks_for_training_do_no_harm(agent, tmp_path):
 
     for _ in range(3):
         agent.put((0, Collecting(ring.GC), 1, 2))
-    put(agent, ring.FORWARD)
+    put(agent, ring.BACKWARD)
     agent.flush()
     assert agent.outlet is not None
 
@@ -130,10 +130,10 @@ def test_events_put_while_it_looks_for_training_do_no_harm(agent, tmp_path):
 
 
 def test_a_forked_child_drops_the_parents_events_and_opens_its_own_outlet(agent, tmp_path):
-    put(agent, ring.FORWARD, 1, 2)
+    put(agent, ring.BACKWARD, 1, 2)
     agent.flush()
     first = agent.outlet
-    put(agent, ring.FORWARD, 3, 4)
+    put(agent, ring.BACKWARD, 3, 4)
     agent.windows, agent.mark, agent.steps = object(), print, 7
     agent.after_fork()
     assert (agent.outlet, agent.windows, agent.mark, agent.steps) == (None, None, None, 0)
@@ -149,9 +149,9 @@ def test_a_forked_child_drops_the_parents_events_and_opens_its_own_outlet(agent,
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_real_fork_leaves_the_parents_ring_alone(agent, tmp_path):
-    put(agent, ring.FORWARD, 1, 2)
+    put(agent, ring.BACKWARD, 1, 2)
     agent.flush()
-    put(agent, ring.FORWARD, 3, 4)
+    put(agent, ring.BACKWARD, 3, 4)
     child = os.fork()
     if child == 0:
         status = 1
@@ -189,7 +189,7 @@ def test_giving_up_takes_exactly_that_hook_out(agent, tmp_path):
     out = []
     for name in ("a", "b", "c"):
         agent.uninstall.append((name, lambda name=name: out.append(name)))
-    put(agent, ring.FORWARD)
+    put(agent, ring.BACKWARD)
     agent.flush()
     agent.give_up("b", ValueError("unexpected"))
     assert out == ["b"]
@@ -219,7 +219,7 @@ def test_a_callback_that_raises_is_called_no_more_and_the_others_go_on(agent, tm
 
     getattr(agent, kind)[:] = [bad, lambda: calls.append("good")]
     agent.uninstall.append(("optimizer", lambda: calls.append("out")))
-    put(agent, ring.FORWARD)
+    put(agent, ring.BACKWARD)
     agent.flush()
     for now in range(2):
         agent.end_step(now)
@@ -387,6 +387,19 @@ def test_stopping_takes_every_hook_out_and_leaves_torch_as_it_was(agent):
     assert torch.nn.Module.__call__ is call
 
 
+def test_what_safetensors_saves_is_seen_too(agent, tmp_path, monkeypatch):
+    module = types.ModuleType("safetensors.torch")
+    module.save_file = plain = lambda tensors, name: (tensors, name)
+    monkeypatch.setitem(sys.modules, "safetensors.torch", module)
+    agent.uninstall.append(("save", save.install(agent)))
+    assert module.save_file({}, "model.safetensors") == ({}, "model.safetensors")
+    put(agent, ring.BACKWARD)
+    agent.flush()
+    assert ring.SAVE in [event.kind for event in only(tmp_path)]
+    agent.stop()
+    assert module.save_file is plain
+
+
 def test_one_that_cannot_be_taken_out_keeps_no_other_in(agent):
     out = []
 
@@ -406,6 +419,7 @@ def steps(agent):
     """Optimizers whose steps end steps of the run."""
     ended = []
     agent.end_step = lambda now: ended.append(now) or 0
+    agent.after_step = lambda now: None  # so that every step is attended to
     agent.uninstall.append(("optimizer", optimizer.install(agent, lambda *told: None)))
     return ended
 

@@ -134,6 +134,18 @@ def test_our_own_wrapper_in_the_same_slot_is_no_compilation():
     assert facts.model(net, 1)["compiled"] is False
 
 
+def test_the_classes_that_fully_shard_derives_are_looked_through():
+    """As it makes them: FSDPModule and the module's own class are the bases."""
+    shard = type("FSDPModule", (), {"__module__": "torch.distributed.fsdp._fully_shard._fully_shard"})
+    module = Net()
+    for each in (*module.body.blocks, module):
+        each.__class__ = type(f"FSDP{type(each).__name__}", (shard, type(each)), {})
+    fact = facts.model(compiled(module), 1)
+    assert (fact["name"], fact["wrappers"]) == ("Net", ["OptimizedModule", "FSDPModule"])
+    assert (fact["block"], fact["blocks"], fact["block_path"]) == ("Block", 3, "body.blocks")
+    assert fact["modules"]["Block"] == 3
+
+
 def test_a_model_with_one_child_named_module_but_layers_beside_it_is_no_wrapper():
     net = nn.Module()
     net.module, net.head = Net(), nn.Linear(2, 2)
@@ -163,6 +175,15 @@ def test_state_and_gradients_are_there_after_a_step():
     assert (fact["lr"], fact["foreach"], fact["fused"]) == (0.01, True, None)
     assert (fact["device"], fact["floating"]) == ("cpu", True)
     assert before["place"] == {"file": "train.py", "line": 5}
+
+
+def test_of_a_sharded_state_this_ranks_part_counts():
+    """A DTensor tells the size of the whole and holds its shard as `_local_tensor`."""
+    parameter = nn.Parameter(torch.ones(8))
+    optimizer = torch.optim.SGD([parameter], momentum=0.9)
+    whole = SimpleNamespace(numel=lambda: 8, element_size=lambda: 4, _local_tensor=torch.ones(2))
+    optimizer.state[parameter]["momentum_buffer"] = whole
+    assert facts.optimizer(optimizer, 1, None)["state_bytes"] == 2 * 4
 
 
 def test_groups_with_frozen_and_complex_parameters():

@@ -120,6 +120,30 @@ def test_a_plain_loop(loop, run_profiled):
     assert not ran.workers
 
 
+MANY = """
+from torch.utils.data import BatchSampler, RandomSampler
+class Iterators(BatchSampler):
+    def __iter__(self): return (iter(each) for each in super().__iter__())
+
+data = Slow(12)
+for epoch in range(3): train(DataLoader(data, batch_sampler=BatchSampler(RandomSampler(data), 4, False)))
+train(DataLoader(data, batch_sampler=Iterators(RandomSampler(data), 4, False)))
+for number in range(300): next(iter(DataLoader([torch.ones(8)] * (number + 1))))
+train(DataLoader(data, 4))
+"""
+
+
+def test_loaders_made_anew_batch_samplers_and_more_loaders_than_are_told(loop, run_profiled):
+    ran = check(run_profiled(loop(MADE, MANY)), 15)
+
+    loaders = ran.facts("loader")
+    assert len(loaders) == 256
+    first = min(loaders, key=lambda loader: loader.id)
+    assert (first.id, first.batch_size, first.sampler) == (1, 4, "RandomSampler")
+    made = {batch.loader: batch.samples for batch in ran.tables.batches if batch.loader in (1, 2)}
+    assert made == {1: 4.0, 2: 0.0}
+
+
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_batches_made_in_workers(loop, run_profiled, context):
     program = loop(

@@ -107,3 +107,17 @@ def test_without_room_for_the_ring_nothing_is_left(tmp_path, monkeypatch):
 def test_without_a_folder_it_says_so(tmp_path):
     with pytest.raises(OSError, match="gone"):
         Outlet(str(tmp_path / "gone"), worker=False)
+
+
+def test_a_fact_that_says_nothing_new_is_not_written_again(outlet, tmp_path):
+    for body in ({"id": 1, "n": 1}, {"id": 1, "n": 1}, {"id": 2, "n": 1}, {"id": 1, "n": 2}, {"id": 1, "n": 1}):
+        outlet.fact("loader", body)
+    assert [(fact["id"], fact["n"]) for fact in facts(tmp_path)] == [(1, 1), (2, 1), (1, 2), (1, 1)]
+    assert outlet.writes == 4
+
+
+def test_a_file_that_may_not_grow_so_far_is_not_begun(tmp_path, monkeypatch):
+    monkeypatch.setattr(ring, "_file_size_limit", lambda: 4096)
+    with pytest.raises(OSError, match="File too large"):
+        Outlet(str(tmp_path), worker=True)
+    assert list(tmp_path.iterdir()) == []

@@ -277,6 +277,7 @@ def test_a_recording_made_past_the_constructors_keeps_us_out(make):
     with theirs:
         assert not any(loop.steps(100))
 
+    assert loop.windows.program_profiler
     loop.until_open()
 
 

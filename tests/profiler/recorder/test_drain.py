@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from profiler.agent import ring
 from profiler.agent.outlet import Outlet, clock
+from profiler.recorder import drain as module
 from profiler.recorder.drain import MOST_LINE, Drain, Source
-from profiler.schema import TAG_FIRST, Batch, Fact, MemorySample, Problem, Run, Step
-from profiler.store import Writer, find, read
+from profiler.schema import TAG_FIRST, Batch, Fact, MemorySample, Problem, Process, Run, Step
+from profiler.store import Tables, Writer, find, read
 
 MAIN = 0
 MS = 1_000_000
@@ -38,6 +39,10 @@ class Program:
     def write(self, kind, ms, *values):
         begin, self.now = self.now, self.now + ms
         # all in the thread 0, so in one lane
+        self.outlet.write(MAIN, kind, self.origin + begin * MS, self.origin + self.now * MS, *values)
+
+    def span(self, kind, begin, *values):
+        """From this ms until now."""
         self.outlet.write(MAIN, kind, self.origin + begin * MS, self.origin + self.now * MS, *values)
 
     def step(self, loader=1):
@@ -105,6 +110,119 @@ def test_batches_are_told_singly(program):
     assert source.sketches["batch"].count == 2
 
 
+def loaders(rows):
+    return [batch.loader for batch in of(Batch, rows)]
+
+
+def test_a_batch_made_in_the_training_process_is_of_the_loader_that_fetched_it(program):
+    """Its maker does not know for whom; the fetch around it is written after it, and may be read later."""
+    source = program.source()
+    program.step()
+    program.now += 1
+    program.write(ring.BATCH, 3, 0, 0, 0, 4, -1)
+    program.write(ring.GC, 1, 0, 2)
+    assert loaders(source.rows()) == []
+    program.span(ring.FETCH, program.now - 5, 7, -1)
+    (batch,) = of(Batch, source.rows())
+    assert (batch.loader, batch.duration, batch.samples) == (7, pytest.approx(0.003), 4)
+    assert source.sketches["batch"].count == 1
+
+
+def test_a_loader_that_reads_from_another_has_batches_of_its_own(program):
+    source = program.source()
+    for _ in range(2):
+        begin = program.now
+        program.now += 1
+        program.write(ring.BATCH, 3, 0, 0, 0, 4, -1)
+        program.span(ring.FETCH, begin + 1, 2, -1)
+        program.now += 1
+        program.span(ring.BATCH, begin, 0, 0, 0, 8, -1)
+        program.span(ring.FETCH, begin, 1, -1)
+    assert loaders(source.rows()) == [2, 1, 2, 1]
+
+
+def test_a_batch_that_no_fetch_has_asked_for_is_told_without_a_loader(program):
+    """By a thread of the program's own, say; or the program was killed before the fetch was over."""
+    source = program.source()
+    program.write(ring.BATCH, 3, 0, 0, 0, 4, -1)
+    program.step()
+    assert loaders(source.rows()) == [0]
+    program.write(ring.BATCH, 3, 0, 0, 0, 4, -1)
+    assert loaders(source.rows()) == []
+    assert loaders(source.rows(final=True)) == [0]
+
+
+def test_batches_of_a_worker_that_does_not_know_its_loader_do_not_wait_for_a_fetch(program):
+    """It was spawned."""
+    source = program.source()
+    program.outlet.fact("process", {"role": "worker", "worker_id": 0})
+    program.write(ring.BATCH, 3, 0, 0, 0, 4, -1)
+    assert loaders(source.rows()) == [0]
+
+
+class Loader:
+    """A DataLoader that starts its workers anew every epoch, each of which makes one batch of 20 ms."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.origin = clock()
+        self.pid = 1000
+        self.drain = Drain(folder, self.origin, lambda name: 0)
+
+    def epoch(self, workers, keep):
+        outlets = []
+        for number in range(workers):
+            outlet = Outlet(str(self.folder), worker=True)
+            outlet.fact("process", {"role": "worker", "worker_id": number, "parent": 7})
+            outlet.fact("flags", {"threads": 1})
+            outlet.write(MAIN, ring.BATCH, self.origin, self.origin + 20 * MS, 3, 0, 0, 1, 0)
+            outlet.close()
+            outlets.append(outlet)
+            (path,) = [path for path in self.folder.glob("*.ring") if path.name not in self.named()]
+            self.pid += 1
+            with path.open("r+b") as file:  # all are written by this process
+                file.seek(16)
+                file.write(self.pid.to_bytes(4, "little"))
+            self.drain.look()
+        for name in list(self.drain.sources):
+            for row in self.drain.sources[name].rows():
+                keep(row)
+            keep(self.drain.sources[name].process)
+            self.drain.bury(name).remove()
+
+    def named(self):
+        return {f"{name}.ring" for name in self.drain.sources}
+
+
+def test_passes_without_end_after_a_step_are_told_for_what_they_are(program, monkeypatch):
+    monkeypatch.setattr("profiler.recorder.steps.MOST_OPEN", 50)
+    source = program.source()
+    for _ in range(3):
+        program.step()
+    for _ in range(60):
+        program.write(ring.FORWARD, 1, 1, 0, 0)
+    (problem,) = of(Problem, source.rows())
+    assert problem.message.startswith("After step 2 came so many passes")
+
+
+def test_workers_that_are_started_anew_every_epoch_do_not_fill_the_store(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MOST_WORKERS", 6)
+    loader = Loader(tmp_path)
+    processes, batches, facts, problems = {}, [], [], []
+    kept = {Batch: batches.append, Fact: facts.append, Problem: problems.append}
+    kept[Process] = lambda process: processes.update({process.pid: process})
+    for _ in range(20):
+        loader.epoch(2, lambda row: kept[type(row)](row))
+    assert not problems
+    assert [processes[pid].worker_id for pid in sorted(processes)] == [0, 1] * 3
+    one = min(process.events for process in processes.values())
+    assert sum(process.events for process in processes.values()) == 40 * one
+    assert len(batches) == 40
+    assert {batch.pid for batch in batches} == {fact.pid for fact in facts} == set(processes)
+    sketches = [source.sketches["batch"] for dead in loader.drain._dead.values() for source in dead]
+    assert sum(sketch.count for sketch in sketches) == 40
+
+
 def test_steps_without_a_tag_are_sketched(program):
     source = program.source()
     for _ in range(4):
@@ -140,7 +258,9 @@ def test_facts_become_rows(program):
     assert (model.pid, model.kind, model.body) == (os.getpid(), "model", {"id": 1, "name": "Net"})
     assert 0 < model.time <= (clock() - program.origin) / 1e9
     assert sample == MemorySample(time=sample.time, pid=os.getpid(), **ALLOCATOR)
-    assert problem == Problem(time=problem.time, pid=os.getpid(), source="gc", message="gone")
+    assert problem == Problem(
+        time=problem.time, pid=os.getpid(), source="gc", message="Not fully measured: garbage collections (gone)."
+    )
 
 
 def test_the_process_is_what_it_says_of_itself(program):
@@ -184,8 +304,12 @@ def test_the_end_is_noticed(program):
     source.rows()
     assert (source.ended, source.failed) == (False, False)
     program.outlet.fact("end", {"failed": True})
-    source.rows()
+    rows = source.rows()
     assert (source.ended, source.failed) == (True, True)
+
+    another = program.source()  # whose recorder was killed after it had read the end
+    another.resume(Tables(facts=tuple(of(Fact, rows))))
+    assert (another.ended, another.failed) == (True, True)
 
 
 def test_loaders_and_flags_are_completed_by_what_the_steps_show(program):
@@ -307,7 +431,7 @@ GARBAGE = [
 ]
 
 
-@pytest.mark.parametrize("garbage", GARBAGE, ids=lambda each: repr(each[:40]))
+@pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
 def test_what_is_no_fact_is_passed_over(program, garbage):
     source = program.source()
     program.say(garbage, GOOD)

@@ -180,6 +180,30 @@ def test_a_critic_that_steps_more_often_has_steps_of_its_own(loop):
     assert [ms(step.duration) for step in loop.steps()] == [2, 2, 4, 2, 2, 4]
 
 
+def test_stages_that_follow_one_another_have_steps_of_their_own(loop):
+    """A pretraining and a fine-tuning, folds, trials: each has optimizers of its own."""
+    for stage, optimizers in enumerate(([1], [2], [3, 4], [5])):
+        for _ in range(3):
+            loop.fetch(1, loader=stage)
+            for number in optimizers:
+                loop.backward(2)
+                loop.optimizer(3, id=number, tags=TAG_COMPILE if number == 4 else 0)
+    steps = loop.steps()
+    assert [ms(step.duration) for step in steps] == [6] * 6 + [11] * 3 + [6] * 3
+    assert [bool(step.tags & TAG_COMPILE) for step in steps] == [False] * 6 + [True] * 3 + [False] * 3
+    assert loop.segmenter.evaluation.trained == {0, 1, 2, 3}
+
+
+def test_an_optimizer_that_joins_later_belongs_to_the_same_steps(loop):
+    """A discriminator that is only trained once the generator is good enough."""
+    for number in range(6):
+        loop.fetch(1)
+        loop.optimizer(3, id=1)
+        if number >= 3:
+            loop.optimizer(5, id=2)
+    assert [ms(step.duration) for step in loop.steps()] == [4, 4, 4, 9, 9, 9]
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_an_optimizer_inside_another_ones_step_ends_none(loop, times):
     for _ in range(3):
@@ -197,19 +221,22 @@ def test_an_optimizer_inside_another_ones_step_ends_none(loop, times):
 
 
 def test_a_closure_runs_inside_the_optimizers_step(loop):
+    """Its loss is not the update; what lies between two passes of it, as a line search has them, is."""
+
     def closure():
         loop.idle(1)
         for _ in range(2):
             loop.forward(5)
+            loop.idle(2)
             loop.backward(7)
-        loop.idle(1)
+            loop.idle(3)
 
     loop.step()
     loop.fetch(2)
     loop.optimizer(closure)
     step = loop.steps()[1]
-    assert phases(step) == {"data_wait": 2, "forward": 10, "backward": 14, "optimizer": 2}
-    assert ms(step.duration) == 28
+    assert phases(step) == {"data_wait": 2, "forward": 10, "backward": 14, "optimizer": 6, "other": 5}
+    assert ms(step.duration) == 37
     assert step.micro_steps == 1  # one batch, however often it was gone through
 
 
@@ -298,7 +325,7 @@ def test_a_loader_that_reads_from_another_loader_fetches_one_batch(loop):
         loop.step(fetch=chained)
     step = loop.steps()[1]
     assert (ms(step.data_wait), step.batches, step.tags) == (6, 1, 0)
-    assert loop.segmenter.trained == {TRAINING}
+    assert loop.segmenter.evaluation.trained == {TRAINING}
 
 
 def test_the_fetch_that_ends_an_epoch_is_no_batch(loop):
@@ -333,9 +360,9 @@ def test_an_evaluation_with_its_own_loader_is_carved_out_whole(loop):
     }
     assert (ms(step.duration), step.batches) == (16, 1)
     assert after.tags == 0
-    assert loop.segmenter.trained == {TRAINING}
-    assert loop.segmenter.evaluated == {EVALUATION}
-    assert loop.segmenter.evaluation_grad is False
+    assert loop.segmenter.evaluation.trained == {TRAINING}
+    assert loop.segmenter.evaluation.evaluated == {EVALUATION}
+    assert loop.segmenter.evaluation.grad is False
 
 
 def test_an_evaluation_with_gradients_enabled_is_told(loop):
@@ -346,7 +373,7 @@ def test_an_evaluation_with_gradients_enabled_is_told(loop):
     loop.step()
     steps = loop.steps()
     assert [bool(step.tags & TAG_EVALUATION) for step in steps] == [False, True, True]
-    assert loop.segmenter.evaluation_grad is True
+    assert loop.segmenter.evaluation.grad is True
 
 
 def test_an_evaluation_in_training_mode_is_one_too(loop):
@@ -355,7 +382,7 @@ def test_an_evaluation_in_training_mode_is_one_too(loop):
     loop.evaluate(training=True, grad=True)
     loop.step()
     assert ms(loop.steps()[1].evaluation) == 22
-    assert loop.segmenter.evaluation_grad is True
+    assert loop.segmenter.evaluation.grad is True
 
 
 def test_an_evaluation_without_a_loader_is_known_by_the_model_that_is_trained(loop):
@@ -370,7 +397,7 @@ def test_an_evaluation_without_a_loader_is_known_by_the_model_that_is_trained(lo
     step = loop.steps()[2]
     assert ms(step.evaluation) == 6 + 1 + 6  # the time between two of its batches is its own
     assert phases(step) == {"forward": 2, "backward": 4, "optimizer": 3, "other": 1, "evaluation": 13}
-    assert loop.segmenter.evaluation_grad is False
+    assert loop.segmenter.evaluation.grad is False
 
 
 def test_a_frozen_teacher_in_a_training_batch_is_no_evaluation(loop):
@@ -383,7 +410,7 @@ def test_a_frozen_teacher_in_a_training_batch_is_no_evaluation(loop):
     steps = loop.steps()
     assert phases(steps[1]) == {"data_wait": 1, "forward": 7, "backward": 4, "optimizer": 3}
     assert [step.tags for step in steps] == [TAG_FIRST, 0]
-    assert loop.segmenter.evaluation_grad is None
+    assert loop.segmenter.evaluation.grad is None
 
 
 def test_a_sanity_check_before_the_first_step_is_evaluation(loop):
@@ -400,8 +427,8 @@ def test_an_evaluation_after_the_last_step_belongs_to_none_but_teaches(loop):
     loop.evaluate(grad=True)
     (step,) = loop.steps()
     assert ms(step.duration) == 10
-    assert loop.segmenter.evaluated == {EVALUATION}
-    assert loop.segmenter.evaluation_grad is True
+    assert loop.segmenter.evaluation.evaluated == {EVALUATION}
+    assert loop.segmenter.evaluation.grad is True
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -411,8 +438,8 @@ def test_a_batch_that_was_cut_off_before_its_backward_pass_is_no_evaluation(loop
     loop.fetch(1)
     loop.forward(2, training=training)
     loop.steps()
-    assert loop.segmenter.evaluation_grad is None
-    assert loop.segmenter.evaluated == set()
+    assert loop.segmenter.evaluation.grad is None
+    assert loop.segmenter.evaluation.evaluated == set()
 
 
 def test_a_batch_of_another_loader_before_the_backward_pass_is_no_evaluation(loop):
@@ -424,8 +451,8 @@ def test_a_batch_of_another_loader_before_the_backward_pass_is_no_evaluation(loo
         loop.step()
     steps = loop.steps()
     assert not any(step.tags & TAG_EVALUATION for step in steps)
-    assert loop.segmenter.evaluation_grad is None
-    assert loop.segmenter.evaluated == set()
+    assert loop.segmenter.evaluation.grad is None
+    assert loop.segmenter.evaluation.evaluated == set()
 
 
 def test_several_forward_passes_of_one_loader_in_training_mode_are_an_evaluation(loop):
@@ -437,8 +464,8 @@ def test_several_forward_passes_of_one_loader_in_training_mode_are_an_evaluation
     loop.step()
     _, step = loop.steps()
     assert ms(step.evaluation) == 9
-    assert loop.segmenter.evaluation_grad is True
-    assert loop.segmenter.evaluated == {7}
+    assert loop.segmenter.evaluation.grad is True
+    assert loop.segmenter.evaluation.evaluated == {7}
 
 
 def test_one_batch_fetched_ahead_leaves_training_as_it_is(loop):
@@ -453,6 +480,308 @@ def test_one_batch_fetched_ahead_leaves_training_as_it_is(loop):
     steps = loop.steps()
     assert [step.batches for step in steps] == [2, 1, 1, 0]
     assert not any(step.tags & TAG_EVALUATION for step in steps)
+
+
+def test_a_batch_fetched_ahead_is_a_micro_step_of_the_step_that_trains_on_it(loop):
+    for _ in range(2):  # epochs of 8 batches, two steps
+        loop.fetch(1)
+        for number in range(8):
+            loop.fetch(1, ended=number == 7)
+            loop.forward(2)
+            loop.backward(3)
+            if number % 4 == 3:
+                loop.optimizer(4)
+    steps = loop.steps()
+    assert [step.batches for step in steps] == [5, 3, 5, 3]
+    assert [step.micro_steps for step in steps] == [4, 4, 4, 4]
+
+
+def test_an_evaluation_that_fetches_ahead_is_carved_out_whole_the_first_time(loop):
+    loop.step()
+    loop.fetch(1, loader=EVALUATION)
+    for number in range(3):
+        loop.fetch(1, loader=EVALUATION, ended=number == 2)
+        loop.forward(2, training=False, grad=False)
+    loop.step()
+    _, step = loop.steps()
+    assert (ms(step.evaluation), step.batches) == (10, 1)
+    assert ms(step.duration) == 10
+
+
+# ---- loops of other shapes ----
+
+
+def test_two_loaders_zipped_make_one_step_and_both_are_trained_on(loop):
+    for _ in range(3):
+        loop.fetch(1, loader=5)
+        loop.span(ring.GC, 1)
+        loop.fetch(2, loader=6)
+        loop.forward(2)
+        loop.backward(4)
+        loop.optimizer(3)
+    steps = loop.steps()
+    assert [(step.batches, step.micro_steps) for step in steps] == [(2, 1)] * 3
+    assert phases(steps[1]) == {"data_wait": 3, "gc": 1, "forward": 2, "backward": 4, "optimizer": 3}
+    assert loop.segmenter.evaluation.trained == {5, 6}
+    assert loop.segmenter.evaluation.evaluated == set()
+
+
+def test_a_validation_between_a_training_batch_and_its_forward_pass_is_carved_out(loop):
+    loop.step()
+    loop.fetch(1)
+    loop.evaluate(batches=2)
+    loop.forward(2)
+    loop.backward(4)
+    loop.optimizer(3)
+    _, step = loop.steps()
+    assert phases(step) == {"data_wait": 1, "forward": 2, "backward": 4, "optimizer": 3, "evaluation": 22}
+    assert loop.segmenter.evaluation.trained == {TRAINING}
+    assert loop.segmenter.evaluation.evaluated == {EVALUATION}
+
+
+def test_rollouts_in_every_step_are_its_work_and_no_evaluation(loop):
+    """Reinforcement learning: the model that is trained plays, in evaluation mode and without gradients."""
+    for _ in range(4):
+        for _ in range(3):
+            loop.forward(2, training=False, grad=False)
+            loop.idle(1)
+        loop.forward(2)
+        loop.backward(4)
+        loop.optimizer(3)
+    steps = loop.steps()
+    assert [phases(step) for step in steps] == [{"forward": 8, "backward": 4, "optimizer": 3, "other": 3}] * 4
+    assert [step.tags for step in steps] == [TAG_FIRST, 0, 0, 0]
+    assert loop.segmenter.evaluation.grad is None
+
+
+def test_rollouts_before_every_replayed_batch_are_its_work_too(loop):
+    """The replay buffer is read by a DataLoader."""
+    for _ in range(4):
+        loop.forward(6, training=False, grad=False)
+        loop.step()
+    steps = loop.steps()
+    assert [step.tags for step in steps[1:]] == [0, 0, 0]
+    assert phases(steps[2]) == {"data_wait": 1, "forward": 8, "backward": 4, "optimizer": 3}
+
+
+def test_rollouts_between_several_updates_are_told_apart(loop):
+    for _ in range(3):
+        for _ in range(5):
+            loop.forward(2, training=False, grad=False)
+        for _ in range(3):
+            loop.forward(2)
+            loop.backward(4)
+            loop.optimizer(3)
+    steps = loop.steps()
+    assert [ms(step.evaluation) for step in steps] == [0, 0, 0, 10, 0, 0, 10, 0, 0]
+    assert [ms(step.duration) for step in steps[1:]] == [9] * 8
+
+
+def test_an_evaluation_with_a_loader_of_its_own_is_one_in_every_step(loop):
+    """Epochs of one batch."""
+    for _ in range(3):
+        loop.step()
+        loop.evaluate()
+    assert [ms(step.evaluation) for step in loop.steps()] == [0, 22, 22]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("failures", [1, 3])
+def test_batches_that_failed_are_no_evaluation_and_leave_the_next_step_alone(loop, training, failures):
+    """Out of memory in the forward pass, caught; or a loss that is not finite. Fine-tuning may use evaluation mode."""
+    loop.step()
+    loop.step()
+    for _ in range(failures):
+        loop.fetch(1)
+        loop.forward(2, training=training)
+        loop.idle(5)
+    loop.step()
+    loop.step()
+    _, _, step, after = loop.steps()
+    assert (step.batches, ms(step.duration), step.tags) == (1 + failures, 10 + 8 * failures, 0)
+    assert (ms(after.duration), after.tags) == (10, 0)
+    assert loop.segmenter.evaluation.grad is None
+    assert loop.segmenter.evaluation.evaluated == set()
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_whole_pass_through_the_training_loader_with_gradients_is_an_evaluation(loop, training):
+    """The accuracy on the training set."""
+    loop.step()
+    loop.step()
+    loop.evaluate(batches=3, training=training, grad=True, loader=TRAINING)
+    loop.step()
+    step = loop.steps()[2]
+    assert step.tags & TAG_EVALUATION
+    assert ms(step.evaluation) >= 3 * 10 - 1
+    assert loop.segmenter.evaluation.grad is True
+
+
+def test_steps_of_ten_seconds(loop):
+    for _ in range(3):
+        loop.step(1_000, 2_000, 4_000, 3_000)
+    steps = loop.steps()
+    assert [step.duration for step in steps] == [10.0] * 3
+    assert phases(steps[1]) == {"data_wait": 1_000, "forward": 2_000, "backward": 4_000, "optimizer": 3_000}
+
+
+# ---- several threads ----
+
+
+def merged(*loops):
+    """Their events as the ring holds them: by their end."""
+    return sorted((event for loop in loops for event in loop.events), key=lambda event: event.end)
+
+
+def test_two_threads_that_train_have_steps_of_their_own():
+    first, second = Loop(lane=3), Loop(lane=4)
+    for _ in range(6):
+        first.step()
+    second.now = 5
+    for _ in range(3):
+        second.fetch(2, loader=9)
+        second.forward(4, root=9)
+        second.backward(8)
+        second.optimizer(6, id=9)
+    first.events = merged(first, second)
+    steps = first.steps()
+    assert [step.index for step in steps] == list(range(9))
+    short = [step for step in steps if ms(step.duration) == 10]
+    long = [step for step in steps if ms(step.duration) == 20]
+    assert (len(short), len(long)) == (6, 3)
+    assert [step.tags for step in short] == [TAG_FIRST, 0, 0, 0, 0, 0]
+    assert [step.tags for step in long] == [TAG_FIRST, 0, 0]
+    assert [phases(step) for step in short] == [{"data_wait": 1, "forward": 2, "backward": 4, "optimizer": 3}] * 6
+    assert [phases(step) for step in long] == [{"data_wait": 2, "forward": 4, "backward": 8, "optimizer": 6}] * 3
+    assert first.segmenter.evaluation.trained == {TRAINING, 9}
+
+
+def test_a_step_in_a_thread_of_a_pool_follows_the_one_in_another():
+    """Each step is handed to whichever thread is free; the optimizer is the same."""
+    loop = Loop()
+    for lane in (3, 4, 4, 3, 5):
+        loop.lane = lane
+        loop.step()
+        loop.idle(2)
+    steps = loop.steps()
+    assert [ms(step.start) for step in steps] == [0, 10, 22, 34, 46]
+    assert [ms(step.duration) for step in steps] == [10, 12, 12, 12, 12]
+    assert [step.tags for step in steps] == [TAG_FIRST, 0, 0, 0, 0]
+    assert all(step.forward and step.backward for step in steps)
+
+
+def test_what_a_thread_that_trains_nothing_does_is_forgotten(loop, monkeypatch):
+    monkeypatch.setattr(module, "MOST_IDLE", 20)
+    other = Loop(lane=9)
+    for _ in range(100):
+        other.fetch(1)
+        loop.step()
+    segmenter = Segmenter(7, ORIGIN)
+    for _ in range(10):
+        segmenter.feed(merged(loop, other))
+        assert len(segmenter._open[9]) <= 20 + 100
+    assert not segmenter.unbounded
+
+
+# ---- things inside one another ----
+
+
+def test_a_root_called_by_another_root_is_part_of_its_forward_pass(loop):
+    """The inner one is called by itself as well: a critic inside a GAN's wrapper, a backbone that is also evaluated."""
+
+    def outer():
+        loop.idle(1)
+        loop.forward(2, root=TEACHER, training=False, grad=False)
+        loop.idle(1)
+        loop.forward(3)
+
+    for _ in range(2):
+        loop.fetch(1)
+        loop.forward(outer, root=9)
+        loop.backward(4)
+        loop.optimizer(3)
+    steps = loop.steps()
+    assert [step.tags for step in steps] == [TAG_FIRST, 0]
+    assert phases(steps[1]) == {"data_wait": 1, "forward": 7, "backward": 4, "optimizer": 3}
+
+
+def test_the_forward_passes_inside_an_evaluated_one_are_no_passes_of_their_own(loop):
+    def outer():
+        loop.forward(3, grad=True)  # under enable_grad: as the whole's, its gradients count
+
+    loop.step()
+    for _ in range(2):
+        loop.fetch(1, EVALUATION)
+        loop.span(ring.FORWARD, outer, id=9, a=0, b=0)
+    loop.step()
+    assert ms(loop.steps()[1].evaluation) == 8
+    assert loop.segmenter.evaluation.grad is False
+
+
+def test_a_forward_pass_that_is_run_again_in_the_backward_pass_is_part_of_that(loop):
+    """Activation checkpointing."""
+
+    def again():
+        loop.idle(1)
+        loop.forward(2)
+        loop.idle(1)
+        loop.forward(2, grad=False)
+
+    for _ in range(2):
+        loop.fetch(1)
+        loop.forward(5)
+        loop.backward(again)
+        loop.optimizer(3)
+    steps = loop.steps()
+    assert [step.tags for step in steps] == [TAG_FIRST, 0]
+    assert phases(steps[1]) == {"data_wait": 1, "forward": 5, "backward": 6, "optimizer": 3}
+
+
+def test_a_forward_pass_that_autograd_runs_again_in_a_thread_of_its_own_counts_once(loop):
+    """On a GPU the backward pass has one, and with reentrant checkpointing it calls backward() there."""
+    autograd = Loop(lane=9)
+    for _ in range(3):
+        loop.fetch(1)
+        loop.forward(5)
+        autograd.now = loop.now + 1
+        loop.backward(8)
+        autograd.forward(2, grad=False)
+        autograd.backward(3)
+        loop.optimizer(3)
+    loop.events = sorted(loop.events + autograd.events, key=lambda event: event.end)
+    steps = loop.steps()
+    assert [phases(step) for step in steps] == [{"data_wait": 1, "forward": 5, "backward": 8, "optimizer": 3}] * 3
+    assert [step.tags for step in steps] == [TAG_FIRST, 0, 0]
+    assert [step.micro_steps for step in steps] == [1, 1, 1]
+
+
+def test_a_forward_pass_that_differentiates_keeps_both_apart(loop):
+    """Forces as gradients of an energy: autograd.grad() inside the module."""
+
+    def differentiates():
+        loop.idle(2)
+        loop.backward(3, code=1)
+        loop.idle(1)
+
+    loop.step()
+    loop.fetch(1)
+    loop.forward(differentiates)
+    loop.backward(4)
+    loop.optimizer(3)
+    step = loop.steps()[1]
+    assert phases(step) == {"data_wait": 1, "forward": 3, "backward": 7, "optimizer": 3}
+    assert step.micro_steps == 1
+
+
+def test_forward_passes_in_a_closure_are_the_optimizers_and_still_seen(loop):
+    def closure():
+        loop.forward(lambda: loop.forward(5), root=9)
+        loop.backward(lambda: loop.forward(7))
+
+    loop.step()
+    loop.optimizer(closure)
+    loop.optimizer(1)
+    assert phases(loop.steps()[1]) == {"forward": 5, "backward": 7}
 
 
 # ---- saving, collecting, threads ----
@@ -508,7 +837,7 @@ def test_what_other_threads_do_is_not_of_the_step(loop):
     loop.events = sorted(loop.events + other.events, key=lambda event: event.end)
     steps = loop.steps()
     assert [phases(step) for step in steps] == [{"data_wait": 1, "forward": 2, "backward": 4, "optimizer": 3}] * 3
-    assert loop.segmenter.evaluated == set()
+    assert loop.segmenter.evaluation.evaluated == set()
 
 
 def test_training_in_another_thread_than_the_main_one_is_as_good():
@@ -573,7 +902,7 @@ def test_without_any_boundary_memory_stays_bounded_and_it_says_so(loop, monkeypa
         for _ in range(10):
             loop.fetch(1)
         assert segmenter.feed(loop.events) == []
-        assert len(segmenter._open) <= 110
+        assert len(segmenter._open[0]) <= 110
     assert segmenter.unbounded
     assert segmenter.flush() == []
 

@@ -1,0 +1,170 @@
+"""Keep secrets out of what is written down: command lines, exception texts, names.
+
+A secret is known by the name it is given under (`--api-key X`, `WANDB_API_KEY=X`, `Authorization: X`), by its place in
+a URL, by the shape that well-known services give their tokens, or because it is the value of a variable or an argument
+with such a name. In doubt it is hidden; what only counts (`--max-tokens 512`) stays readable.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+HIDDEN = "***"
+
+SHORTEST_KNOWN = 8
+"""Characters; a shorter value, as "root", would be hidden wherever those letters stand."""
+
+
+def redact_text(text: str, known: Iterable[str] = ()) -> str:
+    """`text` without its secrets; `known` are secrets to hide wherever they stand (see `known_secrets`)."""
+    for secret in known:
+        text = text.replace(secret, HIDDEN)
+    if not _WORD.fullmatch(text):
+        text = _PRIVATE_KEY.sub(HIDDEN, text)
+        text = _USER_IN_URL.sub(f"://{HIDDEN}@", text)
+        text = _hide_values(text, _HEADER, _LINE)
+        text = _hide_values(text, _PAIR, _VALUE)
+        text = _hide_values(text, _OPTION, _VALUE)
+    return _SHAPE.sub(HIDDEN, text)
+
+
+def redact_command(words: Sequence[str], known: Iterable[str] = ()) -> tuple[str, ...]:
+    """The words of a command line without the secrets in them: `--token X`, `--token=X`, `env TOKEN=X`, ..."""
+    known = tuple(known)
+    shown = []
+    option = None
+    """Whose values are hidden."""
+    for word in words:
+        if option is not None and not _AN_OPTION.fullmatch(word):
+            shown.append(redact_text(word, known) if _tells_nothing(option, word) else HIDDEN)
+            if shown[-1] != HIDDEN or not option.endswith("s"):  # a plural takes several
+                option = None
+            continue
+        name, equals, value = word.partition("=")
+        option = word if word.startswith("-") and not equals and is_secret(word) else None
+        if equals and _A_NAME.fullmatch(name) and is_secret(name) and not _tells_nothing(name, value):
+            shown.append(f"{name}={HIDDEN}")
+        else:
+            shown.append(redact_text(word, known))
+    return tuple(shown)
+
+
+def redact_values(value: Any, known: Iterable[str] = ()) -> Any:
+    """The same for all texts within dictionaries, lists and tuples, keys too."""
+    if isinstance(value, str):
+        return redact_text(value, known)
+    if isinstance(value, dict):
+        return {redact_values(key, known): redact_values(item, known) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([redact_values(item, known) for item in value])
+    return value
+
+
+def known_secrets(environ: Mapping[str, str], words: Sequence[str] = ()) -> tuple[str, ...]:
+    """The values that variables and arguments hold under the name of a secret, longest first."""
+    found = {value for name, value in environ.items() if is_secret(name) and not _tells_nothing(name, value)}
+    for position, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if not equals and word.startswith("-"):
+            following = words[position + 1] if position + 1 < len(words) else ""
+            value = "" if _AN_OPTION.fullmatch(following) else following
+        if _A_NAME.fullmatch(name) and is_secret(name) and not _tells_nothing(name, value):
+            found.add(value)
+    kept = (each for each in found if len(each) >= SHORTEST_KNOWN and not os.path.isdir(each))  # SSH_KEY_DIR
+    return tuple(sorted(kept, key=len, reverse=True))
+
+
+def is_secret(name: str) -> bool:
+    """Whether what is given under this name is one: "hf-token" and "apiKey" are such names, "tokenizer" is none."""
+    if name in _FOLDERS or name.endswith(("Error", "Exception", "Warning")):
+        return False
+    words = _words(name)
+    return any(map(_SECRET.search, words)) and not ("token" in words and any(map(_VOCABULARY.fullmatch, words)))
+
+
+def _words(name: str) -> set[str]:
+    """ "apiKey_2" as "apikey", "api", "key" and "2"."""
+    return {word.lower() for word in _CAMEL.findall(name) + _SNAKE.findall(name)}
+
+
+def _tells_nothing(name: str, value: str) -> bool:
+    """The value of such a name is a switch or a count."""
+    if not value or value.lower() in ("true", "false", "none", "null", HIDDEN):
+        return True
+    return bool(_NUMBER.fullmatch(value)) and any(map(_COUNTS.fullmatch, _words(name)))
+
+
+def _hide_values(text: str, named: re.Pattern[str], values: re.Pattern[str]) -> str:
+    shown = []
+    done = searched = 0
+    while match := named.search(text, searched):
+        searched = match.end()
+        value = values.match(text, searched) if is_secret(match["name"]) else None
+        if value is not None and not _tells_nothing(match["name"], value[0].strip("\\\"'`,;)]}")):
+            shown += [text[done:searched], HIDDEN]
+            done = searched = value.end()
+    return "".join(shown) + text[done:]
+
+
+# ---- names ----
+
+_CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_SNAKE = re.compile(r"[A-Za-z0-9]+")
+_SECRET = re.compile(
+    r"^(?:keys?|pass|pwd?|passcode|bearer|cookies?|jwt|signature|oauth|webhooks?)$"
+    r"|tokens?$|passw(?:or)?d|passphrase|credential|^secret(?!ar)|secrets?$|auth(?:orization|entication)?$"
+    r"|(?:access|account|api|auth|client|deploy|encryption|host|license|master|private|secret|signing|ssh)keys?$"
+)
+_FOLDERS = frozenset(("PWD", "OLDPWD"))  # the shell's working folder
+# The special tokens of a tokenizer.
+_VOCABULARY = re.compile(r"bos|cls|eos|image|mask|pad|sep|special|unk")
+# What makes a number under such a name a count or a size.
+_COUNTS = re.compile(
+    r"batch|chunk|count|dims?|dropout|every|frames|heads|ids?|keys|len|length|limit|loss|max|min|n|num|number|per|rate"
+    r"|ratio|samples?|seq|size|steps?|tokens|total|weight|window"
+)
+_NUMBER = re.compile(r"[+-]?\d[\d_]{0,15}(?:\.\d{1,8})?(?:[eE][+-]?\d{1,3})?[kKmMbBgGtT]?")
+_A_NAME = re.compile(r"[\w.@/+~-]+")
+_AN_OPTION = re.compile(r"--?[A-Za-z]|--[A-Za-z][\w.-]*(?:=.*)?|-[a-z]+(?:[-_][a-z]+)*", re.DOTALL)
+
+# ---- texts ----
+
+_WORD = re.compile(r"[\w./+-]*")  # a name or a path: it can only be a secret by its shape
+
+# (?=(...))\1 takes all of a name at once: trying its every part again would take the square of its length.
+_NAME = r"(?<![\w.-])(?=(?P<name>{first}[\w.-]*))(?P=name)"
+_QUOTED = (
+    r"[bBfFrRuU]{0,2}(?:\"(?:\\.|[^\"\\])*\"?|'(?:\\.|[^'\\])*'?"
+    r"|(?P<open>\\+[\"'])(?:(?!(?P=open)).)*(?:(?P=open))?|[\[({][^\])}]*[\])}]*)"
+)
+_BARE = r"(?:\"[^\"]{0,200}\"|'[^']{0,200}'|[^\s&;,]|[&;,](?![\w.-]+=))+"
+_VALUE = re.compile(rf"{_QUOTED}|{_BARE}", re.DOTALL)
+_EQUALS = r"\\*[\"']?\]?\s*(?:=>|:=|=(?!=)|:(?!:|//))\s*"
+_PAIR = re.compile(_NAME.format(first="[A-Za-z_-]") + _EQUALS)
+_OPTION = re.compile(_NAME.format(first="--?[A-Za-z]") + r"\s+(?!-)")
+# What may hold blanks: all of the line, up to a quotation mark.
+_HEADER = re.compile(
+    r"(?<![\w.-])(?P<name>[\w-]{0,40}(?:authorization|cookie|passw(?:or)?d|passphrase))[ \t]*:[ \t]*", re.IGNORECASE
+)
+_LINE = re.compile(r"[^\s\"'`][^\r\n\"'`]*")
+_USER_IN_URL = re.compile(r"://(?:[^\s/?#\"'<>]*@|[^\s/:@?#\"'<>]+:(?!\d+/)[^\s@\"'<>]{1,256}@)")
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.DOTALL
+)
+# The tokens of Hugging Face, OpenAI and Anthropic, AWS, GitHub, GitLab, Slack, Google, NVIDIA, Groq, npm, PyPI,
+# Docker, Stripe, Replicate, W&B, Databricks, SendGrid, RunPod, Vault, Google's clients; JSON web tokens, bearers, the
+# signatures of URLs, and the URLs of web hooks, which are all that it takes to write there.
+_SHAPE = re.compile(
+    r"(?<![A-Za-z0-9])(?:"
+    r"hf_[A-Za-z0-9]{16,}|api_org_[A-Za-z0-9]{16,}|sk-(?=[\w-]*\d)[\w-]{16,}|(?:AKIA|ASIA)[A-Z0-9]{16}"
+    r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}|AIza[\w-]{30,}"
+    r"|ya29\.[\w-]+|nvapi-[\w-]{16,}|gsk_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{30,}|dckr_pat_[\w-]{16,}"
+    r"|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|r8_[A-Za-z0-9]{30,}|wandb_v1_\w{20,}|dapi[0-9a-f]{32}"
+    r"|SG\.[\w-]{16,}\.[\w-]{16,}|rpa_[A-Za-z0-9]{30,}|hv[sb]\.[\w-]{20,}|GOCSPX-[\w-]{16,}"
+    r"|xapp-[\w-]{10,}|eyJ[\w-]{8,}\.eyJ[\w-]+\.[\w-]*)"
+    r"|(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/-]+|(?<=/api/webhooks/)\d+/[\w-]+"
+    r"|(?:(?<=[Bb]earer )|(?<=BEARER ))[\w.~+/=-]{8,}|(?<=[?&]sig=)[^\s&]+"
+)

@@ -1,0 +1,72 @@
+"""How the program ended, in one plain sentence for the user."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from signal import Signals
+from typing import Any
+
+from profiler.schema import Outcome
+
+MEANING = {
+    Signals.SIGKILL: "out of memory (the machine's or the job's limit), preemption, or somebody's kill -9",
+    Signals.SIGTERM: "a scheduler's time limit or preemption, or somebody's kill",
+    Signals.SIGINT: "it was interrupted, as by Ctrl-C",
+    Signals.SIGQUIT: "it was interrupted, as by Ctrl-\\",
+    Signals.SIGHUP: "its terminal or connection was closed, which a program under nohup or tmux survives",
+    Signals.SIGSEGV: "native code touched memory it may not; python -X faulthandler shows where",
+    Signals.SIGBUS: "native code touched memory that is not there, as where /dev/shm is full",
+    Signals.SIGABRT: "native code gave up; what it printed last says why",
+    Signals.SIGILL: "native code is not made for this processor",
+    Signals.SIGFPE: "native code made an arithmetic error",
+    Signals.SIGPIPE: "whoever read its output had gone",
+    Signals.SIGXCPU: "its limit of CPU time was used up",
+    Signals.SIGXFSZ: "a file grew beyond the limit",
+}
+"""What sends each signal, as a rule."""
+
+_OUT_OF_MEMORY = (
+    "a step needed more than was free. A smaller batch with gradient accumulation, a lower precision or activation "
+    "checkpointing need less"
+)
+
+
+def sentence(
+    outcome: Outcome, status: int | None, signal: int | None, errors: Sequence[Mapping[str, Any]] = ()
+) -> str | None:
+    """What to tell the user; None if the program has completed or goes on.
+
+    `status` is as a shell shows it, `errors` are the facts of that kind: exceptions that nobody caught.
+    """
+    if outcome == "killed" and signal is not None:
+        return f"The program was killed by {_named(signal)}."
+    if outcome == "killed":
+        return f"The program was gone without a word: {MEANING[Signals.SIGKILL]}."
+    if outcome != "failed":
+        return None
+    if errors:
+        return _failed(errors)
+    if status is not None and status - 128 in MEANING:  # a launcher's child, as a shell tells it
+        return f"The program ended with exit status {status}, which stands for {_named(status - 128)}."
+    return "The program failed." if status is None else f"The program ended with exit status {status}."
+
+
+def _named(number: int) -> str:
+    try:
+        signal = Signals(number)
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+    meaning = MEANING.get(signal)
+    return f"signal {number} ({signal.name})" + (f": {meaning}" if meaning else "")
+
+
+def _failed(errors: Sequence[Mapping[str, Any]]) -> str:
+    """One that explains itself goes before the others: where several ranks fail, most fail because one did."""
+    first = next((error for error in errors if error.get("message")), errors[0])
+    kind, message = str(first.get("type", "exception")), str(first.get("message") or "").strip()
+    if message.startswith("DataLoader worker"):
+        return f"The program ended because a worker died, often for want of memory: {message}"
+    if kind.endswith("OutOfMemoryError") or message:
+        where = "GPU memory" if kind.endswith("OutOfMemoryError") else "memory"
+        return f"The program ran out of {where}, and nothing caught the {kind}: {_OUT_OF_MEMORY}. It said: {message}"
+    return f"The program ended with an error that nothing caught: {kind}."

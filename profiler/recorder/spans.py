@@ -1,0 +1,76 @@
+"""Spans of one thread inside one another: in order, without what repeats an outer one, and what is each one's own."""
+
+from __future__ import annotations
+
+from profiler.agent import ring
+from profiler.agent.ring import Event
+
+
+def in_order(spans: list[Event]) -> list[Event]:
+    """By start, outermost first, without what only repeats the span it lies in.
+
+    That is a fetch inside a fetch (a loader whose dataset reads from another loader), and a root module's forward pass
+    inside that of another, or inside a backward pass, where activation checkpointing runs it again.
+    """
+    result: list[Event] = []
+    fetched = passed = 0
+    # Of two that agree to the nanosecond the outer one was written later.
+    for span in sorted(spans, key=lambda event: (event.start, -event.end, -event.sequence)):
+        kind = span.kind
+        if kind in (ring.FETCH, ring.ITER):
+            if span.end <= fetched and span.start < fetched:
+                continue
+            if kind == ring.FETCH:
+                fetched = span.end
+        elif kind in (ring.FORWARD, ring.BACKWARD):
+            if kind == ring.FORWARD and span.end <= passed and span.start < passed:
+                continue
+            passed = max(passed, span.end)
+        result.append(span)
+    return result
+
+
+def exclusive(spans: list[Event]) -> list[int]:
+    """Nanoseconds of each span less those in which a later one was going on; spans are in order."""
+    own = [span.end - span.start for span in spans]
+    stack: list[int] = []
+    for position, span in enumerate(spans):
+        while stack and spans[stack[-1]].end <= span.start:
+            stack.pop()
+        covered = span.start
+        for outer in reversed(stack):  # a stretch of evaluation may outlast the span that it began in
+            until = min(span.end, spans[outer].end)
+            if until > covered:
+                own[outer] -= until - covered
+                covered = until
+        stack.append(position)
+    return [max(0, value) for value in own]
+
+
+def closure(spans: list[Event], position: int) -> int:
+    """Nanoseconds of this optimizer step's own time that its closure spent outside the passes: until the first pass,
+    and from a forward pass to what follows it. What follows a backward pass is the optimizer's."""
+    update = spans[position]
+    total, edge = 0, update.start
+    closing = True
+    passed = False
+    for span in spans[position + 1 :]:
+        if span.start >= update.end:
+            break
+        if closing:
+            total += max(0, span.start - edge)
+        edge = max(edge, span.end)
+        if span.kind in (ring.FORWARD, ring.BACKWARD):
+            passed = True
+            closing = span.kind == ring.FORWARD
+    return total if passed else 0
+
+
+def are_apart(spans: list[Event]) -> bool:
+    """Each begins when the one before it has ended: they are in order, and all their time is their own."""
+    end = 0
+    for span in spans:
+        if span[0] < end:
+            return False
+        end = span[1]
+    return True

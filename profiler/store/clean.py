@@ -1,0 +1,57 @@
+"""What is taken out of a row before it is kept: secrets, and what no text of ours is long enough to hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+from profiler.agent.redact import redact_command, redact_values
+from profiler.schema import Fact, Run, Sketch
+from profiler.store.values import hints
+
+T = TypeVar("T")
+
+OURS = {Fact: "kind", Sketch: "quantity"}
+"""What is one of our own words in any recording, and stays readable if it is also the value of a `--sort-key`."""
+
+MOST_TEXT = 4_000
+"""Characters of one value, far more than a name or a message needs: a class may be named with a million."""
+
+
+def clean(row: T, known: Sequence[str]) -> T:
+    """The row without secrets in any of its texts; `known` are some that are hidden wherever they stand."""
+    cls: Any = type(row)
+    names = _texts(cls)
+    if not names:
+        return row
+    values: Any = {name: shortened(redact_values(getattr(row, name), known)) for name in names}
+    if isinstance(row, Run):
+        values["command"] = shortened(redact_command(row.command, known))
+    elif isinstance(row, Fact):  # as are the names of its fields
+        values["body"] = {name: shortened(redact_values(item, known)) for name, item in row.body.items()}
+    changed: Any = row
+    cleaned: T = replace(changed, **values)
+    return cleaned
+
+
+def shortened(value: Any) -> Any:
+    """The same with all texts in it cut to MOST_TEXT characters."""
+    if isinstance(value, str):
+        return value if len(value) <= MOST_TEXT else f"{value[:MOST_TEXT]}..."
+    if isinstance(value, dict):
+        return {shortened(key): shortened(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(shortened, value))
+    return value
+
+
+@cache
+def _texts(cls: type) -> tuple[str, ...]:
+    """The fields that may hold text from outside."""
+    return tuple(name for name, hint in hints(cls).items() if _holds_text(hint) and name != OURS.get(cls))
+
+
+def _holds_text(hint: Any) -> bool:
+    return hint in (str, object) or (get_origin(hint) is not Literal and any(map(_holds_text, get_args(hint))))

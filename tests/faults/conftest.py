@@ -1,0 +1,47 @@
+"""Programs that train a little before something befalls them, and what the user is told of it."""
+
+import io
+import json
+
+import pytest
+from programs import TRAINS
+from rich.console import Console
+
+from advisor.publish import publish
+from advisor.render.terminal import summarize
+
+
+@pytest.fixture
+def training(tmp_path):
+    """A program that has `torch`, `model`, `optimizer` and `train(steps, pause)`, and does `rest` with them."""
+
+    def write(rest):
+        path = tmp_path / "train.py"
+        path.write_text(f"{TRAINS}\n{rest}\n")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def told():
+    """Make the report of a run, and assert that terminal, report.md and result.json say this; gives back result.json's
+    `run`."""
+
+    def check(ran, *sentences):
+        terminal = Console(file=io.StringIO(), width=80)
+        summarize(publish(ran.folder), ran.folder, terminal)
+        result = json.loads((ran.folder / "result.json").read_text())
+        problems = "\n".join(problem["message"] for problem in result["environment"]["problems"])
+        page = _flat((ran.folder / "report.md").read_text().replace("\\", ""))
+        for sentence in sentences:
+            assert sentence in problems
+            assert sentence in page
+            assert sentence in _flat(terminal.file.getvalue())
+        return result["run"]
+
+    return check
+
+
+def _flat(text):
+    return " ".join(text.split())

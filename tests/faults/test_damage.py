@@ -1,0 +1,411 @@
+"""Damage to what was recorded: torn, flipped and foreign bytes, and other versions.
+
+Whatever is done to a file, a report shows what is whole or one sentence says why there is none: no other exception, no
+hang, and no memory asked for that a damaged length would claim.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from advisor.cli import main
+from advisor.publish import report_of
+from advisor.render import markdown, result_json
+from profiler.agent import ring
+from profiler.agent.outlet import Outlet
+from profiler.errors import ProfilerError
+from profiler.recorder.folder import NOTE
+from profiler.recorder.record import Recorder, finish_orphan, new_run
+from profiler.schema import SCHEMA_VERSION
+from profiler.store import find, read
+
+MS = 1_000_000
+MOST_MEMORY = 1 << 30
+STEPS = 40
+RINGS = "profile-train-rings"
+
+damaging = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+
+FACTS = [
+    ("process", {"role": "rank", "rank": 0, "world_size": 1, "torch": "2.13.0", "python": "3.11.7"}),
+    ("loader", {"id": 1, "dataset": "Images", "length": 40, "batch_size": 8, "num_workers": 2, "batch_bytes": 4096}),
+    ("model", {"id": 1, "name": "Net", "parameters": 64, "trainable": 64, "bytes": 256, "dtypes": {"float32": 64}}),
+    ("optimizer", {"id": 1, "name": "SGD", "module": "torch.optim.sgd", "parameters": 64, "lr": 0.1}),
+    ("flags", {"autocast": False, "threads": 2, "cudnn_benchmark": False}),
+    ("region", {"id": 1, "name": "warm-up"}),
+    ("problem", {"source": "gc", "message": "gave up"}),
+]
+
+
+@pytest.fixture(scope="module")
+def cut_off(tmp_path_factory):
+    """A run folder and its rings as a killed recorder leaves them: half of the run is stored, half in the ring."""
+    top = tmp_path_factory.mktemp("cut-off")
+    # In a process of its own: it must be gone, or the recording would be taken to go on.
+    subprocess.run([sys.executable, "-c", RECORD, top], check=True)
+    return top
+
+
+def record(top):
+    """What the process of `cut_off` does."""
+    folder, rings = top / "run", top / RINGS
+    for one in (folder, rings):
+        one.mkdir(mode=0o700)
+    outlet = Outlet(str(rings), worker=True)
+    for kind, body in FACTS:
+        outlet.fact(kind, body)
+    origin = time.perf_counter_ns()
+    recorder = Recorder(folder, rings, new_run(("train.py", "--lr", "1"), origin, 0.01), os.getpid(), origin=origin)
+    for at in range(STEPS):
+        begin = origin + (at + 1) * 20 * MS
+        for kind, start, duration, values in (
+            (ring.FETCH, 0, 5, (1, at % 3, 0)),
+            (ring.BATCH, 1, 3, (1, MS, MS, 8, 1)),
+            (ring.FORWARD, 5, 4, (1, 1, 1)),
+            (ring.BACKWARD, 9, 6, ()),
+            (ring.OPTIMIZER, 15, 4, (1,)),
+        ):
+            outlet.write(0, kind, begin + start * MS, begin + (start + duration) * MS, *values)
+        if at == STEPS // 2:
+            recorder.suspend()
+    outlet.close()
+
+
+RECORD = f"""
+import sys
+sys.path[:0] = {[str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]!r}
+import importlib.util
+from pathlib import Path
+spec = importlib.util.spec_from_file_location("damage", {__file__!r})
+damage = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(damage)
+damage.record(Path(sys.argv[1]))
+"""
+
+
+@contextlib.contextmanager
+def copied(top):
+    """Another copy, to be damaged, that takes itself for the run folder."""
+    with tempfile.TemporaryDirectory() as place:
+        for name in ("run", RINGS):
+            shutil.copytree(top / name, Path(place) / name)
+        note = json.loads((top / "run" / NOTE).read_text())
+        note |= {"rings": f"{place}/{RINGS}", "home": [f"{place}/run", (Path(place) / "run").stat().st_ino]}
+        (Path(place) / "run" / NOTE).write_text(json.dumps(note))
+        yield Path(place)
+
+
+@pytest.fixture(scope="module")
+def whole(cut_off):
+    """A run folder that was recorded to its end."""
+    with copied(cut_off) as place:
+        finish_orphan(place / "run")
+        yield place / "run"
+
+
+@contextlib.contextmanager
+def bounded_memory():
+    """MemoryError for whoever asks for more than MOST_MEMORY beyond what is used."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def reported(folder):
+    """The report as JSON, or None; anything but a ProfilerError of one sentence and a remedy fails the test."""
+    try:
+        with bounded_memory():
+            finish_orphan(folder)
+            report = report_of(folder)
+            markdown.render(report)
+            return json.loads(result_json.render(report))
+    except ProfilerError as error:
+        told = error
+    assert told.message
+    assert told.remedy
+    return None
+
+
+@st.composite
+def damage(draw):
+    """A function of bytes: any prefix, any flipped bytes, a stretch of zeros, anything appended or put in between."""
+    how = draw(st.sampled_from(["cut", "flip", "zero", "append", "insert"]))
+    where = draw(st.floats(0, 1, exclude_max=True))
+    garbage = draw(st.binary(min_size=1, max_size=200))
+    masks = draw(st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1, max_size=20))
+
+    def apply(content):
+        at = int(where * len(content))
+        if how == "cut":
+            return content[:at]
+        if how == "append":
+            return content + garbage * (1 + at % 50)
+        if how == "insert":
+            return content[:at] + garbage + content[at:]
+        changed = bytearray(content)
+        if how == "zero":
+            changed[at : at + 512] = bytes(len(changed[at : at + 512]))
+        else:
+            for place, mask in masks:
+                changed[int(place * len(changed))] ^= mask
+        return bytes(changed)
+
+    return apply
+
+
+def test_undamaged_it_is_all_there(cut_off, whole):
+    with copied(cut_off) as place:
+        assert len(read(find(place / "run")[0]).steps) < STEPS
+    assert not (whole / NOTE).exists()
+    result = reported(whole)
+    assert STEPS - 1 <= result["steps"]["count"] <= STEPS
+    assert result["run"]["command"] == ["train.py", "--lr", "1"]
+
+
+@pytest.mark.fault(
+    "The store is damaged: cut anywhere, any byte flipped, zeroed, inserted or appended",
+    "over",
+    "what SQLite can still reach of it, from both ends of each table",
+    "that the recording is damaged and what of it could be read; or that nothing could",
+)
+def test_a_damaged_store_is_reported_as_far_as_it_goes(whole):
+    (path,) = find(whole)
+    content = path.read_bytes()
+    outcomes = set()
+
+    @damaging
+    @given(damage())
+    def check(apply):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / path.name).write_bytes(apply(content))
+            outcomes.add(reported(Path(folder)) is not None)
+
+    check()
+    assert outcomes == {True, False}
+
+
+@pytest.mark.fault(
+    "Rings, facts, the log or the note of a run whose recorder was killed are damaged",
+    "over",
+    "what was stored, and every whole record of the rest",
+    "that the rest was read; of a ring that is none, its name",
+)
+@pytest.mark.parametrize("which", ["*/*.ring", "*/*.facts", "run/*.json", "*/problems"])
+def test_a_damaged_rest_costs_nothing_that_was_stored(cut_off, which):
+    if which == "*/problems":
+        (cut_off / RINGS / "problems").write_bytes(b"12 34 there was no room\n")
+    half = len(read(find(cut_off / "run")[0]).steps)
+
+    @settings(damaging, max_examples=25)
+    @given(damage())
+    def check(apply):
+        with copied(cut_off) as place:
+            (path,) = place.glob(which)
+            path.write_bytes(apply(path.read_bytes()))
+            result = reported(place / "run")
+            assert result is not None
+            assert result["steps"]["count"] >= half
+            assert len(read(find(place / "run")[0]).steps) <= 3 * STEPS
+
+    check()
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        {"rings": "/", "recorder": -5},
+        {"recorder": 2**70, "program": 2**70},
+        {"origin": "now"},
+        {"rings": 5},
+        {"program": None},
+        {"home": 5},
+    ],
+)
+def test_a_note_is_not_believed(cut_off, note):
+    """It may have come with somebody else's folder: what it names as the rings' folder is not removed."""
+    with copied(cut_off) as place:
+        precious = place / "profile-train-precious"
+        precious.mkdir(mode=0o700)
+        (precious / "thesis.tex").write_text("mine")
+        path = place / "run" / NOTE
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"rings": str(precious)} | note))
+        assert reported(place / "run")["steps"]["count"] > 0
+        assert (precious / "thesis.tex").read_text() == "mine"
+
+
+# ---- what the command says ----
+
+
+def says(capsys, *words):
+    """Exit status and stderr of a command line."""
+    status = main([str(word) for word in words])
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    return status, " ".join(captured.err.split())
+
+
+def foreign(path):
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE runs (id INTEGER, version TEXT)")
+        connection.commit()
+
+
+@pytest.mark.fault(
+    "A file that is called as a recording is empty, no database, or somebody else's database",
+    "over",
+    "the file, as it is",
+    "which of these it is",
+)
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda path: path.write_bytes(b""), "is empty: the recorder ended before it could write."),
+        (lambda path: path.write_bytes(b"import torch\n" * 999), "is damaged, nothing of it can be read"),
+        (lambda path: path.write_bytes(bytes(9999)), "is damaged, nothing of it can be read"),
+        (foreign, "is not a recording of profile-train."),
+    ],
+    ids=["empty", "text", "zeros", "foreign"],
+)
+def test_what_is_no_recording_is_named(tmp_path, capsys, make, told):
+    path = tmp_path / "run-node.db"
+    make(path)
+    content = path.read_bytes()
+    status, err = says(capsys, "report", tmp_path)
+    assert status == 1
+    assert told in err
+    assert path.read_bytes() == content
+
+
+@pytest.mark.fault(
+    "`profile-train report` is given a folder of other things, or none", "over", "the folder, as it is", "what to give"
+)
+def test_a_folder_of_other_things(tmp_path, capsys):
+    (tmp_path / "train.py").write_text("import torch")
+    assert says(capsys, "report", tmp_path) == (
+        1,
+        f"profile-train: {tmp_path} holds no recording. Give the folder that a run of profile-train has written.",
+    )
+    status, err = says(capsys, "report", tmp_path / "train.py")
+    assert status == 2
+    assert "is a file." in err
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def altered(folder, *statements):
+    (path,) = find(folder)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+    return path
+
+
+@pytest.fixture
+def run_folder(whole, tmp_path):
+    return Path(shutil.copytree(whole, tmp_path / "run"))
+
+
+@pytest.mark.fault(
+    "The run folder is of a newer profile-train, with a schema that this one does not know",
+    "over",
+    "the file, as it is",
+    "which version wrote it, and the command that installs it",
+)
+@pytest.mark.parametrize(
+    ("version", "command"),
+    [
+        ("9.9.1", "pip install --upgrade 'profile-train>=9.9.1'"),
+        ("1; rm -rf /", "pip install --upgrade 'profile-train'"),
+        (None, "pip install --upgrade 'profile-train'"),
+    ],
+)
+def test_a_newer_schema(run_folder, capsys, version, command):
+    rename = "UPDATE runs SET version = x'ff'" if version is None else f"UPDATE runs SET version = '{version}'"
+    path = altered(run_folder, rename, f"PRAGMA user_version = {SCHEMA_VERSION + 3}")
+    content = path.read_bytes()
+    status, err = says(capsys, "report", run_folder)
+    assert status == 1
+    assert f"(schema {SCHEMA_VERSION + 3}); this one knows schema {SCHEMA_VERSION}." in err
+    assert err.endswith(f"Upgrade it: {command}")
+    assert "rm -rf" not in err
+    assert path.read_bytes() == content
+    assert [each.name for each in run_folder.iterdir()] == [path.name]
+
+
+@pytest.mark.fault(
+    "The run folder is of an older profile-train, whose tables lack what has come since",
+    "over",
+    "the file, as it is; all that it holds is read",
+    "the report, in which the rest is not measured",
+)
+def test_an_older_schema(run_folder, capsys):
+    path = altered(
+        run_folder,
+        f"PRAGMA user_version = {SCHEMA_VERSION - 1}",
+        "ALTER TABLE steps DROP COLUMN host_launch",
+        "ALTER TABLE steps DROP COLUMN forward",
+        "ALTER TABLE runs DROP COLUMN recorder_cpu",
+        "DROP TABLE kernels",
+        "DROP TABLE sketches",
+    )
+    content = path.read_bytes()
+    status, _ = says(capsys, "report", run_folder)
+    assert status == 0
+    result = json.loads((run_folder / "result.json").read_text())
+    assert result["steps"]["count"] >= STEPS - 1
+    assert result["phases"]["forward"] is None
+    assert path.read_bytes() == content
+
+
+def test_a_damaged_recording_is_told_wherever_the_report_is_read(run_folder, capsys):
+    (path,) = find(run_folder)
+    content = bytearray(path.read_bytes())
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'host_samples'").fetchone()
+    content[(page - 1) * 4096 : (page - 1) * 4096 + 64] = bytes(64)
+    path.write_bytes(content)
+    status, err = says(capsys, "report", run_folder)
+    assert status == 0
+    assert "is damaged" in err
+    assert "is damaged" in (run_folder / "report.md").read_text()
+    problems = json.loads((run_folder / "result.json").read_text())["environment"]["problems"]
+    assert any("is damaged" in problem["message"] for problem in problems)
+
+
+def test_two_reports_at_once_both_come_out_whole(run_folder):
+    failures = []
+
+    def report():
+        try:
+            assert main(["report", "--no-summary", str(run_folder)]) == 0
+        except BaseException as error:  # noqa: BLE001 - told by the thread that waits
+            failures.append(error)
+
+    threads = [threading.Thread(target=report) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert json.loads((run_folder / "result.json").read_text())["steps"]["count"] >= STEPS - 1
+    assert (run_folder / "report.html").read_text().rstrip().endswith("</html>")
+    assert [path.name for path in run_folder.iterdir() if path.name.startswith(".")] == []

@@ -1,0 +1,311 @@
+"""The program ends, one way or another."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from programs import TRAINS
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What a plain run of train() prints."""
+    path = tmp_path_factory.mktemp("plain") / "train.py"
+    path.write_text(f"{TRAINS}\ntrain()")
+    return subprocess.run([sys.executable, path], capture_output=True, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    ("ending", "ended", "status", "sentence"),
+    [
+        pytest.param(
+            "sys.exit(3)",
+            "failed",
+            3,
+            "The program ended with exit status 3.",
+            marks=pytest.mark.fault(
+                "It ends with an exit status (`sys.exit(3)`)",
+                "as without",
+                "everything",
+                "`failed`; *The program ended with exit status 3.*",
+            ),
+        ),
+        pytest.param(
+            "raise ValueError('token=hunter2')",
+            "failed",
+            1,
+            "The program ended with an error that nothing caught: ValueError.",
+            marks=pytest.mark.fault(
+                "An exception that nothing catches",
+                "as without, the traceback too",
+                "everything; of the exception its class, not its words, which may be secret",
+                "`failed`; *The program ended with an error that nothing caught: ValueError.*",
+            ),
+        ),
+        pytest.param(
+            "raise torch.cuda.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB.')",
+            "failed",
+            1,
+            "The program ran out of GPU memory, and nothing caught the torch.OutOfMemoryError: a step needed more",
+            marks=pytest.mark.fault(
+                "CUDA out of memory, uncaught",
+                "as without",
+                "everything up to the step that failed, and what the allocator said",
+                "`failed`; *The program ran out of GPU memory ... A smaller batch ...*, with the allocator's sentence",
+            ),
+        ),
+        pytest.param(
+            "torch.empty(1 << 60, dtype=torch.uint8)",
+            "failed",
+            1,
+            "The program ran out of memory, and nothing caught the RuntimeError",
+            marks=pytest.mark.fault(
+                "The host's allocator has no memory left, uncaught",
+                "as without",
+                "everything up to the step that failed",
+                "`failed`; *The program ran out of memory ...*, with the allocator's sentence",
+            ),
+        ),
+        pytest.param(
+            "os._exit(5)",
+            "failed",
+            5,
+            "The program ended with exit status 5.",
+            marks=pytest.mark.fault(
+                "It leaves without a word (`os._exit(5)`)",
+                "as without",
+                "all but the step it was in and, at most, the 20 ms before",
+                "`failed`; *The program ended with exit status 5.*",
+            ),
+        ),
+        pytest.param(
+            "ctypes.string_at(0)",
+            "killed",
+            -signal.SIGSEGV,
+            "killed by signal 11 (SIGSEGV): native code touched memory it may not",
+            marks=pytest.mark.fault(
+                "A segmentation fault",
+                "as without: killed by signal 11, one core dump",
+                "all but the step it was in and, at most, the 20 ms before",
+                "`killed`; *... signal 11 (SIGSEGV): native code touched memory it may not; ...*",
+            ),
+        ),
+        pytest.param(
+            "os.abort()",
+            "killed",
+            -signal.SIGABRT,
+            "killed by signal 6 (SIGABRT): native code gave up",
+            marks=pytest.mark.fault(
+                "Native code calls `abort()`",
+                "as without: killed by signal 6",
+                "all but the step it was in and, at most, the 20 ms before",
+                "`killed`; *... signal 6 (SIGABRT): native code gave up; what it printed last says why.*",
+            ),
+        ),
+    ],
+    ids=["exit", "exception", "gpu memory", "memory", "os._exit", "segfault", "abort"],
+)
+def test_however_it_ends_it_ends_so_and_is_reported(
+    training, run_both, run_profiled, said, told, ending, ended, status, sentence
+):
+    program = training(f"train()\n{ending}")
+    if status == 1:
+        plain, profiled = run_both(program)
+        assert plain.err.startswith(b"Traceback")
+        assert (profiled.out, profiled.err) == (plain.out, plain.err)
+    else:
+        profiled = run_profiled(program)
+        assert (profiled.out, profiled.err) == (said, b"")
+
+    assert profiled.status == status
+    assert told(profiled, sentence)["ended"] == ended
+    assert len(profiled.steps) == 12
+    assert b"hunter2" not in b"".join(path.read_bytes() for path in profiled.folder.iterdir() if path.is_file())
+
+
+# Trains until it is told to stop.
+WAITS = """
+def at_a_time_limit(number, frame):
+    print("saved", flush=True)
+    sys.exit(7)
+if "handles" in sys.argv: signal.signal(signal.SIGTERM, at_a_time_limit)
+train()
+print("pid", os.getpid(), flush=True)
+try:
+    while True: signal.pause()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    raise
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "number", "ended", "sentence"),
+    [
+        pytest.param(
+            "Ctrl-C",
+            signal.SIGINT,
+            "killed",
+            "killed by signal 2 (SIGINT): it was interrupted, as by Ctrl-C.",
+            marks=pytest.mark.fault(
+                "Ctrl-C in its terminal",
+                "as without: interrupted once, its `KeyboardInterrupt` its own",
+                "everything",
+                "`killed`; *... signal 2 (SIGINT): it was interrupted, as by Ctrl-C.*",
+            ),
+        ),
+        pytest.param(
+            "program",
+            signal.SIGINT,
+            "killed",
+            "killed by signal 2 (SIGINT): it was interrupted, as by Ctrl-C.",
+            marks=pytest.mark.fault(
+                "SIGINT to the program alone",
+                "as without",
+                "everything",
+                "`killed`; *... signal 2 (SIGINT): it was interrupted, as by Ctrl-C.*",
+            ),
+        ),
+        pytest.param(
+            "us",
+            signal.SIGTERM,
+            "killed",
+            "killed by signal 15 (SIGTERM): a scheduler's time limit or preemption",
+            marks=pytest.mark.fault(
+                "SIGTERM to profile-train, as schedulers send it",
+                "gets it, and ends as without",
+                "all but the step it was in and, at most, the 20 ms before",
+                "`killed`; *... signal 15 (SIGTERM): a scheduler's time limit or preemption, or somebody's kill.*",
+            ),
+        ),
+        pytest.param(
+            "handles",
+            signal.SIGTERM,
+            "failed",
+            "The program ended with exit status 7.",
+            marks=pytest.mark.fault(
+                "SIGTERM, and the program has a handler that saves and exits",
+                "as without: its handler runs once",
+                "everything",
+                "`failed`; *The program ended with exit status 7.*",
+            ),
+        ),
+        pytest.param(
+            "us",
+            signal.SIGHUP,
+            "killed",
+            "killed by signal 1 (SIGHUP): its terminal or connection was closed",
+            marks=pytest.mark.fault(
+                "SIGHUP: the connection is lost",
+                "as without",
+                "all but the step it was in and, at most, the 20 ms before",
+                "`killed`; *... signal 1 (SIGHUP): its terminal or connection was closed, ...*",
+            ),
+        ),
+        pytest.param(
+            "program",
+            signal.SIGKILL,
+            "killed",
+            "killed by signal 9 (SIGKILL): out of memory (the machine's or the job's limit), preemption",
+            marks=pytest.mark.fault(
+                "SIGKILL of the program, as the kernel sends it when memory runs out",
+                "as without: profile-train ends by the same signal",
+                "all but the step it was in and, at most, the 20 ms before",
+                "`killed`; *... signal 9 (SIGKILL): out of memory (...), preemption, or somebody's kill -9.*",
+            ),
+        ),
+    ],
+    ids=lambda value: getattr(value, "name", value) if not str(value).count(" ") else "",
+)
+def test_whatever_signal_ends_it_it_is_reported(training, start_profiled, said, told, how, number, ended, sentence):
+    words = training(WAITS), *(["handles"] if how == "handles" else [])
+    running = start_profiled(*words, terminal=how == "Ctrl-C")
+    program = int(running.wait_for("pid ").split()[-1])
+    if how == "Ctrl-C":
+        os.write(running.terminal, b"\x03")
+    else:
+        os.kill(program if how == "program" else running.pid, number)
+    ran = running.finish()
+
+    more = {signal.SIGINT: b"interrupted\n", signal.SIGTERM: b"saved\n" if how == "handles" else b""}
+    assert ran.status == (7 if how == "handles" else -number)
+    assert ran.out == said + f"pid {program}\n".encode() + more.get(number, b"")
+    assert ran.err.count(b"Traceback") == ran.err.count(b"KeyboardInterrupt") == (number == signal.SIGINT)
+    assert b"profile" not in ran.err
+    assert told(ran, sentence)["ended"] == ended
+    assert len(ran.steps) == 12
+    assert ran.run.signal == (None if how == "handles" else number)
+
+
+LOADS = """
+from torch.utils.data import DataLoader
+class Slow:
+    def __len__(self): return 1000
+    def __getitem__(self, index): return torch.full((4,), float(index % 7))
+def batches():
+    iterator = iter(DataLoader(Slow(), 2, num_workers=1))
+    for step in range(500):
+        batch = next(iterator)
+        if step == 12:
+            os.kill(iterator._workers[0].pid, signal.SIGKILL)
+            time.sleep(0.2)
+        model(batch).sum().backward()
+        optimizer.step()
+if __name__ == "__main__": batches()
+"""
+
+
+@pytest.mark.fault(
+    "SIGKILL of a DataLoader worker",
+    "as without: the same `RuntimeError` from the same lines",
+    "everything, the worker's batches too",
+    "`failed`; *The program ended because a worker died, often for want of memory: DataLoader worker (pid ...) ...*",
+)
+def test_a_worker_that_is_killed_is_named(training, run_both, told):
+    ran = run_both(training(LOADS))
+    plain, profiled = (replace(one, err=re.sub(rb"\(pid(\(s\))? \d+\)", b"(pid)", one.err)) for one in ran)
+
+    assert b"DataLoader worker (pid) is killed by signal: Killed." in plain.err
+    assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
+    assert told(profiled, "often for want of memory: DataLoader worker (pid")["ended"] == "failed"
+    assert len(profiled.steps) == 12
+    assert len(profiled.tables.batches) >= 12
+
+
+CAUGHT = """
+size = 8
+for step in range(12):
+    try:
+        x = torch.randn(size, 4)
+        if step == 5 and size == 8:
+            model(x)
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    except torch.OutOfMemoryError:
+        size //= 2
+        x = torch.randn(size, 4)
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print(size, loss.item())
+"""
+
+
+@pytest.mark.fault(
+    "CUDA out of memory, caught, and the batch halved",
+    "as without",
+    "every step; the one in which it happened holds both attempts",
+    "`completed`",
+)
+def test_a_caught_out_of_memory_error_is_a_step_like_others(training, run_both, told):
+    plain, profiled = run_both(training(CAUGHT))
+
+    assert plain.status == 0
+    assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
+    assert told(profiled)["ended"] == "completed"
+    assert not profiled.problems["end"]
+    assert len(profiled.steps) == 12

@@ -1,0 +1,118 @@
+"""A hook of the agent fails."""
+
+import pytest
+
+PROVOKES = """
+import importlib, os, sys
+
+def provoked(*args, **kwargs):
+    raise RuntimeError("provoked")
+
+if "_profile_train_agent" in sys.modules:
+    for name in os.environ["BROKEN"].split():
+        module, _, attribute = name.partition(":")
+        owner = importlib.import_module(f"_profile_train_agent.{module}")
+        *outer, last = attribute.split(".")
+        for each in outer:
+            owner = getattr(owner, each)
+        assert hasattr(owner, last), name
+        setattr(owner, last, provoked)
+"""
+
+LOADS = """
+from torch.utils.data import DataLoader
+for epoch in range(2):
+    for batch in DataLoader([torch.full((4,), float(i % 7)) for i in range(80)], 4):
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        time.sleep(0.02)
+        print(loss.item())
+"""
+
+
+@pytest.fixture
+def run_broken(training, run_both, script):
+    """Run a program plainly, and recorded by an agent in which these functions raise."""
+
+    def run(*broken):
+        site = script(PROVOKES, "site/sitecustomize.py").parent
+        return run_both(training(LOADS), env={"PYTHONPATH": str(site), "BROKEN": " ".join(broken)})
+
+    return run
+
+
+INSTALLED = {
+    "backward": ("hooks.backward:install", "backward passes"),
+    "forward": ("hooks.forward:Roots.install", "forward passes"),
+    "save": ("hooks.save:install", "saving"),
+    "gc": ("hooks.gc:install", "garbage collections"),
+    "usage": ("hooks.usage:Usage.install", "what the program uses of torch"),
+    "output": ("hooks.output:Output.install", "logging and output"),
+    "dataloader": ("hooks.dataloader:install", "waiting for data"),
+    "tracebacks": ("tracebacks:install", "what error ends the program"),
+}
+
+
+@pytest.mark.fault(
+    "A hook cannot be put in: those on model, backward pass, DataLoader, saving, garbage collection, output",
+    "as without",
+    "everything else: each step, with the parts that are measured",
+    "*Not fully measured: backward passes (RuntimeError: ...).* and so on, a line each",
+)
+def test_hooks_that_cannot_be_put_in_are_left_out_and_named(run_broken, told):
+    plain, profiled = run_broken(*(where for where, _ in INSTALLED.values()))
+
+    assert plain.out.count(b"\n") == 40
+    assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
+    for source, (_, what) in INSTALLED.items():
+        assert profiled.problems[source] == [f"Not fully measured: {what} (RuntimeError: provoked)."]
+    assert told(profiled)["ended"] == "completed"
+    assert len(profiled.steps) == 40
+    for step in profiled.steps:
+        assert step.optimizer > 0
+        assert step.data_wait is step.forward is step.backward is None
+
+
+@pytest.mark.fault(
+    "The hook on the optimizer cannot be put in",
+    "as without",
+    "everything but steps: they have no end",
+    "*Not fully measured: optimizers and their steps (RuntimeError: ...).*",
+)
+def test_without_the_optimizers_hook_there_are_no_steps_and_that_is_said(run_broken, told):
+    plain, profiled = run_broken("hooks.optimizer:install")
+
+    assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
+    assert (
+        told(profiled, "Not fully measured: optimizers and their steps (RuntimeError: provoked).")["ended"]
+        == "completed"
+    )
+    assert not profiled.steps
+    assert profiled.facts("loader")
+
+
+@pytest.mark.fault(
+    "A hook fails while the program trains: the looks at the model, the optimizer, the flags",
+    "as without",
+    "every step with all its parts",
+    "*Not fully measured: the model's layers and sizes (RuntimeError: ...).* and so on, a line each",
+)
+def test_hooks_that_fail_later_take_out_themselves_alone(run_broken, told):
+    plain, profiled = run_broken("facts:model", "facts:optimizer", "facts:flags")
+
+    assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
+    assert (
+        told(profiled, "Not fully measured: the model's layers and sizes (RuntimeError: provoked).")["ended"]
+        == "completed"
+    )
+    assert "Not fully measured: optimizers and their steps (RuntimeError: provoked)." in profiled.problems["optimizer"]
+    assert len({source for source, messages in profiled.problems.items() if "provoked" in messages[0]}) == 3
+    assert not profiled.facts("model")
+    assert len(profiled.steps) == 40
+    for step in profiled.steps[1:]:
+        assert step.optimizer > 0
+        assert step.data_wait is not None
+        assert step.forward > 0
+        assert step.backward > 0

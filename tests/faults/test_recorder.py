@@ -1,0 +1,166 @@
+"""The recorder is held up, or nobody reads what it says."""
+
+import os
+import signal
+import time
+from dataclasses import replace
+
+import pytest
+from programs import COMMAND, wait_until
+
+HELD_UP = """
+train()
+print("pid", os.getpid(), flush=True)
+while not os.path.exists(sys.argv[1]): time.sleep(0.01)
+train(15_000, 0)
+"""
+
+
+@pytest.mark.fault(
+    "The program is stopped for a while and goes on (SIGSTOP and SIGCONT, Ctrl-Z and `fg`)",
+    "as without",
+    "everything",
+    "*The program was stopped for 2 s, as by SIGSTOP or Ctrl-Z: the steps of that time are longer by as much.*",
+)
+@pytest.mark.fault(
+    "The recorder is stopped for a while, and the program runs on until its ring has run over",
+    "as without: it waits for nobody",
+    "what was written before, and the newest that the ring holds; each event that is lost is counted",
+    "*The recorder did not run for 4 s: samples of that time are missing*; *12,345 of 45,678 events were lost ...*",
+)
+def test_whoever_is_stopped_goes_on_and_the_gap_is_told(training, run_plain, start_profiled, told, tmp_path):
+    words = training(HELD_UP), tmp_path / "go"
+    running = start_profiled(*words)
+    program = int(running.wait_for("pid").split()[-1])
+    os.kill(program, signal.SIGSTOP)
+    time.sleep(1.5)
+    os.kill(program, signal.SIGCONT)
+    time.sleep(0.5)
+    os.kill(running.pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    (tmp_path / "go").touch()
+    wait_until(lambda: "\n15000 " in running.out, "the end of training")
+    wait_until(lambda: time.monotonic() - begun > 3.0, "a while")
+    os.kill(running.pid, signal.SIGCONT)
+    ran = running.finish()
+    plain = run_plain(*words)
+
+    assert plain.status == ran.status == 0
+    assert [line for line in plain.out.splitlines() if b"pid" not in line] == [
+        line for line in ran.out.splitlines() if b"pid" not in line
+    ]
+    assert ran.err == b""
+    lost = ran.ranks[0].events_lost
+    assert lost > 0
+    stopped, silent = ran.problems["program"][0], ran.problems["recorder"][0]
+    assert stopped.startswith(("The program was stopped for 1 s", "The program was stopped for 2 s"))
+    assert silent.startswith("The recorder did not run for ")
+    assert told(ran, stopped, silent, f"{lost:,} of {ran.ranks[0].events + lost:,} events were lost")["ended"] == (
+        "completed"
+    )
+    steps = ran.steps
+    assert len(steps) > 12
+    assert max(step.duration for step in steps[:13]) > 1.0  # the one in which it was stopped
+
+
+@pytest.mark.fault(
+    "A second run into the same folder, while the first is running",
+    "both as without",
+    "both: the second is kept in a folder beside",
+    "*... is being recorded into by another run; this run is kept in ...*",
+)
+def test_two_runs_into_one_folder_are_two_recordings(training, start_profiled, told, tmp_path):
+    program = training("train(); print(flush=True)\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)")
+    running = []
+    for steps in ("first", "second"):
+        running.append(start_profiled(program, tmp_path / "end", out=tmp_path / "run"))
+        wait_until(lambda: running[-1].out.endswith("\n\n"), f"{steps} training")
+    (tmp_path / "end").touch()
+    first, second = (each.finish() for each in running)
+
+    assert (first.status, first.out, first.err) == (0, second.out, b"")
+    said = " ".join(second.err.decode().split())
+    assert said.startswith("profile-train: ")
+    assert "is being recorded into by another run; this run is kept in" in said
+    (beside,) = [path for path in tmp_path.glob("run-*") if path.is_dir()]
+    assert str(beside) in said
+    for ran in (first, replace(second, folder=beside)):
+        assert told(ran)["ended"] == "completed"
+        assert len(ran.steps) == 12
+
+
+STREAMS = """
+import os, sys, torch
+there = []
+for number in (0, 1, 2):
+    try: there.append(os.fstat(number).st_rdev)
+    except OSError: there.append(None)
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(12):
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+with open(sys.argv[1], "a") as file: print(there, sys.stdin, sys.stdout, file=file)
+print(step)
+sys.exit(4)
+"""
+
+
+@pytest.mark.fault(
+    "It is started without stdin, stdout and stderr (`<&- >&- 2>&-`)",
+    "as without: it has none either",
+    "everything",
+    "report.html and report.md, `failed`, as always; there is no terminal",
+)
+def test_without_standard_streams_all_else_is_as_always(script, start, start_profiled, told, tmp_path):
+    program = script(STREAMS)
+    shell = "sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"
+    plain = start(*shell, "python", program, tmp_path / "plain")
+    folder = tmp_path / "run"
+    profiled = start(*shell, *COMMAND, "--no-windows", "--out", folder, program, tmp_path / "profiled", folder=folder)
+    plain, profiled = plain.finish(), profiled.finish()
+
+    assert plain.status == profiled.status == 4
+    assert (tmp_path / "plain").read_text() == (tmp_path / "profiled").read_text() == "[None, None, None] None None\n"
+    assert (folder / "report.html").exists()
+    assert told(profiled, "The program ended with exit status 4.")["ended"] == "failed"
+    assert len(profiled.steps) == 12
+
+
+TALKS = """
+import torch
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(10_000):
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    print(step, "x" * 1000, flush=True)
+"""
+
+
+@pytest.mark.fault(
+    "Whoever reads its output goes (`profile-train train.py 2>&1 | head -1`)",
+    "as without: its own `BrokenPipeError` ends it, and its status is given back",
+    "everything",
+    "report.html and report.md, `failed`, as always; nobody reads the terminal",
+)
+def test_an_output_that_nobody_reads_ends_the_program_as_without(script, start, told, tmp_path):
+    program = script(TALKS)
+    shell = "sh", "-c", '{ "$@" 2>&1; echo $? >&3; } | head -1', "sh"
+    ran = []
+    folder = tmp_path / "run"
+    for name, words in (
+        ("plain", ("python", program)),
+        ("profiled", (*COMMAND, "--no-windows", "--out", folder, program)),
+    ):
+        status = tmp_path / name
+        outer = "sh", "-c", f'exec 3>{status}; exec "$@"', "sh"
+        ran.append(start(*outer, *shell, *words, folder=folder))
+    plain, profiled = (each.finish() for each in ran)
+
+    assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
+    assert plain.out == b"0 " + b"x" * 1000 + b"\n"
+    assert (tmp_path / "plain").read_text() == (tmp_path / "profiled").read_text() == "1\n"
+    assert (folder / "report.html").exists()
+    assert told(profiled, "The program ended with an error that nothing caught: BrokenPipeError.")["ended"] == "failed"
+    assert 0 < len(profiled.steps) < 10_000

@@ -1,0 +1,225 @@
+"""The program does something unusual, or has hardly any room."""
+
+import re
+
+import pytest
+from programs import COMMAND
+
+UNUSUAL = """
+import faulthandler
+def mine(kind, error, traceback):
+    print("mine:", kind.__name__, flush=True)
+def on_usr1(number, frame):
+    print("usr1", flush=True)
+
+os.chdir("/")
+os.environ.clear()
+try: os.setsid()
+except PermissionError: pass  # it is the leader of its group already
+sys.excepthook = mine
+gc.disable()
+faulthandler.enable()
+reading, writing = os.pipe()
+os.set_blocking(writing, False)
+signal.set_wakeup_fd(writing)
+signal.signal(signal.SIGUSR1, on_usr1)
+train()
+os.kill(os.getpid(), signal.SIGUSR1)
+print(os.read(reading, 8), os.getcwd(), dict(os.environ), gc.isenabled(), sys.excepthook.__name__)
+raise ValueError
+"""
+
+
+@pytest.mark.fault(
+    "It changes its folder, where `--out` is relative", "as without", "everything", "nothing: all is well"
+)
+@pytest.mark.fault(
+    "It clears `os.environ`", "as without", "everything but processes that it starts afterwards", "nothing"
+)
+@pytest.mark.fault("It leaves its session (`os.setsid`)", "as without", "everything", "nothing: all is well")
+@pytest.mark.fault(
+    "It replaces `sys.excepthook`, and an exception gets there",
+    "as without: its own hook is called",
+    "everything",
+    "`failed`; *The program ended with exit status 1.*",
+)
+@pytest.mark.fault("It disables the garbage collector", "as without", "everything", "nothing: all is well")
+@pytest.mark.fault(
+    "It has signal handlers, `signal.set_wakeup_fd` and `faulthandler` of its own",
+    "as without",
+    "everything",
+    "nothing",
+)
+def test_what_a_program_does_with_its_process_is_its_own(training, start, start_plain, told, tmp_path):
+    program = training(UNUSUAL)
+    options = ("--no-report", "--no-windows", "--out", "runs/relative")
+    plain = start_plain(program)
+    profiled = start(*COMMAND, *options, program, folder=tmp_path / "runs" / "relative").finish()
+    plain = plain.finish()
+
+    assert plain.out.endswith(b"usr1\nb'\\n' / {} False mine\nmine: ValueError\n")
+    assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
+    assert told(profiled, "The program ended with exit status 1.")["ended"] == "failed"
+    assert len(profiled.steps) == 12
+    assert set(profiled.problems) == {"end", *(["nvml"] if "nvml" in profiled.problems else [])}
+
+
+CLOSES = """
+train()
+os.closerange(3, 256)
+with open(sys.argv[1], "w") as own:
+    train(30, 0.025)
+    own.write("mine\\n")
+print(open(sys.argv[1]).read())
+del sys.excepthook
+raise ValueError
+"""
+
+
+@pytest.mark.fault(
+    "It closes every file descriptor, and opens files that get the same numbers",
+    "as without: what it writes into them is its own",
+    "everything but facts on its settings from then on",
+    "`failed`; *The program ended with exit status 1.*",
+)
+@pytest.mark.fault("It removes `sys.excepthook`", "as without", "everything", "`failed`; *... exit status 1.*")
+def test_a_program_that_closes_all_files_finds_nothing_of_ours_in_its_own(training, run_both, told, tmp_path):
+    plain, profiled = run_both(training(CLOSES), tmp_path / "own")
+
+    assert plain.out.endswith(b"\nmine\n\n")
+    assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
+    assert told(profiled, "The program ended with exit status 1.")["ended"] == "failed"
+    assert len(profiled.steps) == 42
+
+
+AGAIN = """
+train()
+if "AGAIN" not in os.environ:
+    os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"AGAIN": "1"})
+"""
+
+
+@pytest.mark.fault(
+    "It replaces itself (`os.execv`), as to run again with another environment",
+    "as without",
+    "the steps of both",
+    "nothing: all is well",
+)
+def test_a_program_that_replaces_itself_is_recorded_on_both_sides(training, run_both, told):
+    plain, profiled = run_both(training(AGAIN))
+
+    assert plain.out.count(b"\n") == 2
+    assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
+    assert told(profiled)["ended"] == "completed"
+    assert len(profiled.steps) == 24
+
+
+FORKS = """
+def child(does):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            does()
+        finally:
+            os._exit(9)
+    print(does.__name__, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+
+def trains(): train(6)
+def trains_and_leaves(): train(7); os._exit(3)
+def leaves(): os._exit(4)
+def becomes_another(): os.execv(sys.executable, [sys.executable, "-c", "print('another')"])
+def dies(): train(8); os.kill(os.getpid(), signal.SIGKILL)
+
+train()
+for does in trains, trains_and_leaves, leaves, becomes_another, dies: child(does)
+train()
+"""
+
+
+@pytest.mark.fault(
+    "It forks after training has begun: children that train, leave, are killed, or become another program",
+    "as without",
+    "its own steps, and those of each child that trains; the others cost nothing",
+    "nothing: each that trains is a process of the run",
+)
+def test_children_that_train_are_processes_of_the_run(training, run_both, told):
+    plain, profiled = run_both(training(FORKS))
+
+    assert (plain.status, plain.out.count(b"\n")) == (0, 11)
+    assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
+    assert told(profiled)["ended"] == "completed"
+    steps = [step.pid for step in profiled.steps]
+    assert sorted(steps.count(process.pid) for process in profiled.tables.processes) == [6, 7, 8, 24]
+
+
+LIMITED = """
+train(1)  # torch imports the rest of itself
+
+def limited(number, limit, *, handler=signal.SIG_IGN):
+    pid = os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGXFSZ, handler)
+        if number == resource.RLIMIT_AS:  # beyond what it has
+            limit += int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(number, (limit, limit))
+        train()
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+
+"""
+
+
+@pytest.mark.fault(
+    "It may not write large files (`RLIMIT_FSIZE`)",
+    "as without",
+    "all but that process",
+    "*The events of process ... could not be kept, so it is not in this recording: ... File too large*",
+)
+@pytest.mark.fault(
+    "It may take no more memory (`RLIMIT_AS`)",
+    "as without",
+    "all but that process",
+    "*The events of process ... could not be kept, so it is not in this recording: ... Cannot allocate memory*",
+)
+def test_a_process_without_room_is_unharmed_and_named(training, run_both, told):
+    limits = """
+limited(resource.RLIMIT_FSIZE, 100_000)
+limited(resource.RLIMIT_AS, 1 << 20)
+"""
+    plain, profiled = run_both(training(LIMITED + limits))
+
+    assert re.findall(rb"^(-?\d+)$", plain.out, re.M) == [b"0"] * 2
+    assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
+    first, second = profiled.problems["ring"]
+    assert "File too large" in first
+    assert "Cannot allocate memory" in second
+    assert told(profiled, first, second)["ended"] == "completed"
+    assert len(profiled.steps) == 1
+
+
+@pytest.mark.fault(
+    "It may not write large files, and dies by `SIGXFSZ` when it does",
+    "as without",
+    "all but that process",
+    "*The events of process ... could not be kept, so it is not in this recording: ... File too large*",
+)
+@pytest.mark.fault(
+    "It may open no more files (`RLIMIT_NOFILE`)",
+    "as without",
+    "all but that process",
+    "*The events of process ... could not be kept, so it is not in this recording: ... Too many open files*",
+)
+def test_a_process_that_may_open_or_write_nothing_is_unharmed_and_named(training, run_both, told):
+    limits = """
+limited(resource.RLIMIT_FSIZE, 100_000, handler=signal.SIG_DFL)
+limited(resource.RLIMIT_NOFILE, 3)
+"""
+    plain, profiled = run_both(training(LIMITED + limits))
+
+    assert re.findall(rb"^(-?\d+)$", plain.out, re.M) == [b"0"] * 2
+    assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
+    first, second = profiled.problems["ring"]
+    assert "File too large" in first
+    assert "Too many open files" in second
+    assert told(profiled, first, second)["ended"] == "completed"
+    assert len(profiled.steps) == 1

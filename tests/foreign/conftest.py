@@ -1,0 +1,116 @@
+"""Programs on other people's frameworks, run plainly and under profile-train side by side."""
+
+import json
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import pytest
+from programs import Ran
+
+from profiler.schema import PHASES
+
+TOLD = "told: "
+"""Begins the lines of a program that must be the same in both runs; what a framework prints has times in it."""
+
+BEGIN = f"""
+import json, sys, time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+torch.set_num_threads(1)
+torch.manual_seed(0)
+
+def tell(*values):
+    # In one write: ranks share the terminal.
+    sys.stdout.write({TOLD!r} + json.dumps(values) + "\\n")
+    sys.stdout.flush()
+
+def total(model):
+    return sum(parameter.double().abs().sum().item() for parameter in model.parameters())
+"""
+
+
+def pytest_runtest_setup(item):
+    marker = item.get_closest_marker("foreign")
+    for package in marker.args if marker else ():
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was recorded, and what the report makes of it."""
+
+    ran: Ran
+    result: dict
+    """result.json."""
+
+    def of(self, rank):
+        """The steps of a rank, by RANK."""
+        return [step for step in self.ran.steps if step.pid == self._pid(rank)]
+
+    def flags(self, rank=0):
+        """FlagsFact of a rank as it was told last; its workers have theirs."""
+        return [fact.body for fact in self.ran.tables.facts if (fact.kind, fact.pid) == ("flags", self._pid(rank))][-1]
+
+    def _pid(self, rank):
+        (process,) = [process for process in self.ran.ranks if process.rank == rank]
+        return process.pid
+
+    @property
+    def training(self):
+        """Facts of the loaders that were trained on."""
+        return [fact for fact in self.ran.facts("loader") if fact.training]
+
+    @property
+    def advised(self):
+        """Advice above information, with what it rests on."""
+        return {advice["rule"]: advice["evidence"] for advice in self.result["advice"] if advice["severity"] != "info"}
+
+
+@pytest.fixture
+def judge(script, start, start_profiled, report, tmp_path):
+    """Run a program plainly and, beside it, under profile-train; it must tell the same. Gives back what was recorded,
+    after the checks that hold for every healthy program whose steps are seen."""
+
+    def run(program, *arguments, launcher=(sys.executable,), env=None, seen=True):
+        path = script(BEGIN + program)
+        env = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", **(env or {})}
+        runs = []
+        for name, begin in (("plain", start), ("profiled", start_profiled)):
+            folder = tmp_path / name
+            folder.mkdir(exist_ok=True)
+            how = {"options": ("--no-report",)} if name == "profiled" else {}
+            runs.append(begin(*launcher, path, *arguments, cwd=folder, env=env, **how))
+        plain, profiled = (each.finish() for each in runs)
+        assert plain.status == 0, plain.err.decode()
+        assert (profiled.status, told(profiled)) == (0, told(plain)), profiled.err.decode()
+        assert told(plain)
+        reported = report(profiled.folder)
+        assert reported.status == 0, reported.err.decode()
+        found = Judged(profiled, json.loads((profiled.folder / "result.json").read_text()))
+        if seen:
+            check(found)
+        return found
+
+    return run
+
+
+def told(ran):
+    """The lines that must be the same; of several ranks in any order."""
+    return sorted(line for line in ran.out.decode().splitlines() if line.startswith(TOLD))
+
+
+def check(found):
+    """Steps are partitioned into their phases, nothing went wrong, and nothing is advised."""
+    assert set(found.ran.problems) <= {"nvml"}
+    for step in found.ran.steps:
+        parts = [getattr(step, phase) for phase in PHASES]
+        assert sum(part for part in parts if part is not None) == pytest.approx(step.duration, rel=0.02, abs=1e-6)
+    shares = [share for name, share in found.result["phases"].items() if share is not None and name in PHASES]
+    assert sum(shares) == pytest.approx(1, abs=0.02)
+    assert sum(found.result["phases"][name] or 0 for name in ("forward", "backward", "optimizer")) > 0
+    assert not [verdict for verdict in found.result["verdicts"] if verdict["outcome"] == "crashed"]
+    assert found.result["overhead"]["events_lost"] == 0
+    assert not found.advised

@@ -1,0 +1,195 @@
+"""The Python of the program is its own: another version, another environment, options that keep us out."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipapp
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from programs import ROOT
+
+from profiler.launch import WAY_IN
+
+SEEN = """
+import json, os, sys
+try:
+    import profiler
+    whose = profiler.__file__
+except ImportError as error:
+    whose = str(error)
+print(json.dumps({
+    "path": sys.path, "flags": list(sys.flags), "argv": sys.argv, "prefix": sys.prefix, "executable": sys.executable,
+    "modules": sorted(sys.modules), "environment": dict(os.environ),
+    "meta_path": [str(type(each)) for each in sys.meta_path],
+    "profiler": whose,
+}))
+"""
+TRAIN = """
+import sys, torch
+layer = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for _ in range(3):
+    layer(torch.ones(1, 1)).sum().backward()
+    optimizer.step()
+print(sys.argv[1:], sys.path)
+"""
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    """An environment without us, with the torch of ours."""
+    folder = tmp_path_factory.mktemp("elsewhere") / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", folder], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "torch.pth").write_text(str(Path(find_spec("torch").origin).parents[1]))
+    return folder
+
+
+def test_nothing_of_ours_is_in_the_program_but_the_way_in(script, elsewhere, start, start_profiled):
+    """In an environment of its own, activated as venv and conda do it, and with paths of its own."""
+    program = script(SEEN)
+    script("", "mine/profiler.py")
+    python = elsewhere / "bin" / "python"
+    for env in (
+        {"VIRTUAL_ENV": str(elsewhere)},
+        {"CONDA_PREFIX": str(elsewhere), "CONDA_DEFAULT_ENV": "train"},
+        {"VIRTUAL_ENV": str(elsewhere), "PYTHONPATH": str(program.parent / "mine")},
+        {"VIRTUAL_ENV": str(elsewhere), "PYTHONSAFEPATH": "1", "PYTHONWARNINGS": "error", "PYTHONOPTIMIZE": "1"},
+    ):
+        ran = start(python, program, env=env).finish(), start_profiled(program, env=env).finish()
+        assert [each.status for each in ran] == [0, 0], ran[1].err.decode()
+        plain, profiled = (json.loads(each.out) for each in ran)
+        ours = profiled.pop("modules"), profiled.pop("environment"), profiled.pop("meta_path")
+        its = plain.pop("modules"), plain.pop("environment"), plain.pop("meta_path")
+
+        assert profiled == plain
+        added = {name.partition(".")[0] for name in set(ours[0]) - set(its[0])}
+        assert added == {"_profile_train_agent", "__future__"}
+        assert set(its[0]) <= set(ours[0])
+        changed = {name for name in ours[1].keys() | its[1].keys() if ours[1].get(name) != its[1].get(name)}
+        assert changed == {"PYTHONPATH", "PROFILE_TRAIN_AGENT"}
+        assert ours[1]["PYTHONPATH"].split(os.pathsep) == [str(WAY_IN), *filter(None, [env.get("PYTHONPATH")])]
+        assert ours[2] == ["<class '_profile_train_agent.importing._Watch'>", *its[2]]
+        assert ("mine" in profiled["profiler"]) == ("PYTHONPATH" in env)
+
+
+def test_a_program_of_another_environment_is_recorded(script, elsewhere, start, start_profiled):
+    program = script(TRAIN)
+    plain = start(elsewhere / "bin" / "python", program).finish()
+    profiled = start_profiled(program, env={"VIRTUAL_ENV": str(elsewhere)}).finish()
+
+    assert (plain.status, plain.out, plain.err) == (profiled.status, profiled.out, profiled.err)
+    assert len(profiled.steps) == 3
+
+
+@pytest.mark.parametrize("option", ["-I", "-E", "-S", "-sE"])
+def test_options_that_keep_us_out_are_named(script, run_profiled, option):
+    """They may stand anywhere, in a script that is called by a script: the report says what they do."""
+    program = script("print('trains')")
+    launcher = script(f"python {option} {program}", "run.sh")
+    ran = run_profiled("sh", launcher, options=("--no-windows",))
+
+    assert (ran.status, ran.out) == (0, b"trains\n")
+    assert "-I, -E and -S keep the recording out" in " ".join(ran.err.decode().split())
+    assert ran.ranks == []
+
+
+@pytest.mark.parametrize("options", [("-s",), ("-P",), ("-B", "-O")], ids=" ".join)
+def test_other_options_do_not(script, run_profiled, options):
+    ran = run_profiled("python", *options, script(TRAIN))
+
+    assert (ran.status, ran.err) == (0, b"")
+    assert len(ran.steps) == 3
+
+
+def test_a_zipapp_is_run(tmp_path, start, start_profiled):
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "__main__.py").write_text(TRAIN)
+    zipapp.create_archive(tmp_path / "app", tmp_path / "app.pyz")
+    plain = start("python", "app.pyz", "a").finish()
+    profiled = start_profiled("app.pyz", "a").finish()
+
+    assert (plain.status, plain.out, plain.err) == (profiled.status, profiled.out, profiled.err)
+    assert len(profiled.steps) == 3
+
+
+def test_what_is_typed_at_a_prompt_is_recorded(start, start_profiled):
+    """`python -i` reads its standard input line by line, and runs PYTHONSTARTUP before."""
+    typed = TRAIN.replace("    optimizer.step()\n", "    optimizer.step()\n\n").encode()
+    plain = start("python", "-i", "-q", stdin=typed).finish()
+    profiled = start_profiled("python", "-i", "-q", stdin=typed).finish()
+
+    assert (plain.status, plain.out, plain.err) == (profiled.status, profiled.out, profiled.err)
+    assert len(profiled.steps) == 3
+
+
+@pytest.mark.parametrize("version", ["2.7", "3.6", "3.7", "3.8", "3.9", "3.10", "3.12", "3.13", "3.14"])
+def test_any_other_python_that_the_program_starts_is_left_alone(script, tmp_path, version):
+    """They inherit PYTHONPATH, whatever their age."""
+    found = [*Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), shutil.which(f"python{version}")]
+    python = next(filter(None, found), None)
+    if python is None:
+        pytest.skip(f"there is no Python {version} here")
+    script("import sys; sys.stdout.write('%s\\n' % __name__)", "site/sitecustomize.py")
+    program = script("import sys; sys.stdout.write('%s %s %s' % (sys.path, sys.argv, 'sitecustomize' in sys.modules))")
+    for path in (tmp_path / "none", tmp_path / "site"):
+        paths = {"plain": f"{path}", "profiled": f"{WAY_IN}{os.pathsep}{path}"}
+        said = {
+            name: subprocess.run(
+                [python, "-B", program],
+                env={"PYTHONPATH": value, "PROFILE_TRAIN_AGENT": '{"rings": "/nowhere"}'},
+                capture_output=True,
+                check=True,
+            )
+            for name, value in paths.items()
+        }
+        assert said["plain"].stdout == said["profiled"].stdout
+        assert said["plain"].stderr == said["profiled"].stderr == b""
+
+
+@pytest.mark.parametrize("version", ["3.9", "3.10", "3.12", "3.13", "3.14"])
+def test_the_whole_agent_can_be_imported_by(version):
+    """Without torch: nothing of it is needed at the top of a module."""
+    found = [*Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), shutil.which(f"python{version}")]
+    python = next(filter(None, found), None)
+    if python is None:
+        pytest.skip(f"there is no Python {version} here")
+    names = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in sorted((ROOT / "profiler" / "agent").rglob("*.py"))
+        if path.name not in ("sitecustomize.py", "__init__.py")
+    ]
+    lines = "\n".join(f"import {name.replace('profiler.agent', 'agent')}" for name in names)
+    subprocess.run([python, "-B", "-W", "error", "-c", lines], cwd=ROOT / "profiler", check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("folder",), "'folder' is a folder without a __main__.py"),
+        (("./folder",), "is a folder without a __main__.py"),
+        (("run.sh",), "'run.sh' cannot be executed"),
+        (("",), "nothing to run"),
+        (("folder/train.py",), "no script 'folder/train.py'"),
+    ],
+)
+def test_what_is_no_program_is_told_plainly(script, tmp_path, run_profiled, words, sentence):
+    (tmp_path / "folder").mkdir()
+    script("#!/bin/sh\necho no", "run.sh")
+    ran = run_profiled(*words)
+
+    assert ran.status == 1
+    assert sentence in ran.err.decode()
+    assert len(ran.err.splitlines()) == 2
+    assert not ran.folder.exists()
+
+
+def test_a_folder_named_as_a_command_does_not_hide_it(tmp_path, run_profiled):
+    """A virtual environment in `env/`, say, and no script of this name."""
+    (tmp_path / "env").mkdir()
+
+    assert run_profiled("env", "echo", "ran").out == b"ran\n"

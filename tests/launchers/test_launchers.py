@@ -1,0 +1,154 @@
+"""Prefix the command, whatever it is: the same output and status, and what trained is in the run."""
+
+import os
+import sys
+
+import pytest
+from programs import ROOT
+
+STEPS = 4
+TRAIN = f"""
+import os, sys
+import torch
+torch.manual_seed(0)
+torch.set_num_threads(1)
+
+def train(rank=0):
+    layer = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for _ in range({STEPS}):
+        loss = layer(torch.ones(2, 4)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    print(rank, loss.item().hex(), flush=True)
+
+"""
+HERE = TRAIN + "train()\nprint(__name__, sys.argv, sys.path[0], sys.flags)\nsys.exit(3)\n"
+SHELL = "#!/bin/sh\nset -e\nexport LR=1\ncd .\npython train.py from-shell\n"
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A small training project."""
+    files = {
+        "train.py": HERE,
+        "package/__init__.py": "",
+        "package/module.py": HERE,
+        "with_shebang": f"#!{sys.executable} -B\n{HERE}",
+        "with_shebang.py": f"#!{sys.executable} -B\n{HERE}",
+        "run.sh": SHELL,
+        "Makefile": "train:\n\t@python train.py from-make\n",
+        # As `uv run`, `conda run` or `accelerate launch`: an environment is set up, and the program takes its place.
+        "wrapper": '#!/bin/sh\n[ "$1" = run ] || exit 9\nshift\nWRAPPED=1 exec "$@"\n',
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755 if text.startswith("#!") else 0o644)
+    return tmp_path
+
+
+def check(plain, profiled, status=3, ranks=1):
+    assert plain.status == status, plain.err.decode()
+    assert (plain.status, plain.out) == (profiled.status, profiled.out)
+    assert plain.err == profiled.err
+    assert len(profiled.ranks) == ranks
+    for rank in profiled.ranks:
+        assert len([step for step in profiled.steps if step.pid == rank.pid]) == STEPS
+
+
+@pytest.mark.parametrize(
+    ("plain", "words"),
+    [
+        (("python", "train.py", "a"), ("train.py", "a")),
+        (("python", "-m", "package.module", "a"), ("-m", "package.module", "a")),
+        (("python", "-X", "dev", "-u", "train.py"), ()),
+        (("python", "-c", HERE, "a"), ()),
+        (("./with_shebang", "a"), ()),
+        (("./with_shebang.py", "a"), ()),
+        (("./run.sh",), ()),
+        (("env", "X=1", "nice", "-n", "1", "nohup", "timeout", "100", "python", "train.py"), ()),
+        (("./wrapper", "run", "python", "train.py"), ()),
+    ],
+    ids=lambda words: " ".join(words[:4]).partition("\n")[0],
+)
+def test_the_command_is_as_without_us(project, start, start_profiled, plain, words):
+    """Where the second command is not given, it is the first with `profile-train` before it."""
+    command, profiled = start(*plain, cwd=project), start_profiled(*(words or plain), cwd=project)
+
+    check(command.finish(), profiled.finish())
+
+
+def test_a_program_from_stdin(project, start, start_profiled):
+    command = start("python", "-", "a", stdin=HERE.encode())
+    profiled = start_profiled("python", "-", "a", stdin=HERE.encode())
+
+    check(command.finish(), profiled.finish())
+
+
+def test_make_says_that_its_recipe_failed(project, start, start_profiled):
+    command, profiled = start("make", "train", cwd=project), start_profiled("make", "train", cwd=project)
+
+    check(command.finish(), profiled.finish(), status=2)
+
+
+@pytest.mark.parametrize("words", [("torchrun",), ("python", "-m", "torch.distributed.run")], ids=" ".join)
+def test_every_rank_of_torchrun(script, start, start_profiled, words):
+    ranks = """
+torch.distributed.init_process_group("gloo")
+total = torch.tensor([1.0])
+torch.distributed.all_reduce(total)
+train(os.environ["RANK"])
+print(total.item(), os.environ["WORLD_SIZE"], sys.argv, flush=True)
+torch.distributed.destroy_process_group()
+"""
+    program = script(TRAIN + ranks)
+    command = (*words, "--standalone", "--nproc-per-node", "2", program, "a")
+    env = {"OMP_NUM_THREADS": "1"}  # else torchrun says that it sets it
+    plain, profiled = (begin(*command, env=env).finish() for begin in (start, start_profiled))
+
+    assert plain.status == profiled.status == 0, profiled.err.decode()
+    assert sorted(plain.out.splitlines()) == sorted(profiled.out.splitlines())
+    assert sorted(rank.rank for rank in profiled.ranks) == [0, 1]
+    assert {rank.world_size for rank in profiled.ranks} == {2}
+    assert len(profiled.steps) == 2 * STEPS
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "torch.multiprocessing.spawn(train, nprocs=2)",
+        """
+    child = torch.multiprocessing.get_context("fork").Process(target=train)
+    child.start()
+    child.join()
+    import subprocess
+    subprocess.call([sys.executable, "-c", "print('trains nothing', flush=True)"])
+    subprocess.call([sys.executable, "train.py"])
+""",
+    ],
+    ids=["spawn", "fork and subprocess"],
+)
+def test_every_process_that_trains_is_one_of_the_run(project, start_plain, start_profiled, how):
+    program = project / "parent.py"
+    program.write_text(f"{TRAIN}if __name__ == '__main__':\n    {how}")
+    plain, profiled = (begin(program, cwd=project).finish() for begin in (start_plain, start_profiled))
+
+    assert (plain.status, plain.err) == (profiled.status, profiled.err) == (0, b"")
+    assert sorted(plain.out.splitlines()) == sorted(profiled.out.splitlines())
+    assert len(profiled.ranks) == 2
+    assert len(profiled.steps) == 2 * STEPS
+
+
+def test_a_profile_train_that_is_started_twice_records_once(project, start, start_profiled):
+    plain = start("python", "train.py", cwd=project)
+    code = "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; raise SystemExit(main())"
+    inner = ("python", "-c", code, str(ROOT), "--no-report", "--out", "inner", "train.py")
+    outer = start_profiled(*inner, cwd=project)
+    plain, outer = plain.finish(), outer.finish()
+
+    assert (plain.status, plain.out) == (outer.status, outer.out)
+    assert os.listdir(project / "inner")
+    assert outer.ranks == []

@@ -1,0 +1,116 @@
+"""Programs of several loops, each of which prints what it has done; and what was recorded of each."""
+
+import json
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+
+from profiler.schema import BETWEEN, PHASES
+
+BEGIN = """
+import contextlib, json, os, sys, threading, time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+torch.set_num_threads(1)
+torch.manual_seed(0)
+
+SLEEP = 0.002
+
+class Slow(Dataset):
+    def __init__(self, samples): self.samples = samples
+    def __len__(self): return self.samples
+    def __getitem__(self, index):
+        time.sleep(SLEEP)
+        return torch.full((8,), index / 100)
+
+class Model(nn.Module):
+    def __init__(self, seconds=0.002, inputs=8, outputs=1):
+        super().__init__()
+        self.seconds = seconds
+        self.layers = nn.Sequential(nn.Linear(inputs, 16), nn.ReLU(), nn.Linear(16, outputs))
+    def forward(self, x):
+        time.sleep(self.seconds)
+        return self.layers(x)
+
+def made(seconds=0.002, lr=0.01):
+    model = Model(seconds)
+    return model, torch.optim.SGD(model.parameters(), lr=lr)
+
+def update(model, optimizer, batch):
+    loss = model(batch).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
+
+def tell(part, **done):
+    print(json.dumps({"part": part, **done}), flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One loop of a program: what it says it did, and the steps that were recorded of it."""
+
+    done: SimpleNamespace
+    steps: list
+
+    def total(self, quantity):
+        return sum(getattr(step, quantity) or 0.0 for step in self.steps)
+
+    def tagged(self, tag):
+        return [position for position, step in enumerate(self.steps) if step.tags & tag]
+
+
+@pytest.fixture
+def loop(tmp_path):
+    """Write a program of BEGIN and this; gives back its path."""
+
+    def write(*parts, name="train.py"):
+        path = tmp_path / name
+        path.write_text("".join((BEGIN, *parts)))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def parts():
+    """The loops of a program that ran unharmed, by name; together they have made all steps there are."""
+
+    def split(ran, steps=None):
+        steps = list(ran.steps if steps is None else steps)
+        assert ran.status == 0
+        assert not ran.err or (ran.folder / "report.md").exists()  # which is summed up there
+        check(ran.steps)
+        said = [SimpleNamespace(**json.loads(line)) for line in ran.out.decode().splitlines()]
+        assert sum(done.steps for done in said) == len(steps)
+        found = {}
+        for done in said:
+            found[done.part] = Part(done, steps[: done.steps])
+            del steps[: done.steps]
+        return found
+
+    return split
+
+
+def check(steps):
+    """Each is partitioned into its phases, and nothing is negative."""
+    for step in steps:
+        phases = [value for name in PHASES if (value := getattr(step, name)) is not None]
+        between = [value for name in BETWEEN if (value := getattr(step, name)) is not None]
+        assert min(phases + between) >= 0
+        assert sum(phases) == pytest.approx(step.duration, rel=0.02, abs=1e-6)
+
+
+@pytest.fixture
+def judged():
+    """The result.json of a run, and the advice in it above `info`."""
+
+    def read(ran):
+        result = json.loads((ran.folder / "result.json").read_text())
+        return result, [advice["rule"] for advice in result["advice"] if advice["severity"] != "info"]
+
+    return read

@@ -1,0 +1,124 @@
+"""What a program has beside it is its own, whatever it is called."""
+
+import venv
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+TRAIN = """
+import torch
+torch.set_num_threads(1)
+torch.manual_seed(0)
+layer = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for _ in range(60):
+    loss = layer(torch.ones(1, 1)).square().sum()
+    loss.backward()
+    optimizer.step()
+print(loss.item().hex())
+"""
+
+NAMES = ("profiler", "advisor", "templates", "sitecustomize", "usercustomize", "pynvml", "psutil", "jinja2", "click")
+
+
+@pytest.fixture
+def neighbours(tmp_path):
+    """Modules named as ours, as what we use, and as what the interpreter looks for, beside the script; each says when
+    it is imported. And a folder of checkpoints that is called torch."""
+    for name in (*NAMES, "statistics", "wait", "start", "ring", "facts", "outlet", "session", "hooks", "window"):
+        (tmp_path / f"{name}.py").write_text(f"print('imported {name}', __name__)\nwhose = 'the program'\n")
+    (tmp_path / "templates.py").unlink()
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "page.html").write_text("{{ mine }}")
+    (tmp_path / "torch").mkdir()
+    return tmp_path
+
+
+def test_only_the_program_imports_what_lies_beside_it(neighbours, script, run_both):
+    """Windows on: the agent has loaded all it ever loads."""
+    names = [name for name in NAMES if name != "templates"]
+    program = script(TRAIN + f"import {', '.join(names)}\nprint([{'.whose, '.join(names)}.whose])")
+    plain, profiled = run_both(program, options=("--no-report", "--budget", "0.5"))
+
+    assert plain.out.count(b"imported") >= len(names)  # torch itself imports a pynvml and statistics
+    assert (plain.status, plain.out) == (profiled.status, profiled.out)
+    assert len(profiled.steps) == 60
+    assert not profiled.problems.keys() - {"nvml", "windows"}
+
+
+def test_the_agent_imports_nothing_that_torch_has_not(script, run_both):
+    """So nothing beside the script can be taken for it."""
+    program = script(TRAIN + "import sys; print(sorted(name for name in sys.modules if 'profile_train' not in name))")
+    plain, profiled = run_both(program, options=("--no-report", "--budget", "0.5"))
+
+    assert profiled.out == plain.out
+
+
+def test_what_a_site_runs_is_run(script, start, start_profiled, tmp_path):
+    """An environment's `.pth` files and sitecustomize, and the user's usercustomize, in their order."""
+    venv.create(tmp_path / "env", symlinks=True)
+    (site,) = (tmp_path / "env").glob("lib/python*/site-packages")
+    (site / "torch.pth").write_text(str(Path(find_spec("torch").origin).parents[1]))
+    (site / "mine.pth").write_text("import builtins; builtins.told = ['pth']\n")
+    (site / "sitecustomize.py").write_text("import sys; told += ['sitecustomize', __name__, __file__, sys.path[:]]")
+    program = script(TRAIN + "import sitecustomize, sys; print(told, sitecustomize.__spec__.origin, sys.path)")
+    python = tmp_path / "env" / "bin" / "python"
+    plain, profiled = start(python, program).finish(), start_profiled(python, program).finish()
+
+    assert b"['pth', 'sitecustomize', 'sitecustomize', " in plain.out
+    assert (plain.status, plain.out, plain.err) == (profiled.status, profiled.out, profiled.err)
+    assert len(profiled.steps) == 60
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "def zeros(*size): return [0] * len(size)",
+        "from types import SimpleNamespace as nn\nversion = None\ndef __getattr__(name): raise RuntimeError(name)",
+        "raise ImportError('libcudart.so.11: cannot open shared object file', name='torch')",
+        "import torch.lib\nraise ValueError('torn')",
+        "1 / 0",
+    ],
+    ids=["another thing", "one that raises", "a library missing", "a module missing", "an error"],
+)
+def test_a_torch_that_is_none_or_cannot_be_imported(script, run_both, module):
+    script(module, "torch/__init__.py")
+    program = script(
+        """
+        import traceback
+        for _ in range(2):
+            try:
+                import torch
+                print(torch.zeros(1, 2))
+            except Exception:
+                traceback.print_exc()
+        import torch
+        """
+    )
+    plain, profiled = run_both(program)
+
+    assert (plain.status, plain.out, plain.err) == (profiled.status, profiled.out, profiled.err)
+    assert profiled.ranks == []
+
+
+def test_nothing_is_left_in_the_folder_of_the_program(script, start, start_profiled, tmp_path):
+    left = {}
+    for name, begin in (("plain", start), ("profiled", start_profiled)):
+        script(TRAIN + "import helper", f"{name}/train.py")
+        script("", f"{name}/helper.py")
+        ran = begin("python", "train.py", cwd=tmp_path / name, env={"PYTHONDONTWRITEBYTECODE": ""}).finish()
+        assert (ran.status, ran.err) == (0, b"")
+        left[name] = {str(path.relative_to(tmp_path / name)) for path in (tmp_path / name).rglob("*")}
+
+    assert any("helper" in path and path.endswith(".pyc") for path in left["plain"])
+    assert left["profiled"] == left["plain"]
+
+
+def test_a_python_that_writes_no_bytecode_writes_none_of_ours(script, run_profiled, tmp_path):
+    """With PYTHONPYCACHEPREFIX, ours would lie beside that of every other module."""
+    cache = {"PYTHONPYCACHEPREFIX": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
+    ran = run_profiled(script(TRAIN), env=cache)
+
+    assert len(ran.steps) == 60
+    assert not (tmp_path / "cache").exists()

@@ -1,0 +1,190 @@
+"""Secrets are hidden, and what only sounds like one stays readable."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.agent.redact import HIDDEN, known_secrets, redact_command, redact_text, redact_values
+from profiler.printable import printable
+from profiler.schema import Fact, Sketch
+from profiler.store.clean import clean
+
+SECRET = "Xy7-secretvalue-q9"
+SHAPES = [
+    "hf_AbCdEfGhIjKlMnOpQrStUvWxYz01234567",
+    "sk-proj-Ab12Cd34Ef56Gh78Ij90",
+    "sk-ant-api03-Ab12Cd34Ef56Gh78",
+    "AKIAIOSFODNN7EXAMPLE",
+    "ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789",
+    "github_pat_11ABCDEFG0123456789_abcdef",
+    "glpat-AbCdEfGhIj0123456789",
+    "xoxb-1234567890-abcdefghij",
+    "AIzaSyA1234567890abcdefghijklmnopqrstuv",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+    "dapi" + "0123456789abcdef" * 2,
+    "SG.AbCdEfGhIjKlMnOpQr.StUvWxYz0123456789",
+    "wandb_v1_AbCdEfGhIjKlMnOpQrStUv",
+]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--api-key", SECRET),
+        (f"--api-key={SECRET}",),
+        ("--apiKey", SECRET),
+        ("-token", SECRET),
+        ("--hf_token", SECRET),
+        (f"--auth-token={SECRET} and more",),
+        ("--tokens", SECRET, f"{SECRET}2", "--lr", "3"),
+        ("--password", f"-{SECRET}"),
+        ("--db.passwd", SECRET),
+        ("--key", SECRET),
+        ("env", f"WANDB_API_KEY={SECRET}", "python"),
+        (f"MYSQL_PWD={SECRET}",),
+        (f"+logger.api_key={SECRET}",),
+        ("-H", f"Authorization: Bearer {SECRET}"),
+        ("--header", f"X-Api-Key: {SECRET}"),
+        ("--url", f"https://me:{SECRET}@host/path"),
+        (f"postgres://me:p/{SECRET}@db:5432/x",),
+        (f"https://host/data?token={SECRET}&part=2",),
+        (f"https://host/data?part=2&sig={SECRET}",),
+        ("bash", "-c", f"export HF_TOKEN={SECRET}; python train.py --secret {SECRET}"),
+        ("--config", f'{{"api_key": "{SECRET}", "lr": 3}}'),
+        *((shape,) for shape in SHAPES),
+    ],
+)
+def test_a_secret_in_a_command_line_is_hidden(words):
+    shown = redact_command(words)
+
+    assert len(shown) == len(words)
+    assert HIDDEN in " ".join(shown)
+    assert all(secret not in " ".join(shown) for secret in (SECRET, *SHAPES))
+    assert redact_command(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "train.py --keyframes 3 --tokenizer gpt2 --max-tokens 512 --monkey 1 --secretary bob",
+        "--num-tokens 1e9 --train-tokens 300B --key-dim 64 --num-keys 4 --tokens-per-sample 2_048 --token-dropout 0.1",
+        "--pad-token <pad> --eos-token-id 50256 --author bob --passes 3 --keyword x --hotkeys y",
+        "model.key_dim=64 optimizer.lr=3e-4 --use-auth-token True --max_tokens=512",
+        "--data s3://bucket/path --endpoint http://localhost:8080/a --name sk-learn-pipeline-for-words",
+        "--lr 3e-4 -m package.train data/tokens.bin configs/secretary.yaml task-key-word",
+    ],
+)
+def test_what_only_sounds_like_a_secret_stays(line):
+    words = tuple(line.split())
+
+    assert redact_command(words) == words
+
+
+def test_only_the_value_is_hidden():
+    words = ("train.py", "--api-key", SECRET, "data.csv", "--token", "--lr", "3")
+
+    assert redact_command(words) == ("train.py", "--api-key", HIDDEN, "data.csv", "--token", "--lr", "3")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"HTTPError: 401 for https://me:{SECRET}@host/x",
+        f"ValueError: token={SECRET} is no good",
+        f"ValueError: token = '{SECRET} with blanks {SECRET}'",
+        f"api_key: {SECRET}",
+        f"{{'Authorization': 'Bearer {SECRET}', 'x': 1}}",
+        f"Authorization: Basic {SECRET}",
+        f"password: {SECRET} {SECRET}",
+        f"Config(password=SecretStr('{SECRET} {SECRET}'), lr=3)",
+        f"token=b'{SECRET}'",
+        f'{{\\"token\\": \\"{SECRET} {SECRET}\\"}}',
+        f'{{"tokens": ["{SECRET}", "{SECRET}"]}}',
+        f"ran: train.py --token {SECRET} --lr 3",
+        f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\n-----END RSA PRIVATE KEY-----",
+        f"-----BEGIN PRIVATE KEY-----\n{SECRET}",
+        *(f"got {shape}, which has expired" for shape in SHAPES),
+    ],
+)
+def test_a_secret_in_a_text_is_hidden(text):
+    shown = redact_text(text)
+
+    assert HIDDEN in shown
+    assert all(secret not in shown for secret in (SECRET, *SHAPES))
+    assert redact_text(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "KeyError: 'layer.3'",
+        'Missing key(s) in state_dict: "a.weight"',
+        "RuntimeError: The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 0",
+        "expandable_segments:True",
+        "/home/me/train.py:31",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, char*>(int)",
+        "cub::DeviceRadixSortKeyPair::run",
+        "max_tokens=512, the token is long, PWD=/work/main",
+    ],
+)
+def test_a_text_without_a_secret_stays(text):
+    assert redact_text(text) == text
+
+
+def test_a_value_that_is_known_for_a_secret_is_hidden_wherever_it_stands():
+    environment = {"WANDB_API_KEY": SECRET, "DB_PASSWORD": "root", "PWD": "/work/main", "MAX_TOKENS": "12345678"}
+
+    known = known_secrets(environment, ("train.py", "--token", "another-secret", "--secret=a-third-one", "--lr", "3"))
+
+    assert set(known) == {SECRET, "another-secret", "a-third-one"}
+    assert redact_text(f"{SECRET}/another-secret in /work/main of root", known) == "***/*** in /work/main of root"
+
+
+def test_our_own_words_stay_though_a_key_of_the_program_is_called_so():
+    known = known_secrets({}, ("train.py", "--sort-key", "optimizer", "--group-key", "parameters"))
+    fact = Fact(pid=1, time=0.0, kind="optimizer", body={"parameters": 1, "name": "optimizer"})
+    sketch = Sketch(pid=1, quantity="optimizer", zeros=0, bins={})
+
+    assert clean(fact, known) == Fact(pid=1, time=0.0, kind="optimizer", body={"parameters": 1, "name": HIDDEN})
+    assert clean(sketch, known) == sketch
+
+
+def test_values_within_values_are_cleaned():
+    assert redact_values({"a": [f"token={SECRET}", 3], f"key={SECRET}": (None,)}) == {
+        "a": [f"token={HIDDEN}", 3],
+        f"key={HIDDEN}": (None,),
+    }
+
+
+@given(st.text(), st.lists(st.text()))
+def test_any_text_and_any_command_line_is_taken(text, words):
+    assert isinstance(redact_text(text), str)
+    assert len(redact_command(words)) == len(words)
+
+
+@pytest.mark.parametrize("part", ["a.-", "key=", "://", "--a ", '\\"', "token='", "token=[", "x:'", "password: ", "a@"])
+def test_a_long_text_does_not_take_the_square_of_its_time(part):
+    begin = time.process_time()
+    redact_text(part * (200_000 // len(part)))
+
+    assert time.process_time() - begin < 20  # quadratic patterns take minutes
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[2J\x1b]0;owned\x07", "\\x1b[2J\\x1b]0;owned\\x07"),
+        ("a\u202egnp.exe", "a\\u202egnp.exe"),
+        ("\ud800 \x00 \x9b31m \x7f", "\\ud800 \\x00 \\x9b31m \\x7f"),
+        ("one\r\ntwo\u2028three", "one  two three"),
+        ("plain, \u00e4\u4e2d", "plain, \u00e4\u4e2d"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_made_visible(text, shown):
+    assert printable(text) == shown
+
+
+def test_line_ends_stay_where_they_may():
+    assert printable("a\n\tb\r", lines=True) == "a\n\tb "

@@ -1,0 +1,106 @@
+"""What stands in the code: nothing that evaluates or unpickles, and no variable of the environment but those listed."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted(path for package in ("profiler", "advisor") for path in (ROOT / package).rglob("*.py"))
+TEMPLATES = sorted(path for path in (ROOT / "templates").rglob("*") if path.is_file())
+
+RISKY = {
+    *("eval", "exec", "compile", "__import__", "pickle", "marshal", "shelve", "dill", "cloudpickle", "yaml", "Markup"),
+    *("os.system", "os.popen", "from_string", "load_extension", "enable_load_extension", "import_module", "shell"),
+}
+
+ALLOWED = {
+    "advisor/cli/__init__.py": {"import_module": "one of COMMANDS"},
+    "advisor/report.py": {"import_module": "the modules of our own package"},
+    "advisor/rules/__init__.py": {"import_module": "the modules of our own package"},
+    "advisor/render/html.py": {"Markup": "our own style and scripts, and JSON in which `<` is escaped"},
+    "advisor/render/markdown.py": {"Markup": "text that has just been escaped"},
+    "profiler/agent/way_in/sitecustomize.py": {"__import__": "the sitecustomize that Python would have run without us"},
+}
+
+STORED = {
+    "CUDA_LAUNCH_BLOCKING": "whether it is set",
+    "TORCH_DISTRIBUTED_DEBUG": "a debugging mode",
+    "PYTORCH_ALLOC_CONF": "the allocator's settings",
+    "PYTORCH_CUDA_ALLOC_CONF": "the allocator's settings",
+    **dict.fromkeys(("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"), "a number"),
+    **dict.fromkeys(("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"), "a number"),
+    **dict.fromkeys(("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"), "a number"),
+    **dict.fromkeys(("GROUP_RANK", "NODE_RANK", "SLURM_NODEID"), "a number"),
+}
+
+USED = {
+    "PROFILE_TRAIN_AGENT": "our own",
+    "PYTHONPATH": "to come in",
+    "VIRTUAL_ENV": "which Python is meant",
+    "CONDA_PREFIX": "which Python is meant",
+    "CUDA_VISIBLE_DEVICES": "which GPUs are sampled",
+    "CUDA_DEVICE_ORDER": "which GPUs are sampled",
+    "KINETO_LOG_LEVEL": "kept off the program's stderr",
+}
+
+
+def risks(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            yield from {name, name.rpartition(".")[2] if not name.startswith("re.") else ""}
+            yield from (keyword.arg for keyword in node.keywords if keyword.arg == "shell")
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (
+                (node.module or "").partition(".")[0],
+                *(alias.name for alias in node.names if alias.name != "Markup"),
+            )
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_is_evaluated_or_unpickled_but_what_is_listed(path):
+    found = RISKY & set(risks(ast.parse(path.read_text(encoding="utf-8"))))
+
+    assert found == set(ALLOWED.get(str(path.relative_to(ROOT)), ()))
+
+
+def test_the_check_sees_what_it_looks_for():
+    code = (
+        "import pickle, yaml.x\nfrom marshal import loads\neval('1')\nsubprocess.run('x', shell=True)\nos.system('x')"
+    )
+
+    assert RISKY & set(risks(ast.parse(code))) == {"pickle", "yaml", "marshal", "eval", "shell", "os.system"}
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
+def test_no_template_lets_text_through_unescaped(path):
+    text = path.read_text(encoding="utf-8")
+
+    assert not re.search(
+        r"\|\s*safe\b|autoescape|Markup|innerHTML|insertAdjacentHTML|document\.write|outerHTML|eval\(", text
+    )
+
+
+def test_every_form_is_rendered_with_escaping_on():
+    from advisor.render.templates import environment
+
+    assert environment().autoescape is True
+
+
+def variables(path):
+    """The names of environment variables that stand in a module which uses the environment."""
+    source = path.read_text(encoding="utf-8")
+    constants = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
+    names = {value for value in constants if isinstance(value, str) and re.fullmatch(VARIABLE, value)}
+    return names if "environ" in source else set()
+
+
+VARIABLE = r"(?!O_)[A-Z]+(_[A-Z]+)+|RANK|PYTHONPATH"  # O_CLOEXEC and the like are flags of open
+
+
+def test_no_variable_of_the_environment_is_read_but_those_listed():
+    assert set().union(*map(variables, SOURCES)) == {*STORED, *USED}
