@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from advisor.metrics.base import Goals, Metric, Metrics, Missing
+from advisor.metrics.base import Goals, Metric, Metrics, Missing, Threshold
 from advisor.models.state import Scenario, State, removed
 from advisor.rules.base import Advice, Evidence, Rule
 
@@ -36,7 +36,9 @@ def given(values: Mapping[Metric[Any], object], goals: Goals | None = None) -> M
 class Given(Metrics):
     """Names the metric that was asked for and not given, which "not measured" alone would leave to guess."""
 
-    def __getitem__(self, metric: Metric[Any]) -> Any:
+    def __getitem__(self, metric: Metric[Any] | Threshold) -> Any:
+        if isinstance(metric, Threshold):
+            return super().__getitem__(metric)
         try:
             return super().__getitem__(metric)
         except Missing as missing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast, overload
 
 from advisor.profile import Profile
 
@@ -44,6 +44,15 @@ def metric(unit: str | None, label: str = "") -> Callable[[Callable[[Metrics], T
     return make
 
 
+@dataclass(frozen=True, eq=False)
+class Threshold:
+    """A limit of a rule, read as `m[MIN_WAIT]`. Its name is the constant's in the rule's module, in lower case."""
+
+    value: float
+    why: str
+    """Where the number comes from: the source, or "assumption" and what speaks for it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Goals:
     """What the user declared; everything else is assumed and said so."""
@@ -64,11 +73,16 @@ class Metrics:
     """
 
     def __init__(
-        self, profile: Profile | None, goals: Goals | None = None, given: Mapping[Metric[Any], object] | None = None
+        self,
+        profile: Profile | None,
+        goals: Goals | None = None,
+        given: Mapping[Metric[Any], object] | None = None,
+        limits: Mapping[Threshold, float] | None = None,
     ) -> None:
         self._profile = profile
         self.goals = goals or Goals()
         self._cache: dict[Metric[Any], object] = dict(given or {})
+        self._limits = dict(limits or {})
 
     @property
     def profile(self) -> Profile:
@@ -77,7 +91,15 @@ class Metrics:
             raise Missing("Not part of this case", "Give the metric a value.")
         return self._profile
 
-    def __getitem__(self, metric: Metric[T]) -> T:
+    @overload
+    def __getitem__(self, metric: Metric[T]) -> T: ...
+
+    @overload
+    def __getitem__(self, metric: Threshold) -> float: ...
+
+    def __getitem__(self, metric: Metric[T] | Threshold) -> T | float:
+        if isinstance(metric, Threshold):
+            return self._limits.get(metric, metric.value)
         if metric not in self._cache:
             try:
                 self._cache[metric] = metric.compute(self)
