@@ -212,9 +212,8 @@ class Agent:
         """Called once the step's event has been put: what can wait for a moment that costs least."""
         if now - self.flushed > FLUSH_NS:
             self.flush()
-        if (
-            now >= self.next_tick and self.outlet is not None
-        ):  # not only after a flush: short epochs flush as they begin
+        # Not only after that flush: short epochs flush as they begin.
+        if now >= self.next_tick and self.outlet is not None:
             self.next_tick = now + min(max(TICK_NS, (now - self._begun) // 100), SLOWEST_TICK_NS)
             self.tick()
         self.attend = self._next_attention()

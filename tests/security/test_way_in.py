@@ -70,9 +70,8 @@ def test_files_in_the_programs_folder_are_not_taken_for_ours(script, run_profile
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_a_program_that_gives_up_its_rights_trains_on(script, run_both):
     """Its rings' folder is closed to it from then on, and so may be the standard library."""
-    imports = (
-        "import torch._dynamo; __import__('torch.profiler', fromlist=['_cupti_monitor'])"  # imported late by torch
-    )
+    # What torch would import as it takes the first step, from where nobody else may read.
+    imports = "import torch._dynamo; __import__('torch.profiler', fromlist=['_cupti_monitor'])"
     drop = f"{imports}; os.chdir('/'); os.setgid(65534); os.setuid(65534)"
     plain, profiled = run_both(script(LOOP.format(before=drop)))
 
