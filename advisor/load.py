@@ -22,6 +22,7 @@ from profiler.schema import (
     Process,
     RegionFact,
     ScalerFact,
+    TrialFact,
 )
 from profiler.store import Tables, decode_fact, find, read
 
@@ -127,6 +128,7 @@ def _rank(process: Process, node: Tables, pids: set[int]) -> Rank:
         devices=_of(DeviceFact, facts),
         memory_peaks=_of(MemoryFact, facts),
         scaler=scalers[-1] if scalers else None,
+        trial=next(iter(_of(TrialFact, facts)), None),
         output=outputs[-1] if outputs else None,
         regions=_of(RegionFact, facts),
     )

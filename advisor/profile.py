@@ -25,6 +25,7 @@ from profiler.schema import (
     ScalerFact,
     Sketch,
     Step,
+    TrialFact,
     Window,
 )
 
@@ -48,6 +49,7 @@ class Rank:
     devices: tuple[DeviceFact, ...] = ()
     memory_peaks: tuple[MemoryFact, ...] = ()
     scaler: ScalerFact | None = None
+    trial: TrialFact | None = None
     output: OutputFact | None = None
     regions: tuple[RegionFact, ...] = ()
 

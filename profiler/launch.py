@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -96,8 +97,10 @@ def python() -> str:
     return sys.executable
 
 
-def environment(rings: Path, windows: Path | None, budget: float) -> dict[str, str]:
-    """Our environment, with the way in.
+def environment(
+    rings: Path, windows: Path | None, budget: float, trial: Mapping[str, object] | None = None
+) -> dict[str, str]:
+    """Our environment, with the way in. `trial` is what the agent is to change, and when to end (agent/trial.py).
 
     Raises ProfilerError if Python would read our folder's name as those of two, which might be anybody's.
     """
@@ -106,9 +109,8 @@ def environment(rings: Path, windows: Path | None, budget: float) -> dict[str, s
     result = dict(os.environ)
     before = result.get("PYTHONPATH")
     result["PYTHONPATH"] = str(WAY_IN) + (os.pathsep + before if before else "")
-    result[VARIABLE] = json.dumps(
-        {"rings": str(rings), "windows": str(windows) if windows is not None else None, "budget": budget}
-    )
+    settings = {"rings": str(rings), "windows": str(windows) if windows is not None else None, "budget": budget}
+    result[VARIABLE] = json.dumps(settings if trial is None else {**settings, "trial": trial})
     return result
 
 
@@ -268,7 +270,13 @@ class Recorded:
 
 
 def record(
-    words: tuple[str, ...], out: Path | None, *, budget: float = 0.01, rate: float = 10.0, windows: bool = True
+    words: tuple[str, ...],
+    out: Path | None,
+    *,
+    budget: float = 0.01,
+    rate: float = 10.0,
+    windows: bool = True,
+    trial: Mapping[str, object] | None = None,
 ) -> Recorded:
     """Run the program and record it to its end; where there is no place for a recording, only run it.
 
@@ -284,7 +292,7 @@ def record(
         return _run_only(argv, f"Nothing is recorded. {error}")
     try:
         window_folder = place.make_windows(folder) if windows else None
-        env = environment(rings, window_folder, budget)
+        env = environment(rings, window_folder, budget, trial)
     except ProfilerError as error:
         place.forget(folder, rings)
         return _run_only(argv, f"Nothing is recorded. {error}")

@@ -526,7 +526,18 @@ class RegionFact:
     """Wall time of all passes."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFact:
+    """kind "trial": this process was one of a trial, and ended itself after its steps."""
+
+    id: int = 0
+    steps: int = 0
+    losses: tuple[float | None, ...] = ()
+    """Of each backward pass; None where it was not finite."""
+
+
 FACTS: dict[str, type] = {
+    "trial": TrialFact,
     "region": RegionFact,
     "loader": LoaderFact,
     "model": ModelFact,

@@ -11,7 +11,7 @@ from advisor.metrics.input import batch_bytes, compute_threads, loader, t_g, t_w
 from advisor.metrics.step import batches_per_step
 from advisor.models.input_pipeline import contention, transfer_time
 from advisor.models.state import Effect, Scenario, State, Workers
-from advisor.rules.base import Change
+from advisor.rules.base import Change, Intervention, Safety
 from profiler.schema import LoaderFact
 
 # torch's own default.
@@ -100,6 +100,15 @@ def loader_change(fact: LoaderFact, **settings: object) -> Change:
         code=f"DataLoader(\n    dataset,  # {dataset}\n{''.join(lines)}    # all other arguments as before\n)\n",
         file=fact.place.file if fact.place else None,
         line=fact.place.line if fact.place else None,
+    )
+
+
+def loader_intervention(fact: LoaderFact, **settings: object) -> Intervention | None:
+    """The same made from outside; None where nobody saw the loader made."""
+    if fact.place is None:
+        return None
+    return Intervention(
+        name="loader", settings={"file": fact.place.file, "line": fact.place.line, **settings}, safety=Safety.EXACT
     )
 
 

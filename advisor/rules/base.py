@@ -6,7 +6,7 @@ neither stops the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal
@@ -83,6 +83,28 @@ class Change:
     line: int | None = None
 
 
+class Safety(Enum):
+    """What a change that is tried by itself may alter beside speed."""
+
+    EXACT = "exact"
+    """Nothing: the same numbers."""
+    NUMERICS = "numerics"
+    """Rounding."""
+    MEMORY = "memory"
+    """How much memory is taken, for the same numbers."""
+    TRAJECTORY = "trajectory"
+    """What is trained: the batch, the optimizer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervention:
+    """The change as the agent makes it from outside: a file in profiler/agent/interventions, and its settings."""
+
+    name: str
+    settings: Mapping[str, object]
+    safety: Safety
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
     """What to do about it in *this* run. Plain text throughout; numbers filled in."""
@@ -99,6 +121,8 @@ class Advice:
     risk: str
     fault: bool = False
     """A fault of fit, correctness or hardware: to be acted on whatever the gain."""
+    intervention: Intervention | None = None
+    """How it is tried; None where that takes a hand."""
     confidence: Confidence | None = None
     """Lower than the rule's where an assumption stands in for a measurement; None: as the rule says."""
 

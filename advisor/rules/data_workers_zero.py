@@ -20,6 +20,7 @@ from advisor.rules._workers import (
     beyond_cores,
     expected_time,
     loader_change,
+    loader_intervention,
     right_number,
     same_samples,
     sharding_change,
@@ -73,6 +74,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=workers_effect(m),
         memory=0,
         host_memory=workers_memory(m, number),
+        intervention=loader_intervention(fact, num_workers=number, persistent_workers=True, prefetch_factor=PREFETCH),
         risk=f"Low: {same_samples(fact)}; random augmentation draws from other seeds. A data set that "
         'cannot be forked (open handles, CUDA) needs multiprocessing_context="spawn" or to open them in the worker.',
     )

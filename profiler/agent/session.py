@@ -67,6 +67,8 @@ class Agent:
         """The DataLoader that is being iterated; 0 if unknown, as in workers that were spawned."""
         self.failed = False
         """An exception has reached the top."""
+        self.on_model: list[Callable[[Any], None]] = []
+        """Called with each root module, once it is known as one."""
         self.windows: Any = None
         self.window_open = False
         self._window_just_closed = False

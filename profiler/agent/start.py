@@ -48,6 +48,10 @@ def begin(settings: dict[str, Any]) -> Agent | None:
         agent.mark = cuda_events.Marks(agent)
     for method in (Agent.flush, Agent.end_step, Agent.after_step, Agent.give_up):
         not_for_dynamo(torch, method, callees=True)
+    if settings.get("trial"):
+        from .trial import Trial
+
+        Trial(agent, settings["trial"]).begin()
     used = usage.Usage(agent)
     roots = forward.Roots(agent, seen.model)
 
@@ -104,6 +108,11 @@ class _Seen:
             return facts.model(module, number)
 
         self._tell("model", self.models, number, look)
+        for act in self._agent.on_model:
+            try:
+                act(module)
+            except Exception as error:
+                self._agent.problem("trial", error)
 
     def optimizer(self, instance: Any, number: int, where: Any) -> None:
         if number > MOST_OPTIMIZERS:

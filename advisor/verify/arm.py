@@ -1,0 +1,98 @@
+"""One process of a trial, as its recording tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from advisor.load import load
+from advisor.profile import Profile
+from profiler.errors import ProfilerError
+from profiler.schema import TAG_COMPILE, TAG_EPOCH_START, TAG_FIRST, Step
+
+# torch's caches fill, the allocator settles; changes to a model are made after its third step, and compiling follows.
+WARM_UP = 15
+
+
+class TrialFailed(Exception):
+    """A process of a trial told nothing about the change: why, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """What one process measured."""
+
+    times: tuple[float, ...]
+    """Seconds each step cost, with what fell between it and the one before: evaluation, saves, starts of epochs."""
+    between: float
+    """Share of that which fell between steps."""
+    losses: tuple[float | None, ...]
+    """Of every backward pass of rank 0 in the first epoch; None where it was not finite. In later ones workers that
+    persist draw the order of the samples otherwise."""
+    memory: int | None
+    """Largest peak of allocated GPU memory of a rank, bytes; None without a GPU."""
+
+
+def read(folder: Path, log: Path) -> Arm:
+    """The process recorded in `folder`. Raises TrialFailed if it made no change, or too few steps."""
+    try:
+        profile = load(folder)
+    except ProfilerError as error:
+        raise TrialFailed(f"It ended before it was recorded: {_last_line(log) or error.message}") from None
+    for problem in profile.problems:
+        if problem.source == "trial":
+            raise TrialFailed(f"The change could not be made: {problem.message}")
+    rank = profile.ranks[0] if profile.ranks else None
+    if rank is None or rank.trial is None or rank.trial.steps == 0:
+        raise TrialFailed(f"It ended before its first step: {_last_line(log)}")
+    steps = [step for step in rank.steps if not step.tags & (TAG_FIRST | TAG_COMPILE)]
+    counted = steps[_after_warm_up(steps) :]
+    if not counted:
+        raise TrialFailed(f"It ended after {rank.trial.steps} steps, which are needed to warm up: {_last_line(log)}")
+    times = [_whole(step) / step.count for step in counted for _ in range(step.count)]
+    between = sum(_whole(step) - step.duration for step in counted)
+    return Arm(
+        times=tuple(times),
+        between=between / sum(times),
+        losses=rank.trial.losses[: _first_epoch(rank.steps)],
+        memory=_peak(profile),
+    )
+
+
+def _after_warm_up(steps: list[Step]) -> int:
+    """How many rows hold the warm-up."""
+    passed = 0
+    for row, step in enumerate(steps):
+        if passed >= WARM_UP:
+            return row
+        passed += step.count
+    return len(steps)
+
+
+def _first_epoch(steps: Sequence[Step]) -> int | None:
+    """How many backward passes it had; None if no other began."""
+    passes = 0.0
+    for row, step in enumerate(steps):
+        if row and step.tags & TAG_EPOCH_START:
+            return round(passes)
+        passes += step.micro_steps * step.count
+    return None
+
+
+def _whole(step: Step) -> float:
+    return step.duration + (step.evaluation or 0.0) + (step.checkpoint_save or 0.0) + (step.epoch_start or 0.0)
+
+
+def _peak(profile: Profile) -> int | None:
+    peaks = [fact.allocated_peak for rank in profile.ranks for fact in rank.memory_peaks]
+    return max(peaks) if peaks else None
+
+
+def _last_line(log: Path) -> str:
+    """What the program said last: most often its error."""
+    try:
+        lines = log.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1][:300] if lines else ""

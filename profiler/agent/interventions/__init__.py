@@ -1,0 +1,30 @@
+"""What a trial changes in the program, from outside: one file a change, with its settings as the fields of a dataclass.
+
+Each has `apply(agent)`, which makes the change and returns what takes it back. A change that cannot be made raises, and
+the trial has failed: to measure the unchanged program in its place would be a lie.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from ..session import Agent
+
+_CLASSES = {
+    "loader": "Loader",
+    "autocast": "Autocast",
+    "fused_optimizer": "FusedOptimizer",
+    "flags": "Flags",
+    "channels_last": "ChannelsLast",
+    "compile": "Compile",
+}
+
+
+def apply(agent: Agent, name: str, settings: dict[str, Any]) -> Callable[[], None]:
+    """Make the change of that name. Raises whatever keeps it from being made."""
+    module = importlib.import_module(f"{__name__}.{name}")
+    change = getattr(module, _CLASSES[name])(**settings)
+    undo: Callable[[], None] = change.apply(agent)
+    return undo

@@ -1,0 +1,64 @@
+"""Switches of torch: TF32, cuDNN's search, threads, and the debugging aids that are left on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..session import Agent
+
+# The program sets its own as it begins; by then it has taken these steps.
+SETTLED = 3
+
+
+@dataclass(frozen=True)
+class Flags:
+    """None leaves a switch as it is."""
+
+    matmul_precision: str | None = None
+    """"highest", "high" or "medium"."""
+    cudnn_benchmark: bool | None = None
+    threads: int | None = None
+    deterministic: bool | None = None
+    anomaly: bool | None = None
+    """False keeps it off whoever asks for it: the context manager does so at every step."""
+
+    def apply(self, agent: Agent) -> Callable[[], None]:
+        """At the end of the first steps, after whatever the program has set."""
+        torch = agent.torch
+        steps = [0]
+
+        def at_step() -> None:
+            steps[0] += 1
+            self._set(torch)
+            if steps[0] >= SETTLED and at_step in agent.on_step:
+                agent.on_step.remove(at_step)
+
+        agent.on_step.append(at_step)
+        return self._without_anomaly(torch) if self.anomaly is False else lambda: None
+
+    def _set(self, torch: Any) -> None:
+        if self.matmul_precision is not None:
+            torch.set_float32_matmul_precision(self.matmul_precision)
+        if self.cudnn_benchmark is not None:
+            torch.backends.cudnn.benchmark = self.cudnn_benchmark
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        if self.deterministic is not None:
+            torch.use_deterministic_algorithms(self.deterministic)
+
+    def _without_anomaly(self, torch: Any) -> Callable[[], None]:
+        plain = torch.set_anomaly_enabled
+
+        def never(mode: Any, check_nan: Any = True) -> None:
+            plain(False, check_nan)
+
+        torch.set_anomaly_enabled = never
+        never(False)
+
+        def undo() -> None:
+            if torch.set_anomaly_enabled is never:
+                torch.set_anomaly_enabled = plain
+
+        return undo

@@ -1,0 +1,37 @@
+"""One kernel for all parameters of an optimizer, in place of several for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..session import Agent
+
+
+@dataclass(frozen=True)
+class FusedOptimizer:
+    """Of the optimizers of that class that know a fused form, before their first step."""
+
+    name: str
+
+    def apply(self, agent: Agent) -> Callable[[], None]:
+        """Every one that has taken no step: its state is made by what its groups say then."""
+        from torch.optim.optimizer import (  # type: ignore[import-not-found,unused-ignore]
+            register_optimizer_step_pre_hook,
+        )
+
+        changed: list[Any] = []
+
+        def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if type(optimizer).__name__ != self.name or optimizer.state or optimizer in changed:
+                return
+            if not all("fused" in group for group in optimizer.param_groups):
+                raise RuntimeError(f"{self.name} has no fused form")
+            for group in optimizer.param_groups:
+                group.update(fused=True, foreach=False)
+            changed.append(optimizer)
+
+        handle = register_optimizer_step_pre_hook(before)
+        undo: Callable[[], None] = handle.remove
+        return undo

@@ -1,0 +1,67 @@
+"""Other arguments for a DataLoader: workers, prefetching, pinned memory."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..importing import when_imported
+from ..session import Agent, place
+
+# Which the program, or DataLoader's own check, leaves without meaning where there are no workers.
+_OF_WORKERS = ("prefetch_factor", "persistent_workers")
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Of the loaders made at that line of the program; None leaves an argument as it is."""
+
+    file: str
+    line: int
+    num_workers: int | None = None
+    prefetch_factor: int | None = None
+    persistent_workers: bool | None = None
+    pin_memory: bool | None = None
+
+    def apply(self, agent: Agent) -> Callable[[], None]:
+        """Every one made from now on."""
+        undo: list[Callable[[], None]] = []
+        when_imported("torch.utils.data.dataloader", lambda: undo.append(self._patch(agent)))
+
+        def undo_all() -> None:
+            for each in undo:
+                each()
+
+        return undo_all
+
+    def _patch(self, agent: Agent) -> Callable[[], None]:
+        cls = agent.torch.utils.data.DataLoader
+        plain = cls.__init__
+        signature = inspect.signature(plain)
+        wanted = {
+            name: getattr(self, name)
+            for name in ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
+            if getattr(self, name) is not None
+        }
+
+        def __init__(loader: Any, *args: Any, **kwargs: Any) -> None:
+            made = place()
+            if made is None or (made["file"], made["line"]) != (self.file, self.line):
+                plain(loader, *args, **kwargs)
+                return
+            given = signature.bind(loader, *args, **kwargs)
+            given.arguments.update(wanted)
+            if not given.arguments.get("num_workers"):
+                for name in _OF_WORKERS:
+                    given.arguments.pop(name, None)
+            plain(*given.args, **given.kwargs)
+
+        cls.__init__ = __init__
+
+        def undo() -> None:
+            if cls.__init__ is __init__:
+                cls.__init__ = plain
+
+        return undo

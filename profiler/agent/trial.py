@@ -1,0 +1,101 @@
+"""A trial: the program with a change, or without, for a number of steps; then it ends by itself.
+
+Both arms of a comparison begin with the same seeds, so that a program which sets none still sees the same batches.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from . import interventions
+from .dynamo import not_for_dynamo
+from .session import Agent
+from .tracebacks import step_aside
+
+# A loss is kept as a tensor until the end: to read it would make the program wait for the GPU.
+MOST_LOSSES = 10_000
+
+ENDED = 0
+"""Exit status of a process that has taken its steps."""
+
+
+class Trial:
+    """Of `settings`: `steps` after which the process ends, `seed`, `changes` ({"name": ..., "settings": {...}})."""
+
+    def __init__(self, agent: Agent, settings: dict[str, Any]) -> None:
+        self._agent = agent
+        self._steps = int(settings["steps"])
+        self._seed = int(settings["seed"])
+        self._changes = settings["changes"]
+        self._losses: list[Any] = []
+        self._taken = 0
+
+    def begin(self) -> None:
+        """Before the program trains. What keeps a change from being made ends the process, with that told."""
+        agent = self._agent
+        random.seed(self._seed)
+        agent.torch.manual_seed(self._seed)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            numpy.random.seed(self._seed)
+        for change in self._changes:
+            try:
+                undo = interventions.apply(agent, change["name"], change["settings"])
+            except Exception as error:
+                agent.problem("trial", error)
+            else:
+                agent.uninstall.append((f"trial: {change['name']}", undo))
+        agent.uninstall.append(("trial", self._watch_losses()))
+        agent.on_open.append(lambda: None if agent.is_worker else self._tell())
+        agent.on_step.append(self._at_step)
+
+    def _at_step(self) -> None:
+        """Called before the step's own event is put: the one that comes too many is not recorded."""
+        self._taken += 1
+        if self._taken > self._steps:
+            self._tell()
+            self._agent.finish()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(ENDED)  # no atexit of the program's: uploads, summaries and last checkpoints are none of a trial's
+
+    def _tell(self) -> None:
+        self._agent.fact(
+            "trial",
+            {"id": 0, "steps": self._taken, "losses": [_number(loss) for loss in self._losses]},
+        )
+
+    def _watch_losses(self) -> Callable[[], None]:
+        Tensor = self._agent.torch.Tensor
+        plain = Tensor.backward
+        losses = self._losses
+
+        def backward(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if len(losses) < MOST_LOSSES and self.numel() == 1:
+                losses.append(self.detach())
+            try:
+                return plain(self, *args, **kwargs)
+            except BaseException as error:
+                step_aside(error)
+                raise
+
+        backward.__wrapped__ = plain  # type: ignore[attr-defined]
+        not_for_dynamo(self._agent.torch, backward)
+        Tensor.backward = backward
+
+        def undo() -> None:
+            if Tensor.backward is backward:
+                Tensor.backward = plain
+
+        return undo
+
+
+def _number(loss: Any) -> float | None:
+    """None for what is not finite, which JSON does not know."""
+    value = float(loss)
+    return value if math.isfinite(value) else None

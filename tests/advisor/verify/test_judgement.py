@@ -1,0 +1,96 @@
+"""Verdicts on arms whose times are written by hand."""
+
+from random import Random
+
+import pytest
+
+from advisor.verify.arm import Arm
+from advisor.verify.judgement import Verdict, judged
+
+PREDICTED = (0.4, 0.5, 0.6)
+
+
+def arm(seconds, *, number=60, cv=0.02, between=0.0, losses=(), memory=None, seed=0):
+    random = Random(seed)
+    times = tuple(seconds * (1 + cv * random.gauss(0, 1)) for _ in range(number))
+    return Arm(times=times, between=between, losses=tuple(losses), memory=memory)
+
+
+def arms(seconds, **how):
+    return [arm(seconds * factor, seed=seed, **how) for seed, factor in enumerate((1.0, 1.01, 0.99))]
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict"),
+    [
+        (0.05, Verdict.CONFIRMED),
+        (0.02, Verdict.BETTER),
+        (0.08, Verdict.PARTIAL),
+        (0.1, Verdict.INCONCLUSIVE),
+        (0.15, Verdict.HARMFUL),
+    ],
+)
+def test_a_change_is_judged_by_what_it_removes(after, verdict):
+    found = judged(arms(0.1), arms(after), PREDICTED, same_losses=False)
+
+    assert found.verdict is verdict
+    low, estimate, high = found.removed
+    assert low <= estimate <= high
+    assert estimate == pytest.approx(1 - after / 0.1, abs=0.01)
+    assert found.seconds == pytest.approx((0.1, after), rel=0.02)
+    assert (found.steps, found.processes) == (180, 3)
+
+
+def test_a_gain_that_is_surely_none_is_refuted():
+    after = [arm(0.0999 * factor, seed=9, cv=0.0) for factor in (1.0, 1.0, 1.0)]
+
+    assert judged([arm(0.1, cv=0.0)] * 3, after, PREDICTED, same_losses=False).verdict is Verdict.REFUTED
+
+
+def test_processes_that_differ_widen_the_interval():
+    before = [arm(seconds, seed=seed) for seed, seconds in enumerate((0.05, 0.1, 0.15))]
+    found = judged(before, arms(0.05), PREDICTED, same_losses=False)
+
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.removed[0] < 0 < found.removed[2]
+
+
+def test_without_a_prediction_whatever_is_faster_is_confirmed():
+    assert judged(arms(0.1), arms(0.09), None, same_losses=False).verdict is Verdict.CONFIRMED
+
+
+def test_rounding_must_not_change_what_is_learnt():
+    losses = [1.0 - step / 200 for step in range(60)]
+    other = [loss * 1.2 for loss in losses]
+    before, after = arms(0.1, losses=losses), arms(0.05, losses=other)
+
+    assert judged(before, after, PREDICTED, same_losses=True).verdict is Verdict.HARMFUL
+    told = judged(before, after, PREDICTED, same_losses=False)
+    assert (told.verdict, told.losses_agree) == (Verdict.CONFIRMED, False)
+    same = judged(before, arms(0.05, losses=losses), PREDICTED, same_losses=True)
+    assert (same.verdict, same.losses_agree) == (Verdict.CONFIRMED, True)
+
+
+def test_losses_that_cannot_be_compared_are_not_judged():
+    found = judged(arms(0.1, losses=[-1.0] * 40), arms(0.05, losses=[-1.0] * 40), PREDICTED, same_losses=True)
+
+    assert (found.verdict, found.losses_agree) == (Verdict.CONFIRMED, None)
+
+
+def test_stalls_between_steps_count_in_full():
+    """A trimmed mean would leave them out."""
+    stalls = arm(0.1, cv=0.0)
+    stalling = [Arm(times=(*stalls.times[:-5], *[1.0] * 5), between=0.4, losses=(), memory=None)] * 3
+    found = judged(stalling, [arm(0.1, cv=0.0)] * 3, PREDICTED, same_losses=False)
+
+    assert found.removed[1] == pytest.approx(1 - 0.1 / (0.1 * 55 / 60 + 5 / 60), abs=0.01)
+
+
+def test_memory_is_compared_at_the_peak():
+    assert judged(arms(0.1, memory=10), arms(0.05, memory=14), PREDICTED, same_losses=False).memory == 4
+    assert judged(arms(0.1), arms(0.05, memory=14), PREDICTED, same_losses=False).memory is None
+
+
+def test_too_few_steps_are_not_compared():
+    with pytest.raises(ValueError, match="record more"):
+        judged([arm(0.1, number=3)], [arm(0.1, number=3)], PREDICTED, same_losses=False)

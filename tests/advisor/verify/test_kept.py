@@ -1,0 +1,46 @@
+"""verified.json, there and back."""
+
+import pytest
+
+from advisor.verify import kept
+from advisor.verify.judgement import Verdict
+from advisor.verify.kept import Verified
+from profiler.errors import ProfilerError
+
+TRIED = Verified(
+    rule="data-workers-zero",
+    verdict=Verdict.CONFIRMED,
+    predicted=(0.4, 0.5, 0.6),
+    removed=(0.45, 0.5, 0.55),
+    seconds=(0.1, 0.05),
+    steps=120,
+    processes=3,
+)
+FAILED = Verified(rule="compile-model", verdict=Verdict.FAILED, predicted=None, why="no compiler")
+
+
+def test_there_and_back(tmp_path):
+    kept.write(tmp_path, {TRIED.rule: TRIED, FAILED.rule: FAILED})
+
+    assert kept.read(tmp_path) == {TRIED.rule: TRIED, FAILED.rule: FAILED}
+    assert (tmp_path / kept.FILE).stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_was_tried(tmp_path):
+    assert kept.read(tmp_path) == {}
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"schema": "other", "trials": []}', '{"schema": 1', "null"])
+def test_what_is_none_of_ours_is_named(tmp_path, text):
+    (tmp_path / kept.FILE).write_text(text)
+
+    with pytest.raises(ProfilerError, match=kept.FILE):
+        kept.read(tmp_path)
+
+
+@pytest.mark.parametrize("trials", ['[{"rule": "a"}]', '[{"rule": "a", "verdict": "splendid"}]', "[3]"])
+def test_trials_that_are_none_are_named(tmp_path, trials):
+    (tmp_path / kept.FILE).write_text(f'{{"schema": "{kept.SCHEMA}", "trials": {trials}}}')
+
+    with pytest.raises(ProfilerError, match="cannot be read"):
+        kept.read(tmp_path)
