@@ -47,6 +47,8 @@ class Trial:
     changes: tuple[dict[str, object], ...] = ()
     """{"name": ..., "settings": {...}}, as profiler/agent/interventions names them."""
     seed: int = 0
+    windows: bool = False
+    """With kernel detail, as advice needs it."""
     in_place: bool = False
     """Without the sandbox: what the program writes stays written."""
     covered: tuple[str, ...] = ()
@@ -109,8 +111,8 @@ def main(text: str, scratch: str) -> None:
     record(
         tuple(trial.words),
         out,
-        rate=2.0,
-        windows=False,
+        rate=10.0 if trial.windows else 2.0,
+        windows=trial.windows,
         trial={"steps": trial.steps, "seed": trial.seed, "changes": trial.changes},
     )
 

@@ -11,7 +11,7 @@ import click
 from profiler.errors import ProfilerError
 from profiler.printable import printable
 
-COMMANDS = ("run", "report", "verify", "plan", "rules", "explain")
+COMMANDS = ("run", "report", "verify", "tune", "plan", "rules", "explain")
 
 EPILOG = """
 \b

@@ -22,7 +22,8 @@ from advisor.verify import kept
 from advisor.verify.arm import TrialFailed
 from advisor.verify.judgement import Verdict
 from advisor.verify.kept import Verified
-from advisor.verify.trials import Program, compare, steps_needed
+from advisor.verify.process import Program
+from advisor.verify.trials import Pace, compare, steps_needed
 from profiler.agent.redact import HIDDEN
 from profiler.errors import ProfilerError
 from profiler.printable import printable
@@ -39,6 +40,7 @@ class Session:
 
     folder: Path
     program: Program
+    pace: Pace
     candidates: tuple[Finding, ...]
     left_out: tuple[str, ...] = ()
     """Why other advice is not tried, a sentence each."""
@@ -49,7 +51,7 @@ def prepare(
     folder: Path, rules: Sequence[str], allow: str, *, in_place: bool = False, covered: Sequence[str] = ()
 ) -> Session:
     """Raises ProfilerError if the run cannot be run again, or a rule or a kind of change is not known."""
-    allowed = {Safety.EXACT, *_kinds(allow)}
+    allowed = {Safety.EXACT, *kinds(allow)}
     profile = load(folder)
     metrics = Metrics(profile)
     judgement = judge(metrics)
@@ -57,7 +59,7 @@ def prepare(
     candidates, left_out = list[Finding](), list[str]()
     for finding in judgement.findings:
         if finding.rule.id in rules or (not rules and finding.severity is not Severity.INFO):
-            reason = _why_not(finding, allowed)
+            reason = why_not(finding, allowed)
             if reason is None:
                 candidates.append(finding)
             else:
@@ -65,7 +67,8 @@ def prepare(
     left_out += [f"{rule}: it was not advised." for rule in rules if rule not in _ids(judgement)]
     return Session(
         folder=folder,
-        program=_program(profile, metrics, in_place, covered),
+        program=_program(profile, in_place, covered),
+        pace=pace_of(metrics),
         candidates=tuple(candidates),
         left_out=tuple(left_out),
         verified=kept.read(folder),
@@ -77,24 +80,29 @@ def announcement(session: Session, processes: int, steps: int | None) -> str:
     program, lines = session.program, list[str]()
     total = 0.0
     for finding in session.candidates:
-        number = steps or steps_needed(program, predicted(finding), processes)
-        time = 2 * processes * (START_UP + number * program.step_time)
+        number = steps or steps_needed(session.pace, predicted(finding), processes)
+        time = 2 * processes * (START_UP + number * session.pace.step_time)
         total += time
         lines.append(f"  {finding.rule.id}: {2 * processes} runs of {number} steps, about {seconds(time)}")
-    where = (
-        "in your folder: what the program writes stays written."
-        if program.in_place
-        else "on a view of your files that is thrown away: nothing of yours is changed."
-    )
     command = printable(shlex.join(program.words))
     return "\n".join(
         [
             f"To be tried: {command}",
             *lines,
-            f"It runs {where} Trackers are told to stay offline.",
+            promise_of_harmlessness(program),
             f"About {seconds(total)} in all; Ctrl-C ends it, and the same command goes on where it was.",
         ]
     )
+
+
+def promise_of_harmlessness(program: Program) -> str:
+    """What becomes of what it writes."""
+    where = (
+        "in your folder: what the program writes stays written."
+        if program.in_place
+        else "on a view of your files that is thrown away: nothing of yours is changed."
+    )
+    return f"It runs {where} Trackers are told to stay offline."
 
 
 def carry_out(session: Session, processes: int, steps: int | None, console: Console | None = None) -> None:
@@ -113,6 +121,14 @@ def carry_out(session: Session, processes: int, steps: int | None, console: Cons
             bar.update(task, description=f"{rule}: {session.verified[rule].verdict.value}")
 
 
+def pace_of(metrics: Metrics) -> Pace:
+    """Raises ProfilerError if no steps were measured."""
+    try:
+        return Pace(metrics[step_time_mean], metrics[step_time_cv])
+    except Missing as missing:
+        raise ProfilerError(f"{missing.what}, so there is nothing to compare.", missing.remedy) from None
+
+
 def predicted(finding: Finding) -> Triple | None:
     """The share of the step time that this advice alone is to remove."""
     gain = finding.alone
@@ -121,12 +137,13 @@ def predicted(finding: Finding) -> Triple | None:
 
 def _tried(session: Session, finding: Finding, processes: int, steps: int | None, told: object) -> Verified:
     promise = predicted(finding)
-    number = steps or steps_needed(session.program, promise, processes)
+    number = steps or steps_needed(session.pace, promise, processes)
     assert finding.advice.intervention is not None
     where = session.folder / FOLDER / f"{finding.rule.id}-{number}"
     try:
         found = compare(
             session.program,
+            session.pace,
             (),
             finding.advice.intervention,
             promise,
@@ -140,7 +157,8 @@ def _tried(session: Session, finding: Finding, processes: int, steps: int | None
     return kept.of(finding.rule.id, promise, found)
 
 
-def _kinds(allow: str) -> list[Safety]:
+def kinds(allow: str) -> list[Safety]:
+    """ "numerics, memory" as the kinds of change that these are. Raises ProfilerError for one that is none."""
     try:
         return [Safety(name.strip()) for name in allow.split(",") if name.strip()]
     except ValueError as error:
@@ -159,7 +177,8 @@ def _ids(judgement: Judgement) -> set[str]:
     return {finding.rule.id for finding in judgement.findings}
 
 
-def _why_not(finding: Finding, allowed: set[Safety]) -> str | None:
+def why_not(finding: Finding, allowed: set[Safety]) -> str | None:
+    """Why this advice is not tried, in a sentence; None if it can be."""
     change = finding.advice.intervention
     if change is None:
         return "it takes a hand to make this change."
@@ -168,7 +187,7 @@ def _why_not(finding: Finding, allowed: set[Safety]) -> str | None:
     return None
 
 
-def _program(profile: Profile, metrics: Metrics, in_place: bool, covered: Sequence[str]) -> Program:
+def _program(profile: Profile, in_place: bool, covered: Sequence[str]) -> Program:
     run = profile.runs[0]
     if not run.command:
         raise ProfilerError("This run does not tell what was run.", "Record it with: profile-train SCRIPT")
@@ -179,8 +198,4 @@ def _program(profile: Profile, metrics: Metrics, in_place: bool, covered: Sequen
         )
     if not Path(run.cwd).is_dir():
         raise ProfilerError(f"The folder it ran in is gone: {run.cwd}.", "Verify where it was recorded.")
-    try:
-        time, cv = metrics[step_time_mean], metrics[step_time_cv]
-    except Missing as missing:
-        raise ProfilerError(f"{missing.what}, so there is nothing to compare.", missing.remedy) from None
-    return Program(words=run.command, cwd=run.cwd, step_time=time, cv=cv, in_place=in_place, covered=tuple(covered))
+    return Program(words=run.command, cwd=run.cwd, in_place=in_place, covered=tuple(covered))

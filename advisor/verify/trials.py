@@ -16,7 +16,7 @@ from advisor.rules.base import Intervention, Safety
 from advisor.significance import steps_per_arm
 from advisor.verify.arm import WARM_UP, Arm, TrialFailed, read
 from advisor.verify.judgement import Judged, judged
-from profiler.trial import Trial, run
+from advisor.verify.process import Program, run_once
 
 # Processes an arm: the least of which anything is known about how processes of one program differ.
 PROCESSES = 3
@@ -31,24 +31,20 @@ Progress = Callable[[str, int, int], None]
 """Called with what runs next, how many processes are done, and of how many."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """What is run again."""
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How the program's steps go, as recorded."""
 
-    words: tuple[str, ...]
-    cwd: str
     step_time: float
-    """Seconds, as recorded."""
+    """Seconds, mean."""
     cv: float
-    """Spread of the step times over their mean."""
-    in_place: bool = False
-    covered: tuple[str, ...] = ()
+    """Spread over the mean."""
 
 
-def steps_needed(program: Program, predicted: Triple | None, processes: int = PROCESSES) -> int:
+def steps_needed(pace: Pace, predicted: Triple | None, processes: int = PROCESSES) -> int:
     """Steps of each process, for the cautious end of the prediction to be found 8 times in 10."""
     effect = max(0.03, predicted[0] if predicted else 0.05)
-    measured = math.ceil(steps_per_arm(program.cv, effect) / processes)
+    measured = math.ceil(steps_per_arm(pace.cv, effect) / processes)
     return WARM_UP + min(max(LEAST_STEPS, measured), MOST_STEPS)
 
 
@@ -60,6 +56,7 @@ def order(processes: int) -> Iterator[bool]:
 
 def compare(
     program: Program,
+    pace: Pace,
     kept: Sequence[Intervention],
     change: Intervention,
     predicted: Triple | None,
@@ -79,32 +76,10 @@ def compare(
         number = len(arms[treated]) + 1
         changes = (*kept, change) if treated else tuple(kept)
         out = folder / f"{'with' if treated else 'without'}-{number}"
-        arms[treated].append(_process(program, changes, out, steps))
+        run_once(program, changes, out, steps, patience=START + PATIENCE * steps * pace.step_time)
+        arms[treated].append(read(out, Path(f"{out}.log")))
     progress("done", 2 * processes, 2 * processes)
     try:
         return judged(*arms, predicted, same_losses=change.safety is Safety.NUMERICS)
     except ValueError as error:
         raise TrialFailed(f"The processes cannot be compared: {error}") from None
-
-
-def _process(program: Program, changes: Sequence[Intervention], out: Path, steps: int) -> Arm:
-    log = Path(f"{out}.log")
-    if not (out / DONE).exists():
-        trial = Trial(
-            words=program.words,
-            cwd=program.cwd,
-            out=str(out.absolute()),
-            steps=steps,
-            changes=tuple({"name": each.name, "settings": dict(each.settings)} for each in changes),
-            in_place=program.in_place,
-            covered=program.covered,
-        )
-        patience = START + PATIENCE * steps * program.step_time
-        if run(trial, patience) is None:
-            raise TrialFailed(f"It did not take its {steps} steps in {patience:.0f} s.")
-        if out.is_dir():
-            (out / DONE).touch()
-    return read(out, log)
-
-
-DONE = "ended"

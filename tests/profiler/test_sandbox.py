@@ -39,6 +39,9 @@ Path("/dev/null").write_text("x")
 """
 
 
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+
+
 @pytest.fixture
 def folders():
     """A project, a folder in it that may be written into, and a scratch folder, where anybody may look."""
@@ -85,8 +88,7 @@ def test_users_have_it_too(folders):
     ours = scratch.parent / "ours"
     shutil.copytree(ROOT / "profiler", ours / "profiler", ignore=shutil.ignore_patterns("__pycache__"))
     done = subprocess.run(
-        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-S", "-c", WRITES]
-        + [ours, project, kept, scratch],
+        [*NOBODY, "/usr/bin/python3", "-S", "-c", WRITES, ours, project, kept, scratch],
         capture_output=True,
         text=True,
         timeout=PATIENCE,

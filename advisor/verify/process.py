@@ -1,0 +1,52 @@
+"""Running a program once more, with changes; a process that has been run already is not run again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from advisor.rules.base import Intervention
+from advisor.verify.arm import TrialFailed
+from profiler.trial import Trial, run
+
+ENDED = "ended"
+"""File in a recording's folder that says the process had its time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What is run again."""
+
+    words: tuple[str, ...]
+    cwd: str
+    in_place: bool = False
+    covered: tuple[str, ...] = ()
+
+
+def run_once(
+    program: Program,
+    changes: Sequence[Intervention],
+    out: Path,
+    steps: int,
+    *,
+    patience: float,
+    windows: bool = False,
+) -> None:
+    """Record it into `out`, and what it prints into `out`.log. Raises TrialFailed if it takes longer than `patience`
+    seconds, ProfilerError if there is no sandbox."""
+    if (out / ENDED).exists():
+        return
+    trial = Trial(
+        words=program.words,
+        cwd=program.cwd,
+        out=str(out.absolute()),
+        steps=steps,
+        changes=tuple({"name": each.name, "settings": dict(each.settings)} for each in changes),
+        windows=windows,
+        in_place=program.in_place,
+        covered=program.covered,
+    )
+    if run(trial, patience) is None:
+        raise TrialFailed(f"It did not take its {steps} steps in {patience:.0f} s.")
+    (out / ENDED).touch()
