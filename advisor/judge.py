@@ -2,6 +2,10 @@
 
 Gains are never added. The plan walks the advice in order, applies each change to what the ones before it left of the
 step, and takes the floors afresh; so a change whose gain another one already brought ends as information only.
+
+The order is by tier, in each by score. A declared goal changes it: for cost, tiers no longer matter after validity, and
+what saves most GPU-hours comes first; for memory, what frees most of it comes before all else. Throughput and latency
+keep the order of tiers: a training has no other latency than its steps.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from advisor.metrics.step import (
     sync_fraction,
 )
 from advisor.models.cost import Saving, saving
+from advisor.models.ranking import score
 from advisor.models.state import Scenario, State, removed
 from advisor.rules import all_rules
 from advisor.rules.base import Advice, Evidence, Rule, Severity, Tier
@@ -51,9 +56,6 @@ LAUNCH_MARGIN = 1.1
 
 # Scores nearer than this are equal: predictions are not that good.
 SCORE_TIE = 0.10
-
-# What a change costs its reader, by the rule's difficulty.
-EFFORT = {1: 1.0, 2: 2.0, 3: 4.0}
 
 WINDOW_TOO_SHORT = "window-too-short"
 
@@ -100,7 +102,7 @@ class Finding:
     in_plan: Gain | None
     """After everything that stands before it in the plan."""
     score: float
-    """Expected gain in the plan x confidence / effort."""
+    """Expected gain in the plan - of what the goal is about - x confidence / effort."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,11 +189,15 @@ class _Fired:
 
 
 def _examine(rule: Rule, metrics: Metrics) -> _Fired | Verdict:
+    if rule.off:
+        why, remedy = f"Switched off by {rule.off}", "Set enabled = true there."
+        return Verdict(rule=rule, outcome=Outcome.NOT_MEASURED, why=why, remedy=remedy)
+    seen = rule.view(metrics)
     try:
-        evidence = rule.when(metrics)
+        evidence = rule.when(seen)
         if evidence is None:
             return _passed(rule, f"Not the case here: {_sentence(rule)}")
-        return _Fired(rule, evidence, rule.then(metrics, evidence))
+        return _Fired(rule, evidence, rule.then(seen, evidence))
     except Missing as missing:
         return Verdict(rule=rule, outcome=Outcome.NOT_MEASURED, why=missing.what, remedy=missing.remedy)
     except Exception as error:  # noqa: BLE001 - a broken rule must not take the others down with it
@@ -248,6 +254,7 @@ class _Plan:
     def __init__(self, metrics: Metrics, start: State | None, fired: list[_Fired]) -> None:
         self.findings: list[Finding] = []
         self._metrics = metrics
+        self._goal = metrics.goals.goal
         self._start = start
         self._states: _States = dict.fromkeys(Scenario, start)
         self._crashes: dict[str, Verdict] = {}
@@ -276,8 +283,8 @@ class _Plan:
         information: list[Finding] = []
         left = list(fired)
         while left:
-            first = min(_place(f) for f in left)
-            candidates = {f.rule.id: self._weigh(f) for f in left if _place(f) == first}
+            first = min(self._place(f) for f in left)
+            candidates = {f.rule.id: self._weigh(f) for f in left if self._place(f) == first}
             left = [f for f in left if f.rule.id not in self._crashes]
             weighed = [finding for finding in candidates.values() if finding is not None]
             if not weighed:
@@ -293,6 +300,12 @@ class _Plan:
                 self._states = {s: state and effect(state, s) for s, state in self._states.items()}
         self.findings += information
 
+    def _place(self, fired: _Fired) -> tuple[bool, bool, bool, int]:
+        """The lowest come first; among equals the score decides."""
+        tier, serves = fired.rule.tier, self._freed(fired.advice) > 0
+        by_score = serves or self._goal == "cost"
+        return (not fired.advice.fault, tier is not Tier.VALIDITY, not serves, 0 if by_score else tier.value)
+
     def _weigh(self, fired: _Fired) -> Finding | None:
         """The finding if it were next; None, and a verdict, if its gain model breaks."""
         rule, advice = fired.rule, fired.advice
@@ -304,15 +317,23 @@ class _Plan:
             self._crashes[rule.id] = _crashed(rule, error)
             return None
         confidence = advice.confidence or rule.confidence
+        worth = Gain(*advice.cost) if advice.cost and self._goal == "cost" and not void else in_plan
         return Finding(
             rule=rule,
-            severity=self._severity(rule, advice, in_plan),
+            severity=self._severity(rule, advice, worth),
             evidence=fired.evidence,
             advice=advice,
             alone=alone,
             in_plan=in_plan,
-            score=(in_plan.expected if in_plan else 0.0) * confidence.value / EFFORT[rule.difficulty],
+            score=score(self._freed(advice) or (worth.expected if worth else 0.0), confidence.value, rule.difficulty),
         )
+
+    def _freed(self, advice: Advice) -> float:
+        """Share of the device's memory that the advice frees, if memory is the goal; else zero."""
+        gpu = self._metrics.get(device)
+        if self._goal != "memory" or gpu is None:
+            return 0.0
+        return max(0.0, -(advice.memory or 0) / gpu.memory_total)
 
     def _gain(self, advice: Advice, states: _States) -> Gain | None:
         effect = advice.effect
@@ -350,10 +371,6 @@ class _Plan:
     def _is_clear(self, gain: Gain) -> bool:
         """Of chance; without a measured noise nothing is known to be."""
         return self._noise is not None and gain.low > max(ACTION_LOW, NOISE_MARGIN * self._noise)
-
-
-def _place(fired: _Fired) -> tuple[bool, int]:
-    return (not fired.advice.fault, fired.rule.tier.value)
 
 
 def _best(findings: list[Finding]) -> Finding:

@@ -10,18 +10,23 @@ from typing import TypeVar
 from advisor.profile import Profile, Rank
 from profiler.errors import ProfilerError
 from profiler.schema import (
+    CallFact,
+    DdpFact,
     DeviceFact,
     Fact,
     FlagsFact,
     LoaderFact,
+    MatmulFact,
     MemoryFact,
     ModelFact,
     OptimizerFact,
     OutputFact,
+    PaddingFact,
     Problem,
     Process,
     RegionFact,
     ScalerFact,
+    ThreadsFact,
     TrialFact,
 )
 from profiler.store import Tables, decode_fact, find, read
@@ -120,10 +125,12 @@ def _rank(process: Process, node: Tables, pids: set[int]) -> Rank:
         memory=tuple(sample for sample in node.memory_samples if sample.pid == process.pid),
         windows=tuple(window for window in node.windows if window.pid == process.pid),
         kernels=tuple(kernel for kernel in node.kernels if kernel.pid == process.pid),
+        operators=tuple(operator for operator in node.operators if operator.pid == process.pid),
         sketches=tuple(sketch for sketch in node.sketches if sketch.pid in pids),
         loaders=_of(LoaderFact, facts),
         models=_of(ModelFact, facts),
         optimizers=_of(OptimizerFact, facts),
+        calls=_of(CallFact, facts),
         flags=flags[-1] if flags else None,
         devices=_of(DeviceFact, facts),
         memory_peaks=_of(MemoryFact, facts),
@@ -131,6 +138,15 @@ def _rank(process: Process, node: Tables, pids: set[int]) -> Rank:
         trial=next(iter(_of(TrialFact, facts)), None),
         output=outputs[-1] if outputs else None,
         regions=_of(RegionFact, facts),
+        worker_regions=tuple(
+            region
+            for pid in sorted(pids - {process.pid})
+            for region in _of(RegionFact, _latest(fact for fact in node.facts if fact.pid == pid))
+        ),
+        ddp=_of(DdpFact, facts),
+        paddings=_of(PaddingFact, facts),
+        matmul=next(iter(_of(MatmulFact, facts)), None),
+        threads=next(iter(_of(ThreadsFact, facts)), None),
     )
 
 

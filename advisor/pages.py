@@ -1,15 +1,17 @@
-"""All that is said of a rule, taken from the rule itself. `python -m advisor.pages` writes the documents made of it."""
+"""All that is said of a rule or metric, taken from it itself. `python -m advisor.pages` writes the documents."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
 import re
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from advisor.metrics import all_metrics
+from advisor.metrics.base import Metric
 from advisor.rules import all_rules
 from advisor.rules.base import Rule, Tier
 from profiler.errors import ProfilerError
@@ -28,33 +30,35 @@ TIERS = {
 
 DIFFICULTIES = {1: "a line or a setting", 2: "a few lines", 3: "a rework"}
 
+UNITS = {
+    None: "a fact, no number",
+    "1": "a share, ratio or count",
+    "s": "seconds",
+    "us": "microseconds",
+    "h": "hours",
+    "B": "bytes",
+    "W": "watts",
+    "J": "joules",
+    "currency": "the currency of `--gpu-price`",
+}
+
 MARKS = ("<!-- rules -->", "<!-- /rules -->")
 
-_LIMIT = re.compile(r"^(?P<why>(?:#[^\n]*\n)*)(?P<name>[A-Z][A-Z0-9_]+)(?:\s*:[^=\n]+)?\s*=\s*(?P<rest>[^\n]*)$", re.M)
 
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """A constant of a rule's file, and the comment that gives its reason."""
-
-    name: str
-    value: float
-    why: str
-
-
-def rule(name: str) -> Rule:
-    """The rule of that id, underscores allowed.
+def explained(name: str, rules: Sequence[Rule]) -> str:
+    """The page of the rule or metric of that name, dashes and underscores alike.
 
     Raises:
-        ProfilerError: there is none; the nearest ids are named.
+        ProfilerError: there is none; the nearest names are told.
     """
-    rules = {rule.id: rule for rule in all_rules()}
-    wanted = name.strip().lower().replace("_", "-")
-    if wanted in rules:
-        return rules[wanted]
-    near = difflib.get_close_matches(wanted, rules, cutoff=0.4)
+    known = {metric.name: metric_page(metric) for metric in all_metrics()} | {rule.id: page(rule) for rule in rules}
+    wanted = name.strip().lower()
+    for spelling in (wanted, wanted.replace("_", "-"), wanted.replace("-", "_")):
+        if spelling in known:
+            return known[spelling]
+    near = difflib.get_close_matches(wanted, known, cutoff=0.4)
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
-    raise ProfilerError(f"No rule is called {name!r}.", f"{hint}List them: profile-train rules")
+    raise ProfilerError(f"No rule or metric is called {name!r}.", f"{hint}List the rules: profile-train rules")
 
 
 def condition(rule: Rule) -> str:
@@ -77,21 +81,6 @@ def explanation(rule: Rule) -> tuple[str, ...]:
     return tuple(p for p in _paragraphs(rule.page) if not p.lower().startswith("wrong when:"))
 
 
-def limits(rule: Rule) -> tuple[Limit, ...]:
-    """The rule's thresholds: the numeric constants of its file, each with the comment above or beside it."""
-    module = inspect.getmodule(rule.when)
-    if module is None:
-        return ()
-    found = []
-    for match in _LIMIT.finditer(inspect.getsource(module)):
-        value = getattr(module, match["name"], None)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            beside = match["rest"].partition("#")[2]
-            why = " ".join(line.lstrip("# ").strip() for line in [*match["why"].splitlines(), beside])
-            found.append(Limit(match["name"], value, why.strip()))
-    return tuple(found)
-
-
 def page(rule: Rule) -> str:
     """All about one rule, as Markdown that also reads well as plain text."""
     parts = [
@@ -109,13 +98,38 @@ def page(rule: Rule) -> str:
     )
     if rule.supersedes:
         parts.append(f"**Silences** {', '.join(rule.supersedes)}")
-    if known := limits(rule):
-        lines = [f"- `{limit.name} = {limit.value:g}`{': ' if limit.why else ''}{limit.why}" for limit in known]
-        parts.append("**Limits**\n\n" + "\n".join(lines))
+    if rule.thresholds:
+        lines = [
+            f"- `{name} = {threshold.value:g}`{f', here {rule.limits[name]:g}' if name in rule.limits else ''}: "
+            f"{threshold.why}"
+            for name, threshold in rule.thresholds.items()
+        ]
+        where = f"set under `[rules.{rule.id}]` in the file of `--config`"
+        parts.append(f"**Limits**, {where}\n\n" + "\n".join(lines))
     sources = [f"- [{source.title}]({source.url})" if source.url else f"- {source.title}" for source in rule.sources]
     if sources:
         parts.append("**Sources**\n\n" + "\n".join(sources))
     return "\n\n".join(parts) + "\n"
+
+
+def metric_page(metric: Metric[Any]) -> str:
+    """All about one metric, likewise."""
+    return f"## {metric.name}: {metric.label}\n\n{_meaning(metric)}\n\n**Unit** {UNITS.get(metric.unit, metric.unit)}\n"
+
+
+def glossary(metrics: Sequence[Metric[Any]]) -> str:
+    """docs/metrics.md: a table for each area."""
+    lines = ["# Metrics\n", "Generated by `python -m advisor.pages` from the metrics themselves; do not edit."]
+    for area in sorted({metric.compute.__module__ for metric in metrics}):
+        about = _paragraphs(sys.modules[area].__doc__ or "")[0]
+        lines += [f"\n## {area.rpartition('.')[2].capitalize()}\n", f"{about}\n"]
+        lines += ["| Metric | Name | Unit | Meaning |", "| --- | --- | --- | --- |"]
+        lines += [
+            f"| `{one.name}` | {_cell(one.label)} | {UNITS.get(one.unit, one.unit)} | {_cell(_meaning(one))} |"
+            for one in metrics
+            if one.compute.__module__ == area
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def table(rules: Sequence[Rule]) -> str:
@@ -144,10 +158,11 @@ def with_table(text: str, rules: Sequence[Rule]) -> str:
 
 
 def write(root: Path) -> None:
-    """Make docs/rules.md and the table in README.md new."""
+    """Make docs/rules.md, docs/metrics.md and the table in README.md new."""
     rules = all_rules()
     (root / "docs").mkdir(exist_ok=True)
     (root / "docs" / "rules.md").write_text(document(rules), encoding="utf-8")
+    (root / "docs" / "metrics.md").write_text(glossary(all_metrics()), encoding="utf-8")
     readme = root / "README.md"
     readme.write_text(with_table(readme.read_text(encoding="utf-8"), rules), encoding="utf-8")
 
@@ -161,6 +176,10 @@ def _sentence(function: Callable[..., Any], opening: str) -> str:
     text = next(iter(_paragraphs(function.__doc__ or "")), "").strip(" .,\u2026")
     first, _, rest = text.partition(" ")
     return f"{rest if first.lower().strip(',') == opening else text}."
+
+
+def _meaning(metric: Metric[Any]) -> str:
+    return " ".join(_paragraphs(metric.doc))
 
 
 def _cell(text: str) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from profiler.schema import (
     Batch,
+    CallFact,
+    DdpFact,
     DeviceFact,
     FlagsFact,
     Gpu,
@@ -13,11 +15,14 @@ from profiler.schema import (
     HostSample,
     Kernel,
     LoaderFact,
+    MatmulFact,
     MemoryFact,
     MemorySample,
     ModelFact,
+    Operator,
     OptimizerFact,
     OutputFact,
+    PaddingFact,
     Problem,
     Process,
     RegionFact,
@@ -25,6 +30,7 @@ from profiler.schema import (
     ScalerFact,
     Sketch,
     Step,
+    ThreadsFact,
     TrialFact,
     Window,
 )
@@ -41,10 +47,12 @@ class Rank:
     memory: tuple[MemorySample, ...] = ()
     windows: tuple[Window, ...] = ()
     kernels: tuple[Kernel, ...] = ()
+    operators: tuple[Operator, ...] = ()
     sketches: tuple[Sketch, ...] = ()
     loaders: tuple[LoaderFact, ...] = ()
     models: tuple[ModelFact, ...] = ()
     optimizers: tuple[OptimizerFact, ...] = ()
+    calls: tuple[CallFact, ...] = ()
     flags: FlagsFact | None = None
     devices: tuple[DeviceFact, ...] = ()
     memory_peaks: tuple[MemoryFact, ...] = ()
@@ -52,6 +60,12 @@ class Rank:
     trial: TrialFact | None = None
     output: OutputFact | None = None
     regions: tuple[RegionFact, ...] = ()
+    worker_regions: tuple[RegionFact, ...] = ()
+    """Of all its workers, each with its own."""
+    ddp: tuple[DdpFact, ...] = ()
+    paddings: tuple[PaddingFact, ...] = ()
+    matmul: MatmulFact | None = None
+    threads: ThreadsFact | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

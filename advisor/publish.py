@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from advisor.judge import judge
 from advisor.load import load
 from advisor.metrics.base import Goals, Metrics
+from advisor.own_rules import RuleSet
+from advisor.own_rules import load as load_rules
 from advisor.render import html, markdown, result_json
 from advisor.report import Report, build
 from profiler.errors import ProfilerError
+from profiler.schema import Problem
 
 
-def report_of(folder: Path, goals: Goals | None = None) -> Report:
-    """The report on a run; nothing is written.
+def report_of(folder: Path, goals: Goals | None = None, rules: RuleSet | None = None) -> Report:
+    """The report on a run; nothing is written. Without `rules`, ours and the installed ones judge it.
 
     Raises:
         ProfilerError: there is no recording in the folder, or none that can be read.
     """
-    profile = load(folder)
+    profile, chosen = load(folder), rules or load_rules()
+    left_out = tuple(Problem(time=0.0, source="rules", message=line) for line in chosen.broken)
+    profile = replace(profile, problems=(*profile.problems, *left_out))
     metrics = Metrics(profile, goals)
-    return build(profile, judge(metrics), metrics)
+    return build(profile, judge(metrics, chosen.rules), metrics)
 
 
-def publish(folder: Path, goals: Goals | None = None, out: Path | None = None) -> Report:
+def publish(folder: Path, goals: Goals | None = None, out: Path | None = None, rules: RuleSet | None = None) -> Report:
     """Write result.json, report.html and report.md into the run folder, or into `out`; each whole or not at all.
 
     They are of mode 0600, whatever the umask: a report tells paths, arguments and the machine, so sharing it is left to
@@ -34,7 +40,7 @@ def publish(folder: Path, goals: Goals | None = None, out: Path | None = None) -
     Raises:
         ProfilerError: as `report_of`, or not all of them could be written.
     """
-    report = report_of(folder, goals)
+    report = report_of(folder, goals, rules)
     forms = {
         "result.json": result_json.render(report),
         "report.html": html.render(report),

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-import pkgutil
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, Literal
 
-from advisor import metrics as metric_modules
 from advisor import pages
 from advisor.environment import Group, environment
 from advisor.judge import (
@@ -24,7 +21,7 @@ from advisor.judge import (
     StepTime,
     Verdict,
 )
-from advisor.metrics import cost, memory, step
+from advisor.metrics import all_metrics, cost, memory, step
 from advisor.metrics.base import Goals, Metric, Metrics, Missing
 from advisor.operations import Operations, operations
 from advisor.profile import Profile
@@ -78,6 +75,7 @@ class RunInfo:
     """What was run, and how it ended."""
 
     command: tuple[str, ...] = ()
+    cwd: str = ""
     exit_status: int | None = None
     signal: int | None = None
     ended: Outcome = "running"
@@ -212,6 +210,8 @@ class Checked:
     outcome: Literal["fired", "passed", "not_measured", "crashed"]
     why: str = ""
     remedy: str = ""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Those that it was asked with, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,6 +353,16 @@ class Report:
         return f"{self.what_a_step_is}: {seconds(self.before)} now, {seconds(self.after.expected)} after the plan."
 
     @property
+    def assumed(self) -> str:
+        """What stands in for goals that were not declared, in a sentence; nothing where all that matters was."""
+        instead = [
+            *(["throughput counts most"] if self.goals.goal is None else []),
+            *(["no larger batch or model is wanted"] if not self.goals.more_memory else []),
+            *(["the quality must stay as it is"] if self.goals.quality is None else []),
+        ]
+        return f"Assumed, for it was not declared: {_listed(instead)}." if instead else ""
+
+    @property
     def what_a_step_is(self) -> str:
         """The step that `before` and `after` are of."""
         if not self.extended:
@@ -387,8 +397,13 @@ class Report:
             "metrics": {q.name: _quantity_result(q) for q in self.quantities},
             "advice": [_advice_result(item) for item in self.advice],
             "verdicts": [
-                {"rule": c.rule, "outcome": c.outcome, "why": c.why, "remedy": c.remedy} for c in self.checked
+                {"rule": c.rule, "outcome": c.outcome, "why": c.why, "remedy": c.remedy, "limits": dict(c.limits)}
+                for c in self.checked
             ],
+            "goals": {
+                "declared": {name: value for name, value in asdict(self.goals).items() if value not in (None, False)},
+                "assumed": self.assumed,
+            },
             "overhead": {
                 "fraction": self.overhead.fraction,
                 "hooks_s": self.overhead.hooks,
@@ -483,21 +498,13 @@ def build(profile: Profile, judgement: Judgement, metrics: Metrics) -> Report:
     )
 
 
-def all_metrics() -> tuple[Metric[Any], ...]:
-    """Every metric there is, by name."""
-    found: dict[str, Metric[Any]] = {}
-    for info in pkgutil.iter_modules(metric_modules.__path__):
-        module = importlib.import_module(f"{metric_modules.__name__}.{info.name}")
-        found |= {one.name: one for one in vars(module).values() if isinstance(one, Metric)}
-    return tuple(found[name] for name in sorted(found))
-
-
 def _run(profile: Profile) -> RunInfo:
     if not profile.runs:
         return RunInfo()
     run = profile.runs[0]
     return RunInfo(
         command=run.command,
+        cwd=run.cwd,
         exit_status=run.exit_status,
         signal=run.signal,
         ended=run.outcome,
@@ -606,6 +613,7 @@ def _checked(verdict: Verdict) -> Checked:
         outcome=verdict.outcome.value,
         why=verdict.why,
         remedy=verdict.remedy or "",
+        limits=verdict.rule.in_force,
     )
 
 
@@ -693,6 +701,16 @@ def _gain_result(gain: Gain | None) -> dict[str, float] | None:
     return {"low": gain.low, "expected": gain.expected, "high": gain.high} if gain else None
 
 
+def _change_result(change: Change) -> dict[str, Any]:
+    return {
+        "language": change.language,
+        "file": change.file,
+        "line": change.line,
+        "code": change.code,
+        "differences": [{"name": d.name, "before": d.before, "after": d.after} for d in change.differences],
+    }
+
+
 def _advice_result(item: Recommendation) -> dict[str, Any]:
     saving = item.in_plan.saving if item.in_plan else None
     return {
@@ -702,7 +720,7 @@ def _advice_result(item: Recommendation) -> dict[str, Any]:
         "if": item.condition,
         "then": item.then,
         "evidence": [{"metric": m.metric, "value": m.value, "limit": m.limit} for m in item.evidence],
-        "change": [{"language": c.language, "file": c.file, "line": c.line, "code": c.code} for c in item.changes],
+        "change": [_change_result(change) for change in item.changes],
         "gain": {
             "step_time_removed": _gain_result(item.alone),
             "in_plan": _gain_result(item.in_plan),

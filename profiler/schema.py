@@ -63,6 +63,8 @@ class Run:
     """The machine's, or the cgroup's limit if that is less."""
     cpu_model: str | None = None
     platform: str
+    numa_nodes: dict[int, str] = field(default_factory=dict)
+    """Cores of each NUMA node that has any, as "0-15,32-47"; empty where the system does not tell."""
     python: str
     """The recorder's Python; the program's own is in `Process`."""
     version: str
@@ -86,6 +88,10 @@ class Process:
     world_size: int = 1
     node_rank: int = 0
     python: str | None = None
+    executable: str | None = None
+    """The interpreter that runs it."""
+    cpus: str | None = None
+    """Cores it may run on, as "0-15,32-47", by the first training events."""
     torch: str | None = None
     cuda: str | None = None
     """torch.version.cuda; None on a CPU build."""
@@ -184,6 +190,8 @@ class Gpu:
     cuda_driver: str | None = None
     """The newest CUDA this driver serves, as "13.0"."""
     mig: bool | None = None
+    numa_node: int | None = None
+    """The NUMA node it hangs on."""
     gpm: bool = False
     """GPU performance monitoring counters (Hopper or newer) could be read."""
 
@@ -272,6 +280,8 @@ class Window:
     cost: float
     """Seconds the program lost to starting and saving it."""
     device: Literal["cpu", "cuda"] = "cpu"
+    shapes: bool = False
+    """The shapes of operators' inputs were recorded too: that slows the host, so other windows tell more of time."""
     events: int = 0
     busy: float | None = None
     """Union of kernel intervals."""
@@ -302,13 +312,31 @@ class Kernel:
     device: Literal["cpu", "cuda"]
     name: str
     kind: str
-    """matmul, convolution, attention, elementwise, normalization, reduction, optimizer, copy, communication, host or
-    other."""
+    """matmul, convolution, attention (in one kernel), loss (cross-entropy), layout (NCHW to NHWC and back, or transposing),
+    elementwise, normalization, reduction, optimizer, copy, communication, host or other."""
     calls: int
     total: float
     tensor_cores: bool | None = None
     dtype: str | None = None
     """fp32, tf32, fp16, bf16, fp8 where the name tells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One operator given inputs of one shape, summed over a window that recorded shapes: the dearest of them."""
+
+    pid: int
+    window: int
+    """Window's position among those of its process."""
+    device: Literal["cpu", "cuda"]
+    """"cuda": seconds of the kernels it launched itself; "cpu": its own, less those of the operators it called."""
+    name: str
+    inputs: tuple[tuple[int, ...], ...]
+    """Of each argument in order; () for what is no tensor, or a list of them."""
+    dtype: str | None = None
+    """Of the first input of floating point: fp64, fp32, fp16, bf16 or fp8."""
+    calls: int
+    total: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,6 +382,8 @@ class Place:
 
     file: str
     line: int
+    via: tuple[str, ...] = ()
+    """The frameworks that made the thing there on the user's behalf, outermost first: "transformers", ..."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,6 +392,8 @@ class LoaderFact:
 
     id: int
     place: Place | None = None
+    variable: str | None = None
+    """Its name in the source; filled in by the recorder."""
     dataset: str = "?"
     """Class name."""
     length: int | None = None
@@ -391,6 +423,10 @@ class ModelFact:
     id: int
     name: str = "?"
     """Class name of the innermost module: the user's own, without DDP, compile and the like."""
+    place: Place | None = None
+    """Where it is made, as the source says; filled in by the recorder, as is `variable`."""
+    variable: str | None = None
+    """Its name in the source, as "model" or "self.net"."""
     wrappers: tuple[str, ...] = ()
     """Classes around it, outermost first: OptimizedModule, DistributedDataParallel, FullyShardedDataParallel, ..."""
     parameters: int = 0
@@ -418,6 +454,12 @@ class OptimizerFact:
 
     id: int
     place: Place | None = None
+    callers: tuple[Place, ...] = ()
+    """The user's own lines on the stack as it was made, innermost first."""
+    driven_by: tuple[str, ...] = ()
+    """The frameworks that call its step, outermost first; none in a loop of the program's own."""
+    variable: str | None = None
+    """Its name in the source; filled in by the recorder."""
     name: str = "?"
     module: str = ""
     groups: int = 1
@@ -427,10 +469,24 @@ class OptimizerFact:
     foreach: bool | None = None
     lr: float | None = None
     state_bytes: int = 0
+    """Wherever it lies: MemoryFact counts what is on the GPU."""
     gradient_bytes: int = 0
     device: str | None = None
     floating: bool = True
     """Every parameter is of a floating dtype."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallFact:
+    """kind "call": the call in the program's source that configures a framework; made by the recorder."""
+
+    id: str
+    """The framework: "transformers", "lightning", ..."""
+    name: str
+    """Of what is called, as "TrainingArguments"."""
+    place: Place
+    settings: dict[str, str] = field(default_factory=dict)
+    """Numbers, switches and short words among its arguments, by keyword, as they are written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -446,7 +502,9 @@ class FlagsFact:
     fsdp: bool = False
     data_parallel: bool = False
     zero_stage: int | None = None
-    """DeepSpeed's or ZeroRedundancyOptimizer's, if known."""
+    """Of ZeRO: DeepSpeed's, ZeroRedundancyOptimizer's, or what FSDP comes to - 3 if weights are gathered anew for the
+    backward pass, 2 if they are kept until then; None if nothing shards, or how is not known.
+    """
     deterministic: bool = False
     anomaly: bool = False
     program_profiler: bool = False
@@ -457,6 +515,8 @@ class FlagsFact:
     matmul_precision: str | None = None
     cudnn_benchmark: bool | None = None
     threads: int | None = None
+    threads_from: Literal["program", "environment", "default"] | None = None
+    """Who has set that number: a call of torch.set_num_threads, OMP_NUM_THREADS or MKL_NUM_THREADS, nobody."""
     interop_threads: int | None = None
     allocator_config: str | None = None
     evaluation_grad: bool | None = None
@@ -536,15 +596,101 @@ class TrialFact:
     """Of each backward pass; None where it was not finite."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaddingFact:
+    """kind "padding": sums over those batches of a loader that were looked at.
+
+    Tokens stand for positions of any sequence, frames of sound too; pairs are their squares, a sequence each.
+    """
+
+    id: int
+    """Of the loader."""
+    told_by: str | None = None
+    """Name or place in the batch of what tells padding from the rest; None if batches contradict one another."""
+    batches: int = 0
+    sequences: int = 0
+    real: int = 0
+    """Tokens that are no padding."""
+    longest: int = 0
+    """Tokens if each batch were padded to its longest sequence."""
+    padded: int = 0
+    """Tokens with all padding."""
+    real_pairs: int = 0
+    longest_pairs: int = 0
+    padded_pairs: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DdpFact:
+    """kind "ddp": a DistributedDataParallel that is trained; seconds are means over the passes torch has sampled."""
+
+    id: int
+    """That of the root module's ModelFact."""
+    place: Place | None = None
+    """Where it was made; None if that was before the agent came."""
+    backend: str | None = None
+    """nccl, gloo, ..."""
+    gradient_bytes: int = 0
+    """What one reduction takes, uncompressed."""
+    dtypes: tuple[str, ...] = ()
+    """Of the gradients."""
+    bucket_cap: int | None = None
+    """Bytes."""
+    buckets: int | None = None
+    gradient_as_bucket_view: bool = False
+    find_unused_parameters: bool = False
+    static_graph: bool = False
+    comm_hook: str | None = None
+    """Name of the hook that reduces in DDP's stead; None: none."""
+    steps: int = 0
+    """Optimizer steps over which passes were counted."""
+    passes: int = 0
+    """Training passes meanwhile."""
+    reduced: int = 0
+    """Of these, how many reduced gradients; the others ran under no_sync."""
+    samples: int = 0
+    """Reducing passes that torch timed: the first ten, then every hundredth; those before the counting left out."""
+    compute: float | None = None
+    """From the begin of the backward pass until the last gradient is there."""
+    communication: float | None = None
+    """From the begin of the first bucket's reduction to the end of the last's, waiting for slower ranks included."""
+    overlap: float | None = None
+    """Of `communication`, what lies before the end of `compute`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatmulFact:
+    """kind "matmul": the largest product of a linear layer, as it was called in the first steps."""
+
+    id: int
+    rows: int
+    inputs: int
+    outputs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadsFact:
+    """kind "threads": how long the largest product takes with so many threads; measured after the program has ended."""
+
+    id: int = 0
+    seconds: dict[int, float] = field(default_factory=dict)
+    """Medians by number of threads."""
+
+
 FACTS: dict[str, type] = {
     "trial": TrialFact,
+    "matmul": MatmulFact,
+    "threads": ThreadsFact,
+    "padding": PaddingFact,
     "region": RegionFact,
     "loader": LoaderFact,
     "model": ModelFact,
     "optimizer": OptimizerFact,
+    "call": CallFact,
     "flags": FlagsFact,
     "device": DeviceFact,
     "memory": MemoryFact,
     "scaler": ScalerFact,
     "output": OutputFact,
+    "ddp": DdpFact,
 }

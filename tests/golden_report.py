@@ -24,7 +24,7 @@ from advisor.report import (
     RunInfo,
     StepTimes,
 )
-from advisor.rules.base import Change, Source
+from advisor.rules.base import Change, Difference, Source
 from advisor.timeline import Chart, Curve
 
 MEAN = 0.200
@@ -183,7 +183,13 @@ def hostile(text: str) -> Report:
     """The same with `text` wherever a string comes from outside."""
     report = golden()
     first = report.advice[0]
-    change = Change(language="python", code=f"loader = {text}", file=text, line=1)
+    change = Change(
+        language="python",
+        code=f"loader = {text}",
+        file=text,
+        line=1,
+        differences=(Difference(text, text, text),),
+    )
     return replace(
         report,
         version=text,
@@ -273,6 +279,7 @@ def _workers() -> Recommendation:
                 line=31,
                 code="loader = DataLoader(\n    dataset,\n    batch_size=64,\n    num_workers=5,  # was 2\n"
                 "    persistent_workers=True,\n    prefetch_factor=2,\n)",
+                differences=(Difference("num_workers", "2", "5"),),
             ),
         ),
         alone=Gain(0.33, 0.4, 0.4, saving(0.4, 2.5)),

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness import given
 
-from advisor.metrics import gpu, host, memory, settings, stack, step
+from advisor.metrics import attention, gpu, host, matmul, memory, settings, stack, step
 from advisor.metrics import input as data
 from advisor.metrics.base import Goals, Metric, Metrics, Missing
 from profiler.schema import FlagsFact, LoaderFact, ModelFact, OptimizerFact, Place
@@ -129,6 +129,18 @@ def gpu_metrics(
         gpu.pcie_ratio: 1.0,
         stack.stack_mismatches: (),
         gpu.h2d_pageable_share: 0.0,
+        gpu.cross_entropy_share: 0.01,
+        attention.attention_share: 0.1,
+        attention.materialised_attention_share: 0.0,
+        attention.attention_is_flash: True,
+        attention.sequence_length: 2048,
+        attention.scores_dropped_out: False,
+        attention.scores_bytes: 0.0,
+        matmul.misaligned_matmul_share: 0.0,
+        matmul.vocabulary: 50304,
+        matmul.logits: matmul.Logits(4096, 50304),
+        matmul.logits_bytes: 6.0 * 4096 * 50304,
+        matmul.head_share: 0.05,
         memory.mem_params: 4 * GB,
         memory.mem_grads: 4 * GB,
         memory.mem_optim: 8 * GB,

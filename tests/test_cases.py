@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from harness import Blind, Case, Fires, Silent
 
+from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.rules import all_rules
 from advisor.rules.base import Rule
+from advisor.testing import judged
 
 CASES = Path(__file__).parent / "cases"
 
@@ -41,6 +45,24 @@ every_rule = [pytest.param(rule, id=rule.id) for rule in all_rules()]
 @pytest.mark.parametrize(("rule", "case"), every_case)
 def test_case(rule: Rule, case: Case):
     case.check(rule)
+
+
+@pytest.mark.parametrize("rule", every_rule)
+def test_every_limit_a_rule_reads_can_be_set(rule: Rule, monkeypatch: pytest.MonkeyPatch):
+    """For it, or for a rule that it asks in turn: a limit that only a module of shared things has is out of reach."""
+    read: set[Threshold] = set()
+    get = Metrics.__getitem__
+
+    def noted(self: Metrics, key: Any) -> Any:
+        if isinstance(key, Threshold):
+            read.add(key)
+        return get(self, key)
+
+    monkeypatch.setattr(Metrics, "__getitem__", noted)
+    for case in cases(rule):
+        with contextlib.suppress(Missing):
+            judged(rule, case.metrics)
+    assert read <= {threshold for every in all_rules() for threshold in every.thresholds.values()}
 
 
 @pytest.mark.parametrize("rule", every_rule)

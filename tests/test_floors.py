@@ -38,8 +38,12 @@ MAY_IMPORT = {
     "advisor.equivalence": "advisor.significance",
     "advisor.calibration": "advisor.models",
     "advisor.rules": "advisor.metrics advisor.models advisor.units profiler.schema",  # metrics only, never a profile
+    "advisor.testing": "advisor.metrics advisor.models advisor.rules",  # cases of rules, ours and a user's
+    "advisor.own_rules": "advisor.rules profiler.errors",
+    "advisor.declared": "advisor.metrics advisor.plan profiler.errors",
+    "advisor.config": "advisor.declared advisor.metrics advisor.own_rules advisor.rules profiler.errors",
     "advisor.judge": "advisor.metrics advisor.models advisor.rules",
-    "advisor.pages": "advisor.rules profiler.errors",
+    "advisor.pages": "advisor.metrics advisor.rules profiler.errors",
     "advisor.environment": "advisor.profile profiler.schema",
     "advisor.timeline": "advisor.profile profiler.schema",
     "advisor.operations": "advisor.profile",
@@ -50,12 +54,17 @@ MAY_IMPORT = {
     # renderers see the report, and the types that it is made of
     "advisor.render": (
         "advisor.environment advisor.models.cost advisor.models.sharding advisor.plan advisor.report"
-        " advisor.timeline advisor.units profiler.printable profiler.version"
+        " advisor.rules.base advisor.timeline advisor.units profiler.printable profiler.version"
     ),
-    "advisor.publish": "advisor.judge advisor.load advisor.metrics advisor.render advisor.report profiler.errors",
+    "advisor.publish": (
+        "advisor.judge advisor.load advisor.metrics advisor.own_rules advisor.render advisor.report profiler.errors"
+        " profiler.schema"
+    ),
+    "advisor.probe": "advisor.load advisor.metrics advisor.rules profiler.recorder",
     "advisor.cli": (
-        "advisor.metrics advisor.pages advisor.plan advisor.publish advisor.render advisor.rules"
-        " profiler profiler.errors profiler.launch profiler.printable profiler.recorder"
+        "advisor.config advisor.declared advisor.metrics advisor.own_rules advisor.pages advisor.plan advisor.probe"
+        " advisor.publish advisor.render advisor.rules profiler profiler.errors profiler.launch profiler.printable"
+        " profiler.recorder"
     ),
 }
 

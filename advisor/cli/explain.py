@@ -1,19 +1,27 @@
-"""Say all there is to say about a rule."""
+"""Say all there is to say about a rule or a metric."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
+
+from advisor.cli import options
 
 
 @click.command(
-    short_help="Explain a rule.", help="Explain a RULE: when it speaks, what it advises, its limits and its sources."
+    short_help="Explain a rule or a metric.",
+    help="Explain a rule - when it speaks, what it advises, its limits and its sources - or a metric, by its NAME.",
 )
-@click.argument("rule", metavar="RULE")
-def explain(rule: str) -> None:
+@click.argument("name", metavar="NAME")
+@options.CONFIG
+@options.RULES
+def explain(name: str, config: Path | None, own_rules: Path | None) -> None:
     """See the module."""
     from rich.console import Console
     from rich.markdown import Markdown
 
     from advisor import pages
 
-    Console().print(Markdown(pages.page(pages.rule(rule)), hyperlinks=False))
+    page = pages.explained(name, options.rules(config, own_rules))
+    Console().print(Markdown(page, hyperlinks=False))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from advisor.cli import options
 from advisor.plan import quantities
 from advisor.plan.cluster import HOST_MEMORY, PCIE
 from advisor.plan.model import OPTIMIZERS, PRECISIONS
@@ -81,7 +82,9 @@ _NUMBER = click.IntRange(min=1)
     "Batch:    --peak twice: the largest micro-batch.\n"
     "Interval: --mtbf and --save-cost: how often to save, and whether spot\n"
     "          machines are worth it.\n\n"
-    "Sizes read 1.2GB (1e9) or GiB, times 20s, 5m, 2h, shares 65% or 0.65.",
+    "Sizes read 1.2GB (1e9) or GiB, times 20s, 5m, 2h, shares 65% or 0.65.\n\n"
+    "What is not given here is taken from the [goals] of the configuration:\n"
+    "target_batch, gpu_price, and, with --save-cost, mtbf, restart and spot_discount.",
     epilog=EPILOG,
 )
 @click.option("--params", type=_COUNT, help="Parameters: 1.5B, 350M, 7.5e9.")
@@ -121,13 +124,15 @@ _NUMBER = click.IntRange(min=1)
 @click.option("--interval", type=_TIME, help="Time between saves now.")
 @click.option("--spot-discount", type=_SHARE, help="Of interruptible machines; --mtbf is theirs.")
 @click.option("--gpu-price", type=click.FloatRange(min=0), help="Of a GPU hour on demand.")
+@options.CONFIG
 @click.option("--format", "form", type=click.Choice(list(FORMATS)), help="[text, or by the ending of --out]")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file.")
 @click.pass_context
-def plan(ctx: click.Context, /, form: str | None, out: Path | None, **given: Any) -> None:
+def plan(ctx: click.Context, /, form: str | None, out: Path | None, config: Path | None, **given: Any) -> None:
     """See the module."""
+    chosen = options.configuration(config)
     try:
-        made = _plan(given)
+        made = _plan(_with_goals(given, chosen.goals if chosen else {}))
     except ProfilerError as error:
         raise click.UsageError(f"{error.message} {error.remedy}", ctx) from error
     if form is None:
@@ -150,6 +155,16 @@ def plan(ctx: click.Context, /, form: str | None, out: Path | None, **given: Any
             f"{out} could not be written: {error.strerror or error}.", "Give --out in a folder that can be written to."
         ) from error
     click.echo(f"Plan: {out}", err=True)
+
+
+def _with_goals(given: dict[str, Any], goals: Mapping[str, Any]) -> dict[str, Any]:
+    """What is not given, from the configuration; failures only where their interval is asked for."""
+    names = {"target_batch": "target_batch", "gpu_price": "gpu_price"}
+    if given["save_cost"] is not None:
+        names |= {"restart_cost": "restart", "spot_discount": "spot_discount"}
+        if given["nodes"] is None:  # with it, --mtbf is that of a node; the goal is of the whole job
+            names |= {"mtbf": "mtbf"}
+    return {**given, **{name: goals[goal] for name, goal in names.items() if given[name] is None and goal in goals}}
 
 
 def _rendered(made: Plan, form: str, command: str) -> str:

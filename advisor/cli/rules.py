@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 import click
 
+from advisor.cli import options
+
 
 @click.command(short_help="List every rule.", help="List every rule: what it looks for and what it advises.")
-def rules() -> None:
+@options.CONFIG
+@options.RULES
+def rules(config: Path | None, own_rules: Path | None) -> None:
     """See the module."""
     from advisor import pages
-    from advisor.rules import all_rules
 
     area = None
-    for rule in all_rules():
+    for rule in options.rules(config, own_rules):
         if rule.tier is not area:
             click.echo(f"{'' if area is None else chr(10)}{pages.TIERS[rule.tier]}")
             area = rule.tier
-        click.echo(f"  {rule.id:<28} {rule.title}")
+        click.echo(f"  {rule.id:<28} {rule.title}{' (switched off)' if rule.off else ''}")
         condition = textwrap.fill(
             f"if {pages.condition(rule)}", 78, initial_indent=" " * 31, subsequent_indent=" " * 31
         )

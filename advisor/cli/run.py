@@ -9,15 +9,22 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from advisor.cli import options
 from profiler.errors import ProfilerError
 from profiler.launch import end_like, record
 from profiler.printable import printable
 
+if TYPE_CHECKING:
+    from advisor.config import Config
+    from advisor.metrics.base import Goals
+
 
 @click.command(
+    cls=options.Command,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     help="Run a training program as it is, record it, and end with the report.",
     short_help="Run and record a training program (may be left out).",
@@ -29,10 +36,10 @@ from profiler.printable import printable
 @click.option("--rate", type=click.FloatRange(0.1, 100), default=10.0, help="GPU and host samples a second.  [10]")
 @click.option("--windows/--no-windows", default=True, help="Short torch.profiler windows for kernel detail.")
 @click.option("--no-report", is_flag=True, help="Only record; `profile-train report` makes the report later.")
-@click.option("--gpu-price", type=click.FloatRange(min=0), help="Price of a GPU hour, to put gains into money.")
-@click.option("--target-batch", type=click.IntRange(min=1), help="Wanted samples per optimizer step and rank.")
-@click.option("--capacity", is_flag=True, help="A larger batch or model is wanted: let memory rules speak.")
 @click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
+@options.CONFIG
+@options.RULES
+@options.goals
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT | -m MODULE | COMMAND  [ARGS]...")
 def run(
     out: Path | None,
@@ -40,23 +47,25 @@ def run(
     rate: float,
     windows: bool,
     no_report: bool,
-    gpu_price: float | None,
-    target_batch: int | None,
-    capacity: bool,
     open_report: bool,
+    config: Path | None,
+    own_rules: Path | None,
     words: tuple[str, ...],
+    **declared: Any,
 ) -> None:
     """See the module."""
     if not words:
         raise click.UsageError("There is nothing to run. Try: profile-train train.py")
     if words[0].startswith("-") and not words[0].startswith("-m"):
         raise click.NoSuchOption(words[0])
+    # Before the program starts: hours later would be late to learn of a mistake in it.
+    chosen = options.configuration(config, own_rules)
     recorded = record(words, out, budget=budget, rate=rate, windows=windows)
     try:
         for note in recorded.notes:
             _say(note)
         if not no_report and recorded.folder is not None:
-            _report(recorded.folder, gpu_price, target_batch, capacity, open_report)
+            _report(recorded.folder, chosen, declared, open_report)
     except ProfilerError as error:
         _say(f"{error.message} {error.remedy}")
     except KeyboardInterrupt:
@@ -74,13 +83,28 @@ def _say(note: str) -> None:
         click.echo(f"profile-train: {printable(note)}", err=True)
 
 
-def _report(folder: Path, gpu_price: float | None, target_batch: int | None, capacity: bool, open_report: bool) -> None:
+def _report(folder: Path, chosen: Config | None, given: dict[str, Any], open_report: bool) -> None:
     # Imported only now: the program starts that much sooner.
-    from advisor.metrics.base import Goals
+    from advisor.config import configure
+    from advisor.probe import probe
     from advisor.publish import publish
     from advisor.render.terminal import summarize
 
-    report = publish(folder, Goals(gpu_price=gpu_price, target_batch=target_batch, capacity=capacity))
+    chosen = chosen or configure()
+    with contextlib.suppress(Exception):  # without it the report says what was not tried
+        probe(folder)
+    report = publish(folder, _goals(chosen.declared(given)), rules=chosen.rules)
     summarize(report, folder)
     if open_report:
         click.launch(str(folder / "report.html"))
+
+
+def _goals(declared: dict[str, Any]) -> Goals:
+    """A validation file that cannot be read costs the rule that needs it, not the report."""
+    from advisor.declared import goals
+
+    try:
+        return goals(declared)
+    except ProfilerError as error:
+        _say(f"{error.message} {error.remedy}")
+        return goals({name: value for name, value in declared.items() if name != "validation"})

@@ -1,1 +1,18 @@
 """The metric vocabulary: one file an area; a metric is a pure function with a unit and a docstring."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+from advisor.metrics.base import Metric
+
+
+def all_metrics() -> tuple[Metric[Any], ...]:
+    """Every metric there is, by name."""
+    found: dict[str, Metric[Any]] = {}
+    for info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        found |= {one.name: one for one in vars(module).values() if isinstance(one, Metric)}
+    return tuple(found[name] for name in sorted(found))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 from advisor.profile import Profile
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Missing(Exception):
@@ -21,13 +23,13 @@ class Missing(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Metric(Generic[T]):
+class Metric(Generic[T_co]):
     """`unit` is "s", "1" (a share or ratio), "B", "W", "FLOP/s" ...; None marks a setting: a fact of the program."""
 
     name: str
     unit: str | None
     doc: str
-    compute: Callable[[Metrics], T]
+    compute: Callable[[Metrics], T_co]
     label: str
     """The name for people, in lower case, as it stands in a sentence or a table."""
 
@@ -53,16 +55,43 @@ class Threshold:
     """Where the number comes from: the source, or "assumption" and what speaks for it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """What the training is for: a metric of its own that reaches a value."""
+
+    metric: str
+    relation: Literal[">=", "<=", ">", "<"]
+    value: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Goals:
     """What the user declared; everything else is assumed and said so."""
 
-    gpu_price: float | None = None
-    """Per GPU and hour, in the user's currency."""
+    goal: Literal["throughput", "memory", "cost", "latency"] | None = None
+    """What counts most: samples a second, room in memory, GPU-hours and money, how fast the trained model answers."""
     target_batch: int | None = None
-    """Wanted samples per optimizer step and rank."""
+    """Wanted samples per optimizer step, over all GPUs."""
     capacity: bool = False
     """A larger batch or model is wanted: memory rules may speak without a fault."""
+    quality: Quality | None = None
+    gpu_price: float | None = None
+    """Per GPU and hour, in the user's currency."""
+    mtbf: float | None = None
+    """Mean time between failures of the whole job, seconds."""
+    restart: float | None = None
+    """From a failure until training goes on, seconds."""
+    spot_discount: float | None = None
+    """Share of the price that interruptible machines are cheaper by."""
+    queue_share: float | None = None
+    """Share of the time for which GPUs are allocated or waited for without training."""
+    validation: tuple[float, ...] | None = None
+    """The quality after each validation, oldest first; higher is better."""
+
+    @property
+    def more_memory(self) -> bool:
+        """Whether memory is wanted beyond what the run needed: by any of the goals that say so."""
+        return self.capacity or self.goal == "memory" or self.target_batch is not None
 
 
 class Metrics:
@@ -77,12 +106,17 @@ class Metrics:
         profile: Profile | None,
         goals: Goals | None = None,
         given: Mapping[Metric[Any], object] | None = None,
-        limits: Mapping[Threshold, float] | None = None,
     ) -> None:
         self._profile = profile
         self.goals = goals or Goals()
         self._cache: dict[Metric[Any], object] = dict(given or {})
-        self._limits = dict(limits or {})
+        self._limits: Mapping[Threshold, float] = {}
+
+    def limited(self, limits: Mapping[Threshold, float]) -> Metrics:
+        """The same metrics, computed once for both, with these limits in place of the thresholds' own values."""
+        view = copy(self)
+        view._limits = limits
+        return view
 
     @property
     def profile(self) -> Profile:

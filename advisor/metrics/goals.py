@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from advisor.metrics.base import Metrics, metric
+from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.settings import world_size
 from advisor.metrics.step import step_time_mean
+
+IMPROVEMENT = 0.001
+"""Of the best value so far, what a validation must be better by to count as an improvement (assumption)."""
 
 
 @metric(None, "goals that were declared")
@@ -13,3 +17,65 @@ def declared_goals(m: Metrics) -> tuple[str, ...]:
     """Names of the goals that were declared for the training; without a step there is none to have a goal for."""
     m[step_time_mean]
     return tuple(each.name for each in fields(m.goals) if getattr(m.goals, each.name) != each.default)
+
+
+@metric(None, "samples wanted per update and rank")
+def target_per_rank(m: Metrics) -> int | None:
+    """The wanted batch over the ranks, each of which is taken to have samples of its own; None if none was declared."""
+    ranks = m[world_size]
+    return None if m.goals.target_batch is None else m.goals.target_batch // ranks
+
+
+@metric("s", "declared time between failures")
+def time_between_failures(m: Metrics) -> float:
+    """Mean time between failures, or interruptions, of the whole job, as it was declared."""
+    if m.goals.mtbf is None:
+        raise Missing("How often the job fails was not declared", "Declare it: profile-train report RUN --mtbf TIME.")
+    return m.goals.mtbf
+
+
+@metric("1", "declared discount of interruptible machines")
+def spot_discount(m: Metrics) -> float:
+    """Share of the price that interruptible machines are cheaper by, as it was declared."""
+    if m.goals.spot_discount is None:
+        raise Missing(
+            "The discount of interruptible machines was not declared",
+            "Declare it: profile-train report RUN --spot-discount SHARE.",
+        )
+    return m.goals.spot_discount
+
+
+@metric("1", "declared share of time in the queue")
+def queue_share(m: Metrics) -> float:
+    """Share of the time for which GPUs are allocated or waited for without training, as it was declared."""
+    if m.goals.queue_share is None:
+        raise Missing(
+            "How long jobs wait for GPUs was not declared",
+            "Declare it: profile-train report RUN --queue-share SHARE.",
+        )
+    return m.goals.queue_share
+
+
+@metric("1", "validations")
+def validations(m: Metrics) -> int:
+    """Validations whose results were declared."""
+    return len(_validation(m))
+
+
+@metric("1", "validations without improvement")
+def stale_validations(m: Metrics) -> int:
+    """Validations at the end, none of which was better by a thousandth than the best before them."""
+    values = _validation(m)
+    best, last = values[0], 0
+    for index, value in enumerate(values):
+        if value > best + IMPROVEMENT * abs(best):
+            best, last = value, index
+    return len(values) - 1 - last
+
+
+def _validation(m: Metrics) -> tuple[float, ...]:
+    if not m.goals.validation:
+        raise Missing(
+            "Results of validations were not declared", "Declare them: profile-train report RUN --validation FILE."
+        )
+    return m.goals.validation

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.operators import products, shaped_operators
 from advisor.metrics.settings import on_cpu, primary_rank
 from advisor.metrics.step import steady_steps, steady_window
 from profiler.schema import DeviceFact, Gpu, GpuSample, Kernel, Window
@@ -17,6 +18,8 @@ BUSY = 0.1
 """Share of a sample's period with kernels from which the GPU counts as busy: less is a stray kernel or a desktop."""
 SLOWED = 0.9
 """Clock over its maximum below which a merged sample that saw a throttle reason counts as throttled throughout."""
+FEW_CONVOLUTIONS = 0.1
+"""Share of all products below which convolutions do not change their rate much (assumption)."""
 POWER_CAP = 0x4
 THERMAL = 0x20 | 0x40 | 0x80
 REASONS = {
@@ -240,8 +243,8 @@ def layout_share(m: Metrics) -> float:
 
 @metric("1", "share of GPU time in memory-bound kernels")
 def membound_share(m: Metrics) -> float:
-    """Share of GPU-busy time in elementwise, normalization, softmax, reduction and copy kernels."""
-    return _kernel_share(m, lambda kernel: kernel.kind in ("elementwise", "normalization", "reduction", "copy"))
+    """Share of GPU-busy time in elementwise, normalization, softmax, loss, reduction, layout and copy kernels."""
+    return _kernel_share(m, lambda kernel: kernel.kind in _MEMBOUND)
 
 
 @metric("1", "share of GPU time in the optimizer")
@@ -318,8 +321,21 @@ def simt_fp32_gemm_share(m: Metrics) -> float:
 
 @metric("FLOP/s", "speed of matrix products")
 def achieved_matmul_flops(m: Metrics) -> float:
-    """Floating-point operations of matrix products and convolutions over their time."""
-    raise Missing("Shapes of matrix products are not recorded", "Nothing yet: predictions use the GPU's typical rate.")
+    """Floating-point operations of matrix products over their time, in the windows that recorded shapes."""
+    convolutions = m[conv_share]
+    if convolutions > FEW_CONVOLUTIONS * m[matmul_share]:
+        raise Missing("The operations of convolutions are not counted", "Nothing: the GPU's typical rate is assumed.")
+    found = m[products]
+    seconds = sum(product.seconds for product in found)
+    if m[shaped_operators].device != "cuda" or seconds <= 0:
+        raise Missing("No matrix product of known size was recorded", "Nothing: the GPU's typical rate is assumed.")
+    return sum(product.flop * product.calls for product in found) / seconds
+
+
+@metric("1", "share of GPU time in the loss")
+def cross_entropy_share(m: Metrics) -> float:
+    """Share of GPU-busy time in cross-entropy: the softmax's logarithm and the likelihood, forward and backward."""
+    return _kernel_share(m, lambda kernel: kernel.kind == "loss")
 
 
 @metric("1", "share of the copying that is from pageable memory")
@@ -330,6 +346,7 @@ def h2d_pageable_share(m: Metrics) -> float:
 
 
 _MATMUL = ("matmul", "convolution")
+_MEMBOUND = ("elementwise", "normalization", "loss", "reduction", "layout", "copy")
 _LAYOUT = ("nchwtonhwc", "nhwctonchw")
 
 
@@ -393,10 +410,11 @@ def _throttled_share(samples: list[GpuSample], gpu: Gpu) -> float:
 
 
 def _windows(m: Metrics) -> list[Window]:
+    """Where there are any, those without shapes: to record them slows the host, and the GPU waits for launches."""
     windows = [window for window in m[primary_rank].windows if window.device == "cuda" and window.steps]
     if not windows:
         raise Missing(_NO_WINDOW.what, _NO_WINDOW.remedy)
-    return windows
+    return [window for window in windows if not window.shapes] or windows
 
 
 def _sum(m: Metrics, name: str) -> float:

@@ -107,8 +107,7 @@ def memory_pressure(m: Metrics) -> bool:
     """Memory holds the run back: it ran out, allocations were retried, or it is scarce and more is wanted."""
     if m[oom_count] > 0 or m[alloc_retries] > 0:
         return True
-    wants_more = m.goals.capacity or m.goals.target_batch is not None
-    return wants_more and m[mem_headroom] < SCARCE
+    return m.goals.more_memory and m[mem_headroom] < SCARCE
 
 
 def _samples(m: Metrics) -> list[MemorySample]:

@@ -85,7 +85,11 @@ def steady_steps(m: Metrics) -> tuple[Step, ...]:
     before, never more than half of them. Runs with fewer than 10 untagged steps (epochs of a few batches, an
     evaluation a step) also use the steps tagged for an epoch start, an evaluation or a save.
     """
-    steps = m[primary_rank].steps
+    return steady(m[primary_rank].steps)
+
+
+def steady(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The same of any one process."""
     if not steps:
         raise Missing(
             "No training step was seen",

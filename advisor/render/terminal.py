@@ -46,6 +46,8 @@ def summarize(report: Report, folder: Path, console: Console | None = None) -> N
     console.print()
     if footer := _footer(report):
         console.print(Text(footer))
+    if report.advice and report.assumed:
+        console.print(Text(report.assumed, style="dim"))
     console.print(Text.assemble("Report: ", (printable(str(folder / "report.html")), "bold")), soft_wrap=True)
 
 
@@ -71,6 +73,11 @@ def _advice(view: View, console: Console) -> None:
         gain = f"{view.gain(item)[:1].upper()}{view.gain(item)[1:]}. " if item.in_plan else ""
         console.print(Text.assemble((printable(f"{number}. {item.title}"), style), f"  [{item.rule}]"))
         console.print(Padding(Text(printable(f"{gain}{item.then}")), (0, 0, 0, 3)))
+        for change in item.changes:
+            told = (view.where(change), view.differences(change, "->" if console.options.ascii_only else "\u2192"))
+            if any(told):
+                line = Text(printable("  ".join(filter(None, told))), style="cyan")
+                console.print(Padding(line, (0, 0, 0, 3)))
     if len(advice) > MOST_ADVICE:
         console.print(Text(f"   and {len(advice) - MOST_ADVICE} more in the report."))
 

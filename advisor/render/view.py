@@ -10,6 +10,7 @@ from pathlib import PurePath
 from advisor.environment import Row
 from advisor.models.cost import SAVING_OF
 from advisor.report import Checked, Measured, Note, Phase, Recommendation, Report, gain_text
+from advisor.rules.base import Change
 from advisor.units import digits, money, seconds, share, size
 
 
@@ -219,6 +220,20 @@ class View:
             if amount:
                 found.append(Tile(label, f"{'frees' if amount < 0 else 'takes'} about {size(abs(amount))} (estimated)"))
         return found
+
+    def where(self, change: Change) -> str:
+        """File and line of a change, as seen from where the program was started; nothing if they are not known."""
+        if change.file is None:
+            return ""
+        path = PurePath(change.file)
+        inside = bool(self.report.run.cwd) and path.is_relative_to(self.report.run.cwd)
+        short = path.relative_to(self.report.run.cwd) if inside else path
+        return f"{short}:{change.line}" if change.line else str(short)
+
+    @staticmethod
+    def differences(change: Change, arrow: str = "\u2192") -> str:
+        """What is to be set anew, as "num_workers: 0 \u2192 5"; nothing where the present settings are not known."""
+        return ", ".join(f"{one.name}: {one.before} {arrow} {one.after}" for one in change.differences)
 
     @staticmethod
     def severity(item: Recommendation) -> str:

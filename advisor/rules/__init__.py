@@ -6,19 +6,44 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
+from types import ModuleType
 
+from advisor.metrics.base import Threshold
 from advisor.rules.base import Rule
 
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
     """Every rule of this package, by tier and id."""
-    rules = []
-    for info in pkgutil.iter_modules(__path__):
-        if info.name == "base" or info.name.startswith("_"):
-            continue
-        module = importlib.import_module(f"{__name__}.{info.name}")
-        rules.append(replace(module.RULE, id=info.name.replace("_", "-"), page=module.__doc__ or ""))
+    names = (info.name for info in pkgutil.iter_modules(__path__) if info.name != "base" and info.name[0] != "_")
+    return in_order(rule_of(importlib.import_module(f"{__name__}.{name}")) for name in names)
+
+
+def rule_of(module: ModuleType) -> Rule:
+    """The `RULE` of a module, with what the module itself tells: id, page and thresholds.
+
+    Raises:
+        TypeError: it is no rule's module; the message says what it lacks.
+    """
+    rule = getattr(module, "RULE", None)
+    if not isinstance(rule, Rule):
+        raise TypeError("it has no RULE = Rule(...)")
+    if not (module.__doc__ or "").strip():
+        raise TypeError("it has no docstring, which is the rule's page")
+    for function, opening in ((rule.when, "If"), (rule.then, "then")):
+        if not (function.__doc__ or "").startswith(opening):
+            raise TypeError(f'the docstring of its {function.__name__} does not begin with "{opening}"')
+    return replace(
+        rule,
+        id=module.__name__.rpartition(".")[2].replace("_", "-"),
+        page=module.__doc__ or "",
+        thresholds={name.lower(): value for name, value in vars(module).items() if isinstance(value, Threshold)},
+    )
+
+
+def in_order(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """By tier and id."""
     return tuple(sorted(rules, key=lambda rule: (rule.tier.value, rule.id)))

@@ -87,22 +87,6 @@ def workers_memory(m: Metrics, workers: int, prefetch: int = PREFETCH) -> int:
     return workers * (own + prefetch * m[batch_bytes])
 
 
-def loader_change(fact: LoaderFact, **settings: object) -> Change:
-    """The DataLoader's call with these arguments set and all others left as they are."""
-    dataset = fact.dataset if fact.dataset.isidentifier() else "as before"
-    lines = [
-        f"    {name}={value!r},{_was(getattr(fact, name, None), value)}\n"
-        for name, value in {"batch_size": fact.batch_size, **settings}.items()
-        if name in settings or value is not None
-    ]
-    return Change(
-        language="python",
-        code=f"DataLoader(\n    dataset,  # {dataset}\n{''.join(lines)}    # all other arguments as before\n)\n",
-        file=fact.place.file if fact.place else None,
-        line=fact.place.line if fact.place else None,
-    )
-
-
 def loader_intervention(fact: LoaderFact, **settings: object) -> Intervention | None:
     """The same made from outside; None where nobody saw the loader made."""
     if fact.place is None:
@@ -139,7 +123,3 @@ def _hand_over(m: Metrics) -> float:
 
 def _contention(m: Metrics, workers: Workers) -> tuple[float, float, float]:
     return contention(workers.number(m[t_g]), m[cores_per_rank], m[u_w])
-
-
-def _was(before: object, now: object) -> str:
-    return f"  # was {before!r}" if before != now and before is not None else ""

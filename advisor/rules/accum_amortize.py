@@ -12,45 +12,49 @@ fused one is no change to the training); or the batch is already larger than gra
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.base import Metrics, Missing, Threshold
+from advisor.metrics.goals import target_per_rank
 from advisor.metrics.input import loader
-from advisor.metrics.settings import flags, world_size
+from advisor.metrics.settings import world_size
 from advisor.metrics.step import exposed_comm_fraction, micro_steps_per_step, optimizer_fraction, step_time_mean
 from advisor.models.accumulation import amortized_share
 from advisor.models.effects import in_turn, remove, remove_seconds
 from advisor.models.state import Effect
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.rules._spelling import spelling
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
 from advisor.units import share
 
-# With four micro-batches three quarters of it go: of less than this, hardly a tenth of the step.
-MIN_SHARE = 0.15
+MIN_SHARE = Threshold(
+    0.15, "With four micro-batches three quarters of it go: of less than this, hardly a tenth of the step."
+)
 
 
 def when(m: Metrics) -> Evidence | None:
     """If a larger batch is wanted, and the optimizer and exposed communication take at least 15 % of the step,"""
-    wanted = m.goals.target_batch
+    wanted = m[target_per_rank]
     if wanted is None or _times(m, wanted) < 2:
         return None
     paid_once = m[optimizer_fraction] + _communication(m)
-    if paid_once < MIN_SHARE:
+    if paid_once < m[MIN_SHARE]:
         return None
     facts = [Fact(optimizer_fraction, m[optimizer_fraction])]
     if m[world_size] > 1:
         facts.append(Fact(exposed_comm_fraction, m[exposed_comm_fraction]))
     facts.append(Fact(micro_steps_per_step, m[micro_steps_per_step]))
     return Evidence(
-        tuple(facts), note=f"together {share(paid_once)} of the step; {wanted} samples an update are wanted"
+        tuple(facts),
+        note=f"together {share(paid_once)} of the step; {m.goals.target_batch} samples an update are wanted",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then update once for as many micro-batches as make up the batch that is wanted."""
-    times = _times(m, m.goals.target_batch or 0)
+    times = _times(m, m[target_per_rank] or 0)
     k = round(times * m[micro_steps_per_step])
     return Advice(
         then=f"Update once for {k} micro-batches of {m[loader].batch_size} samples: the optimizer and the reduction of "
         f"gradients are then paid once for {times} times as many samples.",
-        changes=(Change(language="python", code=_loop(m, k)),),
+        changes=spelling(m).accumulate(k),
         basis=f"Of what is paid once an update, 1 - 1/{times} goes, a sample; forward and backward passes stay.",
         effect=_effect(m, times),
         memory=0,
@@ -78,32 +82,6 @@ def _effect(m: Metrics, times: int) -> Effect:
     return in_turn(
         remove("optimizer", shares=shares),
         remove_seconds("communication", "backward", seconds=_communication(m) * m[step_time_mean], shares=shares),
-    )
-
-
-def _loop(m: Metrics, k: int) -> str:
-    settings = m.get(flags)
-    ddp = settings is not None and settings.ddp
-    backward = (
-        [
-            "    with contextlib.nullcontext() if i % accumulate == 0 else model.no_sync():  # reduce gradients once",
-            "        loss.backward()",
-        ]
-        if ddp
-        else ["    loss.backward()"]
-    )
-    return "\n".join(
-        [
-            *(["import contextlib", ""] if ddp else []),
-            f"accumulate = {k}",
-            "for i, (inputs, targets) in enumerate(loader, start=1):",
-            "    loss = loss_function(model(inputs), targets) / accumulate",
-            *backward,
-            "    if i % accumulate == 0:",
-            "        optimizer.step()",
-            "        optimizer.zero_grad(set_to_none=True)",
-            "",
-        ]
     )
 
 

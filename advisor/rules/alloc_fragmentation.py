@@ -10,18 +10,20 @@ segments do not support everywhere.
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.memory import alloc_retries, fragmentation_ratio, mem_peak_allocated, mem_peak_reserved, oom_count
 from advisor.metrics.settings import flags
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 
-# Reserved and unused beyond a seventh is more than rounding and the caching of a regular step leave.
-MIN_FRAGMENTATION = 0.15
+MIN_FRAGMENTATION = Threshold(
+    0.15, "Reserved and unused beyond a seventh is more than rounding and the caching of a regular step leave."
+)
 
 # Of what is reserved and unused, the share that expandable segments give back (assumption).
 FREED = 0.7
 
 SETTING = "expandable_segments:True"
+OFF = "expandable_segments:False"
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -30,11 +32,11 @@ def when(m: Metrics) -> Evidence | None:
     settings = m.get(flags)
     if settings and SETTING in (settings.allocator_config or ""):
         return None
-    if ratio < MIN_FRAGMENTATION or retries + failures == 0:
+    if ratio < m[MIN_FRAGMENTATION] or retries + failures == 0:
         return None
     return Evidence(
         (
-            Fact(fragmentation_ratio, ratio, MIN_FRAGMENTATION),
+            Fact(fragmentation_ratio, ratio, m[MIN_FRAGMENTATION]),
             Fact(alloc_retries, retries),
             Fact(oom_count, failures),
         )
@@ -44,7 +46,8 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then let the allocator use expandable segments, and judge memory again after that."""
     settings = m.get(flags)
-    config = ",".join(part for part in (settings.allocator_config if settings else None, SETTING) if part)
+    before = (settings.allocator_config if settings else None) or ""
+    config = before.replace(OFF, SETTING) if OFF in before else f"{before},{SETTING}".lstrip(",")
     freed = round(FREED * (m[mem_peak_reserved] - m[mem_peak_allocated]))
     return Advice(
         then=f"Start the program with expandable segments: about {freed / 1e9:.1f} GB of the reserved memory become "
@@ -78,5 +81,14 @@ RULE = Rule(
         ),
         Source("Bekman, Machine Learning Engineering", "https://github.com/stas00/ml-engineering"),
     ),
-    supersedes=("batch-raise", "grad-accum", "ckpt-every-n", "optimizer-8bit", "zero-1-2"),
+    supersedes=(
+        "batch-raise",
+        "grad-accum",
+        "ckpt-selective",
+        "ckpt-every-n",
+        "optimizer-8bit",
+        "zero-1-2",
+        "zero-3-fsdp",
+        "offload-states",
+    ),
 )

@@ -7,11 +7,11 @@ neither stops the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
 
-from advisor.metrics.base import Metric, Metrics
+from advisor.metrics.base import Metric, Metrics, Threshold
 from advisor.models.state import Effect
 
 
@@ -73,14 +73,25 @@ class Evidence:
     """Anything beyond numbers: which GPU, which loader, which throttle reason. Plain text."""
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A setting as it is and as it should be."""
+
+    name: str
+    before: str
+    after: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Code or a setting to copy; `place` is where the agent saw the thing made."""
+    """Code or a setting to copy; file and line are where the agent saw the thing made."""
 
     language: Literal["python", "shell", "json", "text"]
     code: str
     file: str | None = None
     line: int | None = None
+    differences: tuple[Difference, ...] = ()
+    """What is known of the settings as they are."""
 
 
 class Safety(Enum):
@@ -118,6 +129,9 @@ class Advice:
     memory: int | None = None
     """Bytes the change adds to (or, negative, frees from) the peak of GPU memory of one rank; None if unknown."""
     host_memory: int | None = None
+    cost: tuple[float, float, float] | None = None
+    """Share of the training's cost that goes, low, expected, high, where that is not the share of the step time: fewer
+    or cheaper GPUs, an earlier end."""
     risk: str
     fault: bool = False
     """A fault of fit, correctness or hardware: to be acted on whatever the gain."""
@@ -145,4 +159,18 @@ class Rule:
     """Ids of rules that say nothing if this one fired."""
     id: str = ""
     page: str = ""
-    """id and docstring are filled in by `all_rules`."""
+    thresholds: Mapping[str, Threshold] = field(default_factory=dict, hash=False)
+    """By their names in lower case; id, docstring and thresholds are taken from the module by `rule_of`."""
+    limits: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """What the configuration sets in place of thresholds' values."""
+    off: str = ""
+    """What switched the rule off, if anything did."""
+
+    @property
+    def in_force(self) -> dict[str, float]:
+        """The limit that each threshold stands for."""
+        return {name: self.limits.get(name, threshold.value) for name, threshold in self.thresholds.items()}
+
+    def view(self, metrics: Metrics) -> Metrics:
+        """The metrics as this rule sees them: with its own limits."""
+        return metrics.limited({self.thresholds[name]: value for name, value in self.limits.items()})

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.base import Metrics, Missing, Threshold
+from advisor.metrics.goals import target_per_rank
 from advisor.metrics.gpu import device, launch_bound_index, sm_active
 from advisor.metrics.input import loader
 from advisor.metrics.memory import mem_activations, mem_headroom
@@ -19,16 +20,14 @@ from advisor.metrics.settings import optimizer
 from advisor.metrics.step import data_wait_fraction, micro_steps_per_step
 from advisor.models.memory import Slope, slope_of_one
 from advisor.models.state import Effect, Scenario, State
+from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
 
-# With less to spare the next size up would leave the device fragile.
-MIN_HEADROOM = 0.25
+MIN_HEADROOM = Threshold(0.25, "With less to spare the next size up would leave the device fragile.")
 
-# NVIDIA's DCGM guide: .8 is necessary for a GPU to be used well, .5 is ineffective.
-SM_BUSY = 0.8
+SM_BUSY = Threshold(0.8, "NVIDIA's DCGM guide: .8 is necessary for a GPU to be used well, .5 is ineffective.")
 
-# Where a fifth of the time goes into waiting for launches, larger kernels fill it.
-MIN_LAUNCH_BOUND = 0.2
+MIN_LAUNCH_BOUND = Threshold(0.2, "Where a fifth of the time goes into waiting for launches, larger kernels fill it.")
 
 # Tensor cores want multiples of 8 in every dimension of a product.
 MULTIPLE = 8
@@ -43,29 +42,20 @@ FILLED = (0.0, 0.5, 1.0)
 def when(m: Metrics) -> Evidence | None:
     """If a quarter of the GPU's memory is free and its multiprocessors, or its launch queue, are often without work,"""
     headroom = m[mem_headroom]
-    if headroom < MIN_HEADROOM:
+    if headroom < m[MIN_HEADROOM]:
         return None
     idle = _idle(m)
     if idle is None or _larger(m) <= _batch(m):
         return None
-    return Evidence((Fact(mem_headroom, headroom, MIN_HEADROOM), idle))
+    return Evidence((Fact(mem_headroom, headroom, m[MIN_HEADROOM]), idle))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then raise the batch size as far as memory allows, and the learning rate with it."""
     batch, larger = _batch(m), _larger(m)
-    place = m[loader].place
     return Advice(
         then=f"Raise the batch size from {batch} to {larger}; by the memory one sample takes, that fits.",
-        changes=(
-            Change(
-                language="python",
-                code=f"torch.utils.data.DataLoader(..., batch_size={larger})  # was {batch}\n",
-                file=place.file if place else None,
-                line=place.line if place else None,
-            ),
-            *_learning_rate(m, larger / batch),
-        ),
+        changes=(*spelling(m).batch_size(larger), *_learning_rate(m, larger / batch)),
         basis=f"Per sample: update, collectives, launch gaps and a part of the idle multiprocessors' time are "
         f"shared by {larger} samples instead of {batch}.",
         effect=_effect(batch / larger, _active(m)),
@@ -78,11 +68,11 @@ def then(m: Metrics, found: Evidence) -> Advice:
 def _idle(m: Metrics) -> Fact | None:
     """What shows that a batch does not fill the GPU; Missing if what was measured cannot decide."""
     late = m.get(launch_bound_index)
-    if late is not None and late >= MIN_LAUNCH_BOUND:
-        return Fact(launch_bound_index, late, MIN_LAUNCH_BOUND)
+    if late is not None and late >= m[MIN_LAUNCH_BOUND]:
+        return Fact(launch_bound_index, late, m[MIN_LAUNCH_BOUND])
     active = _active(m)
-    if active is not None and active < SM_BUSY:
-        return Fact(sm_active, m[sm_active], SM_BUSY, "<")
+    if active is not None and active < m[SM_BUSY]:
+        return Fact(sm_active, m[sm_active], m[SM_BUSY], "<")
     m[sm_active]
     m[launch_bound_index]  # unknown, it might have shown what sm_active does not
     return None
@@ -112,24 +102,17 @@ def _larger(m: Metrics) -> int:
     most = MOST * batch
     if slope.each > 0:
         most = min(most, slope.largest(m[device].memory_total))
-    if m.goals.target_batch is not None:
-        most = min(most, int(m.goals.target_batch / (m.get(micro_steps_per_step) or 1.0)))
+    wanted = m[target_per_rank]
+    if wanted is not None:
+        most = min(most, int(wanted / (m.get(micro_steps_per_step) or 1.0)))
     return most // MULTIPLE * MULTIPLE
 
 
 def _learning_rate(m: Metrics, factor: float) -> tuple[Change, ...]:
     fact = m.get(optimizer)
-    if fact is None or fact.lr is None:
-        return ()
-    linear = fact.name == "SGD"
-    rate = fact.lr * (factor if linear else factor**0.5)
-    rule = "with the batch" if linear else "with the batch's square root"
-    name = fact.name if fact.name.isidentifier() else "Optimizer"  # it is to be copied
-    code = f"torch.optim.{name}(..., lr={rate:.3g})  # was {fact.lr:.3g}; grows {rule}\n"
-    place = fact.place
-    return (
-        Change(language="python", code=code, file=place.file if place else None, line=place.line if place else None),
-    )
+    if fact is not None and fact.name == "SGD":
+        return spelling(m).learning_rate(factor, "grows with the batch")
+    return spelling(m).learning_rate(factor**0.5, "grows with the batch's square root")
 
 
 def _effect(ratio: float, active: float | None) -> Effect:

@@ -9,21 +9,18 @@ just move there.
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import conv_share, device, half_conv_share, layout_share, matmul_share
 from advisor.models.effects import divide_matmul
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.rules.precision_bf16 import capability
 from advisor.units import share
 
-# With fewer convolutions the layout of images is not what costs.
-MIN_CONV = 0.3
+MIN_CONV = Threshold(0.3, "With fewer convolutions the layout of images is not what costs.")
 
-# Converting takes so much of the GPU's time, or the layout is right already (assumption).
-MIN_LAYOUT = 0.05
+MIN_LAYOUT = Threshold(0.05, "Converting takes so much of the GPU's time, or the layout is right already (assumption).")
 
-# Half of the convolutions are of 16 bits: in fp32 NHWC brings nothing.
-MIN_HALF = 0.5
+MIN_HALF = Threshold(0.5, "Half of the convolutions are of 16 bits: in fp32 NHWC brings nothing.")
 
 # Volta: the first with tensor cores.
 CAPABILITY = (7, 0)
@@ -42,11 +39,11 @@ def when(m: Metrics) -> Evidence | None:
     converting between NCHW and NHWC,
     """
     convolutions, converting = m[conv_share], m[layout_share]
-    if convolutions < MIN_CONV or converting < MIN_LAYOUT or capability(m[device]) < CAPABILITY:
+    if convolutions < m[MIN_CONV] or converting < m[MIN_LAYOUT] or capability(m[device]) < CAPABILITY:
         return None
-    if m[half_conv_share] < MIN_HALF * convolutions:
+    if m[half_conv_share] < m[MIN_HALF] * convolutions:
         return None
-    return Evidence((Fact(conv_share, convolutions, MIN_CONV), Fact(layout_share, converting, MIN_LAYOUT)))
+    return Evidence((Fact(conv_share, convolutions, m[MIN_CONV]), Fact(layout_share, converting, m[MIN_LAYOUT])))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -10,7 +10,7 @@ the default.
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.gpu import device
 from advisor.metrics.input import loader
 from advisor.metrics.memory import (
@@ -27,10 +27,10 @@ from advisor.metrics.settings import flags, model, world_size
 from advisor.metrics.step import phase_seconds
 from advisor.models.memory import FILL, Layers, Slope, checkpoint_throughput, layers, recompute_time
 from advisor.models.state import Effect, Scenario, State
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules._spelling import spelling
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 
-# Below that share of the peak, something else fills the memory.
-MIN_SHARE = 0.4
+MIN_SHARE = Threshold(0.4, "Below that share of the peak, something else fills the memory.")
 
 # Of the device, to be freed beyond what overfills it: where memory ran out, the peak lacks the allocation that failed;
 # where more is wanted, this is room to want it in (assumption).
@@ -50,13 +50,13 @@ def when(m: Metrics) -> Evidence | None:
     if not m[memory_pressure] or (settings and settings.checkpointing):
         return None
     activations, peak = m[mem_activations], m[mem_peak_allocated]
-    if activations < MIN_SHARE * peak:
+    if activations < m[MIN_SHARE] * peak:
         return None
     if m[world_size] > 1 and m[mem_optim] + m[mem_grads] > activations:
         return None  # sharding them is free, and frees more
     return Evidence(
         (
-            Fact(mem_activations, activations, MIN_SHARE * peak),
+            Fact(mem_activations, activations, m[MIN_SHARE] * peak),
             Fact(oom_count, m[oom_count]),
             Fact(alloc_retries, m[alloc_retries]),
             Fact(mem_headroom, m[mem_headroom]),
@@ -68,7 +68,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then checkpoint every N-th block, N as large as the memory that is needed allows."""
     fact, blocks = m[model], _blocks(m)
     need = _need(m)
-    every = blocks.every(need)
+    every = blocks.every(need) if spelling(m).chooses_blocks else 1
     freed = blocks.kept(None) - blocks.kept(every)
     which = f"every {_ordinal(every)} of the {blocks.number}" if every > 1 else f"each of the {blocks.number}"
     short = need - freed
@@ -76,7 +76,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Checkpoint {which} {fact.block} blocks: that frees {freed / 1e9:.2f} GB of {need / 1e9:.2f} GB needed"
         + (". What is still missing must come from sharding or offloading. " if short > 0 else ". ")
         + _throughput(m, blocks, every),
-        changes=(Change(language="python", code=_code(fact.block or "", every)),),
+        changes=spelling(m).checkpoint(fact.block or "", every),
         basis="A checkpointed block keeps 1/17 of its activations, its input, and does its forward pass twice; "
         "blocks are taken to be alike and to hold all activations.",
         effect=_effect(every),
@@ -100,7 +100,7 @@ def _need(m: Metrics) -> float:
     """Bytes to free: what is above a safe filling and room for what did not fit or is wanted, or a safety margin."""
     capacity = m[device].memory_total
     over = (1 - m[mem_headroom] - FILL) * capacity
-    wants_more = m[oom_count] > 0 or m.goals.capacity or m.goals.target_batch is not None
+    wants_more = m[oom_count] > 0 or m.goals.more_memory
     return max(over + (MISSING_ROOM * capacity if wants_more else 0.0), (1 - FILL) * capacity)
 
 
@@ -122,17 +122,6 @@ def _throughput(m: Metrics, blocks: Layers, every: int) -> str:
     if ratio < WORTHWHILE:
         return fits
     return f"With the batch of {larger} there is then room for, about {ratio - 1:.0%} more samples a second."
-
-
-def _code(block: str, every: int) -> str:
-    """By the blocks' class, for they need not lie in a list."""
-    chosen = f"blocks[::{every}]" if every > 1 else "blocks"
-    return (
-        "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing\n\n"
-        "# before the optimizer and any DDP or FSDP wrapper are made\n"
-        f"blocks = [module for module in model.modules() if type(module).__name__ == {block!r}]\n"
-        f"apply_activation_checkpointing(model, check_fn=lambda module: module in {chosen})\n"
-    )
 
 
 def _ordinal(number: int) -> str:
@@ -162,4 +151,5 @@ RULE = Rule(
         ),
         Source("Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016", "https://arxiv.org/abs/1604.06174"),
     ),
+    supersedes=("offload-states",),
 )

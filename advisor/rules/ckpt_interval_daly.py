@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import math
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.step import checkpoint_save_seconds, checkpoint_save_share, checkpoint_saves, step_time_mean
 from advisor.models.effects import remove
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules._spelling import spelling
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import seconds, share
 
-# Without a known rate of failures: more than this is dear insurance (assumption).
-MOST = 0.02
+MOST = Threshold(0.02, "Without a known rate of failures: more than this is dear insurance (assumption).")
 
-# One save may be that of the run's end, which has no interval.
-MIN_SAVES = 2
+MIN_SAVES = Threshold(2, "One save may be that of the run's end, which has no interval.")
 
 # A save that stops the training for so many seconds is worth writing in the background.
 LONG = 5.0
@@ -32,10 +31,10 @@ LONG = 5.0
 def when(m: Metrics) -> Evidence | None:
     """If checkpoints were saved twice or more, and saving took at least 2 % of the run,"""
     part, saves = m[checkpoint_save_share], m[checkpoint_saves]
-    if part < MOST or saves < MIN_SAVES:
+    if part < m[MOST] or saves < m[MIN_SAVES]:
         return None
     return Evidence(
-        (Fact(checkpoint_save_share, part, MOST), Fact(checkpoint_saves, saves, MIN_SAVES)),
+        (Fact(checkpoint_save_share, part, m[MOST]), Fact(checkpoint_saves, saves, m[MIN_SAVES])),
         note=f"{seconds(m[checkpoint_save_seconds])} a save, every {seconds(_interval(m))} of training",
     )
 
@@ -51,20 +50,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
         if save >= LONG
         else ""
     )
-    code = (
-        f"if step % {every} == 0:  # about every {seconds(interval)}\n"
-        '    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)\n'
-    )
-    if save >= LONG:
-        code += (
-            "# or, in the background: torch.distributed.checkpoint.async_save(state, checkpoint_id=path), and wait\n"
-            "# for the future it returns before the next one\n"
-        )
+    changes = spelling(m).save_every(every, seconds(interval), in_background=save >= LONG)
     return Advice(
         then=f"Save every {every} steps ({seconds(interval)}) instead of every {seconds(_interval(m))}: a save stops "
         f"the training for {seconds(save)}, {share(m[checkpoint_save_share])} of the run in all. That is the best "
         f"interval if something fails every {seconds(failures)}; if it fails more often, save more often." + background,
-        changes=(Change(language="python", code=code),),
+        changes=changes,
         basis="The mean time between failures is not known: saving is brought to 2 % of the time.",
         effect=remove("checkpoint_save", shares=(gone := max(0.0, 1 - _interval(m) / interval), gone, gone)),
         memory=0,
@@ -80,7 +71,7 @@ def _interval(m: Metrics) -> float:
 
 def _longest(m: Metrics) -> float:
     """Seconds of work between two saves of which saving takes 2 %: delta (1 - 2 %) / 2 %; no less than now."""
-    return max(m[checkpoint_save_seconds] * (1 - MOST) / MOST, _interval(m))
+    return max(m[checkpoint_save_seconds] * (1 - m[MOST]) / m[MOST], _interval(m))
 
 
 RULE = Rule(

@@ -13,25 +13,31 @@ attention keeps its scores: then a block holds more than the 17-fold of its inpu
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.gpu import device
 from advisor.metrics.memory import mem_activations, mem_headroom, memory_pressure
 from advisor.metrics.settings import flags, model
 from advisor.metrics.step import backward_fraction, forward_fraction
 from advisor.models.effects import remove
 from advisor.models.memory import LAYER_OVER_BOUNDARY, Layers
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules._spelling import spelling
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
-# Share of the device that the peak may reach without checkpointing: less than what may be filled on purpose, for it is
-# reckoned, not measured.
-SAFE = 0.88
+SAFE = Threshold(
+    0.88,
+    "Share of the device that the peak may reach without checkpointing: less than what may be filled on purpose, for "
+    "it is reckoned, not measured.",
+)
 
 # A backward pass computes two gradients for each product of the forward pass.
 BACKWARD_OVER_FORWARD = 2.0
 
-# Recomputation of less than that share of the step is within what the times of the two passes vary by (assumption).
-MIN_RECOMPUTED = 0.05
+MIN_RECOMPUTED = Threshold(
+    0.05,
+    "Recomputation of less than that share of the step is within what the times of the two passes vary by "
+    "(assumption).",
+)
 
 # Of the recomputed share, how much goes: random states are no longer kept, but more memory is written.
 REMOVED = (0.7, 0.9, 1.0)
@@ -41,14 +47,13 @@ def when(m: Metrics) -> Evidence | None:
     """If blocks are checkpointed, nothing more is wanted of the memory, their recomputation takes a twentieth of the
     step, and without it the peak would stay below 88 % of the device,
     """
-    wants_more = m.goals.capacity or m.goals.target_batch is not None
-    if not m[flags].checkpointing or wants_more or m[memory_pressure]:
+    if not m[flags].checkpointing or m.goals.more_memory or m[memory_pressure]:
         return None
-    if _recomputed(m) < MIN_RECOMPUTED or _filled_without(m) > SAFE:
+    if _recomputed(m) < m[MIN_RECOMPUTED] or _filled_without(m) > m[SAFE]:
         return None
     return Evidence(
         (
-            Fact(mem_headroom, m[mem_headroom], 1 - SAFE, ">"),
+            Fact(mem_headroom, m[mem_headroom], 1 - m[SAFE], ">"),
             Fact(mem_activations, m[mem_activations]),
             Fact(forward_fraction, m[forward_fraction]),
             Fact(backward_fraction, m[backward_fraction]),
@@ -63,13 +68,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Switch activation checkpointing off: about {share(_recomputed(m))} of the step recomputes activations "
         f"that would take {grown / 1e9:.2f} GB more, and {share(m[mem_headroom])} of the device is free.",
-        changes=(
-            Change(
-                language="python",
-                code="model.gradient_checkpointing_disable()  # transformers; or gradient_checkpointing=False\n"
-                "# elsewhere: call the block itself in place of torch.utils.checkpoint.checkpoint(block, ...)\n",
-            ),
-        ),
+        changes=spelling(m).no_checkpoints(),
         basis="What the backward pass takes beyond twice the forward pass, but no more than one forward pass, is taken "
         "to be recomputation; a block to keep 17 times its input.",
         effect=remove("backward", shares=REMOVED, portion=_recomputed(m) / m[backward_fraction]),

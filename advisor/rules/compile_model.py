@@ -10,25 +10,26 @@ long sequences was measured slower.
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, launch_bound_index, matmul_share, membound_share
 from advisor.metrics.settings import flags
 from advisor.models.effects import divide_membound, in_turn, remove_launch_idle
-from advisor.rules._compile import CAPABILITY, compile_change
+from advisor.rules._compile import CAPABILITY
+from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.rules.precision_bf16 import capability
 
-# A quarter of the time made 1.2 to 2.5 times as fast is 4 to 15 % of it (assumption).
-MIN_MEMBOUND = 0.25
+MIN_MEMBOUND = Threshold(0.25, "A quarter of the time made 1.2 to 2.5 times as fast is 4 to 15 % of it (assumption).")
 
-# Idle for want of launches, where a compiled step launches fewer kernels (assumption).
-MIN_LAUNCH_BOUND = 0.15
+MIN_LAUNCH_BOUND = Threshold(
+    0.15, "Idle for want of launches, where a compiled step launches fewer kernels (assumption)."
+)
 
-# Above that nothing worth fusing is left: steps of large products were measured at 0.94 times the speed.
-MAX_MATMUL = 0.8
+MAX_MATMUL = Threshold(
+    0.8, "Above that nothing worth fusing is left: steps of large products were measured at 0.94 times the speed."
+)
 
-# A GPU that starves less than this is kept supplied.
-LEAST_LAUNCH_BOUND = 0.05
+LEAST_LAUNCH_BOUND = Threshold(0.05, "A GPU that starves less than this is kept supplied.")
 
 # Memory-bound kernels are divided by this; and this share of the idle time for launches goes.
 FUSED = (1.2, 1.6, 2.5)
@@ -42,9 +43,9 @@ def when(m: Metrics) -> Evidence | None:
     if m[flags].compile or capability(m[device]) < CAPABILITY:
         return None
     late, membound = m[launch_bound_index], m[membound_share]
-    if m[matmul_share] > MAX_MATMUL and late < LEAST_LAUNCH_BOUND:
+    if m[matmul_share] > m[MAX_MATMUL] and late < m[LEAST_LAUNCH_BOUND]:
         return None
-    facts = (Fact(membound_share, membound, MIN_MEMBOUND), Fact(launch_bound_index, late, MIN_LAUNCH_BOUND))
+    facts = (Fact(membound_share, membound, m[MIN_MEMBOUND]), Fact(launch_bound_index, late, m[MIN_LAUNCH_BOUND]))
     reached = tuple(fact for fact in facts if fact.value >= (fact.limit or 0.0))
     return Evidence(reached, "the model is not compiled") if reached else None
 
@@ -54,7 +55,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then="Compile the model: its many small or memory-bound kernels become fewer. Look at a step's time after some "
         "minutes; if the shapes vary, set dynamic=True.",
-        changes=(compile_change(m),),
+        changes=spelling(m).compile(),
         basis="Memory-bound kernels become 1.2, 1.6 or 2.5 times as fast; 30, 60 or 80 % of the time the GPU waits for "
         "launches goes. The compiling itself, a minute or so at the start, is not counted.",
         effect=in_turn(divide_membound(FUSED), remove_launch_idle(LAUNCHES)),

@@ -9,16 +9,18 @@ recording is full of it. Set TORCH_LOGS=recompiles to read which guard failed.
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.settings import flags
 from advisor.metrics.step import recompile_share, recompiles
 from advisor.models.effects import remove_run, up_to
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
-# With the first, those are the 8 variants of one function after which torch gives up (torch._dynamo.config,
-# recompile_limit).
-MIN_RECOMPILES = 7
+MIN_RECOMPILES = Threshold(
+    7,
+    "With the first, those are the 8 variants of one function after which torch gives up (torch._dynamo.config, "
+    "recompile_limit).",
+)
 
 CODE = """\
 import torch
@@ -35,9 +37,9 @@ def when(m: Metrics) -> Evidence | None:
     if not m[flags].compile:
         return None
     number = m[recompiles]
-    if number < MIN_RECOMPILES:
+    if number < m[MIN_RECOMPILES]:
         return None
-    return Evidence((Fact(recompiles, number, MIN_RECOMPILES), Fact(recompile_share, m[recompile_share])))
+    return Evidence((Fact(recompiles, number, m[MIN_RECOMPILES]), Fact(recompile_share, m[recompile_share])))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -66,4 +68,5 @@ RULE = Rule(
             "https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",
         ),
     ),
+    supersedes=("launch-bound-graphs", "cudnn-benchmark"),
 )

@@ -9,38 +9,37 @@ algorithm saves. Shapes are not recorded: more than some four are too many.
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.gpu import conv_share, device, matmul_share
 from advisor.metrics.settings import flags
 from advisor.models.effects import divide_matmul
-from advisor.rules._compile import varies
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules._spelling import spelling
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 
-# With fewer convolutions their algorithm is not what costs.
-MIN_CONV = 0.3
+MIN_CONV = Threshold(0.3, "With fewer convolutions their algorithm is not what costs.")
 
 # Of the time of convolutions nothing, 4 or 15 % goes (assumption).
 SPEEDUP = (1.0, 1 / 0.96, 1 / 0.85)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If three tenths of the GPU's time or more go into convolutions, cudnn.benchmark is off, and neither determinism
-    was asked for nor do shapes make torch.compile compile anew,
+    """If three tenths of the GPU's time or more go into convolutions, cudnn.benchmark is off, and determinism was not
+    asked for,
     """
     m[device]
     settings, convolutions = m[flags], m[conv_share]
     if settings.cudnn_benchmark is None:
         raise Missing("Whether cudnn.benchmark is on was not read", "Let the run go on past its first ten steps.")
-    if settings.cudnn_benchmark or settings.deterministic or convolutions < MIN_CONV or varies(m):
+    if settings.cudnn_benchmark or settings.deterministic or convolutions < m[MIN_CONV]:
         return None
-    return Evidence((Fact(conv_share, convolutions, MIN_CONV),), "torch.backends.cudnn.benchmark is False")
+    return Evidence((Fact(conv_share, convolutions, m[MIN_CONV]),), "torch.backends.cudnn.benchmark is False")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then let cuDNN time its algorithms."""
     return Advice(
         then="If all batches have the same shape, let cuDNN time its algorithms at the first of them.",
-        changes=(Change(language="python", code="torch.backends.cudnn.benchmark = True  # before the first batch\n"),),
+        changes=spelling(m).cudnn_benchmark(),
         basis="Nothing, 4 or 15 % of the convolutions' time goes.",
         effect=divide_matmul(SPEEDUP, portion=min(1.0, m[conv_share] / m[matmul_share])),
         risk="Low: another algorithm rounds in another order, and may take more workspace; runs are no longer the same "

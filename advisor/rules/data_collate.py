@@ -10,18 +10,18 @@ then it is this work that has to get faster, or be done once and stored.
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.input import collate_share, loader, t_w
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import seconds, share
 
-# Gains of 5 % are the least that some 20 steps can confirm; who waits less cannot gain them.
-MIN_WAIT = 0.05
+MIN_WAIT = Threshold(
+    0.05, "Gains of 5 % are the least that some 20 steps can confirm; who waits less cannot gain them."
+)
 
-# Below two fifths the samples themselves cost more (assumption).
-MIN_COLLATE = 0.4
+MIN_COLLATE = Threshold(0.4, "Below two fifths the samples themselves cost more (assumption).")
 
 # Share of the collating that goes. Measured, lists against arrays of 4096 numbers: 15.7 to 5.5 ms a step.
 REMOVED = (0.5, 0.8, 0.95)
@@ -51,9 +51,9 @@ def when(m: Metrics) -> Evidence | None:
     fifths or more of the time to make one,
     """
     wait, collating = m[data_wait_fraction], m[collate_share]
-    if wait < MIN_WAIT or collating < MIN_COLLATE:
+    if wait < m[MIN_WAIT] or collating < m[MIN_COLLATE]:
         return None
-    facts = (Fact(data_wait_fraction, wait, MIN_WAIT), Fact(collate_share, collating, MIN_COLLATE))
+    facts = (Fact(data_wait_fraction, wait, m[MIN_WAIT]), Fact(collate_share, collating, m[MIN_COLLATE]))
     return Evidence(facts, f"{m[loader].dataset} is put together by {_name(m)}")
 
 

@@ -10,7 +10,7 @@ a batch's time with reading replaced by zeros.
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.input import files_per_sample, loader, t_w
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
@@ -18,11 +18,13 @@ from advisor.rules._workers import right_number
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import digits, seconds
 
-# Gains of 5 % are the least that some 20 steps can confirm; who waits less cannot gain them.
-MIN_WAIT = 0.05
+MIN_WAIT = Threshold(
+    0.05, "Gains of 5 % are the least that some 20 steps can confirm; who waits less cannot gain them."
+)
 
-# An image, its label and a few side files are common; more than that is a format (assumption).
-MIN_FILES = 8
+MIN_FILES = Threshold(
+    8, "An image, its label and a few side files are common; more than that is a format (assumption)."
+)
 
 # Share of a batch's time that goes: reading is half, 0.8 or all of it (it is not timed), and gets 1.5, 3 or 8 times as
 # fast. Measured, 64 files of 1 kB a sample: 36.1 to 10.7 ms a step.
@@ -56,9 +58,9 @@ def when(m: Metrics) -> Evidence | None:
     and more workers would not help,
     """
     wait, files = m[data_wait_fraction], m[files_per_sample]
-    if wait < MIN_WAIT or files < MIN_FILES or right_number(m) > m[loader].num_workers:
+    if wait < m[MIN_WAIT] or files < m[MIN_FILES] or right_number(m) > m[loader].num_workers:
         return None
-    facts = (Fact(data_wait_fraction, wait, MIN_WAIT), Fact(files_per_sample, files, MIN_FILES))
+    facts = (Fact(data_wait_fraction, wait, m[MIN_WAIT]), Fact(files_per_sample, files, m[MIN_FILES]))
     return Evidence(facts, f"{m[loader].dataset} opens {digits(files)} files for a sample")
 
 

@@ -11,23 +11,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.input import loader, t_g, t_w, t_w_p99
 from advisor.metrics.step import batches_per_step, data_wait_fraction
 from advisor.models.input_pipeline import prefetch_factor
 from advisor.models.state import Effect, Scenario, State
-from advisor.rules._workers import PREFETCH, loader_change, workers_memory
+from advisor.rules._spelling import spelling
+from advisor.rules._workers import PREFETCH, workers_memory
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import seconds, share
 
-# Less waiting than that is not worth the memory: gains of 5 % are the least that some 20 steps can confirm.
-MIN_WAIT = 0.05
+MIN_WAIT = Threshold(
+    0.05, "Less waiting than that is not worth the memory: gains of 5 % are the least that some 20 steps can confirm."
+)
 
-# A batch in a hundred that takes three times the mean is more than the usual spread.
-MIN_RATIO = 3.0
+MIN_RATIO = Threshold(3.0, "A batch in a hundred that takes three times the mean is more than the usual spread.")
 
-# A longer queue that hides less of each stall than this does not help: the batches themselves must get faster.
-MIN_HIDDEN = 0.1
+MIN_HIDDEN = Threshold(
+    0.1, "A longer queue that hides less of each stall than this does not help: the batches themselves must get faster."
+)
 
 # Of what the longer queue should hide. The slow worker's own next batches are late too: measured 18.2 to 14.7 ms and
 # 21.6 to 19.2 ms, a third to two thirds.
@@ -42,12 +44,12 @@ def when(m: Metrics) -> Evidence | None:
     if not fact.num_workers:
         return None
     wait, mean, slow = m[data_wait_fraction], m[t_w], m[t_w_p99]
-    if wait < MIN_WAIT or slow <= MIN_RATIO * mean or mean / fact.num_workers >= _pace(m):
+    if wait < m[MIN_WAIT] or slow <= m[MIN_RATIO] * mean or mean / fact.num_workers >= _pace(m):
         return None
-    if _hidden(m) < MIN_HIDDEN:
+    if _hidden(m) < m[MIN_HIDDEN]:
         return None
     return Evidence(
-        (Fact(data_wait_fraction, wait, MIN_WAIT), Fact(t_w_p99, slow, MIN_RATIO * mean, ">")),
+        (Fact(data_wait_fraction, wait, m[MIN_WAIT]), Fact(t_w_p99, slow, m[MIN_RATIO] * mean, ">")),
         f"{fact.num_workers} workers hold {_prefetch(m)} batches each",
     )
 
@@ -60,7 +62,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Raise prefetch_factor from {_prefetch(m)} to {number}: a slow batch takes {seconds(m[t_w_p99])}, the "
         f"mean {seconds(m[t_w])}, and the queue lasts {seconds(_lasts(m, _prefetch(m)))}. Look for what makes single "
         "samples slow.",
-        changes=(loader_change(fact, prefetch_factor=number),),
+        changes=spelling(m).loader(prefetch_factor=number),
         basis=f"The longer queue hides {share(_hidden(m))} of a stall; of that 30, 60 or 100 % of the waiting goes.",
         effect=_effect(_hidden(m)),
         memory=0,

@@ -9,13 +9,13 @@ it, and the data must get smaller or nearer. Compare the time of a batch with on
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.host import cores_available
 from advisor.metrics.input import loader, queue_empty_fraction, t_w, worker_efficiency
 from advisor.metrics.step import data_wait_fraction, step_time_mean
+from advisor.rules._spelling import spelling
 from advisor.rules._workers import (
     PREFETCH,
-    loader_change,
     right_number,
     same_samples,
     sharding_change,
@@ -26,17 +26,17 @@ from advisor.rules._workers import (
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import seconds, share
 
-# Less waiting than that is not worth a process: gains of 5 % are the least that some 20 steps can confirm.
-MIN_WAIT = 0.05
+MIN_WAIT = Threshold(
+    0.05, "Less waiting than that is not worth a process: gains of 5 % are the least that some 20 steps can confirm."
+)
 
-# Half of the fetches unserved means that the workers' rate is the limit; fewer means that it varies.
-MIN_EMPTY = 0.5
+MIN_EMPTY = Threshold(
+    0.5, "Half of the fetches unserved means that the workers' rate is the limit; fewer means that it varies."
+)
 
-# Workers that rest a fifth of their time are not what is short.
-MIN_EFFICIENCY = 0.8
+MIN_EFFICIENCY = Threshold(0.8, "Workers that rest a fifth of their time are not what is short.")
 
-# Where cores are short the model may see no gain; less than this is not advised.
-MIN_GAIN = 0.03
+MIN_GAIN = Threshold(0.03, "Where cores are short the model may see no gain; less than this is not advised.")
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -47,13 +47,13 @@ def when(m: Metrics) -> Evidence | None:
     if not fact.num_workers:
         return None
     facts = (
-        Fact(data_wait_fraction, m[data_wait_fraction], MIN_WAIT),
-        Fact(queue_empty_fraction, m[queue_empty_fraction], MIN_EMPTY),
-        Fact(worker_efficiency, m[worker_efficiency], MIN_EFFICIENCY),
+        Fact(data_wait_fraction, m[data_wait_fraction], m[MIN_WAIT]),
+        Fact(queue_empty_fraction, m[queue_empty_fraction], m[MIN_EMPTY]),
+        Fact(worker_efficiency, m[worker_efficiency], m[MIN_EFFICIENCY]),
     )
     if any(each.value < (each.limit or 0.0) for each in facts) or right_number(m) <= fact.num_workers:
         return None
-    if time_with_workers(m) > (1 - MIN_GAIN) * m[step_time_mean]:
+    if time_with_workers(m) > (1 - m[MIN_GAIN]) * m[step_time_mean]:
         return None
     return Evidence(facts, f"{fact.dataset} is read with num_workers={fact.num_workers}")
 
@@ -67,7 +67,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Raise num_workers from {fact.num_workers} to {number}: one worker needs {seconds(m[t_w])} for a batch "
         f"and the step waits {share(m[data_wait_fraction])} of its time. Expect about "
         f"{seconds(time_with_workers(m))} a step.",
-        changes=(loader_change(fact, num_workers=number, persistent_workers=True), *sharding_change(fact)),
+        changes=(*spelling(m).loader(num_workers=number, persistent_workers=True), *sharding_change(fact)),
         basis=f"The slower of the step without waiting and {number} workers side by side, slowed by 1, 1.15 or 1.5; "
         f"{m[cores_available]} cores are left for workers.",
         effect=workers_effect(m),

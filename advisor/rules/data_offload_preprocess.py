@@ -9,7 +9,7 @@ Wrong when: the work can be done once and stored, which is simpler; or it is sho
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, gpu_busy_fraction
 from advisor.metrics.input import loader, queue_empty_fraction, u_w
 from advisor.metrics.step import data_wait_fraction
@@ -18,17 +18,20 @@ from advisor.rules._workers import right_number
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
-# Gains of 5 % are the least that some 20 steps can confirm; who waits less cannot gain them.
-MIN_WAIT = 0.05
+MIN_WAIT = Threshold(
+    0.05, "Gains of 5 % are the least that some 20 steps can confirm; who waits less cannot gain them."
+)
 
-# Workers that compute for less of their time wait for storage or sleep: moving computation would not help them.
-MIN_CPU = 0.8
+MIN_CPU = Threshold(
+    0.8,
+    "Workers that compute for less of their time wait for storage or sleep: moving computation would not help them.",
+)
 
-# Half of the fetches unserved means that the workers' rate is the limit; fewer means that it varies.
-MIN_EMPTY = 0.5
+MIN_EMPTY = Threshold(
+    0.5, "Half of the fetches unserved means that the workers' rate is the limit; fewer means that it varies."
+)
 
-# A GPU busier than this has no time for preprocessing (assumption).
-MAX_BUSY = 0.9
+MAX_BUSY = Threshold(0.9, "A GPU busier than this has no time for preprocessing (assumption).")
 
 # Share of the waiting that goes: from a part of the work moved to almost all of it (assumption).
 REMOVED = (0.3, 0.6, 0.9)
@@ -50,9 +53,9 @@ def when(m: Metrics) -> Evidence | None:
     """
     m[device]
     facts = (
-        Fact(data_wait_fraction, m[data_wait_fraction], MIN_WAIT),
-        Fact(queue_empty_fraction, m[queue_empty_fraction], MIN_EMPTY),
-        Fact(u_w, m[u_w], MIN_CPU),
+        Fact(data_wait_fraction, m[data_wait_fraction], m[MIN_WAIT]),
+        Fact(queue_empty_fraction, m[queue_empty_fraction], m[MIN_EMPTY]),
+        Fact(u_w, m[u_w], m[MIN_CPU]),
     )
     if any(each.value < (each.limit or 0.0) for each in facts) or right_number(m) > m[loader].num_workers:
         return None
@@ -63,7 +66,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then decode and augment on the GPU, or on other machines where the GPU has no time for it."""
     place = m[loader].place
     busy = m.get(gpu_busy_fraction)
-    to_gpu = busy is None or busy <= MAX_BUSY
+    to_gpu = busy is None or busy <= m[MAX_BUSY]
     where = "on the GPU (NVIDIA DALI, torchvision's transforms v2)" if to_gpu else "on other machines"
     change = Change(
         language="python" if to_gpu else "text",

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.input import epoch_restart_share, epoch_start_seconds, loader, loaders_made, t_w
 from advisor.models.state import Effect, Scenario, State
-from advisor.rules._workers import loader_change
+from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import seconds, share
 
-# As a share of the run; below that, epochs are long enough to make the starts invisible.
-MIN_SHARE = 0.03
+MIN_SHARE = Threshold(0.03, "As a share of the run; below that, epochs are long enough to make the starts invisible.")
 
 # Of the start without the first batch, which is needed anyway; resetting live workers costs some messages.
 REMOVED = (0.7, 0.9, 1.0)
@@ -31,11 +30,11 @@ def when(m: Metrics) -> Evidence | None:
     if not fact.num_workers or fact.persistent_workers:
         return None
     saved = m[epoch_restart_share] * _start_up(m)
-    if saved < MIN_SHARE:
+    if saved < m[MIN_SHARE]:
         return None
     return Evidence(
         (
-            Fact(epoch_restart_share, m[epoch_restart_share], MIN_SHARE),
+            Fact(epoch_restart_share, m[epoch_restart_share], m[MIN_SHARE]),
             Fact(epoch_start_seconds, m[epoch_start_seconds]),
         ),
         f"{fact.num_workers} workers are started for every epoch",
@@ -44,15 +43,17 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep them from epoch to epoch."""
-    change, made = loader_change(m[loader], persistent_workers=True), m.get(loaders_made) or 1
+    changes, made = spelling(m).loader(persistent_workers=True), m.get(loaders_made) or 1
     once = ""
-    if made > 1:  # the workers of a DataLoader go with it
+    place = m[loader].place
+    if made > 1 and not (place and place.via):  # the workers of a DataLoader go with it; a framework makes one a run
         once = f" Make the DataLoader once, before the loop over the epochs: there were {made} of them in this run."
-        change = replace(change, code=f"# once, before the loop over the epochs\n{change.code}")
+        first = replace(changes[0], code=f"# once, before the loop over the epochs\n{changes[0].code}")
+        changes = (first, *changes[1:])
     return Advice(
         then=f"Keep the workers: each epoch begins with a stall of {seconds(m[epoch_start_seconds])}, "
         f"{share(m[epoch_restart_share])} of the run.{once}",
-        changes=(change,),
+        changes=changes,
         basis="70, 90 or 100 % of the starts of all epochs but the first, less one batch each that is needed anyway.",
         effect=_effect(_start_up(m)),
         memory=0,

@@ -9,20 +9,18 @@ saves; or the host is short of memory, for pinned pages cannot be swapped.
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, h2d_pageable_share
 from advisor.metrics.input import loader
 from advisor.metrics.step import h2d_fraction, step_time_mean
 from advisor.models.state import Effect, Scenario, State
-from advisor.rules._workers import loader_change
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules._spelling import spelling
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
-# Half of that is expected to go: less than 1.5 % of the step drowns in its noise.
-MIN_H2D = 0.03
+MIN_H2D = Threshold(0.03, "Half of that is expected to go: less than 1.5 % of the step drowns in its noise.")
 
-# From there on most of the copying time is of pageable memory.
-MIN_PAGEABLE = 0.5
+MIN_PAGEABLE = Threshold(0.5, "From there on most of the copying time is of pageable memory.")
 
 # Share of the exposed copies that goes. An A100 benchmark in Bekman's Machine Learning Engineering went from 0.646 to
 # 0.459 s as a whole.
@@ -34,13 +32,13 @@ def when(m: Metrics) -> Evidence | None:
     copies = m[h2d_fraction]
     m[device]
     fact = m[loader]
-    if copies < MIN_H2D or fact.pin_memory or not (fact.batch_device or "cpu").startswith("cpu"):
+    if copies < m[MIN_H2D] or fact.pin_memory or not (fact.batch_device or "cpu").startswith("cpu"):
         return None
     pageable = m.get(h2d_pageable_share)
-    if pageable is not None and pageable < MIN_PAGEABLE:
+    if pageable is not None and pageable < m[MIN_PAGEABLE]:
         return None
-    seen = (Fact(h2d_pageable_share, pageable, MIN_PAGEABLE),) if pageable is not None else ()
-    return Evidence((Fact(h2d_fraction, copies, MIN_H2D), *seen), "the loader has pin_memory=False")
+    seen = (Fact(h2d_pageable_share, pageable, m[MIN_PAGEABLE]),) if pageable is not None else ()
+    return Evidence((Fact(h2d_fraction, copies, m[MIN_H2D]), *seen), "the loader has pin_memory=False")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -48,12 +46,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Build the DataLoader with pin_memory=True and copy its batches with non_blocking=True: "
         f"{share(m[h2d_fraction])} of the step is exposed copying.",
-        changes=(
-            loader_change(m[loader], pin_memory=True),
-            Change(
-                language="python", code='inputs = inputs.to("cuda", non_blocking=True)  # each tensor of the batch\n'
-            ),
-        ),
+        changes=(*spelling(m).loader(pin_memory=True), *spelling(m).copy_ahead()),
         basis="30, 50 or 70 % of the exposed copies go.",
         effect=_effect(m[h2d_fraction] * m[step_time_mean]),
         memory=0,

@@ -9,19 +9,18 @@ storage may need all of them.
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device
 from advisor.metrics.host import cores_available, cores_per_rank, cpu_saturation
 from advisor.metrics.input import loader, queue_empty_fraction, worker_demand
 from advisor.models.state import Effect, Scenario, State
-from advisor.rules._workers import PREFETCH, loader_change, right_number, workers_memory
+from advisor.rules._spelling import spelling
+from advisor.rules._workers import PREFETCH, right_number, workers_memory
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
 
-# Below that some core is idle most of the time, and nobody waits for one.
-MIN_SATURATION = 0.95
+MIN_SATURATION = Threshold(0.95, "Below that some core is idle most of the time, and nobody waits for one.")
 
-# One empty fetch in a hundred is a hiccup; more, and the workers may be needed.
-MAX_EMPTY = 0.01
+MAX_EMPTY = Threshold(0.01, "One empty fetch in a hundred is a hiccup; more, and the workers may be needed.")
 
 # Share of the time of what runs on the CPU that goes. Measured on 2 cores with 16 workers: 22.8 to 17.8 ms, 22 %.
 REMOVED = (0.0, 0.05, 0.25)
@@ -38,15 +37,15 @@ def when(m: Metrics) -> Evidence | None:
     if fact.num_workers <= m[cores_per_rank]:
         return None
     demand, saturation, empty = m[worker_demand], m[cpu_saturation], m[queue_empty_fraction]
-    if demand <= m[cores_available] or saturation <= MIN_SATURATION or empty > MAX_EMPTY:
+    if demand <= m[cores_available] or saturation <= m[MIN_SATURATION] or empty > m[MAX_EMPTY]:
         return None
     if right_number(m) >= fact.num_workers:
         return None
     return Evidence(
         (
             Fact(worker_demand, demand, m[cores_available], ">"),
-            Fact(cpu_saturation, saturation, MIN_SATURATION, ">"),
-            Fact(queue_empty_fraction, empty, MAX_EMPTY, "<="),
+            Fact(cpu_saturation, saturation, m[MIN_SATURATION], ">"),
+            Fact(queue_empty_fraction, empty, m[MAX_EMPTY], "<="),
         ),
         f"{fact.num_workers} workers on {m[cores_per_rank]:g} cores",
     )
@@ -59,7 +58,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Lower num_workers from {fact.num_workers} to {number}: that keeps up with the step and leaves it the "
         "cores.",
-        changes=(loader_change(fact, num_workers=number),),
+        changes=spelling(m).loader(num_workers=number),
         basis="0, 5 or 25 % of the time of what runs on the CPU; 22 % were measured with 16 workers on 2 cores.",
         effect=_effect(tuple(HOST_PHASES) if m.get(device) else None),
         memory=0,

@@ -10,16 +10,16 @@ as it gets.
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.host import cores_available
 from advisor.metrics.input import batch_bytes, loader, t_w
 from advisor.metrics.step import data_wait_fraction, step_time_mean
 from advisor.models.input_pipeline import transfer_time
+from advisor.rules._spelling import spelling
 from advisor.rules._workers import (
     PREFETCH,
     beyond_cores,
     expected_time,
-    loader_change,
     loader_intervention,
     right_number,
     same_samples,
@@ -31,14 +31,15 @@ from advisor.rules._workers import (
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import seconds, share
 
-# Less waiting than that is not worth a process: gains of 5 % are the least that some 20 steps can confirm.
-MIN_WAIT = 0.05
+MIN_WAIT = Threshold(
+    0.05, "Less waiting than that is not worth a process: gains of 5 % are the least that some 20 steps can confirm."
+)
 
-# A batch that is made in twice the time of its way between processes gains nothing from being made elsewhere.
-MIN_HAND_OVERS = 2.0
+MIN_HAND_OVERS = Threshold(
+    2.0, "A batch that is made in twice the time of its way between processes gains nothing from being made elsewhere."
+)
 
-# Where cores are short the model may see no gain; less than this is not advised.
-MIN_GAIN = 0.03
+MIN_GAIN = Threshold(0.03, "Where cores are short the model may see no gain; less than this is not advised.")
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -49,13 +50,13 @@ def when(m: Metrics) -> Evidence | None:
     if fact.num_workers or (fact.batch_device or "cpu").startswith("cuda"):
         return None
     wait = m[data_wait_fraction]
-    if wait < MIN_WAIT:
+    if wait < m[MIN_WAIT]:
         return None
-    hand_over = MIN_HAND_OVERS * transfer_time(m[batch_bytes])
-    if m[t_w] <= hand_over or time_with_workers(m) > (1 - MIN_GAIN) * m[step_time_mean]:
+    hand_over = m[MIN_HAND_OVERS] * transfer_time(m[batch_bytes])
+    if m[t_w] <= hand_over or time_with_workers(m) > (1 - m[MIN_GAIN]) * m[step_time_mean]:
         return None
     return Evidence(
-        (Fact(data_wait_fraction, wait, MIN_WAIT), Fact(t_w, m[t_w], hand_over, ">")),
+        (Fact(data_wait_fraction, wait, m[MIN_WAIT]), Fact(t_w, m[t_w], hand_over, ">")),
         f"{fact.dataset} is read with num_workers=0",
     )
 
@@ -63,12 +64,12 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then make the batches in worker processes: as many as keep up with the step, and the cores allow."""
     fact, number = m[loader], right_number(m)
-    change = loader_change(fact, num_workers=number, persistent_workers=True, prefetch_factor=PREFETCH)
+    changes = spelling(m).loader(num_workers=number, persistent_workers=True, prefetch_factor=PREFETCH)
     faster = seconds(expected_time(m))
     return Advice(
         then=f"Give the DataLoader {number} workers: a batch takes {seconds(m[t_w])} to make and the step waits "
         f"{share(m[data_wait_fraction])} of its time for it. Expect about {faster} a step.{beyond_cores(m, number)}",
-        changes=(change, *sharding_change(fact)),
+        changes=(*changes, *sharding_change(fact)),
         basis=f"The slower of the step without waiting and {number} workers side by side, slowed by 1, 1.15 or 1.5; "
         f"{m[cores_available]} cores are left for workers.",
         effect=workers_effect(m),

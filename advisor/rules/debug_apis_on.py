@@ -15,12 +15,12 @@ from advisor.metrics.base import Metrics
 from advisor.metrics.settings import debug_modes
 from advisor.models.effects import Triple, divide, in_turn, relieve_host, shares_of
 from advisor.models.state import Effect
+from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 
 
 @dataclass(frozen=True, slots=True)
 class _Mode:
-    change: Change
     phases: tuple[str, ...]
     speedup: Triple
     """Those phases are divided by this."""
@@ -29,26 +29,18 @@ class _Mode:
 MODES = {
     # Measured on CPU: 22.1 to 11.1 ms and 24.3 to 9.8 ms a step.
     "anomaly": _Mode(
-        Change(language="python", code="torch.autograd.set_detect_anomaly(False)\n"),
         ("forward", "backward"),
         (1.2, 1.8, 2.5),
     ),
     # By how much depends on the kernels' length; an assumption, nothing at worst.
     "launch_blocking": _Mode(
-        Change(language="shell", code="unset CUDA_LAUNCH_BLOCKING\n"),
         ("forward", "backward", "optimizer"),
         (1.0, 1.2, 2.0),
     ),
     # An assumption as well.
-    "distributed_debug": _Mode(
-        Change(language="shell", code="unset TORCH_DISTRIBUTED_DEBUG\n"), ("communication",), (1.0, 1.1, 1.5)
-    ),
+    "distributed_debug": _Mode(("communication",), (1.0, 1.1, 1.5)),
     # A schedule of a few steps costs nothing to speak of and is told apart by nobody: no gain is claimed.
     "program_profiler": _Mode(
-        Change(
-            language="python",
-            code="torch.profiler.profile(schedule=torch.profiler.schedule(wait=100, warmup=1, active=3, repeat=1))\n",
-        ),
         (),
         (1.0, 1.0, 1.0),
     ),
@@ -60,6 +52,8 @@ NAMES = {
     "distributed_debug": "TORCH_DISTRIBUTED_DEBUG=DETAIL",
     "program_profiler": "the program's own torch.profiler",
 }
+
+VARIABLES = {"launch_blocking": "CUDA_LAUNCH_BLOCKING", "distributed_debug": "TORCH_DISTRIBUTED_DEBUG"}
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -76,13 +70,21 @@ def then(m: Metrics, found: Evidence) -> Advice:
     slow = [MODES[mode] for mode in on if MODES[mode].phases]
     return Advice(
         then=f"Turn off {found.note}, unless you are looking for a fault with it; then record again.",
-        changes=tuple(MODES[mode].change for mode in on),
+        changes=tuple(change for mode in on for change in _changes(m, mode)),
         basis="Forward and backward divided by 1.2, 1.8 or 2.5 for anomaly detection (measured 2.0 and 2.5 for a whole "
         "step); assumptions for the others; nothing for a profiler, which may be on for a few steps only.",
         effect=_effect(slow) if slow else None,
         memory=None,
         risk="None for the result. Without anomaly detection a NaN is not traced to where it came from.",
     )
+
+
+def _changes(m: Metrics, mode: str) -> tuple[Change, ...]:
+    if mode == "anomaly":
+        return spelling(m).no_anomaly_detection()
+    if mode == "program_profiler":
+        return spelling(m).less_profiling()
+    return (Change(language="shell", code=f"unset {VARIABLES[mode]}\n"),)
 
 
 def _effect(modes: list[_Mode]) -> Effect:

@@ -9,27 +9,23 @@ Wrong when: the program scales its loss by hand, or the training diverges in fp3
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, fp16_matmul_share
 from advisor.metrics.settings import flags, scaler, skipped_step_fraction
 from advisor.models.effects import remove_run, up_to
+from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
-# A scale that fits costs one step in 2000, when it is tried twice as large; this is twenty times that.
-MAX_SKIPPED = 0.01
+MAX_SKIPPED = Threshold(
+    0.01, "A scale that fits costs one step in 2000, when it is tried twice as large; this is twenty times that."
+)
 
 # Below that fp16 is not what the program trains in: an evaluation, perhaps.
 MIN_FP16 = 0.2
 
 # Ampere: the first with bf16 tensor cores.
 BF16_CAPABILITY = (8, 0)
-
-BF16 = """\
-with torch.autocast("cuda", dtype=torch.bfloat16):
-    loss = loss_function(model(inputs), targets)
-loss.backward()  # bf16 has the range of fp32: no GradScaler
-"""
 
 SCALED = """\
 scaler = torch.amp.GradScaler("cuda")
@@ -49,12 +45,12 @@ def when(m: Metrics) -> Evidence | None:
     settings = m[flags]
     if settings.grad_scaler or m.get(scaler) is not None:
         skipped = m[skipped_step_fraction]
-        if skipped <= MAX_SKIPPED:
+        if skipped <= m[MAX_SKIPPED]:
             return None
         note = f"{m[scaler].skipped} of {m[scaler].steps} steps were skipped"
-        return Evidence((Fact(skipped_step_fraction, skipped, MAX_SKIPPED, ">"),), note)
-    # DeepSpeed scales by itself.
-    if not settings.autocast or settings.autocast_dtype != "float16" or settings.zero_stage is not None:
+        return Evidence((Fact(skipped_step_fraction, skipped, m[MAX_SKIPPED], ">"),), note)
+    by_itself = settings.zero_stage is not None and not settings.fsdp  # DeepSpeed
+    if not settings.autocast or settings.autocast_dtype != "float16" or by_itself:
         return None
     products = m[fp16_matmul_share]
     if products < MIN_FP16:
@@ -75,7 +71,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     lost = "gradients too small for fp16 become zero" if skipped is None else f"{share(skipped)} of the steps are lost"
     return Advice(
         then=f"{cure}: {lost} ({found.note}).",
-        changes=(Change(language="python", code=BF16 if bf16 else SCALED),),
+        changes=spelling(m).half("bf16") if bf16 else (Change(language="python", code=SCALED),),
         basis="Half, 0.8 or all of the skipped steps need not be made again."
         if skipped is not None
         else "No time is predicted: it is the result that is at risk.",

@@ -29,7 +29,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         changes=(
             Change(
                 language="shell",
-                code="profile-train report RUN --capacity  # or --target-batch N, --gpu-price PRICE\n",
+                code='profile-train report RUN --goal cost --quality "val_acc>=0.76"  # or memory, latency ...\n',
             ),
         ),
         basis="None: a goal changes the order of advice, not the step.",

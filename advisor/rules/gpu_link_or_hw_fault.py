@@ -9,7 +9,7 @@ link that is slow only while the GPU is idle saves power and does not count.
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import pcie_ratio
 from advisor.metrics.step import h2d_fraction, step_time_mean
 from advisor.models.effects import up_to
@@ -17,11 +17,9 @@ from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
-# Below that the link is not what the step waits for.
-MIN_H2D = 0.03
+MIN_H2D = Threshold(0.03, "Below that the link is not what the step waits for.")
 
-# Width times speed, over the most they can be.
-WHOLE = 1.0
+WHOLE = Threshold(1.0, "Width times speed, over the most they can be.")
 
 FIELDS = "index,name,pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max"
 
@@ -31,9 +29,9 @@ def when(m: Metrics) -> Evidence | None:
     step,
     """
     link, copies = m[pcie_ratio], m[h2d_fraction]
-    if link >= WHOLE or copies < MIN_H2D:
+    if link >= m[WHOLE] or copies < m[MIN_H2D]:
         return None
-    return Evidence((Fact(pcie_ratio, link, WHOLE, "<"), Fact(h2d_fraction, copies, MIN_H2D)))
+    return Evidence((Fact(pcie_ratio, link, m[WHOLE], "<"), Fact(h2d_fraction, copies, m[MIN_H2D])))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -9,17 +9,15 @@ not count.
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import sm_clock_ratio, thermal_throttle_share, throttle_reasons, throttled_gpu
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
-# Of the samples in which the GPU was busy: less is a short peak.
-MIN_SHARE = 0.05
+MIN_SHARE = Threshold(0.05, "Of the samples in which the GPU was busy: less is a short peak.")
 
-# Clock over its maximum; above that there is less than a tenth to win back (assumption).
-MAX_CLOCK = 0.9
+MAX_CLOCK = Threshold(0.9, "Clock over its maximum; above that there is less than a tenth to win back (assumption).")
 
 # Share of the lost clock that comes back as speed: what is bound by memory hardly follows the clock (assumption).
 RECOVERED = (0.5, 0.8, 1.0)
@@ -30,11 +28,11 @@ PHASES = ("forward", "backward", "optimizer")
 def when(m: Metrics) -> Evidence | None:
     """If heat or the power brake slowed a GPU in more than 5 % of its busy time, to a clock below nine tenths,"""
     slowed, clock = m[thermal_throttle_share], m[sm_clock_ratio]
-    if slowed <= MIN_SHARE or clock >= MAX_CLOCK:
+    if slowed <= m[MIN_SHARE] or clock >= m[MAX_CLOCK]:
         return None
     gpu, reasons = m[throttled_gpu], m[throttle_reasons]
     return Evidence(
-        (Fact(thermal_throttle_share, slowed, MIN_SHARE, ">"), Fact(sm_clock_ratio, clock, MAX_CLOCK, "<")),
+        (Fact(thermal_throttle_share, slowed, m[MIN_SHARE], ">"), Fact(sm_clock_ratio, clock, m[MAX_CLOCK], "<")),
         f"GPU {gpu.index}, {gpu.name}: {', '.join(reasons)}",
     )
 

@@ -11,15 +11,17 @@ the summed loss by all tokens of the batch instead.
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.goals import target_per_rank
 from advisor.metrics.gpu import device, launch_bound_index
 from advisor.metrics.input import loader
 from advisor.metrics.memory import alloc_retries, mem_activations, mem_headroom, memory_pressure, oom_count
-from advisor.metrics.settings import flags
+from advisor.metrics.settings import world_size
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.accumulation import pieces
 from advisor.models.memory import slope_of_one
 from advisor.models.state import Effect, Scenario, State
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules._spelling import spelling
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -27,7 +29,7 @@ def when(m: Metrics) -> Evidence | None:
     one sample can be split,
     """
     batch = _batch(m)
-    wanted = m.goals.target_batch or 0
+    wanted = m[target_per_rank] or 0
     if batch <= 1 or not (m[memory_pressure] or wanted > batch * _accumulated(m)):
         return None
     largest = _largest(m)
@@ -43,22 +45,14 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then accumulate gradients over as many micro-batches as make up the batch."""
     batch, before = _batch(m), _accumulated(m)
-    whole = max(m.goals.target_batch or 0, round(batch * before))
+    whole = max(m[target_per_rank] or 0, round(batch * before))
     # Where the present size has failed, it is too large whatever the slope says.
     largest = min(_largest(m), batch - 1) if m[memory_pressure] else _largest(m)
     k, micro = pieces(whole, largest)
-    place = m[loader].place
     return Advice(
-        then=f"Load {micro} samples at a time and update after every {k} micro-batches: {k * micro} samples an update.",
-        changes=(
-            Change(
-                language="python",
-                code=f"torch.utils.data.DataLoader(..., batch_size={micro})  # was {batch}\n",
-                file=place.file if place else None,
-                line=place.line if place else None,
-            ),
-            Change(language="python", code=_loop(m, k)),
-        ),
+        then=f"Load {micro} samples at a time and update after every {k} micro-batches: "
+        f"{k * micro * m[world_size]} samples an update.",
+        changes=spelling(m).accumulate(k, micro),
         basis="At the same samples an update it costs time: launching leaves its gaps in every micro-batch.",
         effect=None if m.get(launch_bound_index) is None else _effect(k * batch / whole),
         memory=round(m[mem_activations] * (micro / batch - 1)),
@@ -85,29 +79,6 @@ def _largest(m: Metrics) -> int:
     return slope.largest(capacity) if slope.each > 0 else _batch(m)
 
 
-def _loop(m: Metrics, k: int) -> str:
-    settings = m.get(flags)
-    lines = [
-        *(["import contextlib", ""] if settings and settings.ddp else []),
-        f"accumulate = {k}",
-        "for i, (inputs, targets) in enumerate(loader, start=1):",
-        "    loss = loss_function(model(inputs), targets) / accumulate",
-    ]
-    if settings and settings.ddp:
-        lines += [
-            "    with contextlib.nullcontext() if i % accumulate == 0 else model.no_sync():  # reduce gradients once",
-            "        loss.backward()",
-        ]
-    else:
-        lines += ["    loss.backward()"]
-    lines += [
-        "    if i % accumulate == 0:",
-        "        optimizer.step()",
-        "        optimizer.zero_grad(set_to_none=True)",
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def _effect(times: float) -> Effect:
     """Launch gaps as often as there are more micro-steps than now."""
 
@@ -131,5 +102,5 @@ RULE = Rule(
         ),
         Source("Bekman, Machine Learning Engineering", "https://github.com/stas00/ml-engineering"),
     ),
-    supersedes=("ckpt-every-n", "accum-amortize"),
+    supersedes=("ckpt-every-n", "accum-amortize", "offload-states"),
 )

@@ -9,7 +9,7 @@ second batch, or a batch is made from the results of the one before.
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, h2d_pageable_share
 from advisor.metrics.input import batch_bytes, loader
 from advisor.metrics.step import h2d_fraction, step_time_mean
@@ -17,11 +17,11 @@ from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
-# Less exposed copying than that drowns in the noise of the step.
-MIN_H2D = 0.03
+MIN_H2D = Threshold(0.03, "Less exposed copying than that drowns in the noise of the step.")
 
-# From there on most of the copying time is of pageable memory: another rule's advice comes first.
-MAX_PAGEABLE = 0.5
+MAX_PAGEABLE = Threshold(
+    0.5, "From there on most of the copying time is of pageable memory: another rule's advice comes first."
+)
 
 # Share of the exposed copies that a copy one batch ahead hides: all but what is longer than the step (assumption).
 HIDDEN = (0.5, 0.8, 0.95)
@@ -56,14 +56,14 @@ def when(m: Metrics) -> Evidence | None:
     copies = m[h2d_fraction]
     m[device]
     fact = m[loader]
-    if copies < MIN_H2D or not (fact.batch_device or "cpu").startswith("cpu"):
+    if copies < m[MIN_H2D] or not (fact.batch_device or "cpu").startswith("cpu"):
         return None
     pageable = m.get(h2d_pageable_share)
-    pinned = fact.pin_memory if pageable is None else pageable < MAX_PAGEABLE
+    pinned = fact.pin_memory if pageable is None else pageable < m[MAX_PAGEABLE]
     if not pinned:
         return None
-    told = () if pageable is None else (Fact(h2d_pageable_share, pageable, MAX_PAGEABLE, "<"),)
-    return Evidence((Fact(h2d_fraction, copies, MIN_H2D), *told), "the copies come from pinned memory")
+    told = () if pageable is None else (Fact(h2d_pageable_share, pageable, m[MAX_PAGEABLE], "<"),)
+    return Evidence((Fact(h2d_fraction, copies, m[MIN_H2D]), *told), "the copies come from pinned memory")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -15,30 +15,29 @@ from __future__ import annotations
 
 import math
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.host import output_share, writes_per_step
 from advisor.metrics.step import batches_per_step, other_fraction, step_time_mean
 from advisor.models.state import Effect, Scenario, State
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules._spelling import spelling
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import seconds, share
 
-# A plain loop's remainder: zeroing gradients, the loss, Python itself.
-MIN_OTHER = 0.05
+MIN_OTHER = Threshold(0.05, "A plain loop's remainder: zeroing gradients, the loss, Python itself.")
 
-# What logging may cost; the cadence that is advised brings it back to this.
-BUDGET = 0.01
+BUDGET = Threshold(0.01, "What logging may cost; the cadence that is advised brings it back to this.")
 
-# Seconds of writing a step, below which only a step that is tiny anyway exceeds the budget.
-MIN_OUTPUT = 0.2e-3
+MIN_OUTPUT = Threshold(
+    0.2e-3, "Seconds of writing a step, below which only a step that is tiny anyway exceeds the budget."
+)
 
-# Without timed writing: the remainder of a step that no plain training loop has ...
-LARGE_OTHER = 0.25
+LARGE_OTHER = Threshold(
+    0.25, "Without timed writing: a share of the step that the remainder of no plain training loop has."
+)
 
-# ... in seconds too, for Python alone can be that share of a tiny step ...
-LARGE_OTHER_SECONDS = 2e-3
+LARGE_OTHER_SECONDS = Threshold(2e-3, "The same in seconds, for Python alone can be that share of a tiny step.")
 
-# ... and a write in nearly every step, the mark of a log with no cadence.
-EVERY_STEP = 0.9
+EVERY_STEP = Threshold(0.9, "Without timed writing: a write in nearly every step is the mark of a log with no cadence.")
 
 # How much of the remainder beyond a plain loop's is work for the log: unknown, from none to all.
 FOR_THE_LOG = (0.0, 0.5, 1.0)
@@ -49,17 +48,19 @@ def when(m: Metrics) -> Evidence | None:
     1 % of the step, or, fed by a DataLoader, at every step beside other work of a quarter of it or more,
     """
     other, step = m[other_fraction], m[step_time_mean]
-    if other < MIN_OTHER:
+    if other < m[MIN_OTHER]:
         return None
     output = m[output_share]
-    if output >= BUDGET and output * step >= MIN_OUTPUT:
-        return Evidence((Fact(other_fraction, other, MIN_OTHER), Fact(output_share, output, BUDGET)))
-    if other < LARGE_OTHER or other * step < LARGE_OTHER_SECONDS:
+    if output >= m[BUDGET] and output * step >= m[MIN_OUTPUT]:
+        return Evidence((Fact(other_fraction, other, m[MIN_OTHER]), Fact(output_share, output, m[BUDGET])))
+    if other < m[LARGE_OTHER] or other * step < m[LARGE_OTHER_SECONDS]:
         return None
     # Without a DataLoader the other work is the data: a simulator, a replay buffer, a loader of one's own.
-    if not m[batches_per_step] or m[writes_per_step] < EVERY_STEP:
+    if not m[batches_per_step] or m[writes_per_step] < m[EVERY_STEP]:
         return None
-    return Evidence((Fact(other_fraction, other, LARGE_OTHER), Fact(writes_per_step, m[writes_per_step], EVERY_STEP)))
+    return Evidence(
+        (Fact(other_fraction, other, m[LARGE_OTHER]), Fact(writes_per_step, m[writes_per_step], m[EVERY_STEP]))
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -69,12 +70,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Compute and write the log every {every} steps: {share(m[other_fraction])} of the step "
         f"({seconds(m[other_fraction] * m[step_time_mean])}) is neither data, model nor optimizer, and "
         f"{share(m[output_share])} is log handlers and fsync alone.",
-        changes=(
-            Change(
-                language="python",
-                code=f"if step % {every} == 0:\n    log(step, loss.detach())  # metrics, print, write, flush\n",
-            ),
-        ),
+        changes=spelling(m).log_every(every),
         basis=f"Of all writing, 1 - 1/{every} goes; of the rest of `other` beyond 5 % of the step none, half or all.",
         effect=_effect(m[output_share] * m[step_time_mean], _excess(m) * m[step_time_mean], 1 - 1 / every)
         if _is_timed(found)
@@ -90,13 +86,13 @@ def _is_timed(found: Evidence) -> bool:
 
 def _excess(m: Metrics) -> float:
     """Share of the step in the remainder beyond a plain loop's and the writing itself."""
-    return max(0.0, m[other_fraction] - MIN_OTHER - m[output_share])
+    return max(0.0, m[other_fraction] - m[MIN_OTHER] - m[output_share])
 
 
 def _cadence(m: Metrics) -> int:
     """k = ceil(cost / (1 % of the step without it)); two at least."""
     cost = min(m[output_share] + _excess(m), 0.99)
-    return max(2, math.ceil(cost / (BUDGET * (1 - cost))))
+    return max(2, math.ceil(cost / (m[BUDGET] * (1 - cost))))
 
 
 def _effect(writing: float, rest: float, skipped: float) -> Effect:

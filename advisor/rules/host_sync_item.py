@@ -9,7 +9,7 @@ many steps. To wait as such costs nothing while kernels are queued: only idle ti
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, gpu_busy_fraction
 from advisor.metrics.step import step_time_mean, sync_fraction
 from advisor.models.effects import up_to
@@ -17,8 +17,9 @@ from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
-# One `.item()` a step was measured within the noise on a CPU; of less than this nothing is left to see.
-MIN_SYNC = 0.03
+MIN_SYNC = Threshold(
+    0.03, "One `.item()` a step was measured within the noise on a CPU; of less than this nothing is left to see."
+)
 
 # Where synchronising is no phase of its own, the idle time may lie in any of these.
 PHASES = ("forward", "backward", "optimizer", "other")
@@ -42,7 +43,7 @@ def when(m: Metrics) -> Evidence | None:
     """If the GPU idles for at least 3 % of the step because the host waited for it,"""
     m[device]
     waiting = m[sync_fraction]
-    return None if waiting < MIN_SYNC else Evidence((Fact(sync_fraction, waiting, MIN_SYNC),))
+    return None if waiting < m[MIN_SYNC] else Evidence((Fact(sync_fraction, waiting, m[MIN_SYNC]),))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -10,32 +10,33 @@ was recorded, at the same addresses. Below compute capability 7.0 torch.compile 
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, launch_bound_index, median_kernel_us
 from advisor.models.effects import remove_launch_idle
-from advisor.rules._compile import CAPABILITY, compile_change, varies
+from advisor.rules._compile import CAPABILITY
+from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.rules.precision_bf16 import capability
 from advisor.units import share
 
-# At that level the GPU starves a third of the time that is not waiting for something else.
-MIN_LAUNCH_BOUND = 0.3
+MIN_LAUNCH_BOUND = Threshold(
+    0.3, "At that level the GPU starves a third of the time that is not waiting for something else."
+)
 
-# A launch takes the host 5 to 10 us: half of the kernels are shorter.
-MAX_KERNEL_US = 10.0
+MAX_KERNEL_US = Threshold(10.0, "A launch takes the host 5 to 10 us: half of the kernels are shorter.")
 
 # Share of the launch idle time that goes (assumption): parts that cannot be captured stay.
 REMOVED = (0.5, 0.75, 0.9)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the GPU idles for three tenths of its time or more because kernels come late, half of them take less than
-    10 us, and nothing is compiled anew all the time,
+    """If the GPU idles for three tenths of its time or more because kernels come late, and half of them take less than
+    10 us,
     """
     late, length = m[launch_bound_index], m[median_kernel_us]
-    if late < MIN_LAUNCH_BOUND or length >= MAX_KERNEL_US or capability(m[device]) < CAPABILITY or varies(m):
+    if late < m[MIN_LAUNCH_BOUND] or length >= m[MAX_KERNEL_US] or capability(m[device]) < CAPABILITY:
         return None
-    facts = (Fact(launch_bound_index, late, MIN_LAUNCH_BOUND), Fact(median_kernel_us, length, MAX_KERNEL_US, "<"))
+    facts = (Fact(launch_bound_index, late, m[MIN_LAUNCH_BOUND]), Fact(median_kernel_us, length, m[MAX_KERNEL_US], "<"))
     return Evidence(facts, m[device].name)
 
 
@@ -44,7 +45,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Launch the step as a CUDA graph: the GPU idles {share(m[launch_bound_index])} of its time between "
         "kernels. A larger batch and fewer small operations help as well.",
-        changes=(compile_change(m, mode="reduce-overhead"),),
+        changes=spelling(m).compile(mode="reduce-overhead"),
         basis="50, 75 or 90 % of the time the GPU waits for launches goes, and as much of the host's time to launch.",
         effect=remove_launch_idle(REMOVED),
         risk="Medium: shapes have to stay the same, and outputs of one step are overwritten by the next (clone what "

@@ -10,7 +10,7 @@ nothing in the update; or the result must be reproduced to the bit. Tensors of f
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.memory import (
     alloc_retries,
     mem_headroom,
@@ -22,11 +22,11 @@ from advisor.metrics.memory import (
 from advisor.metrics.settings import flags, optimizer, world_size
 from advisor.models.effects import remove
 from advisor.models.memory import MOMENTS, eight_bit_moments
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.rules._spelling import spelling
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
 from profiler.schema import OptimizerFact
 
-# Below that share of the peak, three quarters of it free less than a fifth of the memory.
-MIN_SHARE = 0.25
+MIN_SHARE = Threshold(0.25, "Below that share of the peak, three quarters of it free less than a fifth of the memory.")
 
 # Those that have a counterpart with the same arguments.
 ADAMS = ("Adam", "AdamW")
@@ -44,7 +44,7 @@ def when(m: Metrics) -> Evidence | None:
         return None
     if (fact.device or "").startswith("cpu") or (m[world_size] > 1 and not _sharded(m)):
         return None
-    held, limit = m[mem_optim], MIN_SHARE * m[mem_peak_allocated]
+    held, limit = m[mem_optim], m[MIN_SHARE] * m[mem_peak_allocated]
     if held < limit or _freed(m, fact) <= 0:
         return None
     return Evidence(
@@ -61,18 +61,10 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep the optimizer's moments in 8 bits, those of embeddings in 32."""
     fact, freed = m[optimizer], _freed(m, m[optimizer])
-    place = fact.place
     return Advice(
         then=f"Keep the moments of {fact.name} in 8 bits: its state goes from {m[mem_optim] / 1e9:.2f} to "
         f"{(m[mem_optim] - freed) / 1e9:.2f} GB.",
-        changes=(
-            Change(
-                language="python",
-                code=_torchao(fact.name) if m[world_size] > 1 else _bitsandbytes(fact.name),
-                file=place.file if place else None,
-                line=place.line if place else None,
-            ),
-        ),
+        changes=spelling(m).eight_bit(),
         basis="2.03 bytes a parameter for both moments and their scales, 8 in tensors of fewer than 4096 elements; all "
         "tensors are taken to be of the same size.",
         effect=remove("optimizer", shares=FASTER),
@@ -93,26 +85,6 @@ def _freed(m: Metrics, fact: OptimizerFact) -> float:
     return m[mem_optim] - eight_bit_moments([each] * max(1, fact.tensors))
 
 
-def _bitsandbytes(name: str) -> str:
-    return (
-        "import bitsandbytes as bnb\n\n"
-        "for module in model.modules():\n"
-        "    if isinstance(module, torch.nn.Embedding):\n"
-        "        bnb.optim.GlobalOptimManager.get_instance().register_module_override(\n"
-        '            module, "weight", {"optim_bits": 32}\n'
-        "        )\n"
-        f"optimizer = bnb.optim.{name}8bit(model.parameters())  # its other arguments as before\n"
-    )
-
-
-def _torchao(name: str) -> str:
-    """For shards of FSDP2, which bitsandbytes does not take."""
-    return (
-        f"from torchao.optim import {name}8bit\n\n"
-        f"optimizer = {name}8bit(model.parameters())  # its other arguments as before\n"
-    )
-
-
 RULE = Rule(
     title="Keep the optimizer's moments in 8 bits",
     tier=Tier.MEMORY,
@@ -127,4 +99,5 @@ RULE = Rule(
             "https://arxiv.org/abs/2110.02861",
         ),
     ),
+    supersedes=("offload-states",),
 )

@@ -10,18 +10,17 @@ parameters are spread over kinds of device that the fused kernel does not serve.
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.settings import optimizer
 from advisor.metrics.step import optimizer_fraction
 from advisor.models.state import Scenario, State
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules._spelling import spelling
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from profiler.schema import OptimizerFact
 
-# Less than that cannot bring 3 % even if two thirds of it go.
-MIN_FRACTION = 0.05
+MIN_FRACTION = Threshold(0.05, "Less than that cannot bring 3 % even if two thirds of it go.")
 
-# With fewer tensors the loop over them is not what costs.
-MIN_TENSORS = 100
+MIN_TENSORS = Threshold(100, "With fewer tensors the loop over them is not what costs.")
 
 # Those of torch.optim with fused kernels on CPU and CUDA since torch 2.4, the oldest we support.
 FUSED = ("Adam", "AdamW", "SGD")
@@ -38,27 +37,19 @@ def when(m: Metrics) -> Evidence | None:
     """
     share = m[optimizer_fraction]
     fact = m[optimizer]
-    if share < MIN_FRACTION or fact.fused or fact.tensors < MIN_TENSORS or not _fusible(fact):
+    if share < m[MIN_FRACTION] or fact.fused or fact.tensors < m[MIN_TENSORS] or not _fusible(fact):
         return None
     note = f"{fact.name} updates {fact.tensors} tensors, not fused"
-    return Evidence((Fact(optimizer_fraction, share, MIN_FRACTION),), note)
+    return Evidence((Fact(optimizer_fraction, share, m[MIN_FRACTION]),), note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then build the optimizer with fused=True."""
     fact = m[optimizer]
     instead = " in place of foreach=True" if fact.foreach else ""
-    place = fact.place
     return Advice(
         then=f"Build {fact.name} with fused=True{instead}: one pass over its {fact.tensors} tensors instead of a loop.",
-        changes=(
-            Change(
-                language="python",
-                code=f"torch.optim.{fact.name}(..., fused=True)  # its other arguments as before{instead}\n",
-                file=place.file if place else None,
-                line=place.line if place else None,
-            ),
-        ),
+        changes=spelling(m).fused(),
         basis="The optimizer's part of the step is divided by 1.3, 2 or 4; the rest stays.",
         effect=_effect,
         memory=0 if fact.device != "cpu" else None,

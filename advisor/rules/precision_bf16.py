@@ -9,7 +9,7 @@ differences of large numbers. `torch.cuda.is_bf16_supported()` also says yes to 
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.gpu import (
     Device,
     achieved_matmul_flops,
@@ -24,22 +24,17 @@ from advisor.metrics.settings import flags, model
 from advisor.models.gpus import Peaks, peaks
 from advisor.models.precision import memory_change, to_half
 from advisor.models.state import Effect
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules._spelling import spelling
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 
-# Below a fifth even infinitely fast products remove less than casting may cost elsewhere.
-MIN_SHARE = 0.2
+MIN_SHARE = Threshold(0.2, "Below a fifth even infinitely fast products remove less than casting may cost elsewhere.")
 
-# At that level the GPU starves a third of the time: faster kernels mostly lengthen the gaps.
-LAUNCH_BOUND = 0.3
+LAUNCH_BOUND = Threshold(
+    0.3, "At that level the GPU starves a third of the time: faster kernels mostly lengthen the gaps."
+)
 
 # Ampere: the first with bf16 tensor cores.
 CAPABILITY = (8, 0)
-
-CODE = """\
-with torch.autocast("cuda", dtype=torch.bfloat16):
-    loss = loss_function(model(inputs), targets)
-loss.backward()  # outside autocast; bf16 needs no GradScaler
-"""
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -48,7 +43,7 @@ def when(m: Metrics) -> Evidence | None:
     """
     if capability(m[device]) < CAPABILITY:
         return None
-    return slow_products(m)
+    return slow_products(m, MIN_SHARE, LAUNCH_BOUND)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -58,7 +53,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Run the forward pass and the loss under bf16 autocast: the {gpu.name} has tensor cores for it. "
         "Leave backward outside, and add no GradScaler.",
-        changes=(Change(language="python", code=CODE),),
+        changes=spelling(m).half("bf16"),
         basis=basis(m),
         effect=effect(m),
         memory=memory_change(m.get(mem_activations), fact.parameters) if fact else None,
@@ -74,16 +69,16 @@ def capability(gpu: Device) -> tuple[int, int]:
     return gpu.capability
 
 
-def slow_products(m: Metrics) -> Evidence | None:
+def slow_products(m: Metrics, least: Threshold, late: Threshold) -> Evidence | None:
     """What any 16-bit format would cure: products of 32 bits that the GPU is busy with."""
     settings = m.get(flags)
     if settings and settings.autocast:
         return None
-    share, late = m[fp32_matmul_share], m[launch_bound_index]
-    if share < MIN_SHARE or late >= LAUNCH_BOUND:
+    share, waiting = m[fp32_matmul_share], m[launch_bound_index]
+    if share < m[least] or waiting >= m[late]:
         return None
     known_peaks(m[device])
-    facts = (Fact(fp32_matmul_share, share, MIN_SHARE), Fact(launch_bound_index, late, LAUNCH_BOUND, "<"))
+    facts = (Fact(fp32_matmul_share, share, m[least]), Fact(launch_bound_index, waiting, m[late], "<"))
     return Evidence(facts, note=m[device].name)
 
 

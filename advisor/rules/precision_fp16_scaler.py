@@ -14,25 +14,12 @@ from advisor.metrics.gpu import device
 from advisor.metrics.memory import mem_activations
 from advisor.metrics.settings import model
 from advisor.models.precision import memory_change
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Rule, Source, Tier
-from advisor.rules.precision_bf16 import basis, capability, confidence, effect, slow_products
+from advisor.rules._spelling import spelling
+from advisor.rules.base import Advice, Confidence, Evidence, Rule, Source, Tier
+from advisor.rules.precision_bf16 import LAUNCH_BOUND, MIN_SHARE, basis, capability, confidence, effect, slow_products
 
 # Volta and Turing: fp16 tensor cores, no bf16.
 CAPABILITIES = ((7, 0), (7, 5))
-
-# The scale starts at 2^16, halves at an overflow and doubles after 2000 steps without one: GradScaler's own defaults.
-CODE = """\
-scaler = torch.amp.GradScaler("cuda", init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000)
-
-for inputs, targets in loader:
-    optimizer.zero_grad(set_to_none=True)
-    with torch.autocast("cuda", dtype=torch.float16):
-        loss = loss_function(model(inputs), targets)
-    scaler.scale(loss).backward()
-    scaler.unscale_(optimizer)  # before any clipping of gradients
-    scaler.step(optimizer)  # leaves the step out if a gradient overflowed
-    scaler.update()
-"""
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -42,7 +29,7 @@ def when(m: Metrics) -> Evidence | None:
     oldest, newest = CAPABILITIES
     if not oldest <= capability(m[device]) <= newest:
         return None
-    return slow_products(m)
+    return slow_products(m, MIN_SHARE, LAUNCH_BOUND)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -51,7 +38,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Run the forward pass and the loss under fp16 autocast and scale the loss: the {m[device].name} has fp16 "
         "tensor cores and none for bf16.",
-        changes=(Change(language="python", code=CODE),),
+        changes=spelling(m).half("fp16"),
         basis=basis(m),
         effect=effect(m),
         memory=memory_change(m.get(mem_activations), fact.parameters) if fact else None,

@@ -9,7 +9,7 @@ matrices), the model is not compiled, or the loss has not been compared over a l
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import bf16_gemm_share, bf16_gemm_us, device, gpu_busy_fraction
 from advisor.metrics.settings import flags
 from advisor.models.effects import divide_step
@@ -20,14 +20,11 @@ from advisor.rules.precision_bf16 import capability, known_peaks
 # Ada and Hopper: the first with fp8 tensor cores.
 CAPABILITY = (8, 9)
 
-# Share of the step in products: with less, converting costs more than it brings.
-MIN_SHARE = 0.5
+MIN_SHARE = Threshold(0.5, "Share of the step in products: with less, converting costs more than it brings.")
 
-# Smaller products lose to converting what the faster tensor cores bring (torchao advises to leave them out).
-DIMENSION = 2048
-
-# What a product with every dimension so long takes: a multiplication and an addition for each of its terms.
-OPERATIONS = 2 * DIMENSION**3
+MIN_DIMENSION = Threshold(
+    2048, "Smaller products lose to converting what the faster tensor cores bring (torchao advises to leave them out)."
+)
 
 CODE = """\
 from torchao.float8 import Float8LinearConfig, convert_to_float8_training
@@ -50,10 +47,13 @@ def when(m: Metrics) -> Evidence | None:
     if peaks.fp8 is None:
         return None
     products = m[bf16_gemm_share]
-    least = 1e6 * OPERATIONS / peaks.half
-    if products * m[gpu_busy_fraction] < MIN_SHARE or m[bf16_gemm_us] < least:
+    # With every dimension so long: a multiplication and an addition for each term of the product.
+    least = 1e6 * 2 * m[MIN_DIMENSION] ** 3 / peaks.half
+    if products * m[gpu_busy_fraction] < m[MIN_SHARE] or m[bf16_gemm_us] < least:
         return None
-    return Evidence((Fact(bf16_gemm_share, products, MIN_SHARE), Fact(bf16_gemm_us, m[bf16_gemm_us], least)), gpu.name)
+    return Evidence(
+        (Fact(bf16_gemm_share, products, m[MIN_SHARE]), Fact(bf16_gemm_us, m[bf16_gemm_us], least)), gpu.name
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

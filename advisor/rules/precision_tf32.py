@@ -9,18 +9,17 @@ solvers. bf16 autocast is faster still and saves memory: this is for programs, o
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import achieved_matmul_flops, device, launch_bound_index, matmul_share, simt_fp32_gemm_share
 from advisor.metrics.settings import flags
 from advisor.models.precision import to_tf32
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules._spelling import spelling
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.rules.precision_bf16 import capability, confidence, known_peaks
 
-# As for bf16: below a fifth of the time there is little to win.
-MIN_SHARE = 0.2
+MIN_SHARE = Threshold(0.2, "As for bf16: below a fifth of the time there is little to win.")
 
-# As for bf16: a GPU that starves a third of the time gains nothing from faster kernels.
-LAUNCH_BOUND = 0.3
+LAUNCH_BOUND = Threshold(0.3, "As for bf16: a GPU that starves a third of the time gains nothing from faster kernels.")
 
 # Ampere: the first with TF32.
 CAPABILITY = (8, 0)
@@ -34,12 +33,12 @@ def when(m: Metrics) -> Evidence | None:
     if capability(m[device]) < CAPABILITY or (settings and settings.matmul_precision in ("high", "medium")):
         return None
     share, late = m[simt_fp32_gemm_share], m[launch_bound_index]
-    if share < MIN_SHARE or late >= LAUNCH_BOUND:
+    if share < m[MIN_SHARE] or late >= m[LAUNCH_BOUND]:
         return None
     rates = known_peaks(m[device])
     if rates.tf32 is None or rates.tf32 <= rates.fp32:
         return None
-    facts = (Fact(simt_fp32_gemm_share, share, MIN_SHARE), Fact(launch_bound_index, late, LAUNCH_BOUND, "<"))
+    facts = (Fact(simt_fp32_gemm_share, share, m[MIN_SHARE]), Fact(launch_bound_index, late, m[LAUNCH_BOUND], "<"))
     return Evidence(facts, note=m[device].name)
 
 
@@ -48,11 +47,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     gpu = m[device]
     return Advice(
         then=f"Allow TF32 for the matrix products that stay in fp32: the {gpu.name} has tensor cores for it.",
-        changes=(
-            Change(
-                language="python", code='torch.set_float32_matmul_precision("high")  # once, before the first step\n'
-            ),
-        ),
+        changes=spelling(m).tf32(),
         basis=f"Roofline: matrix products rise to 40, 60 or 80 % of the {gpu.name}'s TF32 peak, the rest stays.",
         effect=to_tf32(m[simt_fp32_gemm_share] / m[matmul_share], known_peaks(gpu), m.get(achieved_matmul_flops)),
         memory=0,

@@ -12,39 +12,41 @@ from __future__ import annotations
 
 import math
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.step import WARM_UP, steady_step_count, typical_step_uncertainty
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
 from advisor.units import share
 
-# Of 30 steps the 95 % interval of the median reaches from the 10th to the 21st; of 20 it holds half of them.
-MIN_STEPS = 30
+MIN_STEPS = Threshold(
+    30, "Of 30 steps the 95 % interval of the median reaches from the 10th to the 21st; of 20 it holds half of them."
+)
 
-# Half the width of the 95 % interval of the trimmed mean: advice that brings 5 % would drown in more.
-MAX_UNCERTAINTY = 0.05
+MAX_UNCERTAINTY = Threshold(
+    0.05, "Half the width of the 95 % interval of the trimmed mean: advice that brings 5 % would drown in more."
+)
 
 
 def when(m: Metrics) -> Evidence | None:
     """If there are fewer than 30 steady steps, or their trimmed mean is uncertain by more than 5 %,"""
     count = m[steady_step_count]
-    if count < MIN_STEPS:
-        return Evidence((Fact(steady_step_count, count, MIN_STEPS, "<"),))
+    if count < m[MIN_STEPS]:
+        return Evidence((Fact(steady_step_count, count, m[MIN_STEPS], "<"),))
     uncertainty = m[typical_step_uncertainty]
-    if uncertainty <= MAX_UNCERTAINTY:
+    if uncertainty <= m[MAX_UNCERTAINTY]:
         return None
-    return Evidence((Fact(typical_step_uncertainty, uncertainty, MAX_UNCERTAINTY, ">"),))
+    return Evidence((Fact(typical_step_uncertainty, uncertainty, m[MAX_UNCERTAINTY], ">"),))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then record as many steps as bring the uncertainty to 5 %."""
     needed, count = _needed(m), m[steady_step_count]
     uncertainty = m.get(typical_step_uncertainty)
-    if count < MIN_STEPS or uncertainty is None:
+    if count < m[MIN_STEPS] or uncertainty is None:
         said = f"Record at least {needed} steps; this run has {count} steady ones."
     else:
         said = (
             f"The {count} steady steps vary so much that their typical time is uncertain by {share(uncertainty)}; "
-            f"it takes about {needed} steps to bring that to {share(MAX_UNCERTAINTY)}."
+            f"it takes about {needed} steps to bring that to {share(m[MAX_UNCERTAINTY])}."
         )
     return Advice(
         then=said,
@@ -57,8 +59,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 def _needed(m: Metrics) -> int:
     uncertainty = m.get(typical_step_uncertainty) or 0.0
-    steady = m[steady_step_count] * (uncertainty / MAX_UNCERTAINTY) ** 2
-    return _rounded_up(WARM_UP + max(MIN_STEPS, math.ceil(steady)))
+    steady = m[steady_step_count] * (uncertainty / m[MAX_UNCERTAINTY]) ** 2
+    return _rounded_up(WARM_UP + math.ceil(max(m[MIN_STEPS], steady)))
 
 
 def _rounded_up(number: int) -> int:

@@ -8,7 +8,11 @@ import os
 import sys
 from typing import Any
 
-_WRAPPERS = ("module", "_orig_mod", "_forward_module")  # DDP and DataParallel, torch.compile, Lightning Fabric
+FSDP = "_fsdp_wrapped_module"
+WRAPPERS = ("module", "_orig_mod", "_forward_module", FSDP)  # DDP and DataParallel, torch.compile, Lightning Fabric
+
+# By the name of FullyShardedDataParallel's sharding strategy.
+STAGES = {"FULL_SHARD": 3, "HYBRID_SHARD": 3, "SHARD_GRAD_OP": 2, "_HYBRID_SHARD_ZERO2": 2, "NO_SHARD": 0}
 
 
 def model(module: Any, number: int) -> dict[str, Any]:
@@ -24,7 +28,7 @@ def model(module: Any, number: int) -> dict[str, Any]:
             if compiled is not None:
                 wrappers.append("Module.compile")
         following = next(
-            (inner._modules[key] for key in _WRAPPERS if key in inner._modules and len(inner._modules) == 1), None
+            (inner._modules[key] for key in WRAPPERS if key in inner._modules and len(inner._modules) == 1), None
         )
         if following is None:
             break
@@ -84,6 +88,7 @@ def _block(module: Any) -> dict[str, Any]:
     for path, parent in module.named_modules():
         by_class: dict[type, list[Any]] = {}
         for child in parent.children():
+            child = child._modules[FSDP] if FSDP in child._modules else child  # noqa: SIM401 - a scripted one has no get
             by_class.setdefault(_written(child), []).append(child)
         for cls, children in by_class.items():
             if len(children) < 2 or cls.__module__ == "torch.nn.modules.container":
@@ -97,9 +102,27 @@ def _block(module: Any) -> dict[str, Any]:
     return best[1]
 
 
+def gradients(instance: Any) -> list[Any]:
+    """Tensors of an optimizer's parameters that exist now."""
+    grads = [parameter.grad for group in instance.param_groups for parameter in group["params"]]
+    return [grad for grad in grads if grad is not None]
+
+
+def states(instance: Any) -> list[Any]:
+    """Tensors of an optimizer's state, as far as it exists; ZeroRedundancyOptimizer's is kept by the one inside it."""
+    kept = instance.state or getattr(getattr(instance, "optim", None), "state", {})
+    values = [value for state in kept.values() if isinstance(state, dict) for value in state.values()]
+    return [value for value in values if hasattr(value, "element_size") and hasattr(value, "numel")]
+
+
+def held_on_gpu(tensors: list[Any]) -> int:
+    """Bytes of those on a GPU: steps are counted, and offloaded states lie, on the host."""
+    return sum(held(tensor) for tensor in tensors if getattr(tensor, "is_cuda", False))
+
+
 def optimizer(instance: Any, number: int, where: Any) -> dict[str, Any]:
-    """OptimizerFact; bytes of the state as far as it exists."""
-    tensors = elements = gradient_bytes = state_bytes = 0
+    """OptimizerFact; bytes of the state as far as it exists, wherever it lies."""
+    tensors = elements = 0
     device = None
     floating = True
     for group in instance.param_groups:
@@ -108,13 +131,6 @@ def optimizer(instance: Any, number: int, where: Any) -> dict[str, Any]:
             elements += parameter.numel()
             device = device or str(parameter.device)
             floating = floating and parameter.is_floating_point()
-            if parameter.grad is not None:
-                gradient_bytes += held(parameter.grad)
-    for state in instance.state.values():
-        if isinstance(state, dict):
-            for value in state.values():
-                if hasattr(value, "element_size") and hasattr(value, "numel"):
-                    state_bytes += held(value)
     defaults = getattr(instance, "defaults", {}) or {}
     lr = instance.param_groups[0].get("lr") if instance.param_groups else None
     return {
@@ -128,8 +144,8 @@ def optimizer(instance: Any, number: int, where: Any) -> dict[str, Any]:
         "fused": defaults.get("fused"),
         "foreach": defaults.get("foreach"),
         "lr": lr if isinstance(lr, (int, float)) else None,
-        "state_bytes": state_bytes,
-        "gradient_bytes": gradient_bytes,
+        "state_bytes": sum(held(tensor) for tensor in states(instance)),
+        "gradient_bytes": sum(held(tensor) for tensor in gradients(instance)),
         "device": device,
         "floating": floating,
     }
@@ -154,10 +170,39 @@ def flags(torch: Any, used: dict[str, Any]) -> dict[str, Any]:
     return fact
 
 
-def zero_stage(optimizers: list[dict[str, Any]]) -> Any:
-    """1 where an optimizer shards its own state; None where the class does not tell."""
-    names = {fact["name"] for fact in optimizers}
-    return 1 if "ZeroRedundancyOptimizer" in names else None
+def zero_stage(sharded: list[Any], optimizers: list[dict[str, Any]]) -> Any:
+    """Of ZeRO: the highest of the models', 1 where an optimizer shards its own state; None if nothing tells."""
+    stages = [stage for stage in sharded if stage is not None]
+    if any(fact["name"] == "ZeroRedundancyOptimizer" for fact in optimizers):
+        stages.append(1)
+    return max(stages, default=None)
+
+
+def sharding(module: Any) -> Any:
+    """Stage of ZeRO of a root module: 3 if part of its weights is freed after the forward pass to be gathered again, 2
+    if they are kept until the backward pass is done; None if nothing shards it, or does not tell.
+    """
+    stages = [_stage(each) for each in module.modules()]
+    return max((stage for stage in stages if stage is not None), default=None)
+
+
+def _stage(module: Any) -> Any:
+    """Of one module, if it is a unit that is sharded. The root unit is kept for the backward pass that follows."""
+    names = [cls.__name__ for cls in type(module).__mro__]
+    try:
+        if "FullyShardedDataParallel" in names:
+            stage = STAGES[module.sharding_strategy.name]
+            return min(stage, 2) if getattr(module, "_is_root", False) else stage
+        if names[1] == "FSDPModule":  # not that of `replicate`, which derives from it
+            state = module._get_fsdp_state()
+            groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
+            freed = [group.post_forward_mesh_info is not None for group in groups if group is not None]
+            return (3 if any(freed) else 2) if freed else None
+        if "DeepSpeedEngine" in names:
+            return int(module.zero_optimization_stage())
+    except Exception:  # these attributes are private, and of the versions we have read
+        return None
+    return None
 
 
 def _tf32(torch: Any) -> Any:
@@ -198,10 +243,25 @@ def process(torch: Any, agent_pid: int) -> dict[str, Any]:
         "world_size": max(1, number("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")),
         "node_rank": number("GROUP_RANK", "NODE_RANK", "SLURM_NODEID"),
         "python": sys.version.split()[0],
+        "executable": sys.executable or None,
+        "cpus": _cpus(),
         "torch": str(torch.__version__),
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
     }
+
+
+def _cpus() -> Any:
+    """Cores this process may run on, as Linux lists them: "0-15,32-47"."""
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+    ranges: list[list[int]] = []
+    for core in sorted(os.sched_getaffinity(0)):
+        if ranges and core == ranges[-1][1] + 1:
+            ranges[-1][1] = core
+        else:
+            ranges.append([core, core])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
 
 
 def devices(torch: Any) -> list[dict[str, Any]]:

@@ -52,6 +52,8 @@ class Agent:
         self.attend = 0
         """The clock from which on a step's end asks for more than its event. Until then hooks do the least they can:
         whatever they touch goes out of the caches at the expense of the program's own code."""
+        self.fetch_due = sys.maxsize
+        """The same, asked for by whoever looks at batches: at long steps every flush comes just before a fetch."""
         self._told_steps = 0
         """Of which the windows know."""
         self._muted = False
@@ -224,7 +226,7 @@ class Agent:
         each_step = self.on_step or self.window_open or self._window_just_closed or self.own_steps
         if each_step or self.mark is not None:
             return 0
-        due = self.flushed + FLUSH_NS
+        due = min(self.flushed + FLUSH_NS, self.fetch_due)
         return due if self.windows is None else min(due, self.windows.due)
 
     def tick(self) -> None:
@@ -285,23 +287,3 @@ class Agent:
 
 
 ident = threading.get_ident
-
-
-def place() -> dict[str, Any] | None:
-    """The innermost line of the user's own code on the stack: not torch's, not an installed package's, not ours."""
-    frame: Any = sys._getframe(1)
-    fallback = None
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith("<") and not file.startswith(_OURS):
-            line = {"file": os.path.abspath(file), "line": frame.f_lineno}
-            if "site-packages" not in file and "dist-packages" not in file and not file.startswith(_STDLIB):
-                return line
-            if fallback is None and f"{os.sep}torch{os.sep}" not in file:
-                fallback = line
-        frame = frame.f_back
-    return fallback
-
-
-_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep

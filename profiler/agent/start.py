@@ -9,9 +9,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from . import facts, tracebacks
+from . import facts, stack, tracebacks
 from .dynamo import not_for_dynamo
-from .hooks import backward, cuda_events, dataloader, forward, gc, optimizer, output, save, usage
+from .hooks import backward, cuda_events, dataloader, ddp, forward, gc, optimizer, output, save, usage
 from .importing import forget, when_imported
 from .outlet import clock
 from .ring import REGION, STEP
@@ -53,7 +53,8 @@ def begin(settings: dict[str, Any]) -> Agent | None:
 
         Trial(agent, settings["trial"]).begin()
     used = usage.Usage(agent)
-    roots = forward.Roots(agent, seen.model)
+    parallel = ddp.Ddp(agent)
+    roots = forward.Roots(agent, seen.model, parallel.counting)
 
     def put_in(source: str, install: Callable[[], Callable[[], None]]) -> None:
         try:
@@ -64,6 +65,7 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     put_in("optimizer", lambda: optimizer.install(agent, seen.optimizer, roots.look_again))
     put_in("backward", lambda: backward.install(agent))
     put_in("forward", roots.install)
+    put_in("ddp", parallel.install)
     put_in("save", lambda: save.install(agent))
     put_in("gc", lambda: gc.install(agent))
     put_in("usage", used.install)
@@ -100,11 +102,16 @@ class _Seen:
         self._parameters: dict[int, tuple[weakref.ref[Any], dict[int, int]]] = {}
         """Of each root: bytes of its parameters on a GPU, by their ids."""
         self._optimizers: dict[int, weakref.ref[Any]] = {}
+        self._updated: dict[int, tuple[int, int]] = {}
+        """Of each optimizer: bytes of gradients and of its state on a GPU."""
+        self.stages: dict[int, Any] = {}
+        """Of each root: the stage of ZeRO; None if it is not known to be sharded."""
 
     def model(self, module: Any, number: int) -> None:
         def look() -> dict[str, Any]:
             sizes = {id(p): facts.held(p) for p in module.parameters() if p.is_cuda}
             self._parameters[number] = weakref.ref(module), sizes
+            self.stages[number] = facts.sharding(module)
             return facts.model(module, number)
 
         self._tell("model", self.models, number, look)
@@ -114,11 +121,18 @@ class _Seen:
             except Exception as error:
                 self._agent.problem("trial", error)
 
-    def optimizer(self, instance: Any, number: int, where: Any) -> None:
+    def optimizer(self, instance: Any, number: int, made: Any) -> None:
+        def look() -> dict[str, Any]:
+            origin = made or {"place": None}  # None: it was made before we came
+            fact = facts.optimizer(instance, number, origin["place"])
+            gradients, state = facts.gradients(instance), facts.states(instance)
+            self._updated[number] = facts.held_on_gpu(gradients), facts.held_on_gpu(state)
+            return {**fact, "callers": origin.get("callers", []), "driven_by": stack.frameworks()}
+
         if number > MOST_OPTIMIZERS:
             return
         self._optimizers[number] = weakref.ref(instance)
-        self._tell("optimizer", self.optimizers, number, lambda: facts.optimizer(instance, number, where))
+        self._tell("optimizer", self.optimizers, number, look)
 
     @property
     def on_gpu(self) -> int:
@@ -126,10 +140,11 @@ class _Seen:
         living = (sizes for module, sizes in self._parameters.values() if module() is not None)
         return sum({key: size for sizes in living for key, size in sizes.items()}.values())
 
-    def bytes_of_optimizers(self, name: str) -> int:
-        """This field of their facts, summed over the optimizers that still are."""
-        living = (fact for number, fact in self.optimizers.items() if self._optimizers[number]() is not None)
-        return sum(fact[name] for fact in living)
+    @property
+    def updated_on_gpu(self) -> tuple[int, int]:
+        """Bytes of gradients and of optimizer state on a GPU, of the optimizers that still are."""
+        living = [held for number, held in self._updated.items() if self._optimizers[number]() is not None]
+        return sum(gradients for gradients, _ in living), sum(state for _, state in living)
 
     def _tell(
         self, kind: str, told: dict[int, dict[str, Any]], number: int, look: Callable[[], dict[str, Any]]
@@ -156,7 +171,7 @@ def _tell_flags(agent: Agent, seen: _Seen, used: usage.Usage) -> None:
                 "ddp": "DistributedDataParallel" in wrappers,
                 "data_parallel": "DataParallel" in wrappers,
                 "fsdp": any(name.startswith(("FullyShardedDataParallel", "FSDP")) for name in wrappers | classes),
-                "zero_stage": facts.zero_stage(list(seen.optimizers.values())),
+                "zero_stage": facts.zero_stage(list(seen.stages.values()), list(seen.optimizers.values())),
                 "program_profiler": bool(getattr(agent.windows, "program_profiler", False)),
             },
         ),
@@ -195,13 +210,14 @@ def _tell_memory(agent: Agent, seen: _Seen) -> None:
         "ooms": statistics.get("num_ooms", 0),
     }
     agent.fact("allocator", allocator)
+    gradients, state = seen.updated_on_gpu
     agent.fact(
         "memory",
         {
             "id": device,
             "parameters": seen.on_gpu,
-            "gradients": seen.bytes_of_optimizers("gradient_bytes"),
-            "optimizer": seen.bytes_of_optimizers("state_bytes"),
+            "gradients": gradients,
+            "optimizer": state,
             "allocated": allocator["allocated"],
             "allocated_peak": allocator["allocated_peak"],
             "reserved": allocator["reserved"],

@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
+from time import perf_counter_ns
+from time import time as unix_time
 from typing import Any
 
 from profiler.agent import ring
 from profiler.agent.ring import Event
 from profiler.recorder.gpu_phases import GpuTimes
+from profiler.recorder.program import Program
 from profiler.recorder.steps import Segmenter
 from profiler.schema import (
     PHASES,
@@ -74,6 +77,7 @@ class Source:
         self._loaders: dict[int, dict[str, Any]] = {}
         self._flags: dict[str, Any] | None = None
         self._regions: dict[int, dict[str, Any]] = {}
+        self._program = Program()
         self.windows: list[dict[str, Any]] = []
         self._unnamed: list[Event] = []
         """Batches whose loader the fetch around them will tell."""
@@ -243,6 +247,7 @@ class Source:
         handler = _HANDLERS.get(kind)
         if handler is not None:
             return handler(self, time, fact)
+        calls = self._program.complete(kind, fact, self._started)
         if kind == "loader":
             self._loaders[int(fact["id"])] = fact
         elif kind == "region":
@@ -252,7 +257,13 @@ class Source:
         elif kind == "flags":
             self._flags = fact
             fact["evaluation_grad"] = self._segmenter.evaluation.grad
-        return [Fact(pid=self.process.pid, time=time, kind=kind, body=fact)]
+        told = [(kind, fact), *(("call", call) for call in calls)]
+        return [Fact(pid=self.process.pid, time=time, kind=kind, body=body) for kind, body in told]
+
+    @property
+    def _started(self) -> float:
+        """Unix time at which the program imported torch."""
+        return unix_time() - (perf_counter_ns() - self._origin) / 1e9 + self.process.started
 
     def _is_process(self, time: float, fact: dict[str, Any]) -> list[Any]:
         for name in _PROCESS_FIELDS:
@@ -348,6 +359,8 @@ _PROCESS_FIELDS = (
     "world_size",
     "node_rank",
     "python",
+    "executable",
+    "cpus",
     "torch",
     "cuda",
     "hip",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pynvml
 
 from profiler.recorder.gpm import Counters
+from profiler.recorder.numa import SYSFS, node_of_pci
 from profiler.recorder.nvml import FINAL, Device, choose, explain
 from profiler.schema import Gpu, GpuSample, Problem
 
@@ -38,7 +40,8 @@ class _Source:
 class GpuSampler:
     """Samples the GPUs; `open` makes one. Without a GPU it has none, and `problems` says why."""
 
-    def __init__(self) -> None:
+    def __init__(self, sysfs: Path = SYSFS) -> None:
+        self._sysfs = sysfs
         self.gpus: tuple[Gpu, ...] = ()
         self._sources: list[_Source] = []
         self._problems: list[Problem] = []
@@ -48,7 +51,7 @@ class GpuSampler:
         self._foreign_pids = _in_pid_namespace()
 
     @classmethod
-    def open(cls, visible: str | None = None, order: str | None = None) -> GpuSampler:
+    def open(cls, visible: str | None = None, order: str | None = None, sysfs: Path = SYSFS) -> GpuSampler:
         """A sampler of the GPUs the program can see. Never raises.
 
         CUDA counts the GPUs fastest first unless told otherwise, NVML by PCI bus: where the models differ, indexes may
@@ -57,8 +60,9 @@ class GpuSampler:
         Args:
             visible: The program's CUDA_VISIBLE_DEVICES: indexes, UUIDs or their beginnings; None for all GPUs.
             order: The program's CUDA_DEVICE_ORDER.
+            sysfs: Where Linux tells of NUMA nodes.
         """
-        sampler = cls()
+        sampler = cls(sysfs)
         if visible is not None and (visible.strip() or ",")[0] in "-,":
             sampler._complain(
                 f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU from the program, so none was measured. "
@@ -174,6 +178,7 @@ class GpuSampler:
         if memory is None:
             self._complain(f"{device.name} does not tell its memory: its total is recorded as 0.")
         mig = board.read("nvmlDeviceGetMigMode")
+        pci = board.read("nvmlDeviceGetPciInfo_v3")
         cuda = _system("nvmlSystemGetCudaDriverVersion_v2")
         gpu = Gpu(
             index=index,
@@ -188,6 +193,7 @@ class GpuSampler:
             driver=_system("nvmlSystemGetDriverVersion"),
             cuda_driver=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
             mig=None if mig is None else mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
+            numa_node=None if pci is None else node_of_pci(pci.domain, pci.bus, pci.device, self._sysfs),
             gpm=counters is not None,
         )
         return _Source(gpu, slice=device, board=board, counters=counters)

@@ -15,6 +15,7 @@ from typing import TypeVar
 import psutil
 
 from profiler.recorder.cgroup import Cgroup
+from profiler.recorder.numa import SYSFS, nodes
 from profiler.schema import HostSample
 
 MEMORY_PERIOD = 1.0
@@ -49,9 +50,11 @@ class Machine:
     platform: str
     sockets: int | None
     """CPU packages; None where the kernel does not tell."""
+    numa_nodes: dict[int, str]
+    """Cores of each NUMA node, as "0-15,32-47"; empty where the kernel does not tell."""
 
 
-def machine() -> Machine:
+def machine(sysfs: Path = SYSFS) -> Machine:
     """The machine as this process may use it."""
     cgroup = Cgroup.own()
     total = os.cpu_count() or 1
@@ -65,6 +68,7 @@ def machine() -> Machine:
         cpu_model=model,
         platform=platform.platform(),
         sockets=sockets,
+        numa_nodes=nodes(sysfs),
     )
 
 

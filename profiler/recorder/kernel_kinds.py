@@ -20,6 +20,7 @@ def _table(**patterns: str) -> Table:
 
 # torch.compile names a kernel after all that was fused into it, so the sort of kernel (poi, red, per, tem) comes first.
 _KERNELS = _table(
+    loss__triton=r"triton_(red|per|poi).*(log_softmax|nll_loss|cross_entropy)",
     elementwise__triton=r"triton_poi",
     normalization__triton=r"triton_(red|per).*(norm|softmax|rsqrt|var_mean)",
     reduction__triton=r"triton_(red|per)",
@@ -31,8 +32,10 @@ _KERNELS = _table(
         | fft2d | igemm_(fwd|bwd|wrw) | cask_cudnn""",
     matmul=r"""(?<!fb)gemm | gemv | cutlass::(device_)?kernel | cutlass_ | xmma | nvjet | cijk_ | matmul | cublas
         | splitk | ^bmm_ | triton_(tem|mm|bmm) | (^|_)b?mm_kernel | wgmma | epilogue::impl""",
+    loss=r"log_?softmax | nll_loss | cross_?entropy",
     normalization=r"norm | (^|::)bn_ | softmax | welford | rowwisemoments | gammabeta | computeinternalgradients",
-    copy=r"""memcpy | memset | copy | catarray | nchwtonhwc | nhwctonchw | transpose | permute | gather | scatter
+    layout=r"nchwtonhwc | nhwctonchw | transpose",
+    copy=r"""memcpy | memset | copy | catarray | permute | gather | scatter
         | index | indices | embedding""",
     reduction=r"""reduce | sum | mean | pool | loss | argm(ax|in) | top_?k | sort | scan | cum(sum|prod) | histogram
         | dot_kernel | (^|::)cub::""",
@@ -42,6 +45,8 @@ _KERNELS = _table(
 
 # A template's arguments may name anything; what the function itself is called is asked first.
 _FUNCTION = re.compile(r"(?:void )?((?:\(anonymous namespace\)|[\w:])+)")
+# Of a loss: the epilogue of ATen's softmax says so, or the flag after the length for which the short one is made.
+_LOG_SOFTMAX = re.compile(r"log_?softmax|softmax_warp_(forward|backward)<[^<>]*\d,\s*(true|1)")
 _ATEN_COPY = re.compile(r"direct_copy_kernel|index_(copy|put|kernel|fill)|gather|scatter")
 
 _TENSOR_KINDS = frozenset({"matmul", "convolution", "attention"})
@@ -76,6 +81,7 @@ _OPERATORS = _table(
     convolution=r"conv(?!ert)",
     matmul=r"""^(aten|mkldnn|quantized)::_?(mm|bmm|addmm|addmv|addr|mv|dot|vdot|ger|outer|matmul|linear|linear_backward
         |baddbmm|addbmm|einsum|scaled_mm|grouped_mm|linear_pointwise)_?$""",
+    loss=r"log_softmax | nll_loss | cross_entropy",
     normalization=r"norm(?!al_?$) | softmax",
     copy=r"""^aten::(copy|_to_copy|clone|cat|stack|repeat|index|gather|scatter|embedding|masked_select|pin_memory|roll|pad
         |constant_pad|flip|tril|triu)""",
@@ -122,6 +128,8 @@ def _kernel(lower: str) -> str:
     function = found[1] if found else ""
     if "elementwise" in function and _ATEN_COPY.search(lower):
         return "copy"
+    if "softmax" in function and _LOG_SOFTMAX.search(lower):
+        return "loss"
     # CUTLASS runs everything as cutlass::Kernel<what it is>.
     kind = "other" if "cutlass" in function else _look_up(_KERNELS, function)
     return _look_up(_KERNELS, lower) if kind == "other" else kind

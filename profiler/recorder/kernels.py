@@ -15,8 +15,9 @@ from profiler.errors import ProfilerError
 from profiler.recorder.gpu_time import WORK, account, launched, reached
 from profiler.recorder.intervals import Interval, union
 from profiler.recorder.kernel_kinds import kernel_kind, operator_kind
+from profiler.recorder.operators import on_cpu, on_gpu
 from profiler.recorder.trace import Event, read
-from profiler.schema import Kernel, Window
+from profiler.schema import Kernel, Operator, Window
 
 MARK = "profile-train step"
 """The agent's mark at a step boundary. `profiler.agent.window.MARK` is the same; a test holds the two together."""
@@ -36,8 +37,9 @@ def parse(
     steps: int,
     cost: float,
     device: Literal["cpu", "cuda"] | None = None,
-) -> tuple[Window, list[Kernel]]:
-    """The window whose trace lies at `path`, and its kernels (or operators), most time first.
+) -> tuple[Window, list[Kernel], list[Operator]]:
+    """The window whose trace lies at `path`, its kernels (or operators), and where shapes were recorded, the operators
+    by them; each most time first.
 
     `position` is the window's among those of process `pid`, `start` its first step boundary on the run clock (s),
     `cost` what it cost the program (s). `steps` counts only if the trace marks none. With `device` "cuda" a trace
@@ -49,15 +51,15 @@ def parse(
     Raises ProfilerError if the file is cut off, foreign, or holds nothing to measure.
     """
     events = read(path)
-    on_gpu = any(event.category in WORK for event in events)
-    if device == "cuda" and not on_gpu:
+    has_work = any(event.category in WORK for event in events)
+    if device == "cuda" and not has_work:
         raise ProfilerError(
             f"The profiler window {path} shows no GPU work.",
             "Another tool may hold CUPTI (Nsight, DCGM's profiling, a debugger): end it and record again.",
         )
     boundaries = _boundaries(events)
     if boundaries:
-        lead_in = 1 if on_gpu and len(boundaries) > 2 else 0
+        lead_in = 1 if has_work and len(boundaries) > 2 else 0
         steps = len(boundaries) - 1 - lead_in
     else:
         lead_in = 0
@@ -71,11 +73,13 @@ def parse(
         steps=steps,
         duration=end - begin,
         cost=cost,
+        shapes=any(event.inputs for event in events),
         events=len(events),
     )
-    if on_gpu:
+    if has_work:
         return _on_gpu(window, position, events, begin, end)
-    return window, _operators(pid, position, events, begin, end)
+    own = [(event, seconds) for event, seconds in _self_times(events) if begin <= event.start < end]
+    return window, _operators(pid, position, own, _optimizer_ranges(events)), on_cpu(pid, position, own)
 
 
 def _boundaries(events: list[Event]) -> list[float]:
@@ -93,7 +97,7 @@ def _boundaries(events: list[Event]) -> list[float]:
 
 def _on_gpu(
     window: Window, position: int, events: list[Event], begin: float, end: float
-) -> tuple[Window, list[Kernel]]:
+) -> tuple[Window, list[Kernel], list[Operator]]:
     work = launched(events)
     inside = [each for each in work if begin <= each.asked < end]
     kernels = [each.event.end - each.event.start for each in inside if each.event.category == "kernel"]
@@ -127,15 +131,13 @@ def _on_gpu(
         )
         for (name, kind), seconds in sums.items()
     ]
-    return measured, sorted(rows, key=_most_first)
+    return measured, sorted(rows, key=_most_first), on_gpu(window.pid, position, inside, events)
 
 
-def _operators(pid: int, position: int, events: list[Event], begin: float, end: float) -> list[Kernel]:
-    optimizing = _optimizer_ranges(events)
+def _operators(pid: int, position: int, own: list[tuple[Event, float]], optimizing: list[Interval]) -> list[Kernel]:
     sums: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for event, seconds in _self_times(e for e in events if e.category == "cpu_op" and e.name != MARK):
-        if begin <= event.start < end:
-            sums[event.name, _kind_in(operator_kind(event.name), event.start, optimizing)].append(seconds)
+    for event, seconds in own:
+        sums[event.name, _kind_in(operator_kind(event.name), event.start, optimizing)].append(seconds)
     rows = [
         Kernel(
             pid=pid,
@@ -151,11 +153,12 @@ def _operators(pid: int, position: int, events: list[Event], begin: float, end: 
     return sorted(rows, key=_most_first)
 
 
-def _self_times(operators: Iterable[Event]) -> Iterator[tuple[Event, float]]:
-    """Each operator with its duration less that of the operators it called, on its thread."""
+def _self_times(events: Iterable[Event]) -> Iterator[tuple[Event, float]]:
+    """Each operator among `events` with its duration less that of the operators it called, on its thread."""
     threads: dict[object, list[Event]] = defaultdict(list)
-    for operator in operators:
-        threads[operator.thread].append(operator)
+    for event in events:
+        if event.category == "cpu_op" and event.name != MARK:
+            threads[event.thread].append(event)
     for calls in threads.values():
         calls.sort(key=lambda call: (call.start, -call.end))
         open_calls: list[tuple[Event, float]] = []

@@ -52,6 +52,7 @@ def new_run(command: tuple[str, ...], origin: int, budget: float) -> Run:
         memory_total=here.memory_total,
         cpu_model=here.cpu_model,
         platform=here.platform,
+        numa_nodes=here.numa_nodes,
         python=platform.python_version(),
         version=__version__,
         budget=budget,
@@ -293,7 +294,7 @@ class Recorder:
             for position, fact in enumerate(source.windows):
                 path = folder / Path(str(fact.get("path", ""))).name  # wherever the run folder is by now
                 try:
-                    window, kernels = parse(
+                    window, kernels, operators = parse(
                         path,
                         pid=source.pid,
                         position=position,
@@ -308,3 +309,4 @@ class Recorder:
                     continue
                 self._store.append([window])
                 self._store.append(list(kernels))
+                self._store.append(list(operators))

@@ -27,6 +27,10 @@ class Event(NamedTuple):
     end: float
     correlation: int | None
     """Ties GPU work to the call that launched it."""
+    inputs: tuple[tuple[int, ...], ...] = ()
+    """Shapes of an operator's arguments, where they were recorded; () for what is no tensor, or a list of them."""
+    dtype: str | None = None
+    """Of the first argument of floating point."""
 
 
 def read(path: Path) -> list[Event]:
@@ -34,12 +38,12 @@ def read(path: Path) -> list[Event]:
 
     Raises ProfilerError if the file cannot be read, is cut off, or is no Kineto trace.
     """
-    names: dict[str, str] = {}
+    seen: dict[Any, Any] = {}
 
     def shrink(found: dict[str, Any]) -> object:
         # Called for each object as soon as it is parsed, so that the trace is never held as dictionaries,
         # which take ten times the room.
-        return _event(found, names) if "ph" in found else found
+        return _event(found, seen) if "ph" in found else found
 
     try:
         opened = gzip.open if path.suffix == ".gz" else open
@@ -95,8 +99,24 @@ def _redacted(name: bytes, known: Sequence[str]) -> bytes:
     return name if clean == text else json.dumps(clean)[1:-1].encode()
 
 
-def _event(found: dict[str, Any], names: dict[str, str]) -> Event | None:
-    """None if it is no range (a counter, an arrow, a label), or one whose end was not seen."""
+# As Kineto names them.
+_FLOATING = {
+    "double": "fp64",
+    "float": "fp32",
+    "c10::Half": "fp16",
+    "c10::BFloat16": "bf16",
+    "c10::Float8_e4m3fn": "fp8",
+    "c10::Float8_e5m2": "fp8",
+    "c10::Float8_e4m3fnuz": "fp8",
+    "c10::Float8_e5m2fnuz": "fp8",
+}
+
+
+def _event(found: dict[str, Any], seen: dict[Any, Any]) -> Event | None:
+    """None if it is no range (a counter, an arrow, a label), or one whose end was not seen.
+
+    `seen` holds names and shapes: a kernel's name may be 2,000 characters, and comes a thousand times.
+    """
     if found["ph"] != "X":
         return None
     args = found.get("args")
@@ -111,11 +131,25 @@ def _event(found: dict[str, Any], names: dict[str, str]) -> Event | None:
     except (KeyError, TypeError, ValueError):
         return None
     correlation = args.get("correlation")
+    inputs, dtype = _shapes(args.get("Input Dims")), _dtype(args.get("Input type"))
     return Event(
-        names.setdefault(name, name),  # a kernel's name may be 2,000 characters, and comes a thousand times
+        seen.setdefault(name, name),
         str(found.get("cat", "")),
         (found.get("pid"), found.get("tid")),
         start * 1e-6,
         end * 1e-6,
         correlation if isinstance(correlation, int) else None,
+        seen.setdefault(inputs, inputs),
+        dtype,
     )
+
+
+def _shapes(dims: object) -> tuple[tuple[int, ...], ...]:
+    if not isinstance(dims, list):
+        return ()
+    return tuple(tuple(each) if isinstance(each, list) and all(type(n) is int for n in each) else () for each in dims)
+
+
+def _dtype(types: object) -> str | None:
+    names = types if isinstance(types, list) else []
+    return next((_FLOATING[name] for name in names if isinstance(name, str) and name in _FLOATING), None)

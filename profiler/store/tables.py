@@ -19,6 +19,7 @@ from profiler.schema import (
     HostSample,
     Kernel,
     MemorySample,
+    Operator,
     Problem,
     Process,
     Run,
@@ -54,6 +55,7 @@ class Tables:
     memory_samples: tuple[MemorySample, ...] = ()
     windows: tuple[Window, ...] = ()
     kernels: tuple[Kernel, ...] = ()
+    operators: tuple[Operator, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 

@@ -20,13 +20,27 @@ from profiler.schema import (
     Fact,
     FlagsFact,
     LoaderFact,
+    MatmulFact,
     MemoryFact,
     ModelFact,
     OptimizerFact,
+    PaddingFact,
     ScalerFact,
+    ThreadsFact,
 )
 
-AnyFact = LoaderFact | ModelFact | OptimizerFact | FlagsFact | DeviceFact | MemoryFact | ScalerFact
+AnyFact = (
+    LoaderFact
+    | ModelFact
+    | OptimizerFact
+    | FlagsFact
+    | DeviceFact
+    | MemoryFact
+    | ScalerFact
+    | PaddingFact
+    | MatmulFact
+    | ThreadsFact
+)
 
 _SQL = {int: "INTEGER", bool: "INTEGER", float: "REAL", str: "TEXT"}
 

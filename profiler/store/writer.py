@@ -22,6 +22,7 @@ from profiler.schema import (
     HostSample,
     Kernel,
     MemorySample,
+    Operator,
     Problem,
     Process,
     Run,
@@ -34,7 +35,7 @@ from profiler.store.merge import MERGES, merge, prepare
 from profiler.store.tables import APPLICATION, COLUMNS, FAILURES, NAMES, check, columns_of, holds_only_tables, listed
 
 Single = Run | Process | Gpu | Sketch | Fact
-Stream = Step | Batch | GpuSample | HostSample | MemorySample | Window | Kernel | Problem
+Stream = Step | Batch | GpuSample | HostSample | MemorySample | Window | Kernel | Operator | Problem
 
 # What makes a row the same row: it is replaced, not added.
 KEYS: dict[type, Callable[[Any], tuple[object, ...]]] = {
@@ -50,6 +51,7 @@ GROUPS: dict[type, tuple[Callable[[Any], tuple[object, ...]], tuple[str, ...]]] 
     **{cls: (how.key, how.group) for cls, how in MERGES.items()},
     Window: (lambda window: (window.pid,), ("pid",)),
     Kernel: (lambda kernel: (kernel.pid,), ("pid",)),
+    Operator: (lambda operator: (operator.pid,), ("pid",)),
     Problem: (lambda problem: (), ()),
 }
 
@@ -70,6 +72,7 @@ class Writer:
         # These are not merged: what comes after is left out, and a Problem says so.
         Window: 10_000,  # the budget allows far fewer
         Kernel: 50_000,  # a process: some hundred a window
+        Operator: 20_000,  # a process: at most 200 a window
         Problem: 1_000,
     }
 

@@ -3,15 +3,17 @@
 from dataclasses import replace
 
 import pytest
-from gpu_runs import LOADER, cpu_metrics, gpu_metrics
+from gpu_runs import FLAGS, LOADER, a_gpu, cpu_metrics, gpu_metrics
 from harness import given
 
 from advisor.judge import Gain, Judgement, Outcome, baseline, judge
-from advisor.metrics.base import Goals, Missing
-from advisor.metrics.gpu import host_launch, launch_bound_index
+from advisor.metrics.base import Goals, Missing, Threshold, metric
+from advisor.metrics.gpu import device, host_launch, launch_bound_index
 from advisor.metrics.input import epoch_restart_share, loader, queue_empty_fraction
+from advisor.metrics.settings import flags, world_size
 from advisor.metrics.step import (
     between_seconds,
+    checkpoint_save_seconds,
     epoch_start_share,
     exposed_comm_fraction,
     steady_step_count,
@@ -21,6 +23,7 @@ from advisor.metrics.step import (
     typical_step_uncertainty,
 )
 from advisor.models.state import Effect, Workers
+from advisor.rules import all_rules
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
 
 
@@ -53,9 +56,8 @@ def rule(
     return replace(plain, **changes)
 
 
-METRICS = gpu_metrics(
-    phases={"data_wait": 0.0, "h2d": 0.0, "forward": 0.3, "backward": 0.4, "optimizer": 0.2, "other": 0.1}
-)
+PHASES = {"data_wait": 0.0, "h2d": 0.0, "forward": 0.3, "backward": 0.4, "optimizer": 0.2, "other": 0.1}
+METRICS = gpu_metrics(phases=PHASES)
 
 
 def ids(judgement: Judgement) -> list[str]:
@@ -183,6 +185,105 @@ def test_the_plan_goes_by_faults_then_tier_then_score():
         ],
     )
     assert ids(judgement) == ["does-not-fit", "stall", "easy", "hard", "tiny"]
+
+
+def frees(memory: int, effect: Effect | None = None):
+    def then(m, found):
+        """then that."""
+        return Advice(then="Do.", changes=(), basis="Known.", effect=effect, risk="None.", memory=memory)
+
+    return then
+
+
+@pytest.mark.parametrize(
+    ("goal", "order"),
+    [
+        (None, ["stall", "precision", "frees-little", "frees-much"]),
+        ("throughput", ["stall", "precision", "frees-little", "frees-much"]),
+        ("latency", ["stall", "precision", "frees-little", "frees-much"]),
+        ("cost", ["precision", "frees-little", "stall", "frees-much"]),
+        ("memory", ["frees-much", "frees-little", "stall", "precision"]),
+    ],
+)
+def test_a_goal_brings_forward_what_serves_it(goal, order):
+    tenth, twentieth = removes("backward", 0.25, 0.25, 0.25), removes("optimizer", 0.25, 0.25, 0.25)
+    judgement = judge(
+        gpu_metrics(phases=PHASES, goals=Goals(goal=goal)),
+        [
+            rule("stall", removes("other", 0.6, 0.6, 0.6), tier=Tier.STALLS),
+            rule("precision", removes("forward", 0.6, 0.6, 0.6), tier=Tier.PRECISION),
+            rule("frees-little", then=frees(-(10**9), tenth), tier=Tier.MEMORY),
+            rule("frees-much", then=frees(-(10**10), twentieth), tier=Tier.OFFLOAD),
+        ],
+    )
+    assert ids(judgement) == order
+
+
+def test_what_saves_money_but_no_time_counts_if_cost_is_the_goal():
+    def then(m, found):
+        """then that."""
+        return Advice(then="Do.", changes=(), basis="Known.", risk="None.", cost=(0.2, 0.4, 0.5))
+
+    rules = [rule("cheaper", then=then, tier=Tier.COST), rule("faster", removes("forward", 0.6, 0.6, 0.6))]
+    timely, thrifty = judge(METRICS, rules), judge(gpu_metrics(phases=PHASES, goals=Goals(goal="cost")), rules)
+    assert (ids(timely), severity(timely, "cheaper")) == (["faster", "cheaper"], Severity.INFO)
+    assert (ids(thrifty), severity(thrifty, "cheaper")) == (["cheaper", "faster"], Severity.ACTION)
+
+
+@pytest.mark.parametrize(
+    ("goal", "order", "severity"),
+    [
+        # 0.607 x 0.4 / 3 against 0.3 x 0.9, 0.229 x 0.4 / 2 and 0.1 x 0.4 / 3
+        ("cost", ["faster", "spot-switch", "right-size", "schedule-gang"], Severity.SUGGEST),
+        (None, ["faster", "right-size", "schedule-gang", "spot-switch"], Severity.INFO),
+    ],
+)
+def test_rules_about_cost_rank_by_what_they_save_if_that_is_the_goal(goal, order, severity):
+    metrics = gpu_metrics(
+        {
+            checkpoint_save_seconds: 20.0,
+            device: a_gpu(count=8),
+            world_size: 8,
+            flags: replace(FLAGS, ddp=True),
+            exposed_comm_fraction: 0.4,
+        },
+        phases={"forward": 0.2, "backward": 0.4, "communication": 0.4},
+        goals=Goals(goal=goal, spot_discount=0.65, mtbf=7200.0, restart=300.0, queue_share=0.2),
+    )
+    about_cost = [each for each in all_rules() if each.tier is Tier.COST and each.id != "ckpt-interval-daly"]
+    judgement = judge(metrics, [*about_cost, rule("faster", removes("backward", 0.75, 0.75, 0.75))])
+    assert ids(judgement) == order
+    assert {finding.severity for finding in judgement.findings[1:]} == {severity}
+    assert [finding.in_plan for finding in judgement.findings[1:]] == [None] * 3, "no step is faster"
+
+
+def test_a_rule_that_is_switched_off_is_not_asked():
+    (verdict,) = judge(METRICS, [rule("one", off="[rules.one] of here.toml")]).verdicts
+    assert verdict.outcome is Outcome.NOT_MEASURED
+    assert "here.toml" in verdict.why
+
+
+def test_each_rule_sees_its_own_limits_and_all_the_same_metrics():
+    limit = Threshold(0.05, "made up")
+    asked = []
+
+    @metric("s")
+    def costly(m):
+        """Computed once."""
+        asked.append(m)
+        return 1.0
+
+    def when(m):
+        """If so,"""
+        return Evidence((Fact(costly, m[costly], m[limit]),))
+
+    default = rule("default", when=when, thresholds={"limit": limit})
+    judgement = judge(METRICS, [default, replace(default, id="set", limits={"limit": 0.08})])
+
+    limits = {f.rule.id: f.evidence.facts[0].limit for f in judgement.findings}
+    assert limits == {"default": 0.05, "set": 0.08}
+    assert len(asked) == 1
+    assert METRICS[limit] == 0.05
 
 
 def test_scores_within_a_tenth_are_equal_and_the_easier_comes_first():

@@ -1,11 +1,13 @@
 """What is said about a rule, and that the documents made from it are not stale."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from advisor import pages
+from advisor.metrics import all_metrics
 from advisor.rules import all_rules
 from profiler.errors import ProfilerError
 
@@ -24,24 +26,55 @@ def test_every_rule_says_if_then_why_and_when_it_is_wrong(rule):
 
 @pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.id)
 def test_every_limit_of_a_rule_has_its_reason(rule):
-    assert [limit.name for limit in pages.limits(rule) if not limit.why] == []
+    assert [name for name, limit in rule.thresholds.items() if not limit.why] == []
 
 
-def test_a_page_holds_the_limits_of_its_rule():
-    page = pages.page(pages.rule("optimizer-fused"))
+def test_a_page_holds_the_limits_of_its_rule_and_how_to_set_them():
+    (fused,) = (rule for rule in all_rules() if rule.id == "optimizer-fused")
 
-    assert re.search(r"`MIN_FRACTION = 0\.05`: \w+", page)
-
-
-def test_underscores_name_a_rule_too():
-    assert pages.rule("optimizer_fused").id == "optimizer-fused"
+    assert re.search(r"\[rules\.optimizer-fused\].*\n\n- `min_fraction = 0\.05`: \w+", pages.page(fused))
+    assert "`min_fraction = 0.05`, here 0.1: " in pages.page(replace(fused, limits={"min_fraction": 0.1}))
 
 
-def test_an_unknown_rule_ends_in_the_nearest():
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("optimizer-fused", "## optimizer-fused: "),
+        ("optimizer_fused", "## optimizer-fused: "),
+        ("padding-waste", "## padding-waste: "),
+        ("padding_waste", "## padding_waste: "),
+        ("step_time_mean", "## step_time_mean: "),
+        ("Step-Time-Mean", "## step_time_mean: "),
+    ],
+)
+def test_a_rule_or_a_metric_is_explained_by_its_name(name, title):
+    assert pages.explained(name, all_rules()).startswith(title)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("optimiser-fusd", "optimizer-fused"), ("step_time_maen", "step_time_mean")]
+)
+def test_an_unknown_name_ends_in_the_nearest(name, meant):
     with pytest.raises(ProfilerError) as caught:
-        pages.rule("optimiser-fusd")
+        pages.explained(name, all_rules())
 
-    assert "optimizer-fused" in caught.value.remedy
+    assert meant in caught.value.remedy
+
+
+def test_a_metric_is_told_with_its_name_for_people_its_meaning_and_its_unit():
+    page = pages.explained("data_wait_fraction", ())
+
+    assert "share of the step waiting for data" in page
+    assert "no batch was ready" in page
+    assert page.endswith("**Unit** a share, ratio or count\n")
+
+
+def test_the_glossary_has_a_row_for_every_metric():
+    rows = pages.glossary(all_metrics()).splitlines()
+
+    assert sorted(row.split("`")[1] for row in rows if row.startswith("| `")) == [m.name for m in all_metrics()]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows if row.startswith("|")} == {5}
+    assert "## Step" in rows
 
 
 def test_a_table_cell_keeps_its_bars():
@@ -71,3 +104,4 @@ def test_the_generated_documents_are_up_to_date():
 
     assert pages.with_table(readme, all_rules()) == readme
     assert pages.document(all_rules()) == (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+    assert pages.glossary(all_metrics()) == (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")

@@ -54,6 +54,13 @@ def test_it_writes_all_three_forms(folder):
     assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == []
 
 
+def test_every_form_says_what_was_assumed(folder):
+    publish(folder)
+
+    for name in ("report.html", "report.md", "result.json"):
+        assert "Assumed, for it was not declared: throughput counts most" in (folder / name).read_text()
+
+
 def test_a_run_that_has_not_ended_keeps_the_contract(folder):
     publish(folder)
 

@@ -16,7 +16,7 @@ from advisor.metrics.base import Goals, Metrics, metric
 from advisor.metrics.step import data_wait_fraction, steady_step_count, typical_step_uncertainty
 from advisor.profile import Profile, Rank
 from advisor.report import Measured, Recommendation, Report, build, gain_text
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Change, Confidence, Difference, Evidence, Fact, Rule, Source, Tier
 from profiler.recorder.nvml import explain
 from profiler.schema import TAG_EVALUATION, Problem, Process, Run, Step
 
@@ -75,7 +75,15 @@ def load_faster(m: Metrics, found: Evidence) -> Advice:
     """then load faster."""
     return Advice(
         then="Use 4 workers.",
-        changes=(Change(language="python", code="num_workers=4", file="train.py", line=3),),
+        changes=(
+            Change(
+                language="python",
+                code="num_workers=4",
+                file="train.py",
+                line=3,
+                differences=(Difference("num_workers", "0", "4"),),
+            ),
+        ),
         basis="All of the wait goes.",
         effect=lambda state, scenario: replace(state, load=state.load * scenario.of((0.5, 0.2, 0.0))),
         risk="None.",
@@ -167,7 +175,15 @@ def test_advice_carries_the_rule_its_facts_and_the_change():
     assert advice["rule"] == "starved"
     assert advice["if"] == "a twentieth of each step has no batch."
     assert advice["evidence"] == [{"metric": "data_wait_fraction", "value": pytest.approx(0.6), "limit": 0.05}]
-    assert advice["change"] == [{"language": "python", "file": "train.py", "line": 3, "code": "num_workers=4"}]
+    assert advice["change"] == [
+        {
+            "language": "python",
+            "file": "train.py",
+            "line": 3,
+            "code": "num_workers=4",
+            "differences": [{"name": "num_workers", "before": "0", "after": "4"}],
+        }
+    ]
     assert advice["gain"]["step_time_removed"]["expected"] == pytest.approx(0.48, abs=0.01)
     assert advice["gain"]["in_plan"] == advice["gain"]["step_time_removed"]
 

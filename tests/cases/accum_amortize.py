@@ -18,7 +18,7 @@ def one(optimizer: float, goals: Goals = WANTED):
 
 
 def many(communication: float):
-    return gpu_metrics({**DDP, exposed_comm_fraction: communication}, goals=WANTED)
+    return gpu_metrics({**DDP, exposed_comm_fraction: communication}, goals=Goals(target_batch=8 * 64))
 
 
 CASES = [
@@ -50,12 +50,15 @@ CASES = [
     Silent("just below the limit", one(0.149)),
     Silent("communication just below the limit", many(0.119)),
     Fires("communication just above the limit", many(0.121)),
+    Silent(
+        "the wanted batch is that of all eight ranks", gpu_metrics({**DDP, exposed_comm_fraction: 0.33}, goals=WANTED)
+    ),
     Silent("nobody wants a larger batch", one(0.4, Goals())),
     Silent("the wanted batch is there already", one(0.4, Goals(target_batch=16))),
     Blind("the size of a batch is unknown", gpu_metrics({loader: replace(LOADER, batch_size=None)}, goals=WANTED)),
     Blind(
         "communication was not measured",
-        gpu_metrics({**DDP, exposed_comm_fraction: Missing("No", "Yes.")}, goals=WANTED),
+        gpu_metrics({**DDP, exposed_comm_fraction: Missing("No", "Yes.")}, goals=Goals(target_batch=8 * 64)),
     ),
     Blind(
         "the optimizer was not timed",

@@ -32,6 +32,11 @@ CASES = [
         gpu_metrics({**fragmented(), flags: replace(FLAGS, allocator_config="max_split_size_mb:512")}),
         code="PYTORCH_ALLOC_CONF=max_split_size_mb:512,expandable_segments:True\n",
     ),
+    Fires(
+        "switched off",
+        gpu_metrics({**fragmented(), flags: replace(FLAGS, allocator_config="expandable_segments:False,a:1")}),
+        code="PYTORCH_ALLOC_CONF=expandable_segments:True,a:1\n",
+    ),
     Fires("just above the limit, out of memory once", gpu_metrics(fragmented(0.151, retries=0, failures=1))),
     Silent("just below the limit", gpu_metrics(fragmented(0.149))),
     Silent("fragmented, but nothing failed", gpu_metrics(fragmented(retries=0))),

@@ -6,7 +6,6 @@ from harness import Blind, Fires, Silent
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import conv_share, matmul_share
 from advisor.metrics.settings import flags
-from advisor.metrics.step import recompiles
 from advisor.models.state import State
 
 OFF = replace(FLAGS, cudnn_benchmark=False)
@@ -25,7 +24,6 @@ CASES = [
     Silent("on already", gpu_metrics({**IMAGES, flags: replace(OFF, cudnn_benchmark=True)})),
     Blind("the switch could not be read", gpu_metrics({**IMAGES, flags: FLAGS})),
     Silent("determinism was asked for", gpu_metrics({**IMAGES, flags: replace(OFF, deterministic=True)})),
-    Silent("shapes vary", gpu_metrics({**IMAGES, recompiles: 9})),
     Blind("no GPU", cpu_metrics({flags: OFF, conv_share: 0.6}, phases={})),
     Blind("no kernels were recorded", gpu_metrics({**IMAGES, conv_share: Missing("No kernels", "Record some.")})),
 ]

@@ -44,6 +44,10 @@ CASES = [
     ),
     Silent("fp16 in an evaluation only", given({flags: BARE, fp16_matmul_share: 0.19})),
     Silent("DeepSpeed scales by itself", given({flags: replace(BARE, zero_stage=2)})),
+    Fires(
+        "FSDP does not",
+        given({flags: replace(BARE, fsdp=True, zero_stage=3), fp16_matmul_share: 0.5, device: a_gpu()}),
+    ),
     Silent("bf16 needs none", given({flags: FLAGS})),
     Blind("the settings were not read", given({fp16_matmul_share: 0.5})),
     Blind("no kernels were recorded", given({flags: BARE})),

@@ -7,7 +7,7 @@ from advisor.metrics.base import Goals, Missing
 from advisor.metrics.gpu import device
 from advisor.metrics.input import loader
 from advisor.metrics.memory import mem_activations, mem_headroom, memory_pressure, oom_count
-from advisor.metrics.settings import flags
+from advisor.metrics.settings import flags, world_size
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.state import State
 
@@ -50,6 +50,16 @@ CASES = [
         gpu_metrics({mem_activations: 46 * GB}, goals=Goals(target_batch=64)),
         code=("batch_size=16)", "accumulate = 4"),
         note="64 are wanted",
+    ),
+    Fires(
+        "the batch is that of all ranks",
+        gpu_metrics({mem_activations: 46 * GB, world_size: 8}, goals=Goals(target_batch=8 * 64)),
+        code=("batch_size=16)", "accumulate = 4"),
+        then="512 samples an update",
+    ),
+    Silent(
+        "what is wanted fits on the ranks together",
+        gpu_metrics({mem_activations: 46 * GB, world_size: 8}, goals=Goals(target_batch=8 * 18)),
     ),
     Silent("what is wanted fits", gpu_metrics({mem_activations: 46 * GB}, goals=Goals(target_batch=18))),
     Silent(

@@ -3,10 +3,9 @@ from harness import Blind, Fires, Silent
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import device, launch_bound_index, median_kernel_us
-from advisor.metrics.step import recompiles
 from advisor.models.state import State
 
-TINY = {launch_bound_index: 0.6, median_kernel_us: 4.0, recompiles: 0}
+TINY = {launch_bound_index: 0.6, median_kernel_us: 4.0}
 
 CASES = [
     Fires(
@@ -21,7 +20,6 @@ CASES = [
     Silent("just below it", gpu_metrics({**TINY, launch_bound_index: 0.29})),
     Fires("kernels just short enough", gpu_metrics({**TINY, median_kernel_us: 9.9})),
     Silent("kernels just too long", gpu_metrics({**TINY, median_kernel_us: 10.1})),
-    Silent("shapes vary: a graph would not hold", gpu_metrics({**TINY, recompiles: 7})),
     Silent("a Pascal", gpu_metrics({**TINY, device: a_gpu("Tesla P40", (6, 1))})),
     Blind("no GPU", cpu_metrics(phases={})),
     Blind("its kernels were not timed", gpu_metrics({**TINY, median_kernel_us: Missing("No kernels", "Record some.")})),

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from gpu_runs import FLAGS, GB, LOADER, a_gpu, cpu_metrics, gpu_metrics
+from gpu_runs import FLAGS, GB, LOADER, MODEL, a_gpu, cpu_metrics, gpu_metrics
 from harness import Blind, Fires, Silent
 
 from advisor.metrics.base import Missing
@@ -16,7 +16,8 @@ from advisor.metrics.memory import (
     memory_pressure,
     oom_count,
 )
-from advisor.metrics.settings import flags, world_size
+from advisor.metrics.program import driver
+from advisor.metrics.settings import flags, model, world_size
 
 
 def replicated():
@@ -66,5 +67,16 @@ CASES = [
     Silent("FSDP already", gpu_metrics({**replicated(), flags: replace(FLAGS, fsdp=True)})),
     Silent("ZeRO already", gpu_metrics({**replicated(), flags: replace(FLAGS, zero_stage=1)})),
     Blind("the parts of memory were not measured", gpu_metrics({**replicated(), mem_optim: Missing("No", "Yes.")})),
+    Blind("settings were not read", gpu_metrics({**replicated(), flags: Missing("No", "Yes.")})),
+    Blind(
+        "DeepSpeed of a stage that is not known",
+        gpu_metrics({**replicated(), flags: FLAGS, model: replace(MODEL, wrappers=("DeepSpeedEngine",))}),
+    ),
+    Fires(
+        "in the words of what drives the loop",
+        gpu_metrics({**replicated(), driver: "accelerate"}),
+        code="FullyShardedDataParallelPlugin",
+        absent=("zero_optimization", "fully_shard("),
+    ),
     Blind("no allocator on CPU", cpu_metrics({world_size: 8}, phases={})),
 ]

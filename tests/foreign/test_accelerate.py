@@ -52,6 +52,11 @@ def test_gradients_accumulate(judge):
     assert (model.name, model.wrappers) == ("Sequential", ())
     (optimizer,) = found.ran.facts("optimizer")
     assert (optimizer.name, optimizer.parameters) == ("AdamW", model.parameters)
+    assert (optimizer.driven_by, optimizer.place.via) == (("accelerate",), ())
+    assert (loader.place.via, loader.place.line > optimizer.place.line) == ((), True)  # not prepare's, which copies it
+    assert (model.variable, optimizer.variable) == ("model", "optimizer")
+    (call,) = found.ran.facts("call")
+    assert (call.name, call.settings) == ("Accelerator", {"cpu": "True", "gradient_accumulation_steps": "4"})
     assert not found.ran.workers
 
 

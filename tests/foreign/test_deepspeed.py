@@ -50,7 +50,12 @@ def test_an_engine(judge, stage):
         steps = found.of(rank)
         assert [(step.micro_steps, step.batches) for step in steps] == [(2.0, 2.0)] * 80
         assert all(step.forward > 0 and step.backward > 0 and step.optimizer > 0 for step in steps)
+    assert {found.flags(rank)["zero_stage"] for rank in (0, 1)} == {stage}
     for model in found.ran.facts("model"):
         assert (model.name, model.wrappers) == ("Sequential", ("DeepSpeedEngine",))
-    assert {optimizer.name for optimizer in found.ran.facts("optimizer")} == {"AdamW"}
+    for optimizer in found.ran.facts("optimizer"):
+        assert optimizer.name == "AdamW"
+        assert optimizer.place.via == optimizer.driven_by == ("deepspeed",)
+    assert {model.variable for model in found.ran.facts("model")} == {"model"}
+    assert {call.name for call in found.ran.facts("call")} == {"initialize"}
     assert {(loader.length, loader.training) for loader in found.ran.facts("loader")} == {(80, True)}

@@ -63,3 +63,7 @@ def test_a_trainer(judge, accumulated):
     assert (optimizer.name, optimizer.parameters) == ("AdamW", model.parameters)
     assert found.flags()["evaluation_grad"] is False
     assert (model.name, model.wrappers) == ("Classifier", ())
+    assert (optimizer.driven_by, optimizer.place.via) == (("lightning",), ())
+    (call,) = found.ran.facts("call")
+    assert (call.name, call.settings["profiler"]) == ("Trainer", '"simple"')
+    assert (model.variable, model.place.line < call.place.line) == ("model", True)

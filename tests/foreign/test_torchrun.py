@@ -1,6 +1,9 @@
 """torch's own parallel training, two ranks over gloo."""
 
+import json
+
 import pytest
+from programs import ROOT
 
 pytestmark = pytest.mark.foreign
 
@@ -72,4 +75,92 @@ def test_ranks_under_torchrun(judge, way, wrapper):
         assert optimizer.gradient_bytes == pytest.approx(model.bytes / (1 if way == "ddp" else 2), rel=0.02)
     flags = found.flags()
     assert (flags["ddp"], flags["fsdp"]) == (way == "ddp", way != "ddp")
+    assert flags["zero_stage"] == (None if way == "ddp" else 3)
     assert found.result["run"]["ranks"] == 2
+
+
+SHARDED = """
+import json, torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed._composable.replicate_with_fsdp import replicate
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from profiler.agent import facts
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(32, 64), nn.Linear(64, 32)
+    def forward(self, inputs): return self.down(torch.relu(self.up(inputs)))
+
+def net(): return nn.Sequential(Block(), Block(), nn.Linear(32, 1))
+
+def fsdp2(blocks=True, **how):
+    model = net()
+    for block in list(model)[:2] if blocks else (): fully_shard(block, **how)
+    return fully_shard(model, **how)
+
+def fsdp1(strategy, blocks=True):
+    policy = ModuleWrapPolicy({Block}) if blocks else None
+    cpu = torch.device("cpu")
+    return FullyShardedDataParallel(net(), sharding_strategy=strategy, auto_wrap_policy=policy, device_id=cpu)
+
+def ddp(): return nn.parallel.DistributedDataParallel(net())
+
+dist.init_process_group("gloo")
+for name, model in {
+    "plain": net(),
+    "ddp": ddp(),
+    "replicate": replicate(net()),
+    "zero redundancy": ddp(),
+    "blocks": fsdp2(),
+    "blocks, resharded": fsdp2(reshard_after_forward=True),
+    "blocks, kept": fsdp2(reshard_after_forward=False),
+    "one unit": fsdp2(blocks=False),
+    "FULL_SHARD": fsdp1(ShardingStrategy.FULL_SHARD),
+    "SHARD_GRAD_OP": fsdp1(ShardingStrategy.SHARD_GRAD_OP),
+    "NO_SHARD": fsdp1(ShardingStrategy.NO_SHARD),
+    "FULL_SHARD of one unit": fsdp1(ShardingStrategy.FULL_SHARD, blocks=False),
+}.items():
+    kind = ZeroRedundancyOptimizer if name == "zero redundancy" else None
+    optimizer = kind(model.parameters(), torch.optim.Adam) if kind else torch.optim.Adam(model.parameters())
+    for _ in range(2):
+        model(torch.randn(4, 32)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    fact = facts.optimizer(optimizer, 1, None)
+    whole = 2 * 4 * sum(parameter.numel() for parameter in net().parameters())
+    found = name, facts.zero_stage([facts.sharding(model)], [fact]), round(fact["state_bytes"] / whole, 1)
+    if dist.get_rank() == 0: print("told: " + json.dumps(found), flush=True)
+    described = facts.model(model, 1)
+    assert described["name"] == "Sequential"
+    assert described.get("block") == (None if name == "FULL_SHARD of one unit" else "Block")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_how_weights_are_sharded(script, start):
+    """Stage of ZeRO, and the rank's part of the optimizer's state."""
+    ran = start(
+        *("torchrun", "--standalone", "--nproc-per-node", "2", script(SHARDED)),
+        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    ).finish()
+    assert ran.status == 0, ran.err.decode()
+    lines = [line for line in ran.out.decode().splitlines() if line.startswith("told: ")]
+    assert {name: found for name, *found in (json.loads(line[6:]) for line in lines)} == {
+        "plain": [None, 1.0],
+        "ddp": [None, 1.0],
+        "replicate": [None, 1.0],
+        "zero redundancy": [1, 0.5],
+        "blocks": [3, 0.5],
+        "blocks, resharded": [3, 0.5],
+        "blocks, kept": [2, 0.5],
+        "one unit": [2, 0.5],
+        "FULL_SHARD": [3, 0.5],
+        "SHARD_GRAD_OP": [2, 0.5],
+        "NO_SHARD": [0, 1.0],
+        "FULL_SHARD of one unit": [2, 0.5],
+    }

@@ -56,6 +56,12 @@ def test_a_trainer(judge, workers):
     (optimizer,) = found.ran.facts("optimizer")
     assert (optimizer.name, optimizer.module, optimizer.groups) == ("AdamW", "torch.optim.adamw", 2)
     assert optimizer.parameters == model.parameters
+    # The Trainer makes what the program's TrainingArguments say.
+    assert optimizer.driven_by[0] == "transformers"
+    assert (optimizer.place.via[0], loader.place.via[0]) == ("transformers", "transformers")
+    (call,) = found.ran.facts("call")
+    assert (call.name, call.settings["gradient_accumulation_steps"]) == ("TrainingArguments", "2")
+    assert (model.variable, call.place.line < model.place.line < optimizer.place.line) == ("model", True)
     assert found.flags()["evaluation_grad"] is False
     # The evaluation's loader has as many.
     assert {worker.worker_id for worker in found.ran.workers} == set(range(workers))

@@ -18,19 +18,23 @@ from programs import COMMAND, PATIENCE, ROOT, Ran
 from rich.console import Console
 from test_report_browser import CHROMIUM, DRIVER, browser, opened  # noqa: F401
 
-from advisor.metrics.settings import optimizer
+from advisor.metrics.input import loader
+from advisor.metrics.program import configuration, driver
+from advisor.metrics.settings import model, optimizer
 from advisor.publish import publish
 from advisor.render import html, markdown, result_json
 from advisor.render.terminal import summarize
-from advisor.rules import batch_raise, ckpt_every_n
-from advisor.rules._workers import loader_change
+from advisor.rules._spelling import FRAMEWORKS, spelling
 from profiler.schema import (
     FACTS,
+    CallFact,
     Fact,
     Gpu,
     Kernel,
     LoaderFact,
+    ModelFact,
     OptimizerFact,
+    Place,
     Problem,
     Process,
     Run,
@@ -349,20 +353,42 @@ def test_an_error_that_quotes_a_name_of_theirs_is_safe(tmp_path, report):
     check_terminal(ran.err.decode(), terminal=False)
 
 
-def test_code_to_copy_takes_no_name_that_is_none():
+@pytest.mark.parametrize("framework", ["torch", *FRAMEWORKS])
+def test_code_to_copy_takes_no_name_that_is_none(framework):
     """Else a name could bring its own lines into the reader's program."""
     name = "SGD)\nimport os; os.system('owned')\n("
-    loader = LoaderFact(id=1, dataset=name, sampler=name, collate=name, context=name, batch_size=8)
-    metrics = given({optimizer: OptimizerFact(id=1, name=name, module="torch.optim", lr=0.1)})
-    codes = [
-        loader_change(loader, num_workers=4).code,
-        *(change.code for change in batch_raise._learning_rate(metrics, 2.0)),
-        ckpt_every_n._code(name, 2),
+    where = Place(file=name, line=1)
+    metrics = given(
+        {
+            driver: framework,
+            configuration: CallFact(id=framework, name=name, place=where, settings={"learning_rate": name}),
+            loader: LoaderFact(id=1, dataset=name, sampler=name, collate=name, context=name, batch_size=8),
+            model: ModelFact(id=1, name=name, variable=name, block=name, wrappers=(name,)),
+            optimizer: OptimizerFact(id=1, name=name, module="torch.optim", lr=0.1, variable=name),
+        }
+    )
+    spelled = spelling(metrics)
+    changes = [
+        *spelled.loader(num_workers=4),
+        *spelled.copy_ahead(),
+        *spelled.half("bf16"),
+        *spelled.half("fp16"),
+        *spelled.compile(),
+        *spelled.learning_rate(2.0, "grows"),
+        *spelled.accumulate(2, 4),
+        *spelled.checkpoint(name, 2),
+        *spelled.no_checkpoints(),
+        *spelled.shard(2),
+        *spelled.log_every(10),
+        *spelled.save_every(10, "10 s", in_background=True),
     ]
 
-    for code in codes:
-        compile(code, "<change>", "exec")
-        assert not re.search(r"^\s*import os", code, re.MULTILINE)
+    for change in changes:
+        if change.language == "python":
+            compile(change.code, "<change>", "exec")
+            assert not re.search(r"^\s*import os", change.code, re.MULTILINE)
+        else:
+            json.loads(change.code)
 
 
 @pytest.mark.parametrize("text", [ATTACK, f"{ATTACK}{LONE}"])

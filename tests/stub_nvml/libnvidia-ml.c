@@ -25,6 +25,8 @@ typedef struct { unsigned gpu; int order; } GpmSample;
 typedef struct { unsigned id; int error; double value; const char *short_name, *long_name, *unit; } GpmMetric;
 typedef struct { unsigned version, count; GpmSample *first, *second; GpmMetric metrics[]; } GpmRequest;
 
+typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char address[32]; } Pci;
+
 static Device boards[MAX_GPUS], migs[MAX_GPUS];
 
 /* The file's rest of the line after "<gpu>.<key> " or else "<key> ". */
@@ -108,6 +110,12 @@ int nvmlDeviceGetName(Device *device, char *out, unsigned size) {
     CALLED(device->gpu);
     const char *name = text(device->gpu, "name");
     snprintf(out, size, "%s%s", name ? name : "Stub GPU", device->mig ? " MIG 1g" : "");
+    return SUCCESS;
+}
+
+int nvmlDeviceGetPciInfo_v3(Device *device, Pci *out) {
+    CALLED(device->gpu);
+    *out = (Pci){.bus = (unsigned)number(device->gpu, "pci_bus", 0x3b)};
     return SUCCESS;
 }
 

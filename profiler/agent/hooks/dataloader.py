@@ -14,8 +14,10 @@ from typing import Any
 from ..dynamo import not_for_dynamo
 from ..outlet import clock
 from ..ring import BATCH, FETCH, ITER, MARK_FETCH_END, MARK_FETCH_START
-from ..session import FLUSH_NS, Agent, ident, place
+from ..session import FLUSH_NS, Agent, ident
+from ..stack import place
 from ..tracebacks import step_aside
+from .padding import Paddings
 
 _MARK = "_profile_train_loader"
 
@@ -30,6 +32,7 @@ MOST_LOADERS = 256
 def install(agent: Agent) -> Callable[[], None]:
     """Hook iterators, loaders and dataset fetchers; `torch.utils.data` must have been imported by the program."""
     loaders = _Loaders(agent)
+    paddings = Paddings(agent)
     for function in (
         _Loaders.id,
         _Loaders.iterated,
@@ -40,7 +43,12 @@ def install(agent: Agent) -> Callable[[], None]:
         _was_ready,
     ):
         not_for_dynamo(agent.torch, function, callees=True)
-    undo = [_hook_next(agent, loaders), _hook_iter(agent, loaders), _hook_construction(loaders), _hook_fetchers(agent)]
+    undo = [
+        _hook_next(agent, loaders, paddings),
+        _hook_iter(agent, loaders),
+        _hook_construction(loaders),
+        _hook_fetchers(agent),
+    ]
 
     def uninstall() -> None:
         for each in undo:
@@ -69,8 +77,16 @@ class _Loaders:
 
     def made(self, loader: Any) -> None:
         where = place()
+        if where is not None and "via" in where:
+            where = self._origin(loader) or where
         if where is not None:
             self._places.setdefault(loader, where)
+
+    def _origin(self, loader: Any) -> dict[str, Any] | None:
+        """Where the program has made the loader that a framework makes anew: the one of the same data."""
+        data = loader.dataset
+        made = [where for other, where in list(self._places.items()) if other.dataset is data and "via" not in where]
+        return made[0] if len(made) == 1 else None
 
     def id(self, loader: Any) -> int:
         number = self._ids.get(loader)
@@ -106,6 +122,10 @@ class _Loaders:
         self._agent.fact("loader", fact)
         if self._agent.outlet is not None:
             self._agent.outlet.measured_ns += clock() - begin
+
+    def rows(self, number: int) -> Any:
+        """Samples in a batch, where the loader's settings tell."""
+        return self._facts.get(number, {}).get("batch_size")
 
     def look_into(self, fetcher: Any, number: int) -> None:
         """Time the making of the next batch of this process, of the first ones of a loader each."""
@@ -208,7 +228,7 @@ def _was_ready(iterator: Any, queued: int, put_by: int, next_put_by: bool) -> in
     return queued + put_by
 
 
-def _hook_next(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
+def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> Callable[[], None]:
     base = _module()._BaseDataLoaderIter
     single = _module()._SingleProcessDataLoaderIter
     plain = base.__next__
@@ -278,6 +298,8 @@ def _hook_next(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
             agent.flush()
         if type(iterator) is single:
             loaders.look_into(iterator._dataset_fetcher, number)
+        if end >= paddings.due:
+            paddings.look(number, batch, loaders.rows(number), end)
 
     setattr(base, _MARK, 0)
     for function in (__next__, lean):

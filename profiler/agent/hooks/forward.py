@@ -27,13 +27,29 @@ MOST_ROOTS = 64
 MOST_WATCHES = 32
 
 
+class _LeftOut(partial):  # type: ignore[type-arg]
+    """The wrapper of a module that says itself what its state is, as DistributedDataParallel does: such a one takes the
+    slot into copies, which would call the original, and into pickles, which would fail."""
+
+    def __reduce__(self) -> Any:
+        """None."""
+        return type(None), ()
+
+
 class Roots:
     """The root modules of a program, and the hooks on them."""
 
-    def __init__(self, agent: Agent, seen: Callable[[Any, int], None]) -> None:
-        """`seen(module, id)` is called when a root has taken part in a training step."""
+    def __init__(
+        self,
+        agent: Agent,
+        seen: Callable[[Any, int], None],
+        inner: Callable[[Any, int, Any], Any] = lambda module, number, before: before,
+    ) -> None:
+        """`seen(module, id)` is called when a root has taken part in a training step; `inner(module, id, before)` gives
+        what its wrapper calls, where `before` (None: the module's own `_call_impl`) is what stood in the slot."""
         self._agent = agent
         self._seen = seen
+        self._inner = inner
         self._module = agent.torch.nn.Module
         self._plain_call = self._module.__call__
         self._watching: Any = None
@@ -47,6 +63,8 @@ class Roots:
         """By id(module)."""
         self._wrappers: dict[int, Any] = {}
         self._told: set[int] = set()
+        self._largest = (0, 0, 0)
+        """Rows, inputs and outputs of the largest product of a linear layer."""
         self._called = [False]
         """Whether a root has been, since the last tick. A list, for a closure to write to at the least cost."""
 
@@ -68,6 +86,7 @@ class Roots:
         is_compiling = agent.torch.compiler.is_compiling
         inside = self._inside
         plain = self._plain_call
+        linear = agent.torch.nn.Linear
 
         roots = self
 
@@ -76,6 +95,8 @@ class Roots:
             if is_compiling():
                 return plain(self, *args, **kwargs)
             try:
+                if type(self) is linear:
+                    roots._measure(self, args)
                 number = 0 if hasattr(inside, "root") or agent.is_recomputing() else roots._root(self)
                 if number == 0:
                     return plain(self, *args, **kwargs)
@@ -89,6 +110,15 @@ class Roots:
         self._watching = __call__
         agent.on_step.append(self._at_step)
         self._module.__call__ = __call__
+
+    def _measure(self, linear: Any, args: Any) -> None:
+        try:
+            inputs, outputs = linear.in_features, linear.out_features
+            size = (args[0].numel() // inputs, inputs, outputs)
+            if size[0] * inputs * outputs > self._largest[0] * self._largest[1] * self._largest[2]:
+                self._largest = size
+        except Exception:  # a layer that is called in a way of its own
+            return
 
     def _root(self, module: Any) -> int:
         """The module's number; 0 if it is none of interest: no parameters, as a loss."""
@@ -142,6 +172,9 @@ class Roots:
             return
         self._agent.on_step.remove(self._at_step)
         self._stop_watching()
+        rows, inputs, outputs = self._largest
+        if rows:
+            self._agent.fact("matmul", {"id": 0, "rows": rows, "inputs": inputs, "outputs": outputs})
         for reference, number in list(self._roots.values()):
             module = reference()
             if module is None:
@@ -167,7 +200,10 @@ class Roots:
         before = module._compiled_call_impl
         if before is not None and before is self._wrappers.get(number):
             return
-        call = self._marked(module, number, before) if self._agent.mark else self._lean(module, number, before)
+        inner = self._inner(module, number, before)
+        call = self._marked(module, number, inner) if self._agent.mark else self._lean(module, number, inner)
+        if type(module).__getstate__ is not self._module.__getstate__:
+            call = _LeftOut(call)
         call.__wrapped__ = before
         self._wrappers[number] = call
         object.__setattr__(module, "_compiled_call_impl", call)

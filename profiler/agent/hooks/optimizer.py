@@ -14,14 +14,15 @@ from typing import Any
 from ..dynamo import not_for_dynamo
 from ..outlet import clock
 from ..ring import MARK_OPTIMIZER_END, MARK_OPTIMIZER_START, OPTIMIZER
-from ..session import Agent, ident, place
+from ..session import Agent, ident
+from ..stack import callers, place
 
 
 def install(
     agent: Agent, seen: Callable[[Any, int, Any], None], another: Callable[[], None] = lambda: None
 ) -> Callable[[], None]:
-    """`seen(optimizer, id, place)` is called at its first step and again at a later one, when its state exists;
-    `another` at the first step of each but the first.
+    """`seen(optimizer, id, made)` is called at its first step and again at a later one, when its state exists; `made`
+    holds `place` and `callers` of its construction. `another` is called at the first step of each but the first.
     """
     from torch.optim.optimizer import (  # type: ignore[import-not-found,unused-ignore]
         register_optimizer_step_post_hook,
@@ -147,7 +148,7 @@ def _hook_construction(places: Any) -> Callable[[], None]:
 
     def _patch_step_function(self: Any) -> Any:
         try:
-            places.setdefault(self, place())
+            places.setdefault(self, {"place": place(), "callers": callers()})
         except Exception:  # a place is a nicety
             pass
         return plain(self)

@@ -1,7 +1,8 @@
-"""Features that cannot be read from an attribute later: autocast, GradScaler, activation checkpointing."""
+"""What cannot be read from an attribute later: autocast, GradScaler, activation checkpointing, who set the threads."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -17,12 +18,14 @@ class Usage:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self.flags: dict[str, Any] = {"autocast": False, "grad_scaler": False, "checkpointing": False}
+        by_environment = any(name in os.environ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
+        self.flags["threads_from"] = "environment" if by_environment else "default"
         self.scaler_steps = 0
         self.scaler_applied = 0
 
     def install(self) -> Callable[[], None]:
-        """Patch the entrances; those of autocast and checkpointing take themselves out once used."""
-        undo = [self._autocast(), self._scaler(), self._checkpointing()]
+        """Patch the entrances; all but the scaler's take themselves out once used."""
+        undo = [self._autocast(), self._scaler(), self._checkpointing(), self._threads()]
 
         def uninstall() -> None:
             for each in undo:
@@ -94,4 +97,21 @@ class Usage:
             plain(hook, *args, **kwargs)
 
         cls.__init__ = __init__
+        return undo
+
+    def _threads(self) -> Callable[[], None]:
+        torch = self._agent.torch
+        plain = torch.set_num_threads
+
+        def undo() -> None:
+            if torch.set_num_threads is set_num_threads:
+                torch.set_num_threads = plain
+
+        def set_num_threads(*args: Any, **kwargs: Any) -> Any:
+            self.flags["threads_from"] = "program"
+            undo()
+            return plain(*args, **kwargs)
+
+        set_num_threads.__wrapped__ = plain  # type: ignore[attr-defined]
+        torch.set_num_threads = set_num_threads
         return undo

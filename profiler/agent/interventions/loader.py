@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..importing import when_imported
-from ..session import Agent, place
+from ..session import Agent
+from ..stack import place
 
 # Which the program, or DataLoader's own check, leaves without meaning where there are no workers.
 _OF_WORKERS = ("prefetch_factor", "persistent_workers")

@@ -81,8 +81,14 @@ def test_explain_tells_if_then_limits_and_sources(capsys, name):
     assert main(["explain", name]) == 0
 
     text = capsys.readouterr().out
-    for told in ("If ", "Then ", "Wrong when ", "MIN_FRACTION = 0.05", "https://docs.pytorch.org"):
+    for told in ("If ", "Then ", "Wrong when ", "min_fraction = 0.05", "https://docs.pytorch.org"):
         assert told in text
+
+
+def test_explain_tells_of_a_metric_too(capsys):
+    assert main(["explain", "data_wait_fraction"]) == 0
+
+    assert "no batch was ready" in " ".join(capsys.readouterr().out.split())
 
 
 def test_an_unknown_rule_is_our_error_with_a_way_out(capsys):
@@ -126,7 +132,7 @@ def test_an_error_of_ours_is_printed_with_its_remedy(monkeypatch, capsys):
     def explode(*_args, **_options):
         raise ProfilerError("It broke.", "Mend it.")
 
-    monkeypatch.setattr("advisor.pages.rule", explode)
+    monkeypatch.setattr("advisor.pages.explained", explode)
 
     assert main(["explain", "x"]) == 1
     assert capsys.readouterr().err == "profile-train: It broke.\nMend it.\n"

@@ -103,6 +103,7 @@ def test_a_link_that_is_not_https_is_no_link(page):
         "Begin with this: use more DataLoader workers, for 33 to 40% less step time.",
         "train.py --lr 3e-4 --name 'first try'",
         "num_workers=5,  # was 2",
+        "train.py:31num_workers: 2 \u2192 5",
         "40 of every 100 GPU-hours, worth 100",
         "Share of the step waiting for data",
         "takes about 1.32 GiB (estimated)",

@@ -13,6 +13,7 @@ def test_it_says_what_was_found_and_what_to_do():
 
     assert text.startswith("# A step takes 200 ms, 40% of it waiting for data.\n")
     assert "### 1. Use more DataLoader workers (do this, `data-more-workers`)" in text
+    assert "\n`train.py:31`: num_workers: 2 \u2192 5\n\n```python\n" in text
     assert "    num_workers=5,  # was 2\n" in text
     assert "| Waiting for data | 80 ms | 40% |" in text
     assert "Record with a CUDA build of torch. (`zero-1-2`)" in text

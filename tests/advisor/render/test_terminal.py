@@ -28,7 +28,9 @@ def test_it_says_where_a_step_goes_what_to_do_and_where_to_read_on():
     assert text.strip().startswith("A step takes 200 ms, 40% of it waiting for data.")
     assert "Waiting for data    80 ms   40%" in text
     assert "1. Use more DataLoader workers  [data-more-workers]" in text
+    assert "\n   train.py:31  num_workers: 2 \u2192 5 " in text
     assert "Recording cost 0.4%" in text
+    assert "Assumed, for it was not declared: throughput counts most" in text
     assert text.rstrip().endswith("Report: runs/first/report.html")
 
 

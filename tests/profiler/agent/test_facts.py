@@ -152,6 +152,14 @@ def test_a_model_with_one_child_named_module_but_layers_beside_it_is_no_wrapper(
     assert facts.model(net, 1)["wrappers"] == []
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_scripted_blocks():
+    """Their `_modules` is no dictionary."""
+    net = nn.Sequential(*(torch.jit.script(Block(4)) for _ in range(2)))
+    assert facts.model(net, 1)["blocks"] == 2
+    assert facts.sharding(net) is None
+
+
 # ---- the optimizer ----
 
 
@@ -184,6 +192,42 @@ def test_of_a_sharded_state_this_ranks_part_counts():
     whole = SimpleNamespace(numel=lambda: 8, element_size=lambda: 4, _local_tensor=torch.ones(2))
     optimizer.state[parameter]["momentum_buffer"] = whole
     assert facts.optimizer(optimizer, 1, None)["state_bytes"] == 2 * 4
+
+
+def test_only_what_lies_on_the_gpu_counts_as_its_memory():
+    """AdamW counts its steps on the host; an offloaded optimizer keeps all of its state there."""
+
+    def tensor(elements, is_cuda):
+        return SimpleNamespace(numel=lambda: elements, element_size=lambda: 4, is_cuda=is_cuda)
+
+    parameter = nn.Parameter(torch.ones(8))
+    optimizer = torch.optim.SGD([parameter])
+    optimizer.state[parameter] = {"exp_avg": tensor(8, True), "exp_avg_sq": tensor(8, False), "step": tensor(1, False)}
+    assert facts.optimizer(optimizer, 1, None)["state_bytes"] == 17 * 4
+    assert facts.held_on_gpu(facts.states(optimizer)) == 8 * 4
+
+
+@pytest.mark.parametrize(("on_gpu", "counted"), [(True, (8 * 4, 16 * 4)), (False, (0, 0))])
+def test_the_memory_fact_leaves_out_what_was_offloaded(on_gpu, counted):
+    def tensor(elements):
+        return SimpleNamespace(numel=lambda: elements, element_size=lambda: 4, is_cuda=on_gpu)
+
+    state = {"a": {"exp_avg": tensor(16)}}
+    parameter = SimpleNamespace(numel=lambda: 8, device="?", grad=tensor(8), is_floating_point=lambda: True)
+    adam = type("Adam", (), {"param_groups": [{"params": [parameter]}], "state": state, "defaults": {}})()
+    handed = {}
+    torch_ = cuda(True)
+    torch_.cuda.current_device, torch_.cuda.memory_stats = lambda: 0, lambda device: {}
+    agent = SimpleNamespace(torch=torch_, fact=lambda kind, body: handed.update({kind: body}), problem=pytest.fail)
+    seen = start._Seen(agent)
+    seen.optimizer(adam, 1, None)
+    start._tell_memory(agent, seen)
+    assert (handed["memory"]["gradients"], handed["memory"]["optimizer"]) == counted
+    assert handed["optimizer"]["state_bytes"] == 16 * 4
+
+    del adam
+    start._tell_memory(agent, seen)
+    assert (handed["memory"]["gradients"], handed["memory"]["optimizer"]) == (0, 0), "it is gone"
 
 
 def test_groups_with_frozen_and_complex_parameters():

@@ -112,9 +112,13 @@ def test_a_plain_loop(loop, run_profiled):
     assert loader.place == line_of(program, "loader = DataLoader(")
     (model,) = ran.facts("model")
     assert (model.name, model.parameters, model.tensors) == ("Model", 8 * 16 + 16 + 16 + 1, 4)
+    assert model.place == line_of(program, "model = Model(")
     (optimizer,) = ran.facts("optimizer")
     assert (optimizer.name, optimizer.parameters) == ("SGD", model.parameters)
     assert optimizer.place == line_of(program, "optimizer = torch.optim.SGD(")
+    assert optimizer.callers == (optimizer.place,)
+    assert (optimizer.driven_by, ran.facts("call")) == ((), [])
+    assert (loader.variable, model.variable, optimizer.variable) == ("loader", "model", "optimizer")
     (rank,) = ran.ranks
     assert (rank.rank, rank.world_size, rank.events_lost) == (0, 1, 0)
     assert not ran.workers

@@ -102,7 +102,7 @@ def test_a_window_opens_once_settled_and_holds_three_steps(make, tmp_path):
     assert fact["path"] == str(tmp_path / f"window-{os.getpid()}-0.json")
     assert (fact["first_step"], fact["steps"], fact["device"]) == (first, STEPS, "cpu")
     assert fact["end_ns"] - fact["start_ns"] == STEPS * SECOND // 10
-    window, rows = parse(Path(fact["path"]), pid=1, position=0, start=0.0, steps=0, cost=0.0, device="cpu")
+    window, rows, _ = parse(Path(fact["path"]), pid=1, position=0, start=0.0, steps=0, cost=0.0, device="cpu")
     assert window.steps == STEPS
     assert {row.name: row.calls for row in rows}["aten::mm"] == STEPS
 
@@ -135,7 +135,29 @@ def test_later_windows_go_by_what_the_first_one_cost(make):
     for _ in range(3000):
         loop.step()
 
-    assert [fact["steps"] for fact in loop.told("window")][1:3] == [STEPS, STEPS]
+    assert [fact["steps"] for fact in loop.told("window")][2:5:2] == [STEPS, STEPS]
+
+
+def test_every_second_window_is_one_step_with_shapes(make):
+    loop = make(budget=1.0)
+
+    loop.steps(200)
+
+    facts = loop.told("window")
+    dims = ['"Input Dims"' in Path(fact["path"]).read_text() for fact in facts]
+    assert dims[:4] == [False, True, False, True]
+    assert [fact["steps"] for fact in facts[:4]] == [STEPS, 1, STEPS, 1]
+
+
+def test_the_first_window_with_shapes_waits_for_what_it_may_cost(make, monkeypatch):
+    monkeypatch.setattr(module, "SHAPES_SLOWER", 100.0)
+    loop = make(budget=0.5, tick=0.02)
+
+    while len(loop.told("window")) < 2:
+        loop.step()
+
+    first, second = loop.told("window")
+    assert second["start_ns"] / SECOND > (first["cost_s"] + 100 * first["cost_s"] / STEPS) / 0.5
 
 
 def test_windows_come_again_and_never_cost_more_than_the_budget(make):
@@ -199,12 +221,13 @@ def test_steps_with_very_many_events_get_shorter_windows(make, monkeypatch):
             loop.x.mm(loop.x)
         loop.step()
 
-    loop.until_open()
-    loop.steps(STEPS)
+    for _ in range(2):
+        loop.until_open()
+        loop.steps(STEPS)
 
-    first, second = loop.told("window")
+    first, _, third = loop.told("window")
     assert first["steps"] == STEPS
-    assert 0 < second["steps"] < STEPS
+    assert 0 < third["steps"] < STEPS
 
 
 def test_a_loop_that_has_not_settled_is_waited_for(make):
@@ -318,7 +341,7 @@ def test_closing_keeps_the_whole_steps_of_an_open_window(make):
 
     (fact,) = loop.told("window")
     assert fact["steps"] == 2
-    window, rows = parse(Path(fact["path"]), pid=1, position=0, start=0.0, steps=0, cost=0.0)
+    window, rows, _ = parse(Path(fact["path"]), pid=1, position=0, start=0.0, steps=0, cost=0.0)
     assert window.steps == 2
     assert {row.name: row.calls for row in rows}["aten::mm"] == 2
     assert not any(loop.steps(200))
@@ -538,7 +561,7 @@ def test_a_real_loop_trains_the_same_and_its_window_shows_what_it_did(tmp_path):
     paths = sorted(tmp_path.glob("window-*.json"))
     assert paths
     assert "problem" not in (tmp_path / "facts").read_text()
-    window, rows = parse(paths[0], pid=1, position=0, start=0.0, steps=0, cost=0.0, device="cpu")
+    window, rows, _ = parse(paths[0], pid=1, position=0, start=0.0, steps=0, cost=0.0, device="cpu")
     assert window.device == "cpu"
     assert window.steps >= STEPS
     assert 0 < sum(row.total for row in rows) <= window.duration

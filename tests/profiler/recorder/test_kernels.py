@@ -6,7 +6,7 @@ import pytest
 
 from profiler.agent import window as agent_window
 from profiler.errors import ProfilerError
-from profiler.recorder import kernels
+from profiler.recorder import kernels, operators
 from profiler.recorder.intervals import difference, intersection, length, union
 from profiler.recorder.kernel_kinds import kernel_kind, operator_kind
 from profiler.recorder.kernels import parse
@@ -46,8 +46,9 @@ class Trace:
         for time in times:
             self.host(kernels.MARK, time, time + 0.5, "cpu_op")
 
-    def op(self, name, start, end, tid=1):
-        self.host(name, start, end, "cpu_op", tid)
+    def op(self, name, start, end, tid=1, shapes=None, types=("float",)):
+        recorded = {} if shapes is None else {"Input Dims": shapes, "Input type": list(types)}
+        self.host(name, start, end, "cpu_op", tid, **recorded)
 
     def gpu(self, name, start, end, launch=None, call="cudaLaunchKernel", category="kernel", stream=7):
         """GPU work from `start` to `end`, launched by a host call over the pair `launch`."""
@@ -66,9 +67,12 @@ class Trace:
 
     def parse(self, **given):
         settings = {"pid": 7, "position": 2, "start": 100.0, "steps": 1, "cost": 0.02, **given}
-        window, rows = parse(self.path(), **settings)
+        window, rows, operators = parse(self.path(), **settings)
         return SimpleNamespace(
-            window=window, rows=rows, us=lambda name: pytest.approx(getattr(window, name) * 1e6, abs=1e-3)
+            window=window,
+            rows=rows,
+            operators=operators,
+            us=lambda name: pytest.approx(getattr(window, name) * 1e6, abs=1e-3),
         )
 
 
@@ -258,6 +262,79 @@ def test_arithmetic_of_a_loop_optimizer_is_the_optimizers(trace):
     }
 
 
+def test_kernels_count_for_the_innermost_operator_that_launched_them(trace):
+    heads = [[8, 64, 16], [8, 16, 64]]
+    trace.marks(0, 10, 1000)
+    trace.op("aten::matmul", 10, 30, shapes=[[2, 4, 64, 16], [2, 4, 16, 64]])
+    trace.op("aten::bmm", 12, 20, shapes=heads, types=["c10::Half", "c10::Half"])
+    trace.gpu(GEMM, 20, 120, launch=(13, 15))
+    trace.gpu(GEMM, 120, 150, launch=(16, 18))
+    trace.op("aten::_softmax", 31, 40, shapes=[[2, 4, 64, 64], [], []], types=["c10::Half", "Scalar", "Scalar"])
+    trace.gpu(ELEMENTWISE, 150, 160, launch=(32, 35))
+    trace.op("aten::bmm", 12, 50, tid=2, shapes=heads)  # another thread's
+    trace.op("aten::cat", 41, 45, shapes=[[[4, 4], [4, 4]], []], types=["TensorList", "Scalar"])
+    trace.gpu(ELEMENTWISE, 160, 161, launch=(42, 44))
+    trace.gpu(ELEMENTWISE, 161, 162, launch=(60, 61))  # under no operator
+
+    found = trace.parse()
+
+    assert found.window.shapes
+    assert [(row.name, row.inputs, row.dtype, row.calls, round(row.total * 1e6)) for row in found.operators] == [
+        ("aten::bmm", ((8, 64, 16), (8, 16, 64)), "fp16", 1, 130),
+        ("aten::_softmax", ((2, 4, 64, 64), (), ()), "fp16", 1, 10),
+    ]
+    assert {(row.pid, row.window, row.device) for row in found.operators} == {(7, 2, "cuda")}
+
+
+def test_on_a_cpu_operators_of_one_shape_are_summed(trace):
+    trace.marks(0, 1000)
+    for start in (0, 100):
+        trace.op("aten::linear", start + 1, start + 50, shapes=[[8, 4], [2, 4]])
+        trace.op("aten::mm", start + 10, start + 40, shapes=[[8, 4], [4, 2]])
+    trace.op("aten::mm", 300, 310, shapes=[[8, 4], [4, 3]])
+    trace.op("aten::mm", 320, 325)  # of unknown shape
+    trace.op("aten::mm", 1001, 1100, shapes=[[8, 4], [4, 2]])  # after the last mark
+
+    found = trace.parse()
+
+    assert [(row.name, row.inputs[1], row.calls, round(row.total * 1e6)) for row in found.operators] == [
+        ("aten::mm", (4, 2), 2, 60),
+        ("aten::linear", (2, 4), 2, 38),
+        ("aten::mm", (4, 3), 1, 10),
+    ]
+    assert {(row.device, row.dtype) for row in found.operators} == {("cpu", "fp32")}
+
+
+def test_no_more_than_the_dearest_shapes_are_kept(trace, monkeypatch):
+    monkeypatch.setattr(operators, "MOST", 2)
+    trace.marks(0, 1000)
+    for number in range(4):
+        trace.op("aten::mm", 100 * number, 100 * number + 10 + number, shapes=[[number + 1, 4], [4, 2]])
+
+    assert [row.inputs[0][0] for row in trace.parse().operators] == [4, 3]
+
+
+def test_without_shapes_there_are_no_operators(trace):
+    trace.marks(0, 10, 100)
+    trace.op("aten::mm", 10, 20)
+    trace.gpu(GEMM, 20, 90, launch=(12, 15))
+
+    found = trace.parse()
+
+    assert (found.window.shapes, found.operators) == (False, [])
+
+
+@pytest.mark.parametrize("dims", ["[[1, 2]]", 7, {"a": 1}, [["1", 2]], [[1.5]], [[True]], [None]])
+def test_shapes_that_are_none_are_passed_over(trace, dims):
+    trace.marks(0, 100)
+    trace.op("aten::mm", 10, 20, shapes=dims, types=[None, {}])
+
+    found = trace.parse()
+
+    assert found.operators == []
+    assert [row.name for row in found.rows] == ["aten::mm"]
+
+
 def test_ranges_without_an_end_are_left_out(trace):
     trace.marks(0, 1000)
     trace.op("aten::add", 10, 20)
@@ -291,7 +368,7 @@ def test_gzip_is_read(trace, tmp_path):
     packed = tmp_path / "window.json.gz"
     packed.write_bytes(gzip.compress(trace.path().read_bytes()))
 
-    window, rows = parse(packed, pid=1, position=0, start=0.0, steps=1, cost=0.0)
+    window, rows, _ = parse(packed, pid=1, position=0, start=0.0, steps=1, cost=0.0)
 
     assert window.duration == pytest.approx(100e-6)
     assert [row.name for row in rows] == ["aten::mm"]
@@ -413,6 +490,36 @@ def test_a_cuda_window_without_gpu_work_is_no_idle_gpu(trace):
             False,
             "fp32",
         ),
+        (
+            "void (anonymous namespace)::softmax_warp_forward<float, float, float, 4, true, false>(float*)",
+            "loss",
+            False,
+            "fp32",
+        ),
+        (
+            "void at::native::(anonymous namespace)::cunn_SoftMaxBackward<4, float, c10::BFloat16, "
+            "at::native::(anonymous namespace)::LogSoftMaxBackwardEpilogue>(float*)",
+            "loss",
+            False,
+            "bf16",
+        ),
+        (
+            "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, float, float, "
+            "at::native::(anonymous namespace)::SoftMaxForwardEpilogue>(float*)",
+            "normalization",
+            False,
+            "fp32",
+        ),
+        (
+            "void at::native::(anonymous namespace)::nll_loss_forward_reduce_cuda_kernel_2d<float, float>(float*)",
+            "loss",
+            False,
+            "fp32",
+        ),
+        ("triton_red_fused__log_softmax_nll_loss_forward_3", "loss", False, None),
+        ("liger_cross_entropy_kernel", "loss", False, None),
+        ("void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true>", "layout", False, "fp16"),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_3_64x64", "attention", True, "fp16"),
         ("triton_poi_fused_convolution_relu_2", "elementwise", False, None),
         ("triton_red_fused_add_mean_mul_pow_rsqrt_0", "normalization", False, None),
         ("void fbgemm_gpu::permute_2D_data_kernel<true, int, int, float>(int)", "copy", False, "fp32"),
@@ -433,7 +540,12 @@ def test_kernel_names_tell(name, kind, tensor_cores, dtype):
         ("aten::_scaled_dot_product_flash_attention_for_cpu", "attention"),
         ("aten::native_layer_norm", "normalization"),
         ("aten::normal_", "elementwise"),
-        ("aten::_log_softmax", "normalization"),
+        ("aten::_log_softmax", "loss"),
+        ("aten::nll_loss_forward", "loss"),
+        ("aten::_softmax", "normalization"),
+        ("aten::_scaled_dot_product_attention_math", "attention"),
+        ("aten::_efficient_attention_forward", "attention"),
+        ("aten::_cudnn_attention_forward", "attention"),
         ("aten::_foreach_add_", "optimizer"),
         ("aten::_fused_adam_", "optimizer"),
         ("aten::sum", "reduction"),

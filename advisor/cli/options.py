@@ -1,0 +1,142 @@
+"""The options that commands share: what to judge by, and what the training is for."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from profiler.printable import printable
+
+if TYPE_CHECKING:
+    from advisor.config import Config
+    from advisor.rules.base import Rule
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PYPROJECT = "pyproject.toml"
+
+_OUR_TABLE = re.compile(r"^\s*\[\s*tool\s*\.\s*profile-train\b", re.MULTILINE)
+
+CONFIG = click.option(
+    "--config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="TOML file of goals, limits and rules.  [[tool.profile-train] of the pyproject.toml nearest above here, "
+    "as it is now: what held when a run was recorded is not kept]",
+)
+RULES = click.option(
+    "--rules",
+    "own_rules",
+    type=click.Path(path_type=Path, exists=True),
+    help="Rules of your own: a file, or a folder of files. Their code is run.",
+)
+
+
+class _Written(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
+    """A goal, by its name: read as it is in a configuration file."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        # Imported only now: the program starts that much sooner.
+        from advisor.declared import READERS
+
+        try:
+            return READERS[self.name](value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _Goal(click.Option):
+    """An option that stands under "Goals" in the help."""
+
+
+class Command(click.Command):
+    """Its help has the goals under a heading of their own."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write both lists."""
+        for heading, ours in (("Options", False), ("Goals", True)):
+            options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+            shown = [one for one in options if isinstance(one, _Goal) is ours]
+            with formatter.section(heading):
+                formatter.write_dl([row for one in shown if (row := one.get_help_record(ctx))])
+
+
+def _goal(flag: str, metavar: str, text: str) -> Callable[[F], F]:
+    written = _Written(flag.strip("-").replace("-", "_"))
+    return click.option(flag, cls=_Goal, type=written, metavar=metavar, help=text)
+
+
+_GOALS = (
+    _goal("--goal", "NAME", "What counts most: throughput, memory, cost or latency."),
+    _goal("--target-batch", "N", "Wanted samples per optimizer step, over all GPUs."),
+    click.option(
+        "--capacity",
+        cls=_Goal,
+        is_flag=True,
+        default=None,
+        help="A larger batch or model is wanted: let memory rules speak.",
+    ),
+    _goal("--quality", "METRIC>=VALUE", "When the training is done: val_acc>=0.76."),
+    _goal("--gpu-price", "PRICE", "Of a GPU hour, to put gains into money."),
+    _goal("--mtbf", "TIME", "Mean time between failures of the job: 2h."),
+    _goal("--restart", "TIME", "From a failure until training goes on: 5m."),
+    _goal("--spot-discount", "SHARE", "Of interruptible machines: 65%."),
+    _goal("--queue-share", "SHARE", "Of the time for which GPUs wait for each other or for a job: 15%."),
+    click.option(
+        "--validation",
+        cls=_Goal,
+        metavar="FILE",
+        help="The quality after each validation, higher is better: a number a line, or a column of a CSV, FILE:COLUMN.",
+    ),
+)
+
+
+def goals(command: F) -> F:
+    """The options that declare what a training is for; the command takes them as keywords, None where not given."""
+    for option in reversed(_GOALS):
+        command = option(command)
+    return command
+
+
+def configuration(config: Path | None, own_rules: Path | None = None) -> Config | None:
+    """The configuration that was asked for, or lies above; None if there is none.
+
+    Raises:
+        ProfilerError: something in it is wrong.
+    """
+    file = config
+    with contextlib.suppress(OSError):  # the current folder may be gone, or not ours to read
+        file = file or _nearest(Path.cwd())
+    if file is None and own_rules is None:
+        return None
+    # Imported only now: rules take a while to load, and the program waits for it.
+    from advisor.config import configure
+
+    return configure(file, own_rules)
+
+
+def rules(config: Path | None, own_rules: Path | None) -> tuple[Rule, ...]:
+    """The rules of that configuration; what could not be loaded is told."""
+    from advisor.config import configure
+
+    found = (configuration(config, own_rules) or configure()).rules
+    for line in found.broken:
+        click.echo(f"profile-train: {printable(line)}", err=True)
+    return found.rules
+
+
+def _nearest(folder: Path) -> Path | None:
+    """The nearest pyproject.toml, if it has a table for us. One beside a recording came with it and is passed over: it
+    could name rules, which are code."""
+    for each in (folder, *folder.parents):
+        file = each / PYPROJECT
+        if file.is_file() and not any(each.glob("run-*.db")):
+            return file if _OUR_TABLE.search(file.read_text(encoding="utf-8", errors="replace")) else None
+    return None

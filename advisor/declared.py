@@ -1,0 +1,116 @@
+"""What a user declares, as it is written on a command line or in a file."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from advisor.metrics.base import Goals, Quality
+from advisor.plan import quantities
+from profiler.errors import ProfilerError
+
+GOALS = ("throughput", "memory", "cost", "latency")
+
+_QUALITY = re.compile(r"\s*([^\s<>=]+)\s*(>=|<=|>|<)\s*(\S+)\s*")
+
+
+def _goal(text: str) -> str:
+    if text not in GOALS:
+        raise ValueError(f"{text!r} is none of {', '.join(GOALS)}.")
+    return text
+
+
+def quality(text: str) -> Quality:
+    """As "val_acc>=0.76"."""
+    found = _QUALITY.fullmatch(text)
+    value = _number(found[3]) if found else None
+    if not found or value is None:
+        raise ValueError(f'{text!r} is no metric with its target. Write "val_acc>=0.76" or "loss<2.1".')
+    return Quality(found[1], cast(Any, found[2]), value)
+
+
+def _batch(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"{text!r} is no number of samples. Write a whole number above zero.")
+    return int(text)
+
+
+def _price(text: str) -> float:
+    value = _number(text)
+    if value is None or value < 0:
+        raise ValueError(f'{text!r} is no price. Write a number such as "2.5".')
+    return value
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+READERS: Mapping[str, Callable[[str], Any]] = {
+    "goal": _goal,
+    "target_batch": _batch,
+    "quality": quality,
+    "gpu_price": _price,
+    "mtbf": quantities.seconds,
+    "restart": quantities.seconds,
+    "spot_discount": quantities.share,
+    "queue_share": quantities.share,
+}
+"""How each of the Goals that is written as text is read; ValueError says what is wrong and how to write it."""
+
+
+def goals(declared: Mapping[str, Any]) -> Goals:
+    """Of values by name. `validation` names a file, and is read only now: the training may have written it.
+
+    Raises:
+        ProfilerError: the validation file cannot be read.
+    """
+    read = {"validation": validation(declared["validation"])} if "validation" in declared else {}
+    return Goals(**{**declared, **read})
+
+
+def validation(name: str) -> tuple[float, ...]:
+    """One number a line, or a column of a CSV file with a header, as FILE:COLUMN; empty cells are passed over.
+
+    Raises:
+        ProfilerError: it cannot be read, or holds no such numbers.
+    """
+    path, column = _path_and_column(name)
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ProfilerError(
+            f"The validation file {path} cannot be read: {error}.", "Give a text or CSV file."
+        ) from error
+    if column is None and rows and max(map(len, rows)) == 1:
+        index, header = 0, _number(rows[0][0]) is None
+    else:
+        names = [cell.strip() for cell in rows[0]] if rows else []
+        if column not in names:
+            asked = f"no column {column}" if column else "several columns"
+            raise ProfilerError(
+                f"The validation file {path} has {asked}.", f"Give one: {path}:COLUMN, of {', '.join(names) or 'none'}."
+            )
+        index, header = names.index(column), True
+    cells = [row[index] for row in rows[header:] if index < len(row) and row[index].strip()]
+    values = [_number(cell) for cell in cells]
+    if not values or None in values:
+        wrong = next((cell for cell, value in zip(cells, values, strict=True) if value is None), "nothing")
+        raise ProfilerError(
+            f"The validation file {path} has {wrong!r} for a number.", "Give a number for each validation."
+        )
+    return tuple(cast(list[float], values))
+
+
+def _path_and_column(name: str) -> tuple[Path, str | None]:
+    path, colon, column = name.rpartition(":")
+    return (Path(path), column) if colon and not Path(name).exists() else (Path(name), None)

@@ -1,0 +1,209 @@
+"""Attention: in one kernel, or written out as a softmax between two batched products, and of which shape."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.operators import Product, product_of, shaped_operators
+from advisor.metrics.settings import primary_rank
+from advisor.metrics.step import micro_steps_per_step
+from profiler.schema import Operator
+
+_SOFTMAX = "aten::_softmax"
+_BATCHED = ("aten::bmm", "aten::baddbmm")
+_DROPOUT = re.compile("native_dropout|bernoulli")
+
+# Forward passes in one kernel, and at which positions of the query's shape heads, sequence and size of a head stand.
+_FUSED = (
+    (re.compile(r"scaled_dot_product\w*_attention(_for_cpu)?$|_cudnn_attention_forward$"), (1, 2, 3)),
+    (re.compile(r"_flash_attention_forward$|_efficient_attention_forward$|_flash_attn_forward$"), (2, 1, 3)),
+)
+
+Stack = tuple[int, int, int]
+"""So many matrices of rows and columns."""
+
+BYTES = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """One shape of attention, and all operators that are part of it."""
+
+    fused: bool
+    """In one kernel, or few: the scores are never in memory as a whole."""
+    heads: int | None
+    """None where they are one with the batch."""
+    head: int
+    """Size of a head."""
+    keys: int
+    scores: int
+    """Numbers in the scores of a call: batch x heads x queries x keys."""
+    dropout: bool
+    """Of the scores; known only where they are written out."""
+    element: int
+    """Bytes of a number."""
+    calls: int
+    """Of the forward pass, in all windows."""
+    seconds: float
+    """Of forward and backward; only of forward where it is fused."""
+
+
+@metric(None)
+def attentions(m: Metrics) -> tuple[Attention, ...]:
+    """Every shape of attention, most time first.
+
+    It is written out where a softmax works on what a batched product has made; all operators that read or make a tensor
+    of that shape, scaling, masking and dropout, are part of it.
+    """
+    found = m[shaped_operators].operators
+    shapes = [*_written(found), *(each for operator in found if (each := _fused(operator)))]
+    return tuple(sorted(shapes, key=lambda each: -each.seconds))
+
+
+@metric("1", "share of the time in attention that is written out")
+def materialised_attention_share(m: Metrics) -> float:
+    """Share of the time of kernels (on a CPU: of operators) in attention whose scores are written to memory."""
+    seconds = sum(each.seconds for each in m[attentions] if not each.fused)
+    if not seconds and _hidden(m):
+        raise Missing("Attention inside compiled code is not told apart", "Record once without torch.compile.")
+    return seconds / m[shaped_operators].seconds
+
+
+@metric("1", "share of the time in attention")
+def attention_share(m: Metrics) -> float:
+    """Share of the time of kernels (on a CPU: of operators) in attention, fused or written out."""
+    device = m[shaped_operators].device
+    kernels = [kernel for kernel in m[primary_rank].kernels if kernel.device == device]
+    fused = sum(kernel.total for kernel in kernels if kernel.kind == "attention")
+    return m[materialised_attention_share] + fused / sum(kernel.total for kernel in kernels)
+
+
+@metric(None)
+def attention_is_flash(m: Metrics) -> bool:
+    """Whether attention is one kernel that never writes its scores: flash, memory-efficient or cuDNN's."""
+    share = m[attention_share]
+    if not share:
+        raise Missing(_NONE.what, _NONE.remedy)
+    return m[materialised_attention_share] < share / 2
+
+
+@metric("1", "tokens of a sequence")
+def sequence_length(m: Metrics) -> int:
+    """Keys that a query looks at, masked ones too, in the attention that most time goes into."""
+    return _dearest(m).keys
+
+
+@metric("1", "heads of the attention")
+def attention_heads(m: Metrics) -> int:
+    """Of the attention that most time goes into, on this rank."""
+    heads = _dearest(m).heads
+    if heads is None:
+        raise Missing("Heads are not told apart from the batch", "Nothing: tell them from the model's configuration.")
+    return heads
+
+
+@metric("1", "size of the hidden state")
+def hidden_size(m: Metrics) -> int:
+    """Heads times the size of a head."""
+    return m[attention_heads] * _dearest(m).head
+
+
+@metric(None)
+def scores_dropped_out(m: Metrics) -> bool:
+    """Whether there is dropout between the softmax and the second product."""
+    return any(each.dropout for each in m[attentions] if not each.fused)
+
+
+@metric("B", "memory of the attention scores")
+def scores_bytes(m: Metrics) -> float:
+    """Kept of the scores for the backward pass of a micro-batch: the softmax, and with dropout its result and mask."""
+    steps = m[shaped_operators].steps * m[micro_steps_per_step]
+    written = (each for each in m[attentions] if not each.fused)
+    return math.fsum(
+        each.calls / steps * each.scores * (each.element * (2 if each.dropout else 1) + each.dropout)
+        for each in written
+    )
+
+
+_NONE = Missing("No attention was recorded", "Nothing, unless the model has attention that is compiled.")
+
+
+def _dearest(m: Metrics) -> Attention:
+    found: tuple[Attention, ...] = m[attentions]
+    if not found:
+        raise Missing(_NONE.what, _NONE.remedy)
+    return found[0]
+
+
+def _written(operators: tuple[Operator, ...]) -> list[Attention]:
+    made = {_result(product): product.inner for each in operators if (product := _batched(each))}
+    softmaxes: dict[Stack, list[Operator]] = {}
+    for operator in operators:
+        scores = _stack(operator.inputs[0])
+        if operator.name == _SOFTMAX and scores in made:
+            softmaxes.setdefault(scores, []).append(operator)
+    return [_attention(scores, those, made[scores], operators) for scores, those in softmaxes.items()]
+
+
+def _attention(scores: Stack, softmaxes: list[Operator], head: int, operators: tuple[Operator, ...]) -> Attention:
+    parts = [operator for operator in operators if _touches(operator, scores)]
+    shape = softmaxes[0].inputs[0]
+    return Attention(
+        fused=False,
+        heads=shape[1] if len(shape) == 4 else None,
+        head=head,
+        keys=scores[2],
+        scores=math.prod(scores),
+        dropout=any(_DROPOUT.search(part.name) for part in parts),
+        element=BYTES.get(softmaxes[0].dtype or "", 4),
+        calls=sum(softmax.calls for softmax in softmaxes),
+        seconds=sum(part.total for part in parts),
+    )
+
+
+def _touches(operator: Operator, scores: Stack) -> bool:
+    product = _batched(operator)
+    makes = product is not None and _result(product) == scores
+    return makes or any(_stack(shape) == scores for shape in operator.inputs)
+
+
+def _batched(operator: Operator) -> Product | None:
+    return product_of(operator) if operator.name in _BATCHED else None
+
+
+def _result(product: Product) -> Stack:
+    return product.batch, product.rows, product.columns
+
+
+def _stack(shape: tuple[int, ...]) -> Stack | None:
+    """A tensor of three dimensions or more as a stack of matrices."""
+    return (math.prod(shape[:-2]), shape[-2], shape[-1]) if len(shape) >= 3 else None
+
+
+def _fused(operator: Operator) -> Attention | None:
+    places = next((places for name, places in _FUSED if name.search(operator.name)), None)
+    shapes = operator.inputs[:2]
+    if places is None or len(shapes) < 2 or any(len(shape) != 4 for shape in shapes):
+        return None
+    heads, sequence, size = places
+    query, key = shapes
+    return Attention(
+        fused=True,
+        heads=query[heads],
+        head=query[size],
+        keys=key[sequence],
+        scores=query[0] * query[heads] * query[sequence] * key[sequence],
+        dropout=False,
+        element=BYTES.get(operator.dtype or "", 4),
+        calls=operator.calls,
+        seconds=operator.total,
+    )
+
+
+def _hidden(m: Metrics) -> bool:
+    """torch.compile has made a softmax part of a kernel of its own, and there are batched products beside it."""
+    batched = any(_batched(operator) for operator in m[shaped_operators].operators)
+    return batched and any("triton" in k.name and "softmax" in k.name for k in m[primary_rank].kernels)

@@ -1,0 +1,40 @@
+"""What the program itself calls preprocessing: the stretches of its data set that it has named "preprocess"."""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.input import loader
+from advisor.metrics.settings import primary_rank
+from profiler.schema import TAG_EPOCH_START
+
+NAME = "preprocess"
+
+
+@metric("1", "share of preprocessing in making a batch")
+def preprocess_share(m: Metrics) -> float:
+    """Share of the time in which batches are made that lies in regions named "preprocess": over all workers, or without
+    workers of the host's time in `next(loader)`.
+    """
+    rank = m[primary_rank]
+    named = rank.worker_regions if m[loader].num_workers else rank.regions
+    seconds = sum(region.seconds for region in named if region.name == NAME)
+    if m[loader].num_workers:
+        workers = {worker.pid for worker in rank.workers}
+        total = sum(batch.count * batch.duration for batch in rank.batches if batch.pid in workers)
+    else:
+        total = sum(step.count * (step.fetch_host or 0.0) for step in rank.steps)
+    if not seconds or not total:
+        raise Missing(
+            "No stretch of the data set is named as preprocessing that is the same every time",
+            'In its `__getitem__`: `with profiler.region("preprocess"): ...` around what uses no random numbers.',
+        )
+    return min(1.0, seconds / total)
+
+
+@metric("1", "epochs begun")
+def epochs_begun(m: Metrics) -> int:
+    """Epochs of the loader whose start was seen."""
+    begun = sum(step.count for step in m[primary_rank].steps if step.tags & TAG_EPOCH_START)
+    if not begun:
+        raise Missing("No start of an epoch was seen", "Record a run that includes one.")
+    return begun

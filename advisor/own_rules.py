@@ -1,0 +1,90 @@
+"""Rules of one's own beside ours: from installed packages, by the entry point group, and from a folder or file.
+
+A rule file is code, and is run. So none is ever taken from a run's folder: only what is installed, or was named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from advisor.rules import all_rules, in_order, rule_of
+from advisor.rules.base import Rule
+from profiler.errors import ProfilerError
+
+GROUP = "profile_train.rules"
+"""Each entry point names a module with a RULE, or a package of such modules."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """The rules to judge by."""
+
+    rules: tuple[Rule, ...]
+    broken: tuple[str, ...] = ()
+    """What could not be loaded, and why, a line each."""
+
+
+def load(path: Path | None = None) -> RuleSet:
+    """Ours, the installed ones, and those of the file or folder; a broken one stops no other.
+
+    Raises:
+        ProfilerError: there is nothing of that path.
+    """
+    rules = {rule.id: rule for rule in all_rules()}
+    broken = []
+    for origin, module in [*_installed(), *(_files(path) if path else ())]:
+        try:
+            rule = rule_of(importlib.import_module(module))
+            if rule.id in rules:
+                raise TypeError(f"there is a rule {rule.id} already")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is wrong with it, the others are not
+            reason = str(error) if type(error) is TypeError else f"{type(error).__name__}: {error}"
+            broken.append(f"The rule {module.rpartition('.')[2]} of {origin} is left out: {' '.join(reason.split())}.")
+        else:
+            rules[rule.id] = rule
+    return RuleSet(in_order(rules.values()), tuple(broken))
+
+
+def _installed() -> Iterator[tuple[str, str]]:
+    """Where each rule comes from, and its module's name."""
+    for entry in entry_points(group=GROUP):
+        origin = f"the installed {entry.dist.name}" if entry.dist else "an installed package"
+        try:
+            found = importlib.util.find_spec(entry.module)
+        except Exception:  # noqa: BLE001 - of a package it lies in; importing it tells what is wrong
+            found = None
+        folders = found.submodule_search_locations if found else None
+        for module in [entry.module] if folders is None else _modules(entry.module, list(folders)):
+            yield origin, module
+
+
+def _files(path: Path) -> Iterator[tuple[str, str]]:
+    """The same for a folder or a file. The folder becomes a package of a private name: its rules may share what is in
+    files that begin with an underscore, and no name of theirs is in anybody's way.
+    """
+    path = path.resolve()
+    folder = path if path.is_dir() else path.parent
+    package = ModuleType(f"_own_rules_{hashlib.sha256(bytes(folder)).hexdigest()[:12]}")
+    package.__path__ = [str(folder)]
+    modules = [name for name in _modules(package.__name__, package.__path__) if path.is_dir() or _is(name, path)]
+    if not modules:
+        raise ProfilerError(f"There are no rules in {path}.", "Give a rule's file, or a folder of such files.")
+    sys.modules[package.__name__] = package
+    yield from ((str(path), module) for module in modules)
+
+
+def _modules(package: str, folders: list[str]) -> list[str]:
+    return [f"{package}.{info.name}" for info in pkgutil.iter_modules(folders) if not info.name.startswith("_")]
+
+
+def _is(module: str, path: Path) -> bool:
+    return path.name == f"{module.rpartition('.')[2]}.py"

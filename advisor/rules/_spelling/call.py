@@ -1,0 +1,38 @@
+"""A call with some of its arguments changed, as it is written down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from advisor.rules.base import Change, Difference
+from profiler.schema import CallFact, Place
+
+NOT_SET = "not set"
+
+
+def python(code: str, place: Place | None = None, differences: Iterable[Difference] = ()) -> Change:
+    """Lines of Python, where they belong if that is known, and what they change."""
+    file, line = (place.file, place.line) if place else (None, None)
+    return Change(language="python", code=code, file=file, line=line, differences=tuple(differences))
+
+
+def configured(call: CallFact | None, name: str, settings: dict[str, object], known: dict[str, object]) -> Change:
+    """The call that configures a framework: what its source says of a setting counts, then what was measured."""
+    written = {key: value(each) for key, each in settings.items()}
+    before = {key: value(each) for key, each in known.items() if each is not None}
+    if call is not None:
+        before = dict.fromkeys(written, NOT_SET) | before | call.settings
+        name = call.name if call.name.isidentifier() else name
+    if len(written) == 1:
+        code = "".join(f"{name}(..., {key}={each})  # its other arguments as before\n" for key, each in written.items())
+    else:
+        lines = "".join(f"    {key}={each},\n" for key, each in written.items())
+        code = f"{name}(\n    ...,  # its other arguments as before\n{lines})\n"
+    changed = [key for key in written if before.get(key, written[key]) != written[key]]
+    return python(code, call.place if call else None, [Difference(key, before[key], written[key]) for key in changed])
+
+
+def value(this: object) -> str:
+    """As it is written in Python, texts in double quotes."""
+    return json.dumps(this) if isinstance(this, str) else repr(this)

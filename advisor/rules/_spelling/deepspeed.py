@@ -1,0 +1,93 @@
+"""DeepSpeed: its JSON configuration. The DataLoader, and an optimizer that is handed over, stay the program's own."""
+
+from __future__ import annotations
+
+import json
+
+from advisor.metrics.input import loader
+from advisor.metrics.settings import optimizer, world_size
+from advisor.metrics.step import micro_steps_per_step
+from advisor.rules._spelling.call import python
+from advisor.rules._spelling.own_loop import Half, OwnLoop
+from advisor.rules.base import Change, Difference
+
+
+class DeepSpeed(OwnLoop):
+    """deepspeed.initialize and the engine it gives back."""
+
+    def half(self, precision: Half) -> tuple[Change, ...]:
+        """16-bit weights beside an fp32 copy in the optimizer; fp16 scales the loss by itself."""
+        return self._config({precision: {"enabled": True}})
+
+    def compile(self, mode: str | None = None) -> tuple[Change, ...]:
+        """The engine compiles the model inside it."""
+        how = f'compile_kwargs={{"mode": "{mode}"}}' if mode else ""
+        code = f"engine.compile({how})  # the engine that deepspeed.initialize gave back\n"
+        return (python(code, self.call.place if self.call else None),)
+
+    def fused(self) -> tuple[Change, ...]:
+        """Of the optimizers DeepSpeed makes, those of torch are the exception."""
+        fact = self.m[optimizer]
+        if fact.place is None or "deepspeed" not in fact.place.via:
+            return super().fused()
+        return self._config({"optimizer": {"type": fact.name, "params": {"torch_adam": False}}})
+
+    def eight_bit(self) -> tuple[Change, ...]:
+        """Handed over: flat buffers, which bitsandbytes takes; ZeRO has to be told that this is meant."""
+        own = python(self._bitsandbytes(self.m[optimizer].name))
+        return (own, *self._config({"zero_allow_untested_optimizer": True}))
+
+    def learning_rate(self, factor: float, why: str) -> tuple[Change, ...]:
+        """In its configuration, if it makes the optimizer."""
+        fact = self.m.get(optimizer)
+        if fact is None or fact.lr is None or fact.place is None or "deepspeed" not in fact.place.via:
+            return super().learning_rate(factor, why)
+        rate = fact.lr * factor
+        params = {"lr": float(f"{rate:.3g}")}
+        difference = Difference("lr", f"{fact.lr:.3g}", f"{rate:.3g}")
+        return self._config({"optimizer": {"type": fact.name, "params": params}}, difference)
+
+    def batch_size(self, size: int) -> tuple[Change, ...]:
+        """Loader and configuration have to agree."""
+        return (*super().batch_size(size), *self._batch(size, self._accumulated))
+
+    def accumulate(self, k: int, micro: int | None = None) -> tuple[Change, ...]:
+        """The engine's step updates at every `k`-th call."""
+        now = self.m.get(micro_steps_per_step)
+        before = (Difference("gradient_accumulation_steps", str(round(now)), str(k)),) if now else ()
+        size = super().batch_size(micro) if micro else ()
+        return (*size, *self._batch(micro or self.m[loader].batch_size, k, *before))
+
+    def shard(self, stage: int) -> tuple[Change, ...]:
+        """What it was made for."""
+        return self._config({"zero_optimization": {"stage": stage, "overlap_comm": True}})
+
+    def save_every(self, k: int, about: str, *, in_background: bool) -> tuple[Change, ...]:
+        """Each rank its part."""
+        return (python(f"if step % {k} == 0:  # about every {about}\n    engine.save_checkpoint(path)\n"),)
+
+    @property
+    def _accumulated(self) -> int:
+        return max(1, round(self.m.get(micro_steps_per_step) or 1))
+
+    def _batch(self, micro: int | None, k: int, *differences: Difference) -> tuple[Change, ...]:
+        """All three, for DeepSpeed wants them to agree."""
+        config: dict[str, object] = {"gradient_accumulation_steps": k}
+        if micro:
+            ranks = self.m.get(world_size) or 1
+            config |= {"train_micro_batch_size_per_gpu": micro, "train_batch_size": micro * k * ranks}
+        return self._config(config, *differences)
+
+    def _config(self, config: dict[str, object], *differences: Difference) -> tuple[Change, ...]:
+        """These keys; at its file, if the source names it, else where the program hands it over."""
+        file, line = None, None
+        if self.call is not None:
+            file, line = self.call.place.file, self.call.place.line
+            named = self.call.settings.get("config")
+            if named and named != "None":
+                file, line = named.strip('"'), None
+        return (
+            Change(
+                language="json", code=json.dumps(config, indent=2) + "\n", file=file, line=line, differences=differences
+            ),
+        )

@@ -1,0 +1,265 @@
+"""torch itself, for a loop that the program writes out; what frameworks leave to the program is spelled like this, too.
+
+A change is what is to be written, and where; a setting that is known is given as it is, too.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.input import loader
+from advisor.metrics.program import configuration, model_variable, optimizer_variable
+from advisor.metrics.settings import flags, model, optimizer, world_size
+from advisor.metrics.step import micro_steps_per_step
+from advisor.rules._spelling.call import NOT_SET, python, value
+from advisor.rules.base import Change, Difference
+from profiler.schema import LoaderFact, OptimizerFact
+
+Half = Literal["bf16", "fp16"]
+
+
+class OwnLoop:
+    """How each change is written in this run's program. Frameworks override what they have words of their own for."""
+
+    chooses_blocks = True
+    """Whether some of the blocks can be checkpointed, not only all of them."""
+
+    def __init__(self, m: Metrics) -> None:
+        self.m = m
+        self.model = m.get(model_variable) or "model"
+        self.optimizer = m.get(optimizer_variable) or "optimizer"
+        self.call = m.get(configuration)
+
+    # ---- the loader ----
+
+    def loader(self, **settings: object) -> tuple[Change, ...]:
+        """The DataLoader's call with these arguments set and all others left as they are."""
+        fact = self.m[loader]
+        dataset = fact.dataset if fact.dataset.isidentifier() else "as before"
+        before = {name: getattr(fact, name, None) for name in settings}
+        lines = [
+            f"    {name}={each!r},{_was(before.get(name, each), each)}\n"
+            for name, each in {"batch_size": fact.batch_size, **settings}.items()
+            if name in settings or each is not None
+        ]
+        code = f"DataLoader(\n    dataset,  # {dataset}\n{''.join(lines)}    # all other arguments as before\n)\n"
+        return (self._at(fact, code, before, settings),)
+
+    def batch_size(self, size: int) -> tuple[Change, ...]:
+        """So many samples a batch."""
+        fact = self.m[loader]
+        code = f"torch.utils.data.DataLoader(..., batch_size={size})  # was {fact.batch_size}\n"
+        return (self._at(fact, code, {"batch_size": fact.batch_size}, {"batch_size": size}),)
+
+    def copy_ahead(self) -> tuple[Change, ...]:
+        """Copies to the GPU that do not wait."""
+        return (python('inputs = inputs.to("cuda", non_blocking=True)  # each tensor of the batch\n'),)
+
+    # ---- precision ----
+
+    def half(self, precision: Half) -> tuple[Change, ...]:
+        """Forward and loss in 16 bits."""
+        return (python(self._bf16() if precision == "bf16" else self._fp16()),)
+
+    def tf32(self) -> tuple[Change, ...]:
+        """Products of fp32 on tensor cores."""
+        settings = self.m.get(flags)
+        before = settings.matmul_precision if settings else None
+        code = 'torch.set_float32_matmul_precision("high")  # once, before the first step\n'
+        return (
+            python(code, None, [Difference("float32_matmul_precision", value(before), '"high"')] if before else []),
+        )
+
+    def cudnn_benchmark(self) -> tuple[Change, ...]:
+        """cuDNN times its algorithms."""
+        return (python("torch.backends.cudnn.benchmark = True  # before the first batch\n"),)
+
+    # ---- the model and its optimizer ----
+
+    def compile(self, mode: str | None = None) -> tuple[Change, ...]:
+        """The line that compiles the model."""
+        fact = self.m.get(model)
+        name = f"  # the {fact.name}" if fact and fact.name.isidentifier() else ""
+        argument = f", mode={mode!r}" if mode else ""
+        last = ", before it is wrapped for distributed training" if fact and fact.wrappers else ""
+        compiled = f"{self.model} = torch.compile({self.model}{argument}){name}"
+        code = f"import torch\n\n# after it was moved to the GPU{last}\n{compiled}\n"
+        return (python(code, fact.place if fact else None),)
+
+    def fused(self) -> tuple[Change, ...]:
+        """The optimizer that updates all tensors in few passes."""
+        fact = self.m[optimizer]
+        instead = " in place of foreach=True" if fact.foreach else ""
+        code = f"torch.optim.{fact.name}(..., fused=True)  # its other arguments as before{instead}\n"
+        before = NOT_SET if fact.fused is None else repr(fact.fused)
+        return (self._optimizer(fact, code, Difference("fused", before, "True")),)
+
+    def eight_bit(self) -> tuple[Change, ...]:
+        """Moments in 8 bits, those of embeddings in 32; of shards by torchao, for bitsandbytes does not take them."""
+        fact = self.m[optimizer]
+        code = self._torchao(fact.name) if self.m[world_size] > 1 else self._bitsandbytes(fact.name)
+        return (self._optimizer(fact, code, Difference("optimizer", fact.name, f"{fact.name}8bit")),)
+
+    def learning_rate(self, factor: float, why: str) -> tuple[Change, ...]:
+        """So many times as high, if it is known."""
+        fact = self.m.get(optimizer)
+        if fact is None or fact.lr is None:
+            return ()
+        rate = fact.lr * factor
+        name = fact.name if fact.name.isidentifier() else "Optimizer"  # it is to be copied
+        code = f"torch.optim.{name}(..., lr={rate:.3g})  # was {fact.lr:.3g}; {why}\n"
+        return (self._optimizer(fact, code, Difference("lr", f"{fact.lr:.3g}", f"{rate:.3g}")),)
+
+    # ---- memory ----
+
+    def accumulate(self, k: int, micro: int | None = None) -> tuple[Change, ...]:
+        """One update for `k` micro-batches, of `micro` samples if that is to change; gradients are reduced once."""
+        held, last = self._reduced_once()
+        lines = [
+            *(["import contextlib", ""] if "contextlib" in held else []),
+            f"accumulate = {k}",
+            "for i, (inputs, targets) in enumerate(loader, start=1):",
+            *([f"    {last}"] if last else []),
+            f"    loss = loss_function({self.model}(inputs), targets) / accumulate",
+            *([f"    {held}", "        loss.backward()"] if held else ["    loss.backward()"]),
+            "    if i % accumulate == 0:",
+            f"        {self.optimizer}.step()",
+            f"        {self.optimizer}.zero_grad(set_to_none=True)",
+        ]
+        now = round(self.m.get(micro_steps_per_step) or 0)
+        difference = [Difference("micro-batches an update", str(now), str(k))] if now and now != k else []
+        return (*(self.batch_size(micro) if micro else ()), python("\n".join(lines) + "\n", None, difference))
+
+    def checkpoint(self, block: str, every: int) -> tuple[Change, ...]:
+        """By the blocks' class, for they need not lie in a list."""
+        chosen = f"blocks[::{every}]" if every > 1 else "blocks"
+        code = (
+            "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing\n\n"
+            "# before the optimizer and any DDP or FSDP wrapper are made\n"
+            f"blocks = [module for module in {self.model}.modules() if type(module).__name__ == {block!r}]\n"
+            f"apply_activation_checkpointing({self.model}, check_fn=lambda module: module in {chosen})\n"
+        )
+        fact = self.m.get(model)
+        return (python(code, fact.place if fact else None),)
+
+    def no_checkpoints(self) -> tuple[Change, ...]:
+        """Activations are kept."""
+        code = (
+            f"{self.model}.gradient_checkpointing_disable()  # transformers; or gradient_checkpointing=False\n"
+            "# elsewhere: call the block itself in place of torch.utils.checkpoint.checkpoint(block, ...)\n"
+        )
+        return (python(code),)
+
+    def shard(self, stage: int) -> tuple[Change, ...]:
+        """ZeRO's stage as the framework's own setting; nothing where it has none."""
+        return ()
+
+    # ---- what is done now and then ----
+
+    def log_every(self, k: int) -> tuple[Change, ...]:
+        """Logging at every `k`-th step only."""
+        return (python(f"if step % {k} == 0:\n    log(step, loss.detach())  # metrics, print, write, flush\n"),)
+
+    def save_every(self, k: int, about: str, *, in_background: bool) -> tuple[Change, ...]:
+        """Saving at every `k`-th step only; `about` says how often that is."""
+        state = f'{{"model": {self.model}.state_dict(), "optimizer": {self.optimizer}.state_dict()}}'
+        code = f"if step % {k} == 0:  # about every {about}\n    torch.save({state}, path)\n"
+        if in_background:
+            code += (
+                "# or, in the background: torch.distributed.checkpoint.async_save(state, checkpoint_id=path), and\n"
+                "# wait for the future it returns before the next one\n"
+            )
+        return (python(code),)
+
+    # ---- debugging ----
+
+    def no_anomaly_detection(self) -> tuple[Change, ...]:
+        """NaNs are no longer looked for."""
+        difference = Difference("detect_anomaly", "True", "False")
+        return (python("torch.autograd.set_detect_anomaly(False)\n", None, [difference]),)
+
+    def less_profiling(self) -> tuple[Change, ...]:
+        """A few steps, not all."""
+        schedule = "torch.profiler.schedule(wait=100, warmup=1, active=3, repeat=1)"
+        return (python(f"torch.profiler.profile(schedule={schedule})\n"),)
+
+    # ---- within ----
+
+    def _at(self, fact: LoaderFact, code: str, before: dict[str, object], settings: dict[str, object]) -> Change:
+        """At the DataLoader's own call, if it is the program that makes it."""
+        place = fact.place if fact.place and not fact.place.via else None
+        differences = [
+            Difference(name, value(before[name]), value(each))
+            for name, each in settings.items()
+            if before.get(name) is not None and before[name] != each
+        ]
+        return python(code, place, differences)
+
+    def _optimizer(self, fact: OptimizerFact, code: str, difference: Difference) -> Change:
+        place = fact.place if fact.place and not fact.place.via else None
+        return python(code, place, [difference])
+
+    def _bf16(self) -> str:
+        if "FSDPModule" in self._wrappers:
+            return (
+                "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard\n\n"
+                "policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)\n"
+                f"fully_shard({self.model}, mp_policy=policy)  # and each block; no GradScaler is needed\n"
+            )
+        return (
+            'with torch.autocast("cuda", dtype=torch.bfloat16):\n'
+            f"    loss = loss_function({self.model}(inputs), targets)\n"
+            "loss.backward()  # outside autocast; bf16 needs no GradScaler\n"
+        )
+
+    def _fp16(self) -> str:
+        # The scale starts at 2^16, halves at an overflow and doubles after 2000 steps without one: its own defaults.
+        return (
+            'scaler = torch.amp.GradScaler("cuda", init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, '
+            "growth_interval=2000)\n\n"
+            "for inputs, targets in loader:\n"
+            f"    {self.optimizer}.zero_grad(set_to_none=True)\n"
+            '    with torch.autocast("cuda", dtype=torch.float16):\n'
+            f"        loss = loss_function({self.model}(inputs), targets)\n"
+            "    scaler.scale(loss).backward()\n"
+            f"    scaler.unscale_({self.optimizer})  # before any clipping of gradients\n"
+            f"    scaler.step({self.optimizer})  # leaves the step out if a gradient overflowed\n"
+            "    scaler.update()\n"
+        )
+
+    def _bitsandbytes(self, name: str) -> str:
+        return (
+            "import bitsandbytes as bnb\n\n"
+            f"for module in {self.model}.modules():\n"
+            "    if isinstance(module, torch.nn.Embedding):\n"
+            "        bnb.optim.GlobalOptimManager.get_instance().register_module_override(\n"
+            '            module, "weight", {"optim_bits": 32}\n'
+            "        )\n"
+            f"{self.optimizer} = bnb.optim.{name}8bit({self.model}.parameters())  # its other arguments as before\n"
+        )
+
+    def _torchao(self, name: str) -> str:
+        return (
+            f"from torchao.optim import {name}8bit\n\n"
+            f"{self.optimizer} = {name}8bit({self.model}.parameters())  # its other arguments as before\n"
+        )
+
+    def _reduced_once(self) -> tuple[str, str]:
+        """What stands around `backward`, and what before the forward pass, so that only the last one reduces."""
+        settings = self.m.get(flags)
+        if "FSDPModule" in self._wrappers:
+            return "", f"{self.model}.set_requires_gradient_sync(i % accumulate == 0)  # reduce gradients once"
+        if (settings and settings.ddp) or "FullyShardedDataParallel" in self._wrappers:
+            around = f"contextlib.nullcontext() if i % accumulate == 0 else {self.model}.no_sync()"
+            return f"with {around}:  # reduce gradients once", ""
+        return "", ""
+
+    @property
+    def _wrappers(self) -> tuple[str, ...]:
+        fact = self.m.get(model)
+        return fact.wrappers if fact else ()
+
+
+def _was(before: object, now: object) -> str:
+    return f"  # was {before!r}" if before != now and before is not None else ""

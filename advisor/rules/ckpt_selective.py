@@ -1,0 +1,119 @@
+"""Attention's scores fill the memory until the backward pass.
+
+Where attention is written out - a product, a softmax, a product - each layer keeps its scores, a number for every pair
+of tokens and head, and more with dropout. With 5 a s / h of 17 or more (a heads, s tokens, h hidden size) they are a
+third or more of what a layer keeps. Flash attention never writes them, and is faster; where it cannot be used,
+recomputing that core alone frees the same memory for a few percent of the time.
+
+Wrong when: something else fills the memory, as optimizer state or logits do with few layers; or attention needs
+something between its two products that no kernel offers and that is dear to compute twice.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.attention import (
+    attention_heads,
+    attention_is_flash,
+    hidden_size,
+    scores_bytes,
+    sequence_length,
+)
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.memory import alloc_retries, mem_activations, mem_headroom, memory_pressure, oom_count
+from advisor.metrics.settings import flags
+from advisor.models.activations import Layer
+from advisor.models.effects import COMPUTE, remove
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+
+MIN_SCORES = Threshold(
+    17, "5as/h from which attention's scores are a third of what a layer keeps, 34 being the rest (Korthikanti et al.)."
+)
+
+# Of forward and backward, what recomputing attention's core adds: low, expected, high gain. The paper measured 7 %, and
+# 4 % with sequence parallelism; it counts 1.6 to 2.7 % in floating-point operations.
+SLOWER = (-0.07, -0.04, -0.02)
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If memory is under pressure, nothing is checkpointed, and attention that is written out keeps its scores, which
+    are a third or more of what a layer keeps,
+    """
+    if not m[memory_pressure] or m[flags].checkpointing or m[attention_is_flash]:
+        return None
+    ratio = _layer(m).scores_ratio
+    if ratio < m[MIN_SCORES]:
+        return None
+    return Evidence(
+        (
+            Fact(scores_bytes, m[scores_bytes]),
+            Fact(sequence_length, m[sequence_length]),
+            Fact(attention_heads, m[attention_heads]),
+            Fact(hidden_size, m[hidden_size]),
+            Fact(oom_count, m[oom_count]),
+            Fact(alloc_retries, m[alloc_retries]),
+            Fact(mem_headroom, m[mem_headroom]),
+        ),
+        note=f"5as/h = {ratio:.0f}",
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then compute attention in one kernel, or, where that cannot be, recompute its core alone."""
+    freed = _freed(m)
+    return Advice(
+        then=f"Call scaled_dot_product_attention, which never keeps the scores: {freed / 1e9:.2f} GB less, and faster. "
+        "Where the model does something between the products that it does not offer, recompute the core of attention "
+        "in the backward pass: the same memory, for some percent more time.",
+        changes=(
+            Change(
+                language="python",
+                code="import torch.nn.functional as F\n\n"
+                "# each (batch, heads, tokens, size); is_causal or attn_mask as now\n"
+                "out = F.scaled_dot_product_attention(\n"
+                "    query, key, value, dropout_p=dropout if model.training else 0.0, is_causal=True\n"
+                ")\n",
+            ),
+            Change(
+                language="python",
+                code="from torch.utils.checkpoint import checkpoint\n\n"
+                "# or: core is the function from the product of query and key to the product with value\n"
+                "out = checkpoint(core, query, key, value, use_reentrant=False)\n",
+            ),
+        ),
+        basis="Memory: the recorded shapes of the scores, no more than all activations. Time: 2, 4 or 7 % of forward "
+        "and backward pass, as others measured recomputing; flash attention gains instead.",
+        effect=remove(*COMPUTE, shares=SLOWER),
+        memory=-round(freed),
+        risk="None to results but rounding, if the mask stays the same; recomputed dropout needs `preserve_rng_state`, "
+        "the default.",
+        fault=True,
+    )
+
+
+def _layer(m: Metrics) -> Layer:
+    return Layer(sequence=m[sequence_length], batch=1, hidden=m[hidden_size], heads=m[attention_heads])
+
+
+def _freed(m: Metrics) -> float:
+    return min(m[scores_bytes], m[mem_activations])
+
+
+RULE = Rule(
+    title="Keep no attention scores",
+    tier=Tier.MEMORY,
+    when=when,
+    then=then,
+    confidence=Confidence.EMPIRICAL,
+    difficulty=2,
+    sources=(
+        Source(
+            "Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2023",
+            "https://arxiv.org/abs/2205.05198",
+        ),
+        Source(
+            "PyTorch, scaled_dot_product_attention",
+            "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
+        ),
+    ),
+    supersedes=("ckpt-every-n", "offload-states"),
+)

@@ -1,0 +1,133 @@
+"""Gradients travel in fp32, and the backward pass does not hide it.
+
+Gradients are averages of noisy samples: half of their bits are enough on the way. DistributedDataParallel has a hook
+that rounds each bucket to bf16, reduces it, and widens it again: half the bytes, in half the time. Weights, optimizer
+and local gradients stay fp32.
+
+Wrong when: ranks wait for a slow one rather than for the link (such waiting is subtracted), the loss is so sensitive
+that sums in bf16 over very many ranks change it, or the update reduces gradients more often than once (see
+ddp-no-sync: that time needs not be spent at all).
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.communication import comm_seconds, comm_total, ddp, exposed_comm, straggler_wait
+from advisor.metrics.gpu import device
+from advisor.metrics.settings import flags, on_cpu, world_size
+from advisor.metrics.step import step_time_mean
+from advisor.models.communication import BUCKET
+from advisor.models.effects import PARTLY
+from advisor.rules._exposed import remove_exposed
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.units import seconds, share, size
+
+MIN_SHARE = Threshold(0.08, "Of the step: half of less hardly shows above what steps scatter by (assumption).")
+
+MIN_RANKS = 2
+
+# NVIDIA's Ampere, the first with bf16 in hardware.
+MIN_CAPABILITY = (8, 0)
+
+# Of travelling bytes, what bf16 leaves of fp32.
+HALF = 0.5
+
+# Beyond so many buckets each one's latency shows; fewer and larger ones then (assumption).
+MANY_BUCKETS = 8
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If fp32 gradients are reduced, and what of it is exposed takes at least 8 % of the step, with waiting for slower
+    ranks left out,
+    """
+    if m[world_size] < MIN_RANKS or not m[flags].ddp or m[flags].fsdp or m.get(on_cpu):
+        return None
+    if (m[device].capability or (0, 0)) < MIN_CAPABILITY:
+        return None
+    fact, limit = m[ddp], m[MIN_SHARE] * m[step_time_mean]
+    # torch has the hook for NCCL alone.
+    if fact.comm_hook is not None or "float32" not in fact.dtypes or fact.backend not in (None, "nccl"):
+        return None
+    if m[exposed_comm] < limit:
+        return None
+    return Evidence(
+        (Fact(exposed_comm, m[exposed_comm], limit), Fact(world_size, m[world_size], MIN_RANKS)),
+        note=f"{share(m[exposed_comm] / m[step_time_mean])} of the step; {size(fact.gradient_bytes)} of gradients",
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then let gradients travel in bf16."""
+    fact = m[ddp]
+    settings = _settings(m)
+    place = fact.place
+    changes = [
+        Change(
+            language="python",
+            code="from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n\n"
+            "model.register_comm_hook(state=None, hook=default_hooks.bf16_compress_hook)  # once, before training\n",
+            file=place.file if place else None,
+            line=place.line if place else None,
+        )
+    ]
+    if settings:
+        arguments = ", ".join(f"{name}={value}" for name, value in settings.items())
+        changes.append(
+            Change(
+                language="python",
+                code=f"model = DistributedDataParallel(model, device_ids=[local_rank], {arguments})\n",
+                file=place.file if place else None,
+                line=place.line if place else None,
+            )
+        )
+    gone = m[exposed_comm] - _left(m)
+    return Advice(
+        then="Register DDP's bf16 hook: gradients then travel in half of the bytes."
+        + (" Of its settings, change " + ", ".join(settings) + " too." if settings else ""),
+        changes=tuple(changes),
+        basis=f"Collectives take half as long, the backward pass hides as much of them as now, and the last bucket is "
+        f"never hidden: {seconds(gone)} of {seconds(m[exposed_comm])} go, half or 0.8 of that in the cautious cases.",
+        effect=remove_exposed("communication", gone, PARTLY, within=("backward",)),
+        memory=-fact.gradient_bytes if "gradient_as_bucket_view" in settings else 0,
+        risk="Low to medium: gradients are summed in bf16, with 8 bits of precision. Compare the loss with a run "
+        "without the hook.",
+    )
+
+
+def _left(m: Metrics) -> float:
+    """Exposed seconds that remain: what the backward pass does not hide of half of it, and the last bucket."""
+    fact = m[ddp]
+    collectives = max(m[exposed_comm], m[comm_total] - m[straggler_wait])
+    hidden = max(0.0, m[comm_total] - m[comm_seconds])
+    last = min(1.0, (fact.bucket_cap or BUCKET) / max(1, fact.gradient_bytes)) * collectives
+    return min(m[exposed_comm], max(HALF * collectives - hidden, HALF * last if fact.buckets == 1 else last))
+
+
+def _settings(m: Metrics) -> dict[str, object]:
+    """Arguments of DistributedDataParallel that cost something here, as they should be."""
+    fact = m[ddp]
+    better: dict[str, object] = {}
+    if not fact.gradient_as_bucket_view:
+        better["gradient_as_bucket_view"] = True
+    if fact.find_unused_parameters:
+        better["find_unused_parameters"] = False
+    if (fact.buckets or 0) > MANY_BUCKETS and (fact.bucket_cap or BUCKET) <= BUCKET:
+        better["bucket_cap_mb"] = 50
+    return better
+
+
+RULE = Rule(
+    title="Let gradients travel in bf16",
+    tier=Tier.DISTRIBUTED,
+    when=when,
+    then=then,
+    confidence=Confidence.ROOFLINE,
+    difficulty=1,
+    sources=(
+        Source("PyTorch, DDP communication hooks", "https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html"),
+        Source(
+            "Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009",
+            "https://doi.org/10.1016/j.jpdc.2008.09.002",
+        ),
+    ),
+)

@@ -1,0 +1,113 @@
+"""Gradients are accumulated, and travel after each micro-batch all the same.
+
+DistributedDataParallel reduces gradients in every backward pass unless told not to. Of k micro-batches to an update
+only the last one's reduction is needed: it carries the sum. The k - 1 others cost their time for nothing.
+
+Wrong when: passes belong to several updates of several optimizers (the rule is silent then), or the model is sharded:
+under FSDP, `no_sync` keeps whole gradients on every rank, and may not fit.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.communication import ddp, exposed_comm, reductions_per_step
+from advisor.metrics.settings import flags, optimizers, world_size
+from advisor.metrics.step import micro_steps_per_step
+from advisor.models.effects import PARTLY
+from advisor.models.state import Effect
+from advisor.rules._exposed import remove_exposed
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.units import seconds
+
+MIN_MICRO_STEPS = Threshold(1.9, "Two micro-batches to an update, but for a last one at an epoch's end.")
+
+MIN_REDUCTIONS = Threshold(1.5, "One is needed; under no_sync some epochs end in one more (assumption).")
+
+MIN_RANKS = 2
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If DistributedDataParallel reduces gradients more than once for each update, which has several micro-batches,"""
+    if m[world_size] < MIN_RANKS or not m[flags].ddp or m[flags].fsdp:
+        return None
+    if m[micro_steps_per_step] < m[MIN_MICRO_STEPS] or len(m[optimizers]) > 1:
+        return None
+    if m[reductions_per_step] < m[MIN_REDUCTIONS]:
+        return None
+    place = m[ddp].place
+    return Evidence(
+        (
+            Fact(reductions_per_step, m[reductions_per_step], m[MIN_REDUCTIONS]),
+            Fact(micro_steps_per_step, m[micro_steps_per_step], m[MIN_MICRO_STEPS]),
+            Fact(world_size, m[world_size], MIN_RANKS),
+        ),
+        note=f"DistributedDataParallel made in {place.file}, line {place.line}" if place else "",
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then run forward and backward pass of all micro-batches but the last under `no_sync`."""
+    k = round(m[micro_steps_per_step])
+    return Advice(
+        then=f"Run forward and backward pass of the first {k - 1} of {k} micro-batches under model.no_sync(). With "
+        "accelerate, that is `with accelerator.accumulate(model):`; Lightning's Trainer and transformers' do it by "
+        "themselves if they are told how many batches to accumulate.",
+        changes=(
+            Change(
+                language="python",
+                code="import contextlib\n\n"
+                f"accumulate = {k}\n"
+                "for i, (inputs, targets) in enumerate(loader, start=1):\n"
+                "    last = i % accumulate == 0\n"
+                "    # The forward pass too: it is there that DDP looks whether this pass reduces gradients.\n"
+                "    with contextlib.nullcontext() if last else model.no_sync():\n"
+                "        loss = loss_function(model(inputs), targets) / accumulate\n"
+                "        loss.backward()\n"
+                "    if last:\n"
+                "        optimizer.step()\n"
+                "        optimizer.zero_grad(set_to_none=True)\n",
+            ),
+        ),
+        basis=_basis(m),
+        effect=_effect(m),
+        memory=0,
+        risk="Low: the same sum of gradients, rounded in another order.",
+    )
+
+
+def _basis(m: Metrics) -> str:
+    exposed = m.get(exposed_comm)
+    if exposed is None:
+        return "What reducing gradients costs was not measured: no gain is predicted."
+    needless = 1 - 1 / m[reductions_per_step]
+    return (
+        f"Of {seconds(exposed)} a step in exposed reductions, {needless:.3g} are not needed: half, 0.8 or all of these "
+        "go, for ranks that meet less often still wait for the slowest once."
+    )
+
+
+def _effect(m: Metrics) -> Effect | None:
+    exposed = m.get(exposed_comm)
+    if exposed is None:
+        return None
+    needless = exposed * (1 - 1 / m[reductions_per_step])
+    return remove_exposed("communication", needless, PARTLY, within=("backward",))
+
+
+RULE = Rule(
+    title="Reduce gradients once for each update",
+    tier=Tier.DISTRIBUTED,
+    when=when,
+    then=then,
+    confidence=Confidence.PHASE_REMOVAL,
+    difficulty=1,
+    sources=(
+        Source(
+            "PyTorch, DistributedDataParallel.no_sync",
+            "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
+        ),
+        Source(
+            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+        ),
+    ),
+)

@@ -1,0 +1,95 @@
+"""The loss over a large vocabulary takes time or memory of its own.
+
+The logits of a micro-batch are a number for every token and word, kept in 16 bits and once more in fp32. Computed
+together with the product that makes them, a chunk at a time, they never lie in memory as a whole.
+
+Wrong when: the logits are wanted for something else (distillation, a metric in every step), or there is no Triton for
+the GPU.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.gpu import cross_entropy_share, device, gpu_busy_fraction
+from advisor.metrics.matmul import head_share, logits, logits_bytes, vocabulary
+from advisor.metrics.memory import mem_peak_allocated
+from advisor.models.effects import COMPUTE, Triple, remove
+from advisor.rules._computing import of_computing
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.precision_bf16 import capability
+from advisor.units import share, size
+
+MIN_SHARE = Threshold(0.05, "Of the step; less than that cannot bring what is worth a change.")
+
+MIN_MEMORY = Threshold(0.15, "Of the peak; a smaller part makes no room to speak of.")
+
+MIN_VOCABULARY = Threshold(10_000, "Over fewer classes launches are what costs: a language model has more.")
+
+# Volta: the first that Triton makes kernels for.
+CAPABILITY = (7, 0)
+
+# Of the loss and the product before it, so much goes; of the logits' memory, 0.8 (Liger's authors report a whole model
+# 20 % faster with 60 % less memory).
+REMOVED: Triple = (0.1, 0.2, 0.4)
+FREED = 0.8
+
+CODE = """\
+from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+
+loss_function = LigerFusedLinearCrossEntropyLoss()
+states = model.backbone(inputs)  # the hidden states, before the head
+loss = loss_function(model.head.weight, states.flatten(0, 1), targets.flatten())
+# a model of transformers: TrainingArguments(..., use_liger_kernel=True)
+"""
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If the cross-entropy over a vocabulary of ten thousand words or more takes a twentieth of the step or more, or
+    its logits at least 15 % of the peak of memory,
+    """
+    if capability(m[device]) < CAPABILITY:
+        return None
+    part = m[cross_entropy_share] * m[gpu_busy_fraction]
+    if not part:  # no loss over classes, so no logits either
+        return None
+    if m[vocabulary] < m[MIN_VOCABULARY]:
+        return None
+    words = Fact(vocabulary, m[vocabulary], m[MIN_VOCABULARY])
+    if part >= m[MIN_SHARE]:
+        return Evidence((Fact(cross_entropy_share, m[cross_entropy_share], m[MIN_SHARE]), words))
+    least = m[MIN_MEMORY] * m[mem_peak_allocated]
+    return Evidence((Fact(logits_bytes, m[logits_bytes], least), words)) if m[logits_bytes] >= least else None
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then compute head and loss together, a chunk of tokens at a time."""
+    return Advice(
+        then=f"Compute head and loss together: the logits of {m[logits].rows} tokens over {m[vocabulary]} words "
+        f"hold {size(m[logits_bytes])}, and the loss takes {share(m[cross_entropy_share])} of the GPU's time.",
+        changes=(Change(language="python", code=CODE),),
+        basis="10, 20 or 40 % of the time in the loss and in the product before it goes; 80 % of the logits' memory.",
+        effect=remove(
+            *COMPUTE,
+            shares=REMOVED,
+            portion=of_computing(m, (m[cross_entropy_share] + m[head_share]) * m[gpu_busy_fraction]),
+        ),
+        memory=-round(FREED * m[logits_bytes]),
+        risk="Low: the same loss, summed in another order. The logits are no longer there to be looked at.",
+    )
+
+
+RULE = Rule(
+    title="Fuse the head with the loss",
+    tier=Tier.KERNELS,
+    when=when,
+    then=then,
+    confidence=Confidence.EMPIRICAL,
+    difficulty=2,
+    sources=(
+        Source("Liger Kernel", "https://github.com/linkedin/Liger-Kernel"),
+        Source(
+            "Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2023",
+            "https://arxiv.org/abs/2205.05198",
+        ),
+    ),
+)

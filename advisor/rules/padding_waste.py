@@ -1,0 +1,142 @@
+"""A large part of what is computed is padding.
+
+Sequences of a batch are filled up to one length, and every layer does its work for the filling, too; attention does it
+for every pair of positions. Filled up only to the longest of its batch, and batched with sequences of about its own
+length, a sequence costs what it is long.
+
+Wrong when: the model leaves padding out itself (packed sequences, nested tensors, attention of variable length), or
+needs one shape (CUDA graphs, torch.compile without dynamic shapes, some accelerators): there, a few fixed lengths do.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.attention import attention_share
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.input import loader
+from advisor.metrics.padding import padding, padding_beyond_longest, padding_waste
+from advisor.models.effects import COMPUTE, divide
+from advisor.models.padding import Padding
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.units import share
+
+MIN_WASTE = Threshold(0.15, "Batches of like lengths keep a few percent of padding; who has less gains little.")
+
+MIN_WASTE_OF_PAIRS = Threshold(0.10, "Where attention takes much of the step, padding costs by its square.")
+
+MUCH_ATTENTION = Threshold(0.30, "From there on most of what padding costs is attention (assumption).")
+
+# Padding that is left in batches of like lengths, over real tokens: pools of a hundred batches keep 2 to 5 %.
+LEFT = 1.05
+
+# Share of attention in the computing where no kernels were recorded (assumption).
+ATTENTION = 0.2
+
+# Below that, batches are filled up to their longest already.
+TO_THE_LONGEST = 0.02
+
+COLLATE = """\
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+
+def collate(samples):  # each: its tokens without padding, and a label
+    tokens, labels = zip(*samples)
+    lengths = torch.tensor([len(each) for each in tokens])
+    tokens = pad_sequence(tokens, batch_first=True, padding_value=0)  # to the longest of this batch
+    mask = torch.arange(tokens.shape[1]) < lengths[:, None]  # True: a token
+    return tokens, mask, torch.as_tensor(labels)
+"""
+
+BUCKETS = """\
+import random
+
+
+class LikeLengths:
+    \"\"\"Batches of sequences of about the same length: others in every epoch, in random order.\"\"\"
+
+    def __init__(self, lengths, batch_size, pool=100):
+        self.lengths, self.size, self.pool = lengths, batch_size, pool * batch_size
+
+    def __len__(self):
+        return -(-len(self.lengths) // self.size)
+
+    def __iter__(self):
+        order = random.sample(range(len(self.lengths)), len(self.lengths))
+        batches = []
+        for start in range(0, len(order), self.pool):
+            pool = sorted(order[start : start + self.pool], key=self.lengths.__getitem__)
+            batches += [pool[at : at + self.size] for at in range(0, len(pool), self.size)]
+        random.shuffle(batches)
+        return iter(batches)
+
+
+# lengths: of each sequence in the data set; in place of batch_size, shuffle and sampler:
+# DataLoader(dataset, batch_sampler=LikeLengths(lengths, {size}), collate_fn=collate)
+"""
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If 15 % or more of the tokens in a batch are padding, or 10 % where attention takes 30 % of the computing,"""
+    waste, attention = m[padding_waste], m.get(attention_share)
+    much = attention is not None and attention >= m[MUCH_ATTENTION]
+    limit = m[MIN_WASTE_OF_PAIRS if much else MIN_WASTE]
+    if waste < limit:
+        return None
+    told = (Fact(attention_share, attention),) if attention is not None else ()
+    return Evidence(
+        (Fact(padding_waste, waste, limit), *told),
+        f"{m[padding].told_by} tells it, in {m[padding].batches} batches that were looked at",
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then fill sequences up to the longest of their batch only, and batch those of about the same length."""
+    place = m[loader].place
+    file, line = (place.file, place.line) if place else (None, None)
+    codes = [BUCKETS.replace("{size}", str(m[loader].batch_size or "batch_size"))]
+    how = "Batch sequences of about the same length"
+    if m[padding_beyond_longest] >= TO_THE_LONGEST:
+        codes.insert(0, COLLATE)
+        how = "Fill sequences up to the longest of their batch only, and batch those of about the same length"
+    attention = m.get(attention_share)
+    known = "as measured" if attention is not None else "assumed"
+    attention = ATTENTION if attention is None else attention
+    return Advice(
+        then=f"{how}: {share(m[padding_waste])} of the tokens are padding.",
+        changes=tuple(Change(language="python", code=code, file=file, line=line) for code in codes),
+        basis=f"Forward and backward shrink with the tokens, at best with their square; between, as attention takes "
+        f"{share(attention)} of the computing, {known}. Of the padding, {share(LEFT - 1)} of the real tokens stays.",
+        effect=divide(*COMPUTE, by=_needed(m).speedup(attention)),
+        memory=0,
+        risk="Low to medium: batches are less mixed, so keep shuffling within and between them, and weigh the loss by "
+        "real tokens. Shapes vary: mark them dynamic for torch.compile.",
+    )
+
+
+def _needed(m: Metrics) -> Padding:
+    """Padded over needed, where needed is what batches of like lengths have, at most what they have now."""
+    fact = m[padding]
+    tokens = min(fact.real * LEFT, fact.padded)
+    pairs = min(fact.real_pairs * LEFT**2, fact.padded_pairs)
+    return Padding(tokens=fact.padded / tokens, pairs=fact.padded_pairs / pairs)
+
+
+RULE = Rule(
+    title="Compute no padding",
+    tier=Tier.STALLS,
+    when=when,
+    then=then,
+    confidence=Confidence.EMPIRICAL,
+    difficulty=2,
+    sources=(
+        Source(
+            "Krell et al.: Efficient Sequence Packing without Cross-contamination, 2021",
+            "https://arxiv.org/abs/2107.02027",
+        ),
+        Source(
+            "Hugging Face: group_by_length and dynamic padding",
+            "https://huggingface.co/docs/transformers/main_classes/trainer",
+        ),
+    ),
+    supersedes=("batch-raise",),
+)

@@ -1,0 +1,134 @@
+"""The run holds more, or larger, GPUs than it makes use of.
+
+Every GPU that is added brings less than the one before: gradients travel farther while all of them wait. Half as many,
+with gradients accumulated over twice as many micro-batches, make the same updates in fewer GPU-hours - and more time.
+A GPU that is half idle and half empty could be one of half the size, or a slice of it (MIG).
+
+Wrong when: the result is needed sooner rather than cheaper, the waiting is for one slow rank (cure that first), or the
+run that was recorded is smaller than those to come.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.communication import comm_seconds
+from advisor.metrics.gpu import device, gpu_busy_fraction
+from advisor.metrics.memory import mem_headroom, memory_pressure
+from advisor.metrics.settings import flags, world_size
+from advisor.metrics.step import data_wait_fraction, step_time_mean
+from advisor.models.communication import all_reduce_bytes
+from advisor.models.cost import gpu_hours_ratio
+from advisor.models.effects import Triple
+from advisor.models.memory import FILL
+from advisor.rules._sharding import data_parallel, exposed, states
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.units import seconds, share
+
+MAX_EXPOSED = Threshold(0.3, "Of the step in exposed communication: the GPUs scale at less than 70 % (assumption).")
+MAX_BUSY = Threshold(0.5, "Of the time, and of the memory: half of the GPU would do.")
+MAX_WAIT = Threshold(0.05, "From there on the loader is what to cure: the GPU is idle for want of data.")
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If nothing more is wanted of the memory, and either GPUs that train together spend more than 30 % of the step in
+    exposed communication, and half of them would hold the model, or they are busy for no more than half of the time,
+    though not for want of data, and filled to no more than half,
+    """
+    if m.goals.more_memory or m[memory_pressure]:
+        return None
+    if _scales_badly(m):
+        return Evidence(
+            (
+                Fact(comm_seconds, m[comm_seconds], m[MAX_EXPOSED] * m[step_time_mean], ">"),
+                Fact(world_size, m[world_size], 2),
+                Fact(mem_headroom, m[mem_headroom]),
+            )
+        )
+    fed = (m.get(data_wait_fraction) or 0.0) < m[MAX_WAIT]
+    if not fed or m[gpu_busy_fraction] > m[MAX_BUSY] or 1 - m[mem_headroom] > m[MAX_BUSY]:
+        return None
+    return Evidence(
+        (
+            Fact(gpu_busy_fraction, m[gpu_busy_fraction], m[MAX_BUSY], "<="),
+            Fact(mem_headroom, m[mem_headroom], 1 - m[MAX_BUSY]),
+        )
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then train on half as many GPUs, or on smaller ones, if cost counts more than time."""
+    return _fewer(m) if _scales_badly(m) else _smaller(m)
+
+
+def _fewer(m: Metrics) -> Advice:
+    count, time = m[world_size], m[step_time_mean]
+    half, times = count // 2, [_time_on_half(m, left) for left in _left_on_half(count)]
+    low, expected, high = (1 - gpu_hours_ratio((count, half), (time, longer)) for longer in times)
+    fewer, pieces = "one GPU" if half == 1 else f"{half} GPUs", f"{count / half:.3g}"
+    return Advice(
+        then=f"Train on {fewer} instead of {count} and accumulate gradients over {pieces} times as many "
+        f"micro-batches: the same updates, {share(expected)} fewer GPU-hours, {seconds(times[1])} a step instead of "
+        f"{seconds(time)}.",
+        changes=(
+            Change(
+                language="shell",
+                code=f"torchrun --nproc-per-node={half} train.py  # on one node; {pieces} times the micro-batches\n",
+            ),
+        ),
+        basis="(G1/G0)(T1/T0): all but the exposed communication is done by fewer GPUs; of that all stays, as much as "
+        "of the volume of a ring all-reduce, or nothing.",
+        cost=(low, expected, high),
+        risk="Low: the same samples an update. The training takes longer.",
+    )
+
+
+def _smaller(m: Metrics) -> Advice:
+    gpu = m[device]
+    return Advice(
+        then=f"A GPU half as large would do: {gpu.name} is busy for {share(m[gpu_busy_fraction])} of the time and "
+        f"filled to {share(1 - m[mem_headroom])}. First see whether other advice makes use of it; if not, take a "
+        "smaller one, a slice of this one (MIG), or let two trainings share it (MPS).",
+        changes=(
+            Change(
+                language="shell",
+                code="nvidia-smi mig -lgip  # the slices that this GPU can be cut into, if it can\n",
+            ),
+        ),
+        basis="None: by how much the price falls is known to who pays it.",
+        risk="Low: the same program. Kernels take longer on a smaller GPU; record a short run on it first.",
+    )
+
+
+def _scales_badly(m: Metrics) -> bool:
+    """And half of the GPUs would hold it: what is sharded may take twice as much of each of them."""
+    if not data_parallel(m) or exposed(m) <= m[MAX_EXPOSED] * m[step_time_mean]:
+        return False
+    grown = 0.0 if m[flags].ddp and not m[flags].zero_stage else states(m).total
+    return 1 - m[mem_headroom] + grown / m[device].memory_total <= FILL
+
+
+def _left_on_half(count: int) -> Triple:
+    """Shares of the exposed communication that stay, once an update: most at the low gain. One GPU has none."""
+    half = count // 2
+    return (0.0 if half == 1 else 1.0, all_reduce_bytes(1, half) / all_reduce_bytes(1, count), 0.0)
+
+
+def _time_on_half(m: Metrics, left: float) -> float:
+    """Seconds a step of as many samples, if that share of the exposed communication stays."""
+    count, waiting = m[world_size], exposed(m)
+    return (m[step_time_mean] - waiting) * count / (count // 2) + waiting * left
+
+
+RULE = Rule(
+    title="Use fewer or smaller GPUs",
+    tier=Tier.COST,
+    when=when,
+    then=then,
+    confidence=Confidence.HEURISTIC,
+    difficulty=2,
+    cap=Severity.SUGGEST,
+    sources=(
+        Source("Bekman, Machine Learning Engineering", "https://github.com/stas00/ml-engineering"),
+        Source("NVIDIA, Multi-Instance GPU user guide", "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/"),
+    ),
+)

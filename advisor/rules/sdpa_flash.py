@@ -1,0 +1,92 @@
+"""Attention writes its scores to memory.
+
+A softmax between two products reads and writes a number for every pair of tokens several times, and keeps it for the
+backward pass. `scaled_dot_product_attention` computes the same in one kernel, a block at a time: time and memory for
+the scores go. It chooses flash attention, a memory-efficient kernel or cuDNN's by what dtype, mask and GPU allow.
+
+Wrong when: the scores themselves are wanted (to be shown, or returned), or something is done to them that it does not
+know: a dense mask or a bias rules out the flash kernel, a bias that is trained some others. On a CPU dropout of the
+scores does. Or it is in use already, and has fallen back to writing the scores: then see what its kernels ask for.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.attention import (
+    materialised_attention_share,
+    scores_bytes,
+    scores_dropped_out,
+    sequence_length,
+)
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.gpu import gpu_busy_fraction
+from advisor.metrics.settings import on_cpu
+from advisor.models.effects import COMPUTE, Triple, divide
+from advisor.rules._computing import of_computing
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.units import share
+
+MIN_SHARE = Threshold(0.10, "Less of the step cannot bring 5 % even at twice the speed.")
+
+# Attention is divided by this on a GPU (assumption: from memory-efficient on short sequences to flash on long ones).
+SPEEDUP: Triple = (1.5, 2.5, 5.0)
+
+# Measured on 2 cores, forward and backward in fp32: 1.2 to 1.7 at 64 to 256 tokens, 1.9 to 4.0 at 1024 and 2048.
+SPEEDUP_CPU: Triple = (1.2, 1.6, 3.5)
+
+CODE = """\
+# in place of softmax(query @ key.transpose(-2, -1) / sqrt(size) + mask) @ value, each (batch, heads, tokens, size)
+out = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)  # or attn_mask=mask
+# a model of transformers: from_pretrained(..., attn_implementation="sdpa")
+"""
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If a tenth of the step or more goes into attention that writes its scores to memory, and there is a kernel that
+    would not,
+    """
+    part = _share_of_step(m)
+    if part < m[MIN_SHARE] or (m.get(on_cpu) and m[scores_dropped_out]):
+        return None
+    note = f"{m[sequence_length]} tokens"
+    return Evidence((Fact(materialised_attention_share, m[materialised_attention_share], m[MIN_SHARE]),), note)
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then let scaled_dot_product_attention compute it in one kernel."""
+    cpu = bool(m.get(on_cpu))
+    speedup = SPEEDUP_CPU if cpu else SPEEDUP
+    kept = None if cpu else m.get(scores_bytes)
+    low, expected, high = speedup
+    return Advice(
+        then=f"Use scaled_dot_product_attention: {share(_share_of_step(m))} of the step goes into attention over "
+        f"{found.note} that writes every score to memory.",
+        changes=(Change(language="python", code=CODE),),
+        basis=f"Attention becomes {low:g}, {expected:g} or {high:g} times as fast, "
+        + ("as measured on a CPU." if cpu else "an assumption that no trial has tested yet."),
+        effect=divide(*COMPUTE, by=speedup, portion=of_computing(m, _share_of_step(m))),
+        memory=None if kept is None else -round(kept),
+        risk="Low: the same result, summed in another order. Give it the mask: without one every token sees all.",
+    )
+
+
+def _share_of_step(m: Metrics) -> float:
+    """On a CPU operators are all there is."""
+    return m[materialised_attention_share] * (1.0 if m.get(on_cpu) else m[gpu_busy_fraction])
+
+
+RULE = Rule(
+    title="Use scaled_dot_product_attention",
+    tier=Tier.KERNELS,
+    when=when,
+    then=then,
+    confidence=Confidence.EMPIRICAL,
+    difficulty=2,
+    sources=(
+        Source(
+            "PyTorch: scaled_dot_product_attention",
+            "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
+        ),
+        Source("Dao et al., FlashAttention", "https://github.com/Dao-AILab/flash-attention"),
+    ),
+    supersedes=("ckpt-selective", "ckpt-every-n", "offload-states"),
+)

@@ -1,0 +1,86 @@
+"""Attention over long sequences takes most of the step although its kernel is as good as they get.
+
+Its work grows with the square of the sequence. A window that slides along, so that a token sees only the last few
+thousand before it, makes it grow linearly; layers with and without a window are often mixed.
+
+Wrong when: what matters may lie anywhere in the sequence, or the model was trained with full attention and is only
+fine-tuned. It is another model: its quality has to be measured anew.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.attention import attention_is_flash, attention_share, sequence_length
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.gpu import device, gpu_busy_fraction
+from advisor.models.effects import COMPUTE, remove, up_to
+from advisor.rules._computing import of_computing
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.units import share
+
+MIN_LENGTH = Threshold(8192, "In shorter sequences a window of some thousand tokens leaves out little.")
+
+MIN_SHARE = Threshold(0.40, "With less in attention, the rest of the model is what takes time.")
+
+# Tokens that a token sees, as models with sliding windows have it (Mistral 7B).
+WINDOW = 4096
+
+# Of the work left out, so much is time: blocks at the window's edges are computed as a whole (assumption).
+REALISED = 0.6
+
+CODE = """\
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+def window(batch, head, query, key):
+    return (query >= key) & (query - key < {window})
+
+mask = create_block_mask(window, B=None, H=None, Q_LEN={length}, KV_LEN={length})  # once
+attention = torch.compile(flex_attention)
+out = attention(query, key, value, block_mask=mask)
+"""
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If attention in one kernel, over 8192 tokens or more, takes four tenths of the step or more,"""
+    m[device]
+    part = m[attention_share] * m[gpu_busy_fraction]
+    if part < m[MIN_SHARE] or not m[attention_is_flash] or m[sequence_length] < m[MIN_LENGTH]:
+        return None
+    return Evidence(
+        (
+            Fact(attention_share, m[attention_share], m[MIN_SHARE]),
+            Fact(sequence_length, m[sequence_length], m[MIN_LENGTH]),
+        )
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then try a window that slides along the sequence, if the model may change."""
+    length = m[sequence_length]
+    return Advice(
+        then=f"If the model may change, try attention with a sliding window of {WINDOW} tokens: "
+        f"{share(m[attention_share])} of the GPU's time goes into attention over all {length}.",
+        changes=(Change(language="python", code=CODE.format(window=WINDOW, length=length)),),
+        basis="Of attention goes the share of the tokens outside the window, six tenths of it at most.",
+        effect=remove(
+            *COMPUTE,
+            shares=up_to(REALISED * max(0.0, 1 - WINDOW / length)),
+            portion=of_computing(m, m[attention_share] * m[gpu_busy_fraction]),
+        ),
+        memory=0,
+        risk="High: another model. Compare its quality on sequences whose parts depend on each other over long ways.",
+    )
+
+
+RULE = Rule(
+    title="Try attention with a sliding window",
+    tier=Tier.MODEL,
+    when=when,
+    then=then,
+    confidence=Confidence.HEURISTIC,
+    difficulty=3,
+    sources=(
+        Source("PyTorch: FlexAttention", "https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html"),
+        Source("Beltagy et al., Longformer: The Long-Document Transformer, 2020", "https://arxiv.org/abs/2004.05150"),
+    ),
+    cap=Severity.INFO,
+)

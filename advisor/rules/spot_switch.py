@@ -1,0 +1,117 @@
+"""The run pays for machines that nobody may take away, though interruptions would cost less.
+
+Interruptible machines are sold at a discount and taken back at short notice. What is lost is the work since the last
+checkpoint, the saves themselves and the restarts: with the best interval between saves the run takes E times as long
+(Daly), and costs (1 - d) E times as much.
+
+Wrong when: a restart from a checkpoint was never tried, the result is needed by a date, data must not leave certain
+machines, or environments must run in step with the training, as in reinforcement learning.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.goals import spot_discount, time_between_failures
+from advisor.metrics.step import checkpoint_save_seconds
+from advisor.models.checkpoint_interval import break_even_discount, daly, inflation, spot_cost
+from advisor.models.cost import money
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.units import money as as_money
+from advisor.units import seconds, share
+
+MAX_RATIO = Threshold(
+    0.8, "Of the cost on demand: less than a fifth is not worth the trouble of interruptions (assumed)."
+)
+
+# Seconds from an interruption until training goes on, where it was not declared: a machine, its image, the checkpoint
+# (assumption).
+RESTART = 300.0
+
+# Machines may be taken away twice as often as declared, or half as often (assumption): low, expected, high gain.
+MTBF_TIMES = (0.5, 1.0, 2.0)
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If interruptible machines would cost less than 80 % of what those on demand do, by the declared discount and time
+    between interruptions and the measured time of a save,
+    """
+    ratio = _ratio(m)
+    if not ratio < m[MAX_RATIO]:
+        return None
+    return Evidence(
+        (
+            Fact(spot_discount, m[spot_discount], break_even_discount(_inflated(m)), ">"),
+            Fact(time_between_failures, m[time_between_failures]),
+            Fact(checkpoint_save_seconds, m[checkpoint_save_seconds]),
+        ),
+        note=f"{share(ratio)} of the cost on demand",
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then train on them, with saves at the best interval and restarts that were tried."""
+    ratio, inflated = _ratio(m), _inflated(m)
+    low, expected, high = (1 - _ratio(m, times) for times in MTBF_TIMES)
+    price = m.goals.gpu_price
+    worth = f" ({as_money(money(100 * (1 - ratio), price))} less for every 100 GPU-hours)" if price is not None else ""
+    restart = (
+        "" if m.goals.restart is not None else f" A restart is taken to need {seconds(RESTART)}: declare --restart."
+    )
+    return Advice(
+        then=f"Train on interruptible machines: {share(ratio)} of the cost{worth} in {inflated:.2f} times the time, "
+        f"saving every {seconds(_interval(m))}. The discount pays from {share(break_even_discount(inflated))} on. Ask "
+        "for several kinds of machines, keep the leader of several nodes on demand, and save when notice is given."
+        + restart,
+        changes=(
+            Change(
+                language="python",
+                code="import signal\n\n"
+                "ending = []\n"
+                "signal.signal(signal.SIGTERM, lambda number, frame: ending.append(number))\n"
+                "# have the machine's notice (AWS: 2 minutes, in its metadata) passed on as that signal\n\n"
+                "# in the loop, after an update; several ranks must agree on which\n"
+                "if ending:\n"
+                '    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)\n'
+                "    raise SystemExit(0)\n",
+            ),
+        ),
+        basis="(1 - d) E with E = (M/tau) e^(R/M) (e^((tau+delta)/M) - 1) at Daly's tau, for twice, once or half as "
+        "many interruptions as declared; machines on demand are taken never to fail.",
+        cost=(low, expected, high),
+        risk="Medium: the run depends on its restarts. Kill a short one and let it go on before you rely on them.",
+    )
+
+
+def _interval(m: Metrics, times: float = 1.0) -> float:
+    return daly(m[checkpoint_save_seconds], times * m[time_between_failures])
+
+
+def _inflated(m: Metrics, times: float = 1.0) -> float:
+    """E, if so many times the declared time lies between interruptions."""
+    restart = RESTART if m.goals.restart is None else m.goals.restart
+    return inflation(_interval(m, times), m[checkpoint_save_seconds], times * m[time_between_failures], restart)
+
+
+def _ratio(m: Metrics, times: float = 1.0) -> float:
+    return spot_cost(m[spot_discount], _inflated(m, times))
+
+
+RULE = Rule(
+    title="Train on interruptible machines",
+    tier=Tier.COST,
+    when=when,
+    then=then,
+    confidence=Confidence.HEURISTIC,
+    difficulty=3,
+    cap=Severity.SUGGEST,
+    sources=(
+        Source(
+            "Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 2006",
+            "https://doi.org/10.1016/j.future.2004.11.016",
+        ),
+        Source(
+            "AWS, EC2 Spot best practices",
+            "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-best-practices.html",
+        ),
+    ),
+)

@@ -1,0 +1,77 @@
+"""The training goes on although its validation no longer gets better.
+
+Once the best value has stood for several validations, further steps are mostly paid for nothing. Early stopping ends
+the run then and keeps the best checkpoint. An order of the samples from easy to hard (a curriculum) sometimes reaches
+the same quality sooner: that is an experiment, not a saving to count on.
+
+Wrong when: the learning rate is still to fall (a plateau before the decay is normal), the validation is noisier than
+what is hoped for, or what counts is something the validation does not show. Of a loss, where lower is better, declare
+the negative. Early stopping leaves a schedule that was made for more steps unfinished: then shorten the schedule.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Missing, Threshold
+from advisor.metrics.goals import IMPROVEMENT, stale_validations, validations
+from advisor.models.effects import remove_run, up_to
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.units import share
+
+PATIENCE = Threshold(5, "Validations to wait for an improvement: fewer stop at a bad draw (usual practice).")
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If the last five of the declared validations, or more, did not improve the best value by a thousandth,"""
+    if m[validations] <= m[PATIENCE]:
+        raise Missing(
+            f"{m[validations]} validations are too few to tell a plateau",
+            f"Declare the results of more than {m[PATIENCE]:g}.",
+        )
+    stale = m[stale_validations]
+    if stale < m[PATIENCE]:
+        return None
+    return Evidence(
+        (Fact(stale_validations, stale, m[PATIENCE]), Fact(validations, m[validations])),
+        note=f"the best was number {m[validations] - stale}",
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then stop early, and keep the best checkpoint."""
+    patience = round(m[PATIENCE])
+    late = m[stale_validations] - m[PATIENCE]
+    gone = late / m[validations]
+    told = f"; that would have ended this run after {share(1 - gone)} of it" if late > 0 else "; that is now"
+    return Advice(
+        then=f"Stop when {patience} validations in a row bring no improvement, and keep the best checkpoint{told}.",
+        changes=(
+            Change(
+                language="python",
+                code="# after each validation\n"
+                f"if value > best + {IMPROVEMENT} * abs(best):\n"
+                "    best, waited = value, 0\n"
+                '    torch.save(model.state_dict(), "best.pt")\n'
+                "else:\n"
+                "    waited += 1\n"
+                f"stop = waited >= {patience}  # then leave the loop\n",
+            ),
+        ),
+        basis="(total - stop) / total of the declared validations, half to all of it: the next run may rise later.",
+        effect=remove_run(up_to(gone)) if late > 0 else None,
+        risk="Medium: a later rise would be missed. Compare the quality on data that was not used for stopping.",
+    )
+
+
+RULE = Rule(
+    title="Stop when the validation is flat",
+    tier=Tier.MODEL,
+    when=when,
+    then=then,
+    confidence=Confidence.HEURISTIC,
+    difficulty=1,
+    cap=Severity.SUGGEST,
+    sources=(
+        Source("Prechelt, Early Stopping - But When?, 1998", "https://doi.org/10.1007/3-540-49430-8_3"),
+        Source("Bengio et al., Curriculum Learning, ICML 2009", "https://doi.org/10.1145/1553374.1553380"),
+    ),
+)

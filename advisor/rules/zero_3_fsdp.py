@@ -1,0 +1,121 @@
+"""Every rank keeps a whole copy of the weights, and memory would be short even with all else sharded.
+
+ZeRO's third stage, which is what FSDP does by default, gives each rank a part of the weights too. Blocks are gathered
+one by one when they compute, for the forward pass and once more for the backward pass: half as much again travels
+between GPUs as with stages 1 and 2, which is why those come first.
+
+Wrong when: links between GPUs are slow; across machines, shard within each of them only (HSDP). Blocks that are not
+wrapped one by one are gathered all at once: then the weights are whole again while the model computes.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Missing, Threshold
+from advisor.metrics.communication import comm_seconds
+from advisor.metrics.gpu import device
+from advisor.metrics.memory import alloc_retries, mem_headroom, mem_params, memory_pressure, oom_count
+from advisor.metrics.settings import model, world_size
+from advisor.models.communication import ZERO_3_VOLUME
+from advisor.models.effects import COMPUTE
+from advisor.models.memory import FILL
+from advisor.models.sharding import fsdp_states
+from advisor.models.state import Effect
+from advisor.rules._exposed import remove_exposed
+from advisor.rules._sharding import data_parallel, exposed, filled_at, stage, to_stage, whole
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+
+MIN_FREED = Threshold(
+    0.05, "Of the device: what sharded weights free must be worth more than half again as much communication (assumed)."
+)
+
+MIN_RANKS = 2
+
+# Exposed communication grows with its volume; twice as much where what is hidden today no longer is, not at all where
+# the next block's weights are there in time (assumption).
+MORE_VOLUME = ZERO_3_VOLUME - 1
+SHARES = (-2 * MORE_VOLUME, -MORE_VOLUME, 0.0)
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If memory is under pressure on two ranks or more, would be even with optimizer state and gradients sharded (ZeRO
+    stage 2), and sharding the weights too frees at least a twentieth of the device,
+    """
+    if m[world_size] < MIN_RANKS or not m[memory_pressure] or not data_parallel(m) or stage(m) >= 3:
+        return None
+    if filled_at(m, 2) <= FILL or _freed_by_weights(m) < m[MIN_FREED] * m[device].memory_total:
+        return None
+    return Evidence(
+        (
+            Fact(mem_params, m[mem_params]),
+            Fact(world_size, m[world_size], MIN_RANKS),
+            Fact(oom_count, m[oom_count]),
+            Fact(alloc_retries, m[alloc_retries]),
+            Fact(mem_headroom, m[mem_headroom]),
+        ),
+        note=f"ZeRO stage 2 would need {filled_at(m, 2):.0%} of the device",
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then shard the weights as well, block by block."""
+    ranks = m[world_size]
+    now, after = whole(m).sharded(stage(m), ranks).total, _sharded_total(m)
+    filled = filled_at(m, 2) - _freed_by_weights(m) / m[device].memory_total
+    enough = "" if filled <= FILL else " What is still missing must come from checkpointing or offloading."
+    return Advice(
+        then=f"Shard weights, gradients and optimizer state over the {ranks} ranks (ZeRO stage 3): a rank's part and "
+        f"two gathered blocks take {after / 1e9:.2f} GB instead of {now / 1e9:.2f}. Use either FSDP2 or DeepSpeed."
+        + enough,
+        changes=to_stage(m, 3),
+        basis="ZeRO: everything is divided by the number of ranks, two units are whole at a time; communication is 1.5 "
+        "times as much, and what of it is exposed grows alike.",
+        effect=_effect(m),
+        memory=round(after - now),
+        risk="Low: the same update. Checkpoints are sharded: save and load them by the framework's functions.",
+        fault=True,
+    )
+
+
+def _unit(m: Metrics) -> tuple[float, int]:
+    """Parameters of the largest unit that is gathered, and bytes of one: a block, or all that is in no block."""
+    fact = m[model]
+    if not fact.block or not fact.block_bytes or not fact.bytes:
+        raise Missing(
+            "The model has no equal blocks to shard one by one",
+            "Wrap its largest parts in fully_shard, each on its own, and compare the peaks.",
+        )
+    element = max(1, round(fact.bytes / fact.parameters))
+    return max(fact.block_bytes, fact.bytes - fact.blocks * fact.block_bytes) / element, element
+
+
+def _sharded_total(m: Metrics) -> float:
+    """Bytes of a rank at stage 3, with what is gathered."""
+    unit, element = _unit(m)
+    return fsdp_states(whole(m), m[world_size], unit, element=element)
+
+
+def _freed_by_weights(m: Metrics) -> float:
+    """Bytes beyond what stage 2 frees."""
+    return whole(m).sharded(2, m[world_size]).total - _sharded_total(m)
+
+
+def _effect(m: Metrics) -> Effect | None:
+    if m.get(comm_seconds) is None:
+        return None
+    return remove_exposed("communication", exposed(m), SHARES, within=COMPUTE)
+
+
+RULE = Rule(
+    title="Shard the weights over the ranks, too",
+    tier=Tier.DISTRIBUTED,
+    when=when,
+    then=then,
+    confidence=Confidence.EMPIRICAL,
+    difficulty=3,
+    sources=(
+        Source("Rajbhandari et al., ZeRO, SC 2020", "https://arxiv.org/abs/1910.02054"),
+        Source("PyTorch, fully_shard", "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"),
+        Source("DeepSpeed, ZeRO tutorial", "https://www.deepspeed.ai/tutorials/zero/"),
+    ),
+    supersedes=("zero-1-2",),
+)

@@ -1,0 +1,125 @@
+"""States are sharded or offloaded further than memory requires.
+
+ZeRO's third stage gathers the weights anew for every pass, half as much communication again as stage 2; an offloaded
+optimizer updates on the host, over the bus. Both buy memory. Where the step fits without, they only cost time.
+
+Wrong when: a larger model or batch is planned that needs the room (declare it: `--capacity`), inputs get longer later
+in the training, or the ranks mostly wait for the slowest one, which no stage changes. Under HSDP stage 2 is reckoned
+to need more than it does, so this may say nothing where it could.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.communication import comm_seconds
+from advisor.metrics.gpu import device
+from advisor.metrics.memory import mem_headroom, memory_pressure
+from advisor.metrics.settings import optimizer
+from advisor.metrics.step import optimizer_fraction, step_time_mean
+from advisor.models.effects import COMPUTE, remove
+from advisor.models.state import Effect
+from advisor.rules._exposed import remove_exposed
+from advisor.rules._sharding import data_parallel, exposed, filled_at, offloaded, stage, to_stage
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.units import share
+
+SAFE = Threshold(
+    0.85, "Of the device: less than the 92 % that may be filled, for the other stage's need is reckoned, not measured."
+)
+
+MIN_EXPOSED = Threshold(
+    0.05, "Of the step in exposed communication, or in the offloaded update: a third of less is noise (assumption)."
+)
+
+# Of the exposed communication, what goes: a third of it is the second gathering of the weights.
+REGATHERED = (0.2, 0.33, 0.5)
+# Of the update, what goes where it returns to the GPU.
+UPDATED = (0.7, 0.9, 1.0)
+
+# Bytes a parameter that return with an offloaded optimizer beside its state: weights and gradients in fp32 at most.
+RETURNED = 8
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If weights are sharded (ZeRO stage 3) or the optimizer is offloaded, that takes a twentieth of the step, nothing
+    more is wanted of the memory, and without it the peak would stay below 85 % of the device,
+    """
+    if m.goals.more_memory or m[memory_pressure]:
+        return None
+    filled = _filled(m)
+    if filled is None or filled > m[SAFE]:
+        return None
+    least = m[MIN_EXPOSED] * m[step_time_mean]
+    if offloaded(m):
+        spent = Fact(optimizer_fraction, m[optimizer_fraction], m[MIN_EXPOSED])
+        worthwhile = m[optimizer_fraction] >= m[MIN_EXPOSED]
+    else:
+        spent = Fact(comm_seconds, m[comm_seconds], least)
+        worthwhile = exposed(m) >= least
+    if not worthwhile:
+        return None
+    return Evidence(
+        (spent, Fact(mem_headroom, m[mem_headroom], 1 - m[SAFE])),
+        note=f"one step down, {filled:.0%} of the device would be filled",
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then take one step down: no offloading, or ZeRO stage 2 in place of 3."""
+    filled = _filled(m) or 0.0
+    grown = filled - (1 - m[mem_headroom])
+    back = offloaded(m)
+    do = "Leave the optimizer on the GPU" if back else "Keep gathered weights until the backward pass is done (stage 2)"
+    return Advice(
+        then=f"{do}: that fills {share(filled)} of the device instead of {share(1 - m[mem_headroom])}. Then record "
+        "again: perhaps one more step down fits.",
+        changes=_back() if back else to_stage(m, 2),
+        basis="0.7, 0.9 or all of the time of the offloaded update."
+        if back
+        else "0.2, 0.33 or 0.5 of the exposed communication: the second gathering is a third of stage 3's volume.",
+        effect=_effect(m),
+        memory=round(grown * m[device].memory_total),
+        risk="Low: the same update. If memory runs out, step up again.",
+    )
+
+
+def _filled(m: Metrics) -> float | None:
+    """Share of the device that the step would need one step down; None where there is no such step."""
+    if offloaded(m):
+        fact = m[optimizer]
+        back = fact.state_bytes + RETURNED * fact.parameters
+        return 1 - m[mem_headroom] + back / m[device].memory_total
+    if not data_parallel(m) or stage(m) < 3:
+        return None
+    return filled_at(m, 2)
+
+
+def _effect(m: Metrics) -> Effect:
+    if offloaded(m):
+        return remove("optimizer", shares=UPDATED)
+    return remove_exposed("communication", exposed(m), REGATHERED, within=COMPUTE)
+
+
+def _back() -> tuple[Change, ...]:
+    return (
+        Change(
+            language="text",
+            code="DeepSpeed: take offload_optimizer (and offload_param) out of zero_optimization.\n"
+            "FSDP2: leave out offload_policy=CPUOffloadPolicy(); FSDP: cpu_offload=CPUOffload(offload_params=False).\n",
+        ),
+    )
+
+
+RULE = Rule(
+    title="Shard and offload no further than memory requires",
+    tier=Tier.DISTRIBUTED,
+    when=when,
+    then=then,
+    confidence=Confidence.EMPIRICAL,
+    difficulty=2,
+    sources=(
+        Source("Rajbhandari et al., ZeRO, SC 2020", "https://arxiv.org/abs/1910.02054"),
+        Source("PyTorch, fully_shard", "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"),
+        Source("DeepSpeed, memory requirements", "https://deepspeed.readthedocs.io/en/latest/memory.html"),
+    ),
+)

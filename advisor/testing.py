@@ -1,0 +1,190 @@
+"""The sentences a rule's cases are written in: it fires, is silent, or is blind, given these metrics.
+
+    from advisor.testing import Blind, Fires, Silent, given
+
+    CASES = [
+        Fires("just above the limit", given({sync_fraction: 0.031}), code=".item()"),
+        Silent("just below the limit", given({sync_fraction: 0.029})),
+        Blind("nobody measured it", given({})),
+    ]
+
+For a rule of one's own, a test is `case.check(rule)`, with `rule = advisor.rules.rule_of(module)`. Any runner will do;
+`pytest.register_assert_rewrite("advisor.testing")` makes pytest show the values that differ.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from advisor.metrics.base import Goals, Metric, Metrics, Missing, Threshold
+from advisor.models.state import Scenario, State, removed
+from advisor.rules.base import Advice, Evidence, Rule
+
+RELATIONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq}
+
+
+def given(values: Mapping[Metric[Any], object], goals: Goals | None = None) -> Metrics:
+    """These metrics and nothing else: no profile stands behind them. A value may be a `Missing`."""
+    return Given(None, goals, values)
+
+
+class Given(Metrics):
+    """Names the metric that was asked for and not given, which "not measured" alone would leave to guess."""
+
+    def __getitem__(self, metric: Metric[Any] | Threshold) -> Any:
+        if isinstance(metric, Threshold):
+            return super().__getitem__(metric)
+        try:
+            return super().__getitem__(metric)
+        except Missing as missing:
+            raise Missing(f"{metric.name}: {missing.what}", missing.remedy) from None
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a rule does with these metrics, in a sentence."""
+
+    sentence: str
+    metrics: Metrics
+
+    def check(self, rule: Rule) -> None:
+        """Raises AssertionError if the rule does not."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Silent(Case):
+    """The rule finds nothing wrong."""
+
+    def check(self, rule: Rule) -> None:
+        """It returns no evidence."""
+        assert rule.when(self.metrics) is None
+
+
+@dataclass(frozen=True)
+class Blind(Case):
+    """Something the rule needs was not measured: it says so, with a remedy, rather than guess."""
+
+    def check(self, rule: Rule) -> None:
+        """It raises Missing."""
+        try:
+            judged(rule, self.metrics)
+        except Missing as missing:
+            remedy = missing.remedy
+        else:
+            raise AssertionError("the rule did without what was not measured")
+        assert remedy, "what is missing has no remedy"
+
+
+@dataclass(frozen=True)
+class Fires(Case):
+    """The rule speaks. What is given here is checked of what it says; some things are checked of all advice."""
+
+    code: str | tuple[str, ...] = ()
+    """Occurs in the code or settings to copy."""
+    absent: str | tuple[str, ...] = ()
+    """Does not."""
+    then: str = ""
+    """Occurs in the advice's sentence."""
+    note: str = ""
+    """Occurs in the evidence's note."""
+    state: State | None = None
+    removed: tuple[float, float, float] | None = None
+    """Share of `state`'s time that goes: low, expected, high; right to 0.005. Given with `state`."""
+    no_gain: bool = False
+    """No gain in step time is predicted."""
+    memory: int | None = None
+    """Bytes of GPU memory, right to 1 %."""
+    host_memory: int | None = None
+    """Bytes of host memory, right to 1 %."""
+    cost: tuple[float, float, float] | None = None
+    """Share of the training's cost that goes: low, expected, high; right to 0.005."""
+    fault: bool | None = None
+
+    def check(self, rule: Rule) -> None:
+        """It gives evidence and advice, and all that is given here is so."""
+        found = judged(rule, self.metrics)
+        assert found is not None, "the rule found nothing wrong"
+        evidence, advice = found
+        check_evidence(evidence)
+        check_advice(advice)
+        code = "\n".join(change.code for change in advice.changes)
+        for part in _tuple(self.code):
+            assert part in code
+        for part in _tuple(self.absent):
+            assert part not in code
+        assert self.then in advice.then
+        assert self.note in evidence.note
+        if self.state is not None:
+            assert self.removed is not None, "a state is given without what is removed of it"
+            found_gains = gains(advice, self.state)
+            assert all(map(_near, found_gains, self.removed)), f"{found_gains} go, not {self.removed}"
+        if self.no_gain:
+            assert advice.effect is None
+        if self.memory is not None:
+            assert _like(advice.memory, self.memory), f"{advice.memory} bytes of GPU memory"
+        if self.host_memory is not None:
+            assert _like(advice.host_memory, self.host_memory), f"{advice.host_memory} bytes of host memory"
+        if self.cost is not None:
+            assert advice.cost is not None, "no saving is predicted"
+            assert all(map(_near, advice.cost, self.cost)), f"{advice.cost} of the cost goes, not {self.cost}"
+        if self.fault is not None:
+            assert advice.fault is self.fault
+
+
+def judged(rule: Rule, metrics: Metrics) -> tuple[Evidence, Advice] | None:
+    """What the rule says of these metrics, or None."""
+    evidence = rule.when(metrics)
+    return None if evidence is None else (evidence, rule.then(metrics, evidence))
+
+
+def gains(advice: Advice, state: State) -> tuple[float, float, float]:
+    """Share of the step's time that goes: low, expected, high."""
+    assert advice.effect is not None, "no gain is predicted"
+    low, expected, high = (removed(state, advice.effect(state, scenario)) for scenario in Scenario)
+    return low, expected, high
+
+
+def check_evidence(evidence: Evidence) -> None:
+    """It holds at least one measured value, and each stands to its limit as it says."""
+    assert evidence.facts
+    for fact in evidence.facts:
+        if fact.limit is not None:
+            assert RELATIONS[fact.relation](fact.value, fact.limit), f"{fact.metric.name} contradicts itself: {fact}"
+
+
+def check_advice(advice: Advice) -> None:
+    """It says what to do, gives something to copy that parses, and names basis and risk; its gains are in order."""
+    assert advice.then
+    assert advice.basis
+    assert advice.risk
+    assert advice.changes
+    for change in advice.changes:
+        assert change.code
+        if change.language == "python":
+            compile(change.code, "<change>", "exec")
+        if change.language == "json":
+            json.loads(change.code)
+    if advice.cost is not None:
+        assert list(advice.cost) == sorted(advice.cost)
+    if advice.effect is not None:
+        low, expected, high = gains(advice, State(phases={"forward": 0.03, "backward": 0.06, "other": 0.01}, load=0.02))
+        assert low <= expected + 1e-9
+        assert expected <= high + 1e-9
+
+
+def _tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value
+
+
+def _near(value: float, expected: float) -> bool:
+    return math.isclose(value, expected, rel_tol=0, abs_tol=0.005)
+
+
+def _like(value: float | None, expected: float) -> bool:
+    return value is not None and math.isclose(value, expected, rel_tol=0.01)

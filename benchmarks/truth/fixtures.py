@@ -1,0 +1,29 @@
+"""The GPU rows: runs on GPUs that are not here, as metrics, through the advisor. The tests have them too."""
+
+import sys
+
+import checkout
+from scores import Told
+from seen import Seen
+from table import Row
+
+
+def told(cores):
+    """Of every GPU row; ImportError where the tests cannot be imported."""
+    sys.path.append(str(checkout.ROOT / "tests"))
+    import gpu_truth
+    from gpu_runs import gpu_metrics
+
+    from advisor.judge import judge
+
+    def one(fixture):
+        judgement = judge(gpu_metrics(fixture.changes, phases=fixture.phases))
+        row = Row(
+            id=fixture.name,
+            program="",
+            order=() if fixture.first is None else (fixture.first, *fixture.then),
+            absent=tuple(sorted(fixture.absent)),
+        )
+        return Told(row, cores, [Seen(above=tuple(gpu_truth.above_information(judgement)))])
+
+    return [one(fixture) for fixture in gpu_truth.ROWS]

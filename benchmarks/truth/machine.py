@@ -1,0 +1,29 @@
+"""What this machine can run."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROBE = Path(__file__).resolve().parent / "rows" / "probe.py"
+LEAST_GAIN = 1.3
+"""Below, a thread more makes too little of a difference to be advised."""
+
+
+def cores():
+    return len(os.sched_getaffinity(0))
+
+
+def why_not(row):
+    """Why the row cannot be run here, or None."""
+    if row.cores > cores():
+        return f"needs {row.cores} cores, {cores()} are here"
+    if row.gains_from_threads and (gain := threads_gain()) < LEAST_GAIN:
+        return f"a product is {gain:.2f} times as fast on {cores()} threads, below {LEAST_GAIN}"
+    return None
+
+
+def threads_gain():
+    """By how much the row's largest product is faster on all cores than on one."""
+    done = subprocess.run([sys.executable, PROBE], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True)
+    return float(done.stdout)

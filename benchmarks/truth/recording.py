@@ -1,0 +1,101 @@
+"""Runs a row's program, plainly or under profile-train as a user would, and reads what came of it."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from seen import Seen
+from ways import command
+
+ROWS = Path(__file__).resolve().with_name("rows")
+LONGEST = 600
+"""Seconds of a run."""
+CLOCK = re.compile(r"^([\d.]+) ms a step$", re.MULTILINE)
+TOO_SHORT = "window-too-short"
+
+NUMBERS = {
+    "--workers": r"num_workers=(\d+)",
+    "--prefetch": r"prefetch_factor=(\d+)",
+    "--every": r"step % (\d+) == 0",
+    "--threads": r"(?:set_num_threads\(|OMP_NUM_THREADS=)(\d+)",
+}
+"""Where advice has the numbers that the cure then takes."""
+
+
+class Failed(Exception):
+    """A run that came to nothing, with the end of what it said."""
+
+
+def script(row, python=sys.executable):
+    """The row's program and what launches it."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", row.ranks] if row.ranks > 1 else []
+    return [python, *launcher, ROWS / f"{row.program}.py", *row.words]
+
+
+def run(row, line, folder):
+    """Run the line to its end; gives back its stderr."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "PROFILE_TRAIN"))}
+    with subprocess.Popen(
+        [str(word) for word in line],
+        cwd=folder,
+        env=environment | {"PYTHONWARNINGS": "ignore"} | row.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # all of it can be ended
+    ) as running:
+        try:
+            _, told = running.communicate(timeout=LONGEST)
+        except BaseException as error:
+            os.killpg(running.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise Failed(f"{row.id} took more than {LONGEST} s") from None
+            raise
+    if running.returncode:
+        raise Failed(f"{row.id} ended with {running.returncode}: {told[-1500:]}")
+    return told
+
+
+def step_time(row, words, folder):
+    """Seconds a step of the plain program takes, by its own clock."""
+    told = run(row, [*script(row), *words], folder)
+    return float(CLOCK.findall(told)[-1]) / 1e3
+
+
+def record(row, folder, words=()):
+    """What profile-train says of the row."""
+    out = folder / "run"
+    shutil.rmtree(out, ignore_errors=True)
+    told = run(row, [*command(), "--out", out, *script(row), *words], folder)
+    result = out / "result.json"
+    if not result.exists():
+        raise Failed(f"{row.id} has no result: {told[-1500:]}")
+    return seen(json.loads(result.read_text()))
+
+
+def seen(result):
+    """Of a result.json."""
+    above = [advice for advice in result["advice"] if advice["severity"] != "info"]
+    numbers = _numbers(above[0]) if above else {}
+    gains = {advice["rule"]: advice["gain"]["step_time_removed"] for advice in above if advice["gain"]}
+    return Seen(
+        above=tuple(advice["rule"] for advice in above),
+        scattered=any(advice["rule"] == TOO_SHORT for advice in result["advice"]),
+        gains={rule: (gain["low"], gain["expected"], gain["high"]) for rule, gain in gains.items() if gain},
+        cure=tuple(word for name, number in numbers.items() for word in (name, number)),
+        workers=int(numbers["--workers"]) if "--workers" in numbers else None,
+        said=above[0]["title"] if above else "",
+    )
+
+
+def _numbers(advice):
+    code = "\n".join(change["code"] for change in advice["change"])
+    found = {name: re.search(pattern, code) for name, pattern in NUMBERS.items()}
+    return {name: match[1] for name, match in found.items() if match}

@@ -1,0 +1,101 @@
+"""What the rows come to, and the bars they are held against."""
+
+from dataclasses import dataclass, field
+from statistics import median
+
+import seen as judging
+from seen import Seen
+from table import Row
+
+from advisor.calibration import Record
+
+TOP_1 = 0.95
+"""Share of the sick rows' runs in which what should come first does, at least."""
+ALARMS = 0
+"""Runs of healthy rows with anything above information, and runs with a rule that must not be there, at most."""
+COVERAGE = 0.80
+"""Share of the predicted intervals that hold what was measured, at least: from the 10th to the 90th percentile."""
+ERROR = 0.10
+"""Median of |predicted - measured|, in shares of the step time, at most."""
+
+
+@dataclass
+class Told:
+    """Of one row."""
+
+    row: Row
+    cores: int
+    runs: list[Seen] = field(default_factory=list)
+    skipped: str | None = None
+    failed: str | None = None
+    again: int = 0
+    """Runs that were repeated, for their steps scattered."""
+    before: list[float] = field(default_factory=list)
+    """Seconds a step, without the cure and with it."""
+    after: list[float] = field(default_factory=list)
+
+    @property
+    def hits(self):
+        return sum(judging.is_hit(self.row, each) for each in self.runs)
+
+    @property
+    def forbidden(self):
+        """One list a run."""
+        return [judging.forbidden(self.row, each, self.cores) for each in self.runs]
+
+    @property
+    def measured(self):
+        """Share of the step time that the cure removed, by the medians."""
+        return 1 - median(self.after) / median(self.before) if self.before and self.after else None
+
+    @property
+    def predicted(self):
+        """Low, expected and high of the first right run's first advice, alone: it is its cure that was measured."""
+        right = (each.gains.get(each.first) for each in self.runs if judging.is_hit(self.row, each) and each.above)
+        return next((gain for gain in right if gain), None)
+
+    @property
+    def record(self):
+        """The prediction and what became of it; None unless there are both."""
+        if self.predicted is None or self.measured is None:
+            return None
+        return Record(self.row.id, self.predicted, self.measured)
+
+
+@dataclass(frozen=True)
+class Bar:
+    name: str
+    value: float
+    bar: float
+    at_least: bool
+    of: int
+    """What it was taken from."""
+
+    @property
+    def verdict(self):
+        """An empty set keeps no bar."""
+        if not self.of:
+            return "not measured"
+        kept = self.value >= self.bar if self.at_least else self.value <= self.bar
+        return "pass" if kept else "missed"
+
+
+def bars(told):
+    """Of all rows that were run."""
+    sick = [each for each in told if not each.row.healthy]
+    hits = [judging.is_hit(each.row, run) for each in sick for run in each.runs]
+    alarms = [bool(run.above) for each in told if each.row.healthy for run in each.runs]
+    forbidden = [bool(found) for each in told for found in each.forbidden]
+    records = [each.record for each in sick if each.record]
+    held, errors = [record.inside for record in records], [record.error for record in records]
+    return [
+        Bar("right advice comes first", _mean(hits), TOP_1, True, len(hits)),
+        Bar("alarms in healthy runs", sum(alarms), ALARMS, False, len(alarms)),
+        Bar("runs with advice that must not be", sum(forbidden), ALARMS, False, len(forbidden)),
+        Bar("intervals that hold what was measured", _mean(held), COVERAGE, True, len(records)),
+        Bar("median error of predictions", median(errors or [0.0]), ERROR, False, len(records)),
+    ]
+
+
+def _mean(each):
+    return sum(each) / len(each) if each else 0.0

@@ -1,0 +1,200 @@
+"""Whether the first advice is the right one, on training runs of which is known what is wrong with them.
+
+    python benchmarks/truth/truth.py                 everything; at most 40 minutes on two cores
+    python benchmarks/truth/truth.py --quick         some rows, once; at most 5 minutes
+    python benchmarks/truth/truth.py --rows C01,HC*  these rows; "C01 gpt-*" for C01 on other models
+    python benchmarks/truth/truth.py --peers FOLDER  others too, each in a venv in FOLDER; some 12 minutes more
+
+Each row is a program in rows/ with one thing wrong with it, or, HC1 to HC6, none. It is recorded by `profile-train`,
+and result.json is judged: the first advice above information must be that of the table, and what the table forbids
+must not be above information. Where the advice is right, it is followed with the numbers that it names, and plain runs
+without and with the cure take turns: what was removed of the step time by the program's own clock is held against the
+interval that the advice predicted. Runs on GPUs are metrics (tests/gpu_truth.py) that go through the advisor.
+
+A run whose steps scatter so much that the advisor insists on nothing is taken again, once, and counted.
+"""
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from importlib.metadata import version
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
+
+import checkout  # noqa: F401
+import fixtures
+import peers
+import tables
+from machine import cores, why_not
+from recording import Failed, record, step_time
+from scores import Told, bars
+from seen import is_hit
+from table import ROWS
+
+
+@dataclass(frozen=True)
+class Plan:
+    sick: int
+    """Recordings of a sick row."""
+    healthy: int
+    pairs: int
+    """Plain runs without the cure and with it."""
+    minutes: float
+    """After which nothing more is begun."""
+    everywhere: int | None = None
+    """Recordings of every row, whatever the table has."""
+
+
+FULL = Plan(sick=2, healthy=5, pairs=3, minutes=38)
+QUICK = Plan(sick=1, healthy=1, pairs=2, minutes=4.5)
+
+
+class Bench:
+    """Takes every row's recordings and measurements, one of each at a time: what is missing when the time is up is
+    missing everywhere."""
+
+    def __init__(self, rows, plan, folder):
+        self._plan = plan
+        self._folder = folder
+        self._until = time.monotonic() + 60 * plan.minutes
+        self.told = [Told(row, cores()) for row in rows]
+
+    def run(self):
+        self._record(0)
+        self._measure()
+        for number in range(1, max(self._plan.sick, self._plan.healthy)):
+            self._record(number)
+
+    def _record(self, number):
+        for each in self.told:
+            if number == 0:
+                each.skipped = why_not(each.row)
+            usual = self._plan.healthy if each.row.healthy else self._plan.sick
+            wanted = self._plan.everywhere or each.row.repeats or usual
+            if number < wanted and not each.skipped:
+                self._try(each, self._record_one)
+
+    def _record_one(self, each):
+        seen = record(each.row, self._folder)
+        if seen.scattered and not seen.above and not each.row.uneven:
+            each.again += 1
+            seen = record(each.row, self._folder)
+        each.runs.append(seen)
+        _note(f"{each.row.id}: {', '.join(seen.above) or 'nothing'}{' (scattered)' if seen.scattered else ''}")
+
+    def _measure(self):
+        for number in range(self._plan.pairs):
+            for each in self.told:
+                if each.predicted is not None and each.row.measured:
+                    self._try(each, lambda told, number=number: self._pair(told, number))
+
+    def _pair(self, each, number):
+        cure = next(run.cure for run in each.runs if is_hit(each.row, run))
+        turns = [(each.before, ()), (each.after, ("--fixed", *cure))]
+        for times, words in turns if number % 2 == 0 else turns[::-1]:
+            times.append(step_time(each.row, words, self._folder))
+        _note(f"{each.row.id}: {each.before[-1] * 1e3:.1f} ms, cured {each.after[-1] * 1e3:.1f} ms")
+
+    def _try(self, each, work):
+        if each.failed or time.monotonic() > self._until:
+            return
+        try:
+            work(each)
+        except (Failed, OSError, ValueError) as error:
+            each.failed = f"{type(error).__name__}: {error}"
+            _note(each.failed)
+
+
+def _note(text):
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def chosen(patterns, quick):
+    """Rows whose id fits one of the patterns; without, those of the plan."""
+    if patterns:
+        wanted = [pattern.strip() for pattern in patterns.split(",")]
+        return [row for row in ROWS if any(fnmatch(row.id, pattern) for pattern in wanted)]
+    return [row for row in ROWS if row.quick or not quick]
+
+
+def plan_of(args):
+    plan = QUICK if args.quick else FULL
+    return replace(
+        plan,
+        sick=args.repeats or plan.sick,
+        healthy=args.repeats or plan.healthy,
+        everywhere=args.repeats,
+        pairs=plan.pairs if args.pairs is None else args.pairs,
+        minutes=args.minutes or plan.minutes,
+    )
+
+
+def gpu_rows():
+    try:
+        return fixtures.told(cores())
+    except ModuleNotFoundError as error:
+        _note(f"the GPU rows are left out: they are the tests', whose packages are not all here ({error})")
+        return []
+
+
+def beside(venvs, told, folder):
+    """Our first recordings, and what other tools say of the same rows."""
+    told = [each for each in told if each.row.model is None]
+    rows = [(each.row, each.cores, each.skipped) for each in told]
+    return [peers.Peer("profile-train", told), *peers.on(venvs, rows, folder, _note)]
+
+
+def about(seconds, before):
+    return {
+        "command": sys.argv,
+        "seconds": seconds,
+        "cores": cores(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "load_before": before,
+        "load_after": os.getloadavg(),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="some rows, once")
+    parser.add_argument("--rows", metavar="C01,HC*", help="only these")
+    parser.add_argument("--repeats", type=int, metavar="N", help="recordings of every row")
+    parser.add_argument("--pairs", type=int, metavar="N", help="of plain runs, without the cure and with it")
+    parser.add_argument("--minutes", type=float, help="begin nothing more after these")
+    parser.add_argument("--peers", type=Path, metavar="FOLDER", help="with venvs of what peers.py names")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there, for the docs")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
+    args = parser.parse_args()
+    plan = plan_of(args)
+    rows = chosen(args.rows, args.quick)
+    if not rows:
+        parser.error(f"no row is called {args.rows}; there are {', '.join(row.id for row in ROWS)}")
+
+    before, began = os.getloadavg(), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="truth-") as folder:
+        bench = Bench(rows, plan, Path(folder))
+        bench.run()
+        others = beside(args.peers, bench.told, Path(folder)) if args.peers else []
+    gpu = [] if args.rows else gpu_rows()
+    found = tables.Found(
+        about(time.monotonic() - began, before), bench.told, bars(bench.told), gpu, bars(gpu)[:3], others
+    )
+    print(tables.text(found))
+    if args.markdown:
+        args.markdown.write_text(tables.markdown(found))
+    if args.json:
+        args.json.write_text(tables.as_json(found))
+    sys.exit(any(each.failed for each in bench.told))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""How much of a batch is padding: told by a mask, by a token repeated at the ends of rows, or by frames of zeros.
+
+Batches are looked at seldom and on the CPU only, with numpy where torch has it: torch's profilers and modes see nothing
+of it, and nothing waits for a GPU. What cannot be told for sure is not told.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ..outlet import clock
+from ..session import Agent
+
+# Looks are so far apart that all of them take a five-hundredth of the time, the first millisecond left out: they are
+# slow while the code is cold, and short runs need some, too.
+REST = 500
+FREE_NS = 1_000_000
+# A loader is not looked at again after so many batches that told nothing; whether there is another, a second later.
+FRUITLESS = 16
+PAUSE_NS = 1_000_000_000
+# Larger tensors take a millisecond or more to read.
+MOST_ELEMENTS = 1 << 20
+MOST_TENSORS = 32
+MOST_DEPTH = 4
+# Shorter rows are features or classes rather than tokens.
+SHORTEST = 8
+# Fewer different values in a row are flags or levels rather than tokens.
+FEWEST_TOKENS = 8
+
+Arrays = dict[str, Any]
+Mark = Callable[[Any], Any]
+"""From an array, rows of which are sequences, to an array of truth values: which of their positions are real."""
+
+
+class Paddings:
+    """Sums over the batches that were looked at, one PaddingFact for each loader."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._facts: dict[int, dict[str, Any]] = {}
+        self._told_by: dict[int, tuple[str, Mark]] = {}
+        self._fruitless: dict[int, int] = {}
+        self._begun = clock()
+        self._spent = 0
+        self.due = 0
+        """The clock from which on a batch is to be looked at."""
+        agent.on_tick.append(self._tell)
+
+    def look(self, number: int, batch: Any, rows: Any, now: int) -> None:
+        """Count a batch of loader `number`, of so many rows if that is known; to be called from `due` on."""
+        agent = self._agent
+        if not number or self._fruitless.get(number, 0) >= FRUITLESS:
+            self.due = now + PAUSE_NS
+            return
+        try:
+            self._count(number, batch, rows if isinstance(rows, int) else None)
+        except Exception as error:
+            self.due = agent.fetch_due = sys.maxsize
+            agent.problem("padding", error)
+            return
+        spent = clock() - now
+        self._spent += spent
+        self.due = self._begun + REST * (self._spent - FREE_NS)
+        agent.fetch_due = self.due if self._fruitless.get(number, 0) < FRUITLESS else sys.maxsize
+        if agent.outlet is not None:
+            agent.outlet.measured_ns += spent
+
+    def _count(self, number: int, batch: Any, rows: int | None) -> None:
+        numpy = sys.modules.get("numpy")
+        arrays = {} if numpy is None else dict(_arrays(self._agent.torch, numpy, batch, rows))
+        told_by = self._told_by.get(number) or _find(arrays)
+        if told_by is None or told_by[0] not in arrays:
+            self._fruitless[number] = self._fruitless.get(number, 0) + 1
+            return
+        path, mark = self._told_by[number] = told_by
+        real = mark(arrays[path])
+        lengths = _lengths(real)
+        if lengths is None:  # a batch that contradicts the others: then what they showed was no padding either
+            self._fruitless[number] = FRUITLESS
+            self._facts[number] = {"id": number}
+            return
+        count, padded = real.shape
+        longest = int(lengths.max())
+        fact = self._facts.setdefault(number, {"id": number, "told_by": path})
+        for name, each in (
+            ("batches", 1),
+            ("sequences", count),
+            ("real", int(lengths.sum())),
+            ("longest", count * longest),
+            ("padded", count * padded),
+            ("real_pairs", int((lengths.astype("int64") ** 2).sum())),
+            ("longest_pairs", count * longest**2),
+            ("padded_pairs", count * padded**2),
+        ):
+            fact[name] = fact.get(name, 0) + each
+
+    def _tell(self) -> None:
+        for fact in self._facts.values():
+            self._agent.fact("padding", fact)
+
+
+def _arrays(torch: Any, numpy: Any, batch: Any, rows: int | None) -> Iterator[tuple[str, Any]]:
+    """The arrays of a batch that can be rows of tokens or frames, by their names or places in it."""
+    for path, value in list(_leaves(batch, "batch", MOST_DEPTH))[:MOST_TENSORS]:
+        if type(value) is torch.Tensor:
+            if value.device.type != "cpu" or value.layout is not torch.strided or value.is_nested:
+                continue
+            if value.requires_grad or not 2 <= value.dim() <= 3 or value.numel() > MOST_ELEMENTS:
+                continue
+            if value.dtype is torch.bfloat16:  # which numpy does not know
+                continue
+            value = value.numpy()
+        if type(value) is not numpy.ndarray or not 2 <= value.ndim <= 3 or value.size > MOST_ELEMENTS:
+            continue
+        # More rows than samples are positions: (time, batch) rather than (batch, time).
+        if 0 < value.shape[0] <= (rows or sys.maxsize) and value.shape[1] >= SHORTEST:
+            yield path, value
+
+
+def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """What is in a batch, each with the words by which a program gets at it."""
+    if isinstance(value, Mapping):
+        children = [(f"[{name!r}]" if isinstance(name, str) else "[...]", child) for name, child in value.items()]
+    elif isinstance(value, (list, tuple)):
+        names = getattr(value, "_fields", None)
+        children = [(f".{names[n]}" if names else f"[{n}]", child) for n, child in enumerate(value[:MOST_TENSORS])]
+    else:
+        yield path, value
+        return
+    for name, child in children[:MOST_TENSORS] if depth else ():
+        yield from _leaves(child, (path + name)[:80], depth - 1)
+
+
+def _find(arrays: Arrays) -> tuple[str, Mark] | None:
+    """The array that tells the padding, and how."""
+    for path, array in arrays.items():
+        mark = _mark_of_mask(path, array, arrays)
+        if mark is not None:
+            return path, mark
+    for path, array in arrays.items():
+        mark = _mark_of_tokens(path, array) or _mark_of_frames(array)
+        if mark is not None:
+            return path, mark
+    return None
+
+
+def _mark_of_mask(path: str, mask: Any, arrays: Arrays) -> Mark | None:
+    """By a name that says what its ones mean, or by tokens or frames beside it that are all alike where padding is."""
+    if mask.ndim != 2 or not any(word in path.lower() for word in ("mask", "padding")) or not _is_of_inputs(path):
+        return None
+    if not ((mask == 0) | (mask == 1)).all():
+        return None
+    attention, padding = "attention_mask" in path.lower(), "pad" in path.lower()
+    beside = [other for name, other in arrays.items() if _is_of_inputs(name) and _goes_with(mask, other)]
+    for mark in (_is_not_zero,) if attention else (_is_zero, _is_not_zero):
+        real = mark(mask)
+        if _lengths(real) is None or _is_triangle(real):
+            continue
+        if beside and not attention and not real.all():
+            if any(_are_alike(other[~real]) for other in beside):
+                return mark
+        elif attention or (padding and mark is _is_zero and real[:, 0].all()):
+            return mark  # by its name alone; the other way round, it would begin with padding
+    return None
+
+
+def _is_of_inputs(path: str) -> bool:
+    return not any(word in path.lower() for word in ("label", "target", "loss", "causal"))
+
+
+def _goes_with(mask: Any, other: Any) -> bool:
+    """Is of the same rows and positions, and of more values than a mask has."""
+    return other.shape[:2] == mask.shape and not ((other == 0) | (other == 1)).all()
+
+
+def _are_alike(values: Any) -> bool:
+    return bool((values == values[:1]).all())
+
+
+def _is_zero(array: Any) -> Any:
+    return array == 0
+
+
+def _is_not_zero(array: Any) -> Any:
+    return array != 0
+
+
+def _is_triangle(real: Any) -> bool:
+    """A causal mask: the rows of a square are 1, 2, 3 ... long."""
+    rows, positions = real.shape
+    return rows == positions and sorted(real.sum(axis=1).tolist()) == list(range(1, rows + 1))
+
+
+def _mark_of_tokens(path: str, tokens: Any) -> Mark | None:
+    """One value, and no other, is repeated at the ends of rows, and occurs nowhere else in them."""
+    if tokens.ndim != 2 or tokens.dtype.kind not in "iu" or not _is_of_inputs(path):
+        return None
+    for last, before in ((-1, -2), (0, 1)):
+        ends = set(tokens[:, last][tokens[:, last] == tokens[:, before]].tolist())
+        if len(ends) != 1:
+            continue
+        padding = ends.pop()
+        real = tokens != padding
+        lengths = _lengths(real)
+        if lengths is None:
+            continue
+        row = int(lengths.argmax())
+        if len(set(tokens[row][real[row]][:256].tolist())) >= FEWEST_TOKENS:
+            return lambda array: array != padding
+    return None
+
+
+def _mark_of_frames(frames: Any) -> Mark | None:
+    """(batch, time, features): after the last frame of a sequence there are zeros only, and no such frame before."""
+    if frames.ndim != 3 or frames.dtype.kind != "f" or frames.shape[2] < 2:
+        return None
+    real = _has_values(frames)
+    lengths = _lengths(real)
+    # A frame of zeros alone may be silence, or a black line; and padding is of several lengths.
+    if lengths is None or not real[:, 0].all() or len(set(lengths.tolist())) < 2:
+        return None
+    return _has_values
+
+
+def _has_values(frames: Any) -> Any:
+    return (frames != 0).any(axis=2)
+
+
+def _lengths(real: Any) -> Any:
+    """Real positions of each row; None if some row has none, or they do not all begin, or all end, with the row."""
+    lengths = real.sum(axis=1)
+    if not lengths.all():
+        return None
+    before, after = real[:, :-1], real[:, 1:]
+    return lengths if (before >= after).all() or (before <= after).all() else None

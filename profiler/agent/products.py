@@ -1,0 +1,66 @@
+"""A program of its own: how long a matrix product takes with so many threads.
+
+    python products.py ROWS INPUTS OUTPUTS THREADS,THREADS,...
+
+It is run by the Python that ran the training, once that has ended, and prints seconds by number of threads, as JSON:
+none at all if other programs took the cores meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+# Seconds for all the numbers of threads together; a product takes microseconds to tenths of a second.
+LONGEST = 2.0
+MOST_ROUNDS = 50
+# After a change of number its threads are started and found by the scheduler.
+WARM_UP = 2
+IN_A_ROW = 3
+# Seconds of CPU for a second of one thread; with less, others were at work.
+UNDISTURBED = 0.9
+FEWEST = 3
+
+
+def seconds(torch: Any, rows: int, inputs: int, outputs: int, numbers: list[int]) -> dict[int, float]:
+    """Medians of the rounds in which one thread had its core to itself. `numbers` begin with 1, and take turns."""
+    left, right = torch.ones(rows, inputs), torch.ones(inputs, outputs)
+    times: dict[int, list[float]] = {number: [] for number in numbers}
+    end = time.perf_counter() + LONGEST
+    for _ in range(MOST_ROUNDS):
+        undisturbed = True
+        for number in numbers:
+            torch.set_num_threads(number)
+            for _ in range(WARM_UP):
+                torch.mm(left, right)
+            begin, cpu = time.perf_counter(), time.thread_time()
+            for _ in range(IN_A_ROW):
+                torch.mm(left, right)
+            spent, used = time.perf_counter() - begin, time.thread_time() - cpu
+            if number == 1:
+                undisturbed = used >= UNDISTURBED * spent
+            if undisturbed:
+                times[number].append(spent / IN_A_ROW)
+        if time.perf_counter() > end:
+            break
+    if len(times[1]) < FEWEST:
+        return {}
+    return {number: sorted(each)[len(each) // 2] for number, each in times.items()}
+
+
+def main(arguments: list[str]) -> None:
+    """See the module."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != here]  # its names are the agent's
+    import torch
+
+    rows, inputs, outputs = map(int, arguments[:3])
+    numbers = [int(number) for number in arguments[3].split(",")]
+    sys.stdout.write(json.dumps(seconds(torch, rows, inputs, outputs, numbers)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

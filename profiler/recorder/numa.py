@@ -1,0 +1,32 @@
+"""Which memory is near which cores and which GPU, as Linux tells it under /sys."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+SYSFS = Path("/sys")
+
+
+def nodes(sysfs: Path = SYSFS) -> dict[int, str]:
+    """The cores of each NUMA node, as "0-15,32-47"; nodes of memory alone are left out. Empty where unknown."""
+    found = {}
+    for folder in (sysfs / "devices" / "system" / "node").glob("node*"):
+        number = re.fullmatch(r"node(\d+)", folder.name)
+        cores = _text(folder / "cpulist")
+        if number and cores:
+            found[int(number[1])] = cores
+    return dict(sorted(found.items()))
+
+
+def node_of_pci(domain: int, bus: int, device: int, sysfs: Path = SYSFS) -> int | None:
+    """The NUMA node a PCI device hangs on; None where that is unknown, as in most virtual machines."""
+    text = _text(sysfs / "bus" / "pci" / "devices" / f"{domain:04x}:{bus:02x}:{device:02x}.0" / "numa_node")
+    return int(text) if text is not None and text.isdecimal() else None  # -1: unknown
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,54 @@
+"""What other numbers of threads would make of the program's largest matrix product: tried once it has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from profiler.agent.redact import known_secrets
+from profiler.errors import ProfilerError
+from profiler.schema import Fact, MatmulFact, Process, Run
+from profiler.store import Writer
+
+PROGRAM = Path(__file__).absolute().parents[1] / "agent" / "products.py"
+
+PATIENCE = 30.0
+"""Seconds for all of it: two of products, and as long as it takes to import torch."""
+
+LARGEST = 1 << 28
+"""Numbers in an operand, 1 GiB in fp32: with more, trying could take the memory of other programs."""
+
+
+def measure(process: Process, matmul: MatmulFact, numbers: Sequence[int]) -> dict[int, float]:
+    """Median seconds of the product by number of threads, in a process of the program's own Python; none if that
+    cannot be run. Ctrl-C ends it."""
+    operands = (matmul.rows * matmul.inputs, matmul.inputs * matmul.outputs, matmul.rows * matmul.outputs)
+    if process.executable is None or max(operands) > LARGEST:
+        return {}
+    shape = [str(size) for size in (matmul.rows, matmul.inputs, matmul.outputs)]
+    command = [process.executable, str(PROGRAM), *shape, ",".join(map(str, numbers))]
+    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError, TypeError, AttributeError):
+        ran = subprocess.run(
+            command,
+            cwd="/",  # whatever modules lie where the program was started are not meant
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=PATIENCE,
+            check=True,
+        )
+        return {int(number): float(seconds) for number, seconds in json.loads(ran.stdout).items()}
+    return {}
+
+
+def keep(folder: Path, run: Run, process: Process, seconds: dict[int, float]) -> None:
+    """Add it to the recording as a fact; a full disk loses it."""
+    with contextlib.suppress(ProfilerError):
+        store = Writer(folder, run.host, known_secrets(os.environ, run.command))
+        body: dict[str, object] = {"id": 0, "seconds": {str(number): each for number, each in seconds.items()}}
+        store.put(Fact(pid=process.pid, time=run.duration or 0.0, kind="threads", body=body))
+        store.close()

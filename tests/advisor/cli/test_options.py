@@ -1,0 +1,212 @@
+"""Goals, configuration and rules of one's own, as they are given on the command line."""
+
+import json
+import sys
+
+import pytest
+
+from advisor.cli import main, run
+from profiler.schema import Process, Run, Step
+from profiler.store import Writer
+
+RULE = '''"""Steps are seen.
+
+For a test.
+"""
+
+from advisor.metrics.step import step_time_mean
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Tier
+
+
+def when(m):
+    """If there are steps,"""
+    return Evidence((Fact(step_time_mean, m[step_time_mean]),))
+
+
+def then(m, found):
+    """then look."""
+    return Advice(then="Look.", changes=(Change(language="text", code="look"),), basis="None.", risk="None.")
+
+
+RULE = Rule(
+    title="Look", tier=Tier.MODEL, when=when, then=then, confidence=Confidence.HEURISTIC, difficulty=1, sources=()
+)
+'''
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """An empty current folder, in one that belongs to nobody's project."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def recorded(here):
+    """A run of 50 steps."""
+    folder = here / "run"
+    folder.mkdir()
+    writer = Writer(folder, "h")
+    about = {"cores": 2.0, "cores_total": 2, "memory_total": 2**30, "platform": "Linux", "python": "3.11"}
+    writer.put(Run(id="r", command=("train.py",), cwd="/", host="h", started_at=1.7e9, version="0.1.0", **about))
+    writer.put(Process(pid=1, started=0.5))
+    writer.append([Step(pid=1, index=i, start=1 + i / 10, duration=0.1, forward=0.1) for i in range(50)])
+    writer.close()
+    return folder
+
+
+@pytest.fixture
+def result(recorded, capsys):
+    def report(*words):
+        assert main(["report", str(recorded), "--json", *words]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return report
+
+
+def limits(result, rule="window-too-short"):
+    return next(verdict["limits"] for verdict in result["verdicts"] if verdict["rule"] == rule)
+
+
+def outcome(result, rule):
+    return next((verdict["outcome"] for verdict in result["verdicts"] if verdict["rule"] == rule), None)
+
+
+def test_the_limits_in_force_stand_beside_each_verdict(here, result):
+    (here / "mine.toml").write_text("[rules.window-too-short]\nmin_steps = 60")
+
+    assert limits(result())["min_steps"] == 30
+    configured = result("--config", "mine.toml")
+    assert limits(configured)["min_steps"] == 60
+    assert outcome(configured, "window-too-short") == "fired", "for the limit is not only shown"
+
+
+def test_the_nearest_pyproject_counts_unless_a_file_is_given(here, result, monkeypatch):
+    (here / "pyproject.toml").write_text("[tool.profile-train.rules.window-too-short]\nmin_steps = 41")
+    (here / "mine.toml").write_text("[rules.window-too-short]\nmin_steps = 42")
+    (here / "inner").mkdir()
+    monkeypatch.chdir(here / "inner")
+    assert limits(result())["min_steps"] == 41
+    assert limits(result("--config", "../mine.toml"))["min_steps"] == 42
+
+    (here / "inner" / "pyproject.toml").write_text("[project]\nname = 'inner'")
+    assert limits(result())["min_steps"] == 30, "the nearest project has nothing to say"
+
+
+def test_a_run_folder_brings_no_rules(recorded, result, monkeypatch):
+    (recorded / "pyproject.toml").write_text("[tool.profile-train]\nrules_path = 'evil.py'")
+    (recorded / "evil.py").write_text("raise SystemExit('ran')")
+
+    assert result()["environment"]["problems"] == []
+    monkeypatch.chdir(recorded)
+    assert result()["environment"]["problems"] == []
+
+
+def test_rules_of_ones_own_judge_and_broken_ones_are_told(here, result):
+    (here / "mine").mkdir()
+    (here / "mine" / "seen_steps.py").write_text(RULE)
+    (here / "mine" / "torn.py").write_text("def")
+
+    judged = result("--rules", "mine")
+    assert outcome(judged, "seen-steps") == "fired"
+    (problem,) = judged["environment"]["problems"]
+    assert problem["source"] == "rules"
+    assert problem["message"].startswith("The rule torn of ")
+    assert outcome(result(), "seen-steps") is None
+
+
+def test_goals_are_declared_and_the_rest_assumed(result):
+    quality, failing = ["--quality", "val_acc>=0.76"], ["--mtbf", "2h", "--restart", "5m", "--spot-discount", "65%"]
+    goals = result("--goal", "cost", "--target-batch", "64", *quality, *failing)["goals"]
+    assert goals == {
+        "declared": {
+            "goal": "cost",
+            "target_batch": 64,
+            "quality": {"metric": "val_acc", "relation": ">=", "value": 0.76},
+            "mtbf": 7200,
+            "restart": 300,
+            "spot_discount": 0.65,
+        },
+        "assumed": "",
+    }
+    assert result("--goal", "memory")["goals"]["assumed"] == (
+        "Assumed, for it was not declared: the quality must stay as it is."
+    )
+    assert "throughput counts most" in result()["goals"]["assumed"]
+
+
+def test_validations_are_read_when_the_report_is_made(here, result):
+    (here / "metrics.csv").write_text("epoch,acc\n1,0.5\n2,0.6\n")
+
+    assert result("--validation", "metrics.csv:acc")["goals"]["declared"] == {"validation": [0.5, 0.6]}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--goal", "speed"], "throughput, memory, cost, latency"),
+        (["--quality", "good"], "val_acc>=0.76"),
+        (["--mtbf", "7200"], '"2h"'),
+        (["--spot-discount", "65"], "65%"),
+        (["--target-batch", "none"], "whole number"),
+        (["--config", "missing.toml"], "missing.toml"),
+        (["--rules", "missing"], "missing"),
+    ],
+)
+def test_what_is_written_wrong_is_wrong_usage(recorded, capsys, words, told):
+    assert main(["report", str(recorded), *words]) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("command", ["run", "report"])
+def test_goals_have_a_heading_of_their_own_in_the_help(capsys, command):
+    assert main([command, "--help"]) == 0
+
+    options, goals = capsys.readouterr().out.split("\nGoals:\n")
+    assert "--config" in options
+    assert "--quality" in goals
+    assert "--quality" not in options
+
+
+def test_a_mistake_is_told_before_the_program_starts(here, capsys):
+    (here / "mine.toml").write_text("[goals]\ngpu_prise = 2")
+
+    program = [sys.executable, "-c", "open('ran', 'w')"]
+    assert main(["run", "--config", "mine.toml", *program]) == 1
+    assert "Did you mean gpu_price?" in capsys.readouterr().err
+    assert not (here / "ran").exists()
+
+
+def test_a_validation_file_that_was_not_written_does_not_cost_the_report(capsys):
+    assert run._goals({"goal": "cost", "validation": "missing.txt"}).goal == "cost"
+    assert "missing.txt cannot be read" in capsys.readouterr().err
+
+
+def test_rules_and_explain_know_the_configuration(here, capsys):
+    (here / "seen_steps.py").write_text(RULE)
+    (here / "mine.toml").write_text(
+        "rules_path = 'seen_steps.py'\n[rules.host-logging]\nenabled = false\nbudget = 0.02"
+    )
+
+    assert main(["rules", "--config", "mine.toml"]) == 0
+    listed = capsys.readouterr().out
+    assert "  seen-steps " in listed
+    assert listed.count("(switched off)") == 1
+    assert main(["explain", "seen-steps", "--config", "mine.toml"]) == 0
+    assert "there are steps" in capsys.readouterr().out
+    assert main(["explain", "host-logging", "--config", "mine.toml"]) == 0
+    assert "budget = 0.01, here 0.02" in " ".join(capsys.readouterr().out.split())
+
+
+def test_plan_takes_goals_from_the_configuration(here, capsys):
+    (here / "mine.toml").write_text('[goals]\ntarget_batch = 512\nmtbf = "2h"\nspot_discount = "65%"')
+    memory = ["plan", "--params", "1.5B", "--gpus", "8", "--gpu", "A100-80GB", "--config", "mine.toml"]
+
+    def planned(*words):
+        assert main([*memory, "--format", "json", *words]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert planned("--micro-batch", "4")["memory"]["accumulation"]["target_batch"] == 512
+    assert planned("--micro-batch", "4", "--target-batch", "64")["memory"]["accumulation"]["target_batch"] == 64
+    assert planned()["checkpoint_interval"] is None, "nobody asked for it"
+    assert planned("--save-cost", "20s")["checkpoint_interval"] is not None

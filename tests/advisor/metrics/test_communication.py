@@ -1,0 +1,198 @@
+"""Ranks side by side, with numbers that can be computed by hand."""
+
+from dataclasses import replace
+
+import pytest
+from profiles import metrics, rank, steps
+
+from advisor.metrics import communication as comm
+from advisor.metrics.base import Missing
+from profiler.schema import TAG_CHECKPOINT, DdpFact, Window
+
+# 40 passes of 4 a step; a reduction takes 30 ms, of which 20 ms lie behind the backward pass.
+DDP = DdpFact(
+    id=1,
+    backend="gloo",
+    gradient_bytes=1000,
+    dtypes=("float32",),
+    steps=10,
+    passes=40,
+    reduced=40,
+    samples=6,
+    compute=0.05,
+    communication=0.03,
+    overlap=0.02,
+)
+
+
+def a_rank(number: int, *durations: float, world: int = 2, ddp=(), windows=(), started: float = 0.0, **columns):
+    """Thirty steps if one duration is given; each of one pass unless said otherwise."""
+    rows = steps(*(durations * 30 if len(durations) == 1 else durations), **columns)
+    made = rank(number, process={"world_size": world}, steps=rows, ddp=ddp, windows=windows)
+    return replace(made, process=replace(made.process, started=started))
+
+
+def lockstep(*own: float, step: float = 0.1, **columns):
+    """Ranks that do so much of their own before the backward pass, which takes the rest of the step."""
+    return [
+        a_rank(number, step, world=len(own), backward=step - each, other=each, **columns)
+        for number, each in enumerate(own)
+    ]
+
+
+# ---- what DistributedDataParallel tells ----
+
+
+def test_each_pass_reduces():
+    m = metrics(a_rank(0, 0.4, ddp=(DDP,), micro_steps=4.0), a_rank(1, 0.4))
+    assert m[comm.reductions_per_step] == 4.0
+    assert m[comm.comm_seconds] == pytest.approx(4 * 0.01)
+    assert m[comm.comm_total] == pytest.approx(4 * 0.03)
+    assert m[comm.comm_bytes] == pytest.approx(4 * 2 * 1 / 2 * 1000)
+
+
+def test_the_last_of_four_passes_reduces():
+    m = metrics(a_rank(0, 0.4, ddp=(replace(DDP, reduced=10),), micro_steps=4.0), a_rank(1, 0.4))
+    assert m[comm.reductions_per_step] == 1.0
+    assert m[comm.comm_seconds] == pytest.approx(0.01)
+
+
+def test_two_forward_passes_and_one_backward_pass_reduce_once():
+    m = metrics(a_rank(0, 0.4, ddp=(DDP,), micro_steps=1.0))
+    assert m[comm.reductions_per_step] == 1.0
+
+
+def test_of_several_the_largest_counts():
+    small = replace(DDP, id=2, gradient_bytes=10, reduced=10)
+    assert metrics(a_rank(0, 0.4, ddp=(small, DDP)))[comm.ddp] == DDP
+
+
+@pytest.mark.parametrize("facts", [(), (replace(DDP, passes=0, reduced=0),)])
+def test_without_passes_nothing_is_known(facts):
+    with pytest.raises(Missing):
+        metrics(a_rank(0, 0.4, ddp=facts))[comm.reductions_per_step]
+
+
+@pytest.mark.parametrize("fact", [replace(DDP, samples=3), replace(DDP, samples=0, communication=None)])
+def test_too_few_timed_reductions_are_no_measurement(fact):
+    m = metrics(a_rank(0, 0.4, ddp=(fact,)))
+    for each in (comm.comm_seconds, comm.comm_total):
+        with pytest.raises(Missing):
+            m[each]
+
+
+def test_a_hook_sends_what_it_likes():
+    with pytest.raises(Missing):
+        metrics(a_rank(0, 0.4, ddp=(replace(DDP, comm_hook="powerSGD"),)))[comm.comm_bytes]
+
+
+def test_a_single_rank_communicates_with_nobody():
+    with pytest.raises(Missing):
+        metrics(a_rank(0, 0.4, world=1, ddp=(DDP,)))[comm.comm_seconds]
+
+
+# ---- what steps and windows tell comes first ----
+
+
+def test_communication_of_steps():
+    assert metrics(a_rank(0, 0.1, communication=0.03, ddp=(DDP,)))[comm.comm_seconds] == pytest.approx(0.03)
+
+
+def test_communication_of_windows():
+    windows = tuple(
+        Window(
+            pid=1,
+            start=0.0,
+            steps=2,
+            duration=0.2,
+            cost=0.0,
+            device="cuda",
+            communication=0.1,
+            communication_exposed=exposed,
+        )
+        for exposed in (0.03, 0.05)
+    )
+    m = metrics(a_rank(0, 0.1, windows=windows, ddp=(DDP,)))
+    assert m[comm.comm_seconds] == pytest.approx(0.2 * 0.1)
+    assert m[comm.comm_total] == pytest.approx(0.05)
+
+
+# ---- ranks against one another ----
+
+
+def test_on_a_cpu_ranks_wait_in_their_backward_pass():
+    m = metrics(*lockstep(0.02, 0.08))
+    # The shortest backward pass is rank 1's, 20 ms: rank 0 works 20 + 20, rank 1 80 + 20.
+    assert [work.median for work in m[comm.own_work]] == pytest.approx([0.04, 0.1])
+    assert m[comm.straggler_skew] == pytest.approx(0.1 / 0.04 - 1)
+    assert m[comm.straggler_wait] == pytest.approx(0.06)
+    assert m[comm.straggler_persistence] == 1
+    assert m[comm.common_step_count] == 20
+    assert m[comm.own_work][1].phases["other"] == pytest.approx(0.08)
+    assert "backward" not in m[comm.own_work][1].phases
+
+
+def test_measured_communication_stands_in_place_of_the_backward_pass():
+    m = metrics(
+        a_rank(0, 0.1, backward=0.03, communication=0.05),
+        a_rank(1, 0.1, backward=0.06, communication=0.02),
+    )
+    assert [work.median for work in m[comm.own_work]] == pytest.approx([0.05, 0.08])
+    assert m[comm.straggler_skew] == pytest.approx(0.6)
+    assert m[comm.exposed_comm] == pytest.approx(0.05 - 0.03), "once rank 1 is there"
+
+
+def test_the_slowest_is_held_against_the_lower_median():
+    m = metrics(*lockstep(0.03, 0.05, 0.04, 0.08))
+    assert m[comm.straggler_skew] == pytest.approx((0.08 + 0.02) / (0.04 + 0.02) - 1)
+
+
+def test_the_slowest_rank_waits_for_none():
+    assert metrics(*lockstep(0.08, 0.02))[comm.straggler_wait] == 0
+
+
+def test_ranks_that_are_slow_in_turn_have_no_straggler_but_wait():
+    turns = [0.02, 0.06] * 15
+    backward = [0.08, 0.04] * 15
+
+    def one(number, own, back):
+        rows = steps(*[0.1] * 30)
+        made = tuple(replace(row, other=o, backward=b) for row, o, b in zip(rows, own, back, strict=True))
+        return replace(a_rank(number, 0.1), steps=made)
+
+    m = metrics(one(0, turns, backward), one(1, turns[::-1], backward[::-1]))
+    assert m[comm.straggler_skew] == pytest.approx(0)
+    assert m[comm.straggler_wait] == pytest.approx(0.02), "40 ms in every other step"
+    assert m[comm.straggler_persistence] == 0.5
+
+
+def test_steps_that_are_not_steady_on_every_rank_are_left_out():
+    first, second = lockstep(0.02, 0.08)
+    saving = replace(second.steps[20], tags=TAG_CHECKPOINT, duration=5.0)
+    second = replace(second, steps=(*second.steps[:20], saving, *second.steps[21:]))
+    m = metrics(first, second)
+    assert m[comm.common_step_count] == 19
+    assert m[comm.straggler_wait] == pytest.approx(0.06)
+
+
+def test_jobs_beside_one_another_are_no_ranks_of_one_training():
+    m = metrics(a_rank(0, 0.1, backward=0.02), a_rank(1, 0.2, backward=0.04))
+    with pytest.raises(Missing):
+        m[comm.straggler_skew]
+
+
+def test_a_rank_that_was_started_anew_counts_once():
+    first, second = lockstep(0.02, 0.08)
+    again = replace(second, process=replace(second.process, started=5.0))
+    assert len(metrics(first, second, again)[comm.own_work]) == 2
+
+
+@pytest.mark.parametrize("alone", [a_rank(0, 0.1, world=1), a_rank(0, 0.1, world=8)])
+def test_of_one_rank_nothing_can_be_said(alone):
+    with pytest.raises(Missing):
+        metrics(alone)[comm.straggler_skew]
+
+
+def test_a_backward_pass_that_was_not_measured():
+    with pytest.raises(Missing):
+        metrics(a_rank(0, 0.1, backward=0.02), a_rank(1, 0.1))[comm.straggler_skew]

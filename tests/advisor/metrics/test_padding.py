@@ -1,0 +1,39 @@
+import pytest
+from profiles import metrics, rank, steps
+
+from advisor.metrics.base import Missing
+from advisor.metrics.padding import FEWEST, padding, padding_beyond_longest, padding_waste
+from profiler.schema import LoaderFact, PaddingFact
+
+TOLD = PaddingFact(id=2, told_by="batch[0]", batches=FEWEST, sequences=40, real=400, longest=1000, padded=1600)
+
+
+def of(*facts):
+    loaders = (LoaderFact(id=1, training=False), LoaderFact(id=2, training=True))
+    return metrics(rank(steps=steps(*[0.1] * 40), loaders=loaders, paddings=facts))
+
+
+def test_what_is_padding_of_the_loader_that_is_trained_on():
+    validation = PaddingFact(id=1, told_by="batch[0]", batches=9, real=1, longest=1, padded=1)
+
+    m = of(validation, TOLD)
+
+    assert m[padding] is TOLD
+    assert m[padding_waste] == 0.75
+    assert m[padding_beyond_longest] == pytest.approx(0.375)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        (),
+        (PaddingFact(id=1, told_by="batch[0]", batches=9, real=1, padded=2),),
+        (PaddingFact(id=2),),
+        (PaddingFact(id=2, told_by="batch[0]", batches=FEWEST - 1, real=1, padded=2),),
+        (PaddingFact(id=2, told_by="batch[0]", batches=FEWEST),),
+    ],
+    ids=["none", "another loader's", "contradicted", "too few batches", "empty"],
+)
+def test_padding_that_is_not_known(facts):
+    with pytest.raises(Missing):
+        of(*facts)[padding_waste]

@@ -1,0 +1,74 @@
+"""The sentences of a rule's cases, which others test rules with: each can fail."""
+
+import pytest
+
+from advisor.metrics.base import Missing
+from advisor.metrics.step import step_time_mean
+from advisor.models.state import State
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Tier
+from advisor.testing import Blind, Fires, Silent, given
+
+SLOW, FAST, UNKNOWN = given({step_time_mean: 2.0}), given({step_time_mean: 0.5}), given({})
+HALVED = State(phases={"forward": 2.0})
+
+
+def when(m):
+    """If a step takes more than a second,"""
+    return Evidence((Fact(step_time_mean, m[step_time_mean], 1.0, ">"),)) if m[step_time_mean] > 1 else None
+
+
+def then(m, found):
+    """then ask."""
+    return Advice(
+        then="Ask.",
+        changes=(Change(language="python", code="ask()"),),
+        basis="None.",
+        risk="None.",
+        effect=lambda state, scenario: state.scaled("forward", 0.5),
+        memory=-1000,
+    )
+
+
+RULE = Rule(
+    title="Ask", tier=Tier.MODEL, when=when, then=then, confidence=Confidence.HEURISTIC, difficulty=1, sources=()
+)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Fires(
+            "fires", SLOW, code="ask()", absent="no", then="Ask", memory=-1005, state=HALVED, removed=(0.5, 0.5, 0.504)
+        ),
+        Silent("is silent", FAST),
+        Blind("is blind", UNKNOWN),
+    ],
+    ids=lambda case: case.sentence,
+)
+def test_what_is_so_passes(case):
+    case.check(RULE)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Fires("is silent", FAST),
+        Fires("other code", SLOW, code="tell()"),
+        Fires("more memory", SLOW, memory=-1020),
+        Fires("memory that nobody told of", SLOW, host_memory=5),
+        Fires("less gain", SLOW, state=HALVED, removed=(0.4, 0.5, 0.5)),
+        Fires("no gain at all", SLOW, no_gain=True),
+        Silent("fires", SLOW),
+        Blind("is silent", FAST),
+        Blind("fires", SLOW),
+    ],
+    ids=lambda case: case.sentence,
+)
+def test_what_is_not_so_fails(case):
+    with pytest.raises(AssertionError):
+        case.check(RULE)
+
+
+def test_a_metric_that_a_case_lacks_is_named():
+    with pytest.raises(Missing, match="step_time_mean"):
+        UNKNOWN[step_time_mean]

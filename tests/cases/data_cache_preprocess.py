@@ -1,0 +1,44 @@
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.base import Missing
+from advisor.metrics.input import loader, t_w
+from advisor.metrics.preprocessing import epochs_begun, preprocess_share
+from advisor.metrics.step import data_wait_fraction
+from advisor.models.state import State
+from profiler.schema import LoaderFact, Place
+
+UNKNOWN = Missing("It is unknown", "Name it.")
+
+
+def decodes(wait=0.5, stage=0.8, epochs=3):
+    return given(
+        {
+            loader: LoaderFact(id=1, num_workers=2, dataset="Images", place=Place(file="train.py", line=9)),
+            t_w: 0.04,
+            data_wait_fraction: wait,
+            preprocess_share: stage,
+            epochs_begun: epochs,
+        }
+    )
+
+
+CASES = [
+    Fires(
+        "images are decoded and resized in every epoch",
+        decodes(),
+        code="Kept",
+        then="80% of the 40 ms",
+        note="Images",
+        state=State(phases={"forward": 0.01}, supply=0.02),
+        removed=(0.48, 0.5, 0.5),
+    ),
+    Fires("just above two fifths", decodes(stage=0.41)),
+    Silent("just below two fifths", decodes(stage=0.39)),
+    Fires("just above the share of waiting", decodes(wait=0.051)),
+    Silent("just below it: nobody waits for the preprocessing", decodes(wait=0.049)),
+    Fires("the second epoch has begun", decodes(epochs=2)),
+    Silent("only one epoch", decodes(epochs=1)),
+    Blind("the program names no such stage", decodes(stage=UNKNOWN)),
+    Blind("nobody saw an epoch begin", decodes(epochs=UNKNOWN)),
+    Blind("nobody timed the waiting", decodes(wait=UNKNOWN)),
+]

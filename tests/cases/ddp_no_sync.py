@@ -1,0 +1,72 @@
+from dataclasses import replace
+
+from gpu_runs import ADAM, FLAGS, gpu_metrics
+from harness import Blind, Fires, Silent
+
+from advisor.metrics.base import Missing
+from advisor.metrics.communication import ddp, exposed_comm, reductions_per_step
+from advisor.metrics.settings import flags, optimizers, world_size
+from advisor.metrics.step import micro_steps_per_step
+from advisor.models.state import State
+from profiler.schema import DdpFact, Place
+
+UNSEEN = Missing("No", "Yes.")
+MADE = DdpFact(id=1, place=Place(file="train.py", line=7), passes=800, reduced=800)
+
+
+def accumulating(k: float, reductions: object, exposed: object = 0.04, **changed: object):
+    """Of 100 ms a step, 40 ms in exposed reductions."""
+    settings = {"ddp": True, **changed}
+    return gpu_metrics(
+        {
+            world_size: 2,
+            flags: replace(FLAGS, **settings),
+            micro_steps_per_step: k,
+            reductions_per_step: reductions,
+            exposed_comm: exposed,
+            ddp: MADE,
+        }
+    )
+
+
+CASES = [
+    Fires(
+        "each of eight micro-batches reduces gradients",
+        accumulating(8.0, 8.0),
+        code=("accumulate = 8", "model.no_sync()"),
+        then="first 7 of 8",
+        note="train.py, line 7",
+        # 7/8 of 40 ms, in the backward pass where steps do not tell of communication.
+        state=State(phases={"forward": 0.02, "backward": 0.08}),
+        removed=(0.175, 0.28, 0.35),
+        memory=0,
+    ),
+    Fires(
+        "where communication is a phase of its own, it goes there",
+        accumulating(4.0, 4.0),
+        state=State(phases={"forward": 0.03, "backward": 0.03, "communication": 0.04}),
+        removed=(0.15, 0.24, 0.30),
+    ),
+    Fires("half of the passes under no_sync", accumulating(8.0, 4.0), code="accumulate = 8"),
+    Fires("two micro-batches, just above the limit", accumulating(2.0, 1.51)),
+    Fires("what it costs was not measured: advice without a gain", accumulating(8.0, 8.0, UNSEEN), no_gain=True),
+    Silent("just below the limit", accumulating(2.0, 1.49)),
+    Silent("no_sync is used", accumulating(8.0, 1.0)),
+    Silent("nothing is accumulated", accumulating(1.0, 1.0)),
+    Silent("one rank", gpu_metrics({micro_steps_per_step: 8.0})),
+    Silent("several jobs beside one another", gpu_metrics({world_size: 2, micro_steps_per_step: 8.0})),
+    Silent("FSDP", accumulating(8.0, UNSEEN, fsdp=True)),
+    Silent(
+        "passes of a GAN's two optimizers",
+        gpu_metrics(
+            {
+                world_size: 2,
+                flags: replace(FLAGS, ddp=True),
+                micro_steps_per_step: 3.0,
+                reductions_per_step: 3.0,
+                optimizers: (ADAM, replace(ADAM, id=2)),
+            }
+        ),
+    ),
+    Blind("reductions were not counted", accumulating(8.0, UNSEEN)),
+]

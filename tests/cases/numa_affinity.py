@@ -1,0 +1,43 @@
+from gpu_runs import NO_GPU, cpu_metrics, gpu_metrics
+from harness import Blind, Fires, Silent
+
+from advisor.metrics.base import Missing
+from advisor.metrics.gpu import launch_bound_index
+from advisor.metrics.numa import gpu_node, near_cores, numa_nodes
+from advisor.metrics.settings import world_size
+from advisor.metrics.step import h2d_fraction
+from advisor.models.state import State
+
+UNKNOWN = Missing("It is unknown", "Record on Linux.")
+
+
+def far(nodes=2, near=0.5, copies=0.08, late=0.02, world=1):
+    """A GPU of the second node; the process may run on both."""
+    machine = {numa_nodes: nodes, gpu_node: 1, near_cores: near, world_size: world}
+    return gpu_metrics({**machine, h2d_fraction: copies, launch_bound_index: late})
+
+
+CASES = [
+    Fires(
+        "a process that may run on both nodes, and copies much",
+        far(),
+        code="numactl --cpunodebind=1 --membind=1",
+        then="50% of the cores",
+        note="node 1",
+        state=State(phases={"h2d": 0.2, "loader_overhead": 0.1, "forward": 0.5, "other": 0.2}, launch_idle=0.1),
+        removed=(0.0, 0.5 * 0.03 + 0.1 * 0.03, 0.5 * 0.1 + 0.1 * 0.1),
+        fault=False,
+    ),
+    Fires("a process bound to the wrong node", far(near=0.0), then="100% of the cores"),
+    Fires("ranks are bound by their launcher", far(world=8), code="torchrun --numa-binding=node", absent="numactl"),
+    Fires("just enough copying", far(copies=0.051)),
+    Silent("not enough copying", far(copies=0.049)),
+    Fires("the GPU waits for launches just enough", far(copies=0.01, late=0.151)),
+    Silent("the GPU waits for launches not enough", far(copies=0.01, late=0.149)),
+    Silent("bound to the GPU's node", far(near=1.0)),
+    Silent("one node, and the rest unknown", far(nodes=1, near=UNKNOWN)),
+    Blind("nobody knows the GPU's node", far(near=UNKNOWN)),
+    Blind("nobody knows the nodes", far(nodes=UNKNOWN)),
+    Blind("launches are unknown, and copies too few", far(copies=0.01, late=NO_GPU)),
+    Blind("no GPU", cpu_metrics({numa_nodes: 2, near_cores: NO_GPU}, phases={})),
+]

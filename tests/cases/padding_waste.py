@@ -1,0 +1,74 @@
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.attention import attention_share
+from advisor.metrics.base import Missing
+from advisor.metrics.input import loader
+from advisor.metrics.padding import padding, padding_beyond_longest, padding_waste
+from advisor.models.state import State
+from profiler.schema import LoaderFact, PaddingFact, Place
+
+# Sequences of 128 and of 64 tokens, of which 50 and 50 lie in 512: real 9600, real pairs 50 x (16384 + 4096).
+PADDED = PaddingFact(
+    id=1,
+    told_by="batch['attention_mask']",
+    batches=25,
+    sequences=100,
+    real=9600,
+    longest=12800,
+    padded=51200,
+    real_pairs=1_024_000,
+    longest_pairs=1_638_400,
+    padded_pairs=26_214_400,
+)
+TO_512 = {
+    loader: LoaderFact(id=1, batch_size=4, place=Place(file="train.py", line=9)),
+    padding: PADDED,
+    padding_waste: 0.8125,
+    padding_beyond_longest: 0.75,
+    attention_share: 0.25,
+}
+TRANSFORMER = State(phases={"forward": 0.03, "backward": 0.06, "optimizer": 0.01})
+
+# 51200 / (9600 x 1.05), and 26214400 / (1024000 x 1.1025)
+TOKENS, PAIRS = 5.079, 23.22
+
+
+def removed(speedup):
+    return 0.9 * (1 - 1 / speedup)
+
+
+def waste(of, attention=0.25):
+    return given({**TO_512, padding_waste: of, attention_share: attention})
+
+
+CASES = [
+    Fires(
+        "all are padded to one length, four times the longest of a batch",
+        given(TO_512),
+        code=("pad_sequence", "LikeLengths", "LikeLengths(lengths, 4)"),
+        then="81% of the tokens are padding",
+        note="batch['attention_mask'] tells it, in 25 batches",
+        state=TRANSFORMER,
+        removed=(removed(TOKENS), removed(1 / (0.75 / TOKENS + 0.25 / PAIRS)), removed(PAIRS)),
+    ),
+    Fires(
+        "padded to the longest of each batch: only sorting helps",
+        given({**TO_512, padding_beyond_longest: 0.0}),
+        code="LikeLengths",
+        absent="pad_sequence",
+    ),
+    Fires(
+        "no kernels were recorded",
+        given({**TO_512, attention_share: Missing("No", "Yes.")}),
+        state=TRANSFORMER,
+        removed=(removed(TOKENS), removed(1 / (0.8 / TOKENS + 0.2 / PAIRS)), removed(PAIRS)),
+    ),
+    Fires("just above the limit", waste(0.151)),
+    Silent("just below the limit", waste(0.149)),
+    Fires("just above the limit where there is much attention", waste(0.101, attention=0.3)),
+    Silent("just below the limit where there is much attention", waste(0.099, attention=0.3)),
+    Silent("too little attention for the lower limit", waste(0.149, attention=0.29)),
+    Silent("no padding at all", waste(0.0)),
+    Blind("no padding can be told", given({**TO_512, padding_waste: Missing("No", "Yes.")})),
+    Blind("nobody looked at batches", given({})),
+]

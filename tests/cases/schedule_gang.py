@@ -1,0 +1,26 @@
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.base import Goals
+from advisor.metrics.settings import world_size
+
+
+def waiting(part: float | None, ranks: int = 8):
+    return given({world_size: ranks}, Goals(queue_share=part))
+
+
+CASES = [
+    Fires(
+        "a fifth of the time in the queue",
+        waiting(0.2),
+        code=("sched/backfill", "minMember"),
+        then="a job's 8 GPUs all at once or not at all (gang scheduling), let small jobs fill the gaps",
+        no_gain=True,
+        cost=(0.06, 0.1, 0.16),
+        fault=False,
+    ),
+    Fires("how much of it comes back", waiting(0.2), then="10% of the GPUs' time back (6 to 16%)"),
+    Fires("one GPU needs no gang", waiting(0.2, ranks=1), then="Let small jobs fill the gaps"),
+    Fires("just above the limit", waiting(0.101)),
+    Silent("just below the limit", waiting(0.099)),
+    Blind("it was not declared", waiting(None)),
+]

@@ -1,0 +1,47 @@
+from gpu_runs import cpu_metrics, gpu_metrics
+from harness import Blind, Fires, Silent
+
+from advisor.metrics.attention import (
+    materialised_attention_share,
+    scores_bytes,
+    scores_dropped_out,
+    sequence_length,
+)
+from advisor.metrics.base import Missing
+from advisor.metrics.gpu import gpu_busy_fraction
+from advisor.metrics.settings import on_cpu
+from advisor.models.state import State
+
+WRITTEN = {materialised_attention_share: 0.4, gpu_busy_fraction: 1.0, sequence_length: 8192, scores_bytes: 2e9}
+NO = Missing("Shapes were not recorded", "Record for longer.")
+
+
+def on_a_cpu():
+    return cpu_metrics({**WRITTEN, gpu_busy_fraction: NO, on_cpu: True}, phases={})
+
+
+CASES = [
+    Fires(
+        "four tenths of the step",
+        gpu_metrics(WRITTEN, phases={"forward": 0.3, "backward": 0.5}),
+        code="scaled_dot_product_attention(query, key, value",
+        then="40% of the step goes into attention over 8192 tokens",
+        # half of forward and backward is divided by 1.5, 2.5 and 5
+        state=State(phases={"forward": 0.03, "backward": 0.05, "other": 0.02}),
+        removed=(0.4 * (1 - 1 / 1.5), 0.4 * 0.6, 0.4 * 0.8),
+        memory=-2 * 10**9,
+    ),
+    Fires("how much memory is not known", gpu_metrics({**WRITTEN, scores_bytes: NO})),
+    Fires("just above a tenth", gpu_metrics({**WRITTEN, materialised_attention_share: 0.101})),
+    Silent("just below", gpu_metrics({**WRITTEN, materialised_attention_share: 0.099})),
+    Silent("a sixth of what the GPU does, but it idles", gpu_metrics({**WRITTEN, gpu_busy_fraction: 0.2})),
+    Silent("attention in one kernel", gpu_metrics()),
+    Fires("on a CPU too", on_a_cpu(), then="40% of the step"),
+    Silent(
+        "on a CPU, dropout of the scores would be written out all the same",
+        cpu_metrics({**WRITTEN, on_cpu: True, scores_dropped_out: True}, phases={}),
+    ),
+    Fires("on a GPU dropout does no harm", gpu_metrics({**WRITTEN, scores_dropped_out: True})),
+    Blind("shapes were not recorded", gpu_metrics({**WRITTEN, materialised_attention_share: NO})),
+    Blind("nor on a CPU", cpu_metrics({materialised_attention_share: NO, on_cpu: True}, phases={})),
+]

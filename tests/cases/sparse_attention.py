@@ -1,0 +1,30 @@
+from gpu_runs import cpu_metrics, gpu_metrics
+from harness import Blind, Fires, Silent
+
+from advisor.metrics.attention import attention_is_flash, attention_share, sequence_length
+from advisor.metrics.base import Missing
+from advisor.metrics.gpu import gpu_busy_fraction
+from advisor.models.state import State
+
+LONG = {attention_share: 0.5, attention_is_flash: True, sequence_length: 16384, gpu_busy_fraction: 1.0}
+NO = Missing("Shapes were not recorded", "Record for longer.")
+
+CASES = [
+    Fires(
+        "half of the step in flash attention over 16384 tokens",
+        gpu_metrics(LONG, phases={"forward": 0.3, "backward": 0.5}),
+        code=("query - key < 4096", "Q_LEN=16384"),
+        then="all 16384",
+        # three quarters of the tokens are left out, six tenths of that is time at best
+        state=State(phases={"forward": 0.03, "backward": 0.05, "other": 0.02}),
+        removed=(0.5 * 0.45 * 0.5, 0.5 * 0.45 * 0.8, 0.5 * 0.45),
+    ),
+    Fires("just long enough", gpu_metrics({**LONG, sequence_length: 8192})),
+    Silent("just too short", gpu_metrics({**LONG, sequence_length: 8191})),
+    Fires("just above four tenths", gpu_metrics({**LONG, attention_share: 0.401})),
+    Silent("just below", gpu_metrics({**LONG, attention_share: 0.399})),
+    Silent("its kernel is the first thing to change", gpu_metrics({**LONG, attention_is_flash: False})),
+    Silent("half of what the GPU does, but it idles", gpu_metrics({**LONG, gpu_busy_fraction: 0.7})),
+    Blind("shapes were not recorded", gpu_metrics({**LONG, attention_share: NO})),
+    Blind("no GPU", cpu_metrics(LONG, phases={})),
+]

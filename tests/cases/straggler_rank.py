@@ -1,0 +1,77 @@
+from gpu_runs import gpu_metrics
+from harness import Blind, Fires, Silent
+
+from advisor.metrics.base import Missing
+from advisor.metrics.communication import Work, common_step_count, own_work, straggler_persistence, straggler_skew
+from advisor.metrics.settings import world_size
+from advisor.models.state import State
+
+
+def works(*seconds: float, phase: str = "other", steps: int = 100, skew: object = None, share: float = 1.0):
+    """Ranks that work so long a step: 30 ms in the forward pass, 20 ms in the backward pass, the rest in `phase`."""
+    ranks = tuple(
+        Work(number, (each,), each, {"data_wait": 0.0, "forward": 0.03, "other": 0.0, phase: each - 0.05})
+        for number, each in enumerate(seconds)
+    )
+    measured = max(seconds) / sorted(seconds)[(len(seconds) - 1) // 2] - 1 if skew is None else skew
+    return gpu_metrics(
+        {
+            world_size: len(seconds),
+            own_work: ranks,
+            common_step_count: steps,
+            straggler_skew: measured,
+            straggler_persistence: share,
+        }
+    )
+
+
+WAITS = State(phases={"forward": 0.03, "backward": 0.08, "other": 0.01})
+
+CASES = [
+    Fires(
+        "rank 1 sleeps 60 ms a step: rank 0 waits in its backward pass",
+        works(0.06, 0.12),
+        then="rank 1",
+        code="host of rank 1",
+        note="rank 1 120 ms, rank 0 60 ms; the difference lies mostly in other",
+        state=WAITS,
+        removed=(0.25, 0.40, 0.50),
+    ),
+    Fires(
+        "waits are a phase of their own",
+        works(0.06, 0.12),
+        state=State(phases={"forward": 0.03, "backward": 0.02, "communication": 0.06, "other": 0.01}),
+        removed=(0.25, 0.40, 0.50),
+    ),
+    Fires(
+        "rank 0 itself is slow, outside the model",
+        works(0.12, 0.06),
+        then="logging",
+        state=State(phases={"forward": 0.03, "backward": 0.02, "other": 0.07}),
+        removed=(0.25, 0.40, 0.50),
+    ),
+    Fires(
+        "rank 0 itself waits for its data",
+        works(0.12, 0.06, phase="data_wait"),
+        then="DataLoader",
+        state=State(phases={"forward": 0.03, "backward": 0.02}, load=0.07),
+        removed=(0.25, 0.40, 0.50),
+    ),
+    Fires(
+        "one of four, from which the primary rank is no more behind than the median",
+        works(0.07, 0.06, 0.065, 0.12),
+        then="rank 3",
+        note="rank 3 120 ms, rank 2 65 ms",
+        state=WAITS,
+        removed=((0.055 - 0.005) * 0.5 / 0.12, (0.055 - 0.005) * 0.8 / 0.12, (0.055 - 0.005) / 0.12),
+    ),
+    Fires("just above the limit", works(0.1, 0.1081)),
+    Silent("just below the limit", works(0.1, 0.1079)),
+    Fires("thirty steps", works(0.1, 0.2, steps=30)),
+    Silent("too few steps", works(0.1, 0.2, steps=29)),
+    Silent("all but one are slow: there is nothing to catch up with", works(0.1, 0.2, 0.2, 0.2)),
+    Silent("the slowest rank is now this, now that", works(0.1, 0.12, share=0.63)),
+    Fires("the slowest in nearly all steps", works(0.1, 0.12, share=0.81)),
+    Silent("one process", gpu_metrics()),
+    Blind("only one of the ranks was recorded", works(0.1, 0.2, skew=Missing("No", "Yes."))),
+]

@@ -1,0 +1,31 @@
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.base import Goals
+from advisor.models.state import State
+
+
+def validated(*values: float):
+    return given({}, Goals(validation=values or None))
+
+
+RISING = (0.5, 0.6, 0.7, 0.75)
+
+CASES = [
+    Fires(
+        "six more after it could have stopped: 6 of 15",
+        validated(*RISING, *[0.749] * 11),
+        code=("waited >= 5", "best + 0.001 * abs(best)"),
+        then="after 60% of it",
+        note="the best was number 4",
+        state=State(phases={"forward": 0.03, "backward": 0.07}),
+        removed=(0.2, 0.32, 0.4),
+        fault=False,
+    ),
+    Fires("just above the limit: flat for five", validated(*RISING, *[0.75] * 5), then="that is now", no_gain=True),
+    Silent("just below the limit: flat for four", validated(*RISING, *[0.75] * 4)),
+    Silent("a plateau in between, then better again", validated(*RISING, *[0.75] * 9, 0.8)),
+    Silent("slowly, but rising", validated(*(0.7 + 0.0005 * step for step in range(40)))),
+    Fires("worse all along", validated(*(0.7 - 0.01 * step for step in range(10)))),
+    Blind("too few to tell", validated(0.7, 0.7, 0.7, 0.7, 0.7)),
+    Blind("none were declared", validated()),
+]

@@ -1,0 +1,113 @@
+from dataclasses import replace
+
+from gpu_runs import FLAGS, GB, LOADER, MODEL, a_gpu, cpu_metrics, gpu_metrics
+from harness import Blind, Fires, Silent
+
+from advisor.metrics.base import Missing
+from advisor.metrics.gpu import device
+from advisor.metrics.input import loader
+from advisor.metrics.memory import (
+    alloc_retries,
+    mem_grads,
+    mem_headroom,
+    mem_optim,
+    mem_params,
+    mem_peak_allocated,
+    memory_pressure,
+    oom_count,
+)
+from advisor.metrics.settings import flags, model, world_size
+from advisor.metrics.step import exposed_comm_fraction
+from advisor.models.state import State
+
+SIX_BILLION = replace(
+    MODEL, parameters=6 * GB, trainable=6 * GB, bytes=12 * GB, blocks=32, block_bytes=350_000_000, block="Block"
+)
+
+
+def short(**changes: object):
+    """6e9 parameters in 16 bits with 4 bytes each of optimizer state, on 8 ranks with 40 GB; ZeRO 1 has brought them to
+    12 + 12 + 3 GB. Stage 2 would free 10.5 GB; stage 3 twice that, less 1.6 for two gathered units of 0.8 GB: that is
+    what the blocks leave of the weights.
+    """
+    return {
+        device: a_gpu("NVIDIA A100-SXM4-40GB", gb=40, count=8),
+        world_size: 8,
+        flags: replace(FLAGS, ddp=True, zero_stage=1),
+        model: SIX_BILLION,
+        loader: replace(LOADER, batch_size=1),
+        mem_params: 12 * GB,
+        mem_grads: 12 * GB,
+        mem_optim: 3 * GB,
+        mem_peak_allocated: 39 * GB,
+        mem_headroom: 0.01,
+        memory_pressure: True,
+        oom_count: 1,
+    }
+
+
+def without_oom(headroom: float):
+    """10.5 GB of 40 are freed by stage 2: 8 % are left free at a headroom of -0.1825."""
+    return {**short(), oom_count: 0, alloc_retries: 3, mem_headroom: headroom}
+
+
+CASES = [
+    Fires(
+        "stage 2 would leave too little for what failed",
+        gpu_metrics({**short(), exposed_comm_fraction: 0.1}, phases={"communication": 0.1, "forward": 0.22}),
+        code=("fully_shard(block)", "fully_shard(model)", '"stage": 3', '"overlap_comm": true'),
+        absent="reshard_after_forward=False",
+        then="take 7.60 GB instead of 27.00",
+        memory=-round(19.4 * GB),
+        state=State(phases={"forward": 0.03, "backward": 0.06, "communication": 0.01}),
+        removed=(-0.1, -0.05, 0.0),
+        fault=True,
+    ),
+    Fires(
+        "communication was not told apart: no time is predicted",
+        gpu_metrics({**short(), exposed_comm_fraction: Missing("No", "Yes.")}),
+        no_gain=True,
+    ),
+    Fires("just above the limit", gpu_metrics(without_oom(-0.183)), note="ZeRO stage 2 would need 92%"),
+    Silent("just below the limit: stage 2 fits", gpu_metrics(without_oom(-0.182))),
+    Fires(
+        "plain data parallel training",
+        gpu_metrics({**short(), flags: replace(FLAGS, ddp=True), mem_optim: 24 * GB, mem_headroom: -0.7}),
+    ),
+    Fires(
+        "FSDP that keeps weights until the backward pass is done: between steps it holds a part of them",
+        gpu_metrics(
+            {
+                **short(),
+                flags: replace(FLAGS, fsdp=True, zero_stage=2),
+                mem_params: round(1.5 * GB),
+                mem_grads: round(1.5 * GB),
+            }
+        ),
+        then="take 7.60 GB instead of 16.50",
+    ),
+    Fires(
+        "what is missing is not in the states",
+        gpu_metrics({**short(), mem_headroom: -1.0}),
+        then="must come from checkpointing",
+    ),
+    Silent("the weights are no matter", gpu_metrics({**short(), mem_params: 2 * GB, mem_headroom: -1.0})),
+    Silent(
+        "embeddings that are gathered all the time", gpu_metrics({**short(), model: replace(SIX_BILLION, blocks=8)})
+    ),
+    Silent("one rank", gpu_metrics({**short(), world_size: 1})),
+    Silent("memory is not short", gpu_metrics({**short(), memory_pressure: False})),
+    Silent("eight jobs of a scheduler, each for itself", gpu_metrics({**short(), flags: FLAGS})),
+    Silent("stage 3 already", gpu_metrics({**short(), flags: replace(FLAGS, fsdp=True, zero_stage=3)})),
+    Blind("FSDP of a stage that is not known", gpu_metrics({**short(), flags: replace(FLAGS, fsdp=True)})),
+    Blind(
+        "DeepSpeed of a stage that is not known",
+        gpu_metrics({**short(), flags: FLAGS, model: replace(SIX_BILLION, wrappers=("DeepSpeedEngine",))}),
+    ),
+    Blind(
+        "DeepSpeed that keeps gradients to itself",
+        gpu_metrics({**short(), flags: replace(FLAGS, zero_stage=2), mem_grads: 0}),
+    ),
+    Blind("no blocks to wrap", gpu_metrics({**short(), model: replace(SIX_BILLION, blocks=0, block=None)})),
+    Blind("no allocator on CPU", cpu_metrics({world_size: 8}, phases={})),
+]

@@ -1,0 +1,93 @@
+from dataclasses import replace
+
+from gpu_runs import ADAM, FLAGS, GB, MODEL, a_gpu, cpu_metrics, gpu_metrics
+from harness import Blind, Fires, Silent
+
+from advisor.metrics.base import Goals, Metric, Missing
+from advisor.metrics.communication import straggler_wait
+from advisor.metrics.gpu import device
+from advisor.metrics.memory import mem_grads, mem_headroom, mem_optim, mem_params, memory_pressure
+from advisor.metrics.settings import flags, model, optimizer, world_size
+from advisor.metrics.step import exposed_comm_fraction
+from advisor.models.state import State
+
+BUSY = {"forward": 0.2, "backward": 0.42, "communication": 0.3}
+
+
+def sharded(changes: dict[Metric, object] | None = None, *, phases=BUSY, goals: Goals | None = None):
+    """Full states of 6 GB, 1.5 of them weights, on 8 ranks under stage 3; a fifth of each 80 GB is free."""
+    return gpu_metrics(
+        {
+            device: a_gpu(count=8),
+            world_size: 8,
+            flags: replace(FLAGS, fsdp=True, zero_stage=3),
+            mem_params: round(1.5 * GB / 8),
+            mem_grads: round(1.5 * GB / 8),
+            mem_optim: round(3 * GB / 8),
+            **(changes or {}),
+        },
+        phases=phases,
+        goals=goals,
+    )
+
+
+def on_the_host(changes: dict[Metric, object] | None = None, **phases: float):
+    """1e9 parameters that Adam updates on the host: 8 GB of state there, and as much of weights and gradients."""
+    fact = replace(ADAM, device="cpu", parameters=GB, state_bytes=8 * GB)
+    shares = {"forward": 0.2, "backward": 0.32, "optimizer": 0.4, **phases}
+    return gpu_metrics({optimizer: fact, mem_headroom: 0.40, **(changes or {})}, phases=shares)
+
+
+CASES = [
+    Fires(
+        "G18: the weights are gathered twice for nothing",
+        sharded(),
+        code=("reshard_after_forward=False", '"stage": 2', "SHARD_GRAD_OP"),
+        then="fills 82% of the device instead of 80%",
+        memory=round(1.5 * GB * 7 / 8),
+        state=State(phases={"forward": 0.025, "backward": 0.045, "communication": 0.03}),
+        removed=(0.06, 0.099, 0.15),
+        fault=False,
+    ),
+    Fires("just above the limit", sharded({exposed_comm_fraction: 0.051})),
+    Silent("just below the limit", sharded({exposed_comm_fraction: 0.049})),
+    Silent("all but 4 % is waiting for a slow rank", sharded({straggler_wait: 0.026})),
+    Fires("just room enough", sharded({mem_headroom: 0.167})),
+    Silent("just not room enough", sharded({mem_headroom: 0.166})),
+    Silent("a larger model is wanted", sharded(goals=Goals(capacity=True))),
+    Silent("a larger batch is wanted", sharded(goals=Goals(target_batch=64))),
+    Silent("memory is short as it is", sharded({memory_pressure: True})),
+    Silent("stage 2", sharded({flags: replace(FLAGS, fsdp=True, zero_stage=2)})),
+    Silent("plain data parallel training", sharded({flags: replace(FLAGS, ddp=True)})),
+    Silent("one rank", sharded({world_size: 1})),
+    Blind("FSDP of a stage that is not known", sharded({flags: replace(FLAGS, fsdp=True)})),
+    Blind(
+        "DeepSpeed of a stage that is not known",
+        sharded({flags: FLAGS, model: replace(MODEL, wrappers=("DeepSpeedEngine",))}),
+    ),
+    Blind("DeepSpeed that keeps the weights to itself", sharded({mem_params: 0})),
+    Blind(
+        "DeepSpeed that shards all but small weights",
+        sharded({flags: replace(FLAGS, zero_stage=3), model: replace(MODEL, wrappers=("DeepSpeedEngine",))}),
+    ),
+    Blind("communication was not told apart", sharded({exposed_comm_fraction: Missing("No", "Yes.")})),
+    Fires(
+        "the update on the host takes most of the step, and would fit the GPU",
+        on_the_host(),
+        code=("offload_optimizer", "CPUOffloadPolicy"),
+        memory=16 * GB,
+        state=State(phases={"forward": 0.2, "backward": 0.4, "optimizer": 0.4}),
+        removed=(0.28, 0.36, 0.4),
+    ),
+    Silent("it would not fit the GPU", on_the_host({mem_headroom: 0.34})),
+    Silent("a quick update", on_the_host(optimizer=0.04)),
+    Silent(
+        "weights that are trained on the host, beside a model on the GPU",
+        on_the_host({model: replace(MODEL, devices={"cpu": GB, "cuda:0": GB})}),
+    ),
+    Fires(
+        "FSDP fetches its weights from the host",
+        on_the_host({model: replace(MODEL, devices={"cpu": GB}), flags: replace(FLAGS, fsdp=True), world_size: 8}),
+    ),
+    Blind("no GPU", cpu_metrics(phases={})),
+]

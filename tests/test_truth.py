@@ -1,0 +1,215 @@
+"""The truth benchmark: its table names rules that there are, and its scores are what they should be."""
+
+import json
+import subprocess
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from advisor.rules import all_rules
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+TRUTH = BENCHMARKS / "truth"
+RULES = {rule.id for rule in all_rules()}
+
+
+@pytest.fixture(scope="module")
+def ours():
+    """Import a module of the benchmark, as its script does."""
+    before, path = set(sys.modules), list(sys.path)
+    sys.path[:0] = [str(TRUTH), str(BENCHMARKS)]
+
+    yield __import__
+
+    sys.path[:] = path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def row(ours):
+    return lambda name: next(each for each in ours("table").ROWS if each.id == name)
+
+
+@pytest.fixture
+def said(ours):
+    """What a run said, by the rules above information."""
+    return lambda *above, **more: ours("seen").Seen(above=above, **more)
+
+
+@pytest.fixture
+def told(ours, row):
+    return lambda name, *runs, **more: ours("scores").Told(row(name), cores=2, runs=list(runs), **more)
+
+
+@pytest.mark.slow
+def test_rows_are_recorded_cured_and_judged(tmp_path):
+    out, page = tmp_path / "told.json", tmp_path / "told.md"
+    line = [sys.executable, TRUTH / "truth.py", "--rows", "C10,HC1", "--repeats", "1", "--pairs", "1"]
+    line += ["--json", out, "--markdown", page]
+    done = subprocess.run(line, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    sick, healthy = json.loads(out.read_text())["rows"]
+
+    assert sick["failed"] is None
+    assert sick["runs"][0]["above"][0] == "debug-apis-on"
+    assert sick["right"] == 1
+    assert len(sick["predicted"]) == 3
+    assert sick["measured"] == pytest.approx(1 - sick["after"][0] / sick["before"][0])
+    assert healthy["failed"] is None
+    assert len(healthy["runs"]) == 1
+    assert healthy["measured"] is None
+    assert "| C10 | debug-apis-on | debug-apis-on | 1 of 1 |" in page.read_text()
+    assert "right advice comes first" in done.stdout
+
+
+def test_every_row_names_a_program_and_rules_that_there_are(ours):
+    table = ours("table")
+
+    assert len({each.id for each in table.ROWS}) == len(table.ROWS)
+    for each in table.ROWS:
+        assert (TRUTH / "rows" / f"{each.program}.py").is_file()
+        assert set(each.order) <= RULES, each.id
+        for pattern in each.absent:
+            assert any(fnmatch(rule, pattern) for rule in RULES), f"{each.id}: {pattern}"
+
+
+def test_what_others_say_comes_to_rules_that_there_are(ours):
+    for means in ours("peers").MEANS.values():
+        for rules in means.values():
+            assert set(rules) <= RULES
+
+
+def test_no_module_bears_a_name_of_the_standard_library():
+    """They lie in their script's folder: torch would import them."""
+    assert not {path.stem for path in TRUTH.rglob("*.py")} & sys.stdlib_module_names
+
+
+@pytest.mark.parametrize(
+    ("name", "above", "hit"),
+    [
+        ("C01", ("data-workers-zero", "host-logging"), True),
+        ("C01", ("host-logging", "data-workers-zero"), False),
+        ("C01", (), False),
+        ("C01+C07", ("data-workers-zero", "host-logging"), True),
+        ("C01+C07", ("data-workers-zero",), False),
+        ("HC1", (), True),
+        ("HC1", ("batch-raise",), False),
+    ],
+)
+def test_a_row_is_right_if_what_is_wrong_comes_first_and_nothing_where_nothing_is(ours, row, said, name, above, hit):
+    assert ours("seen").is_hit(row(name), said(*above)) is hit
+
+
+@pytest.mark.parametrize(
+    ("name", "seen", "cores", "found"),
+    [
+        ("C01", {"above": ("data-workers-zero", "precision-bf16", "zero-1-2")}, 2, ["precision-bf16", "zero-1-2"]),
+        ("C01", {"above": ("data-workers-zero", "host-logging")}, 2, []),
+        ("HC1", {"above": ("batch-raise",)}, 2, ["batch-raise"]),
+        ("C03", {"above": ("data-workers-zero",), "workers": 4}, 4, ["4 workers"]),
+        ("C03", {"above": ("data-workers-zero",), "workers": 3}, 4, []),
+    ],
+)
+def test_what_must_not_be_above_information_is_told(ours, row, name, seen, cores, found):
+    assert ours("seen").forbidden(row(name), ours("seen").Seen(**seen), cores) == found
+
+
+RESULT = {
+    "advice": [
+        {
+            "rule": "data-workers-zero",
+            "severity": "action",
+            "title": "Load in workers",
+            "gain": {"step_time_removed": {"low": 0.5, "expected": 0.8, "high": 0.9}},
+            "change": [{"code": "DataLoader(\n    dataset,\n    num_workers=5,  # was 0\n    prefetch_factor=2,\n)"}],
+        },
+        {"rule": "debug-apis-on", "severity": "suggest", "title": "Off", "gain": None, "change": []},
+        {"rule": "window-too-short", "severity": "info", "title": "Longer", "gain": None, "change": []},
+    ]
+}
+
+
+def test_a_result_is_read_with_the_numbers_that_the_cure_takes(ours):
+    seen = ours("recording").seen(RESULT)
+
+    assert seen.above == ("data-workers-zero", "debug-apis-on")
+    assert seen.scattered
+    assert seen.gains == {"data-workers-zero": (0.5, 0.8, 0.9)}
+    assert seen.cure == ("--workers", "5", "--prefetch", "2")
+    assert seen.workers == 5
+
+
+def test_what_is_removed_is_measured_by_medians_and_held_against_the_first_advice(told, said):
+    run = said("data-workers-zero", gains={"data-workers-zero": (0.5, 0.8, 0.9), "host-logging": (0.0, 0.1, 0.2)})
+    each = told("C01", run, before=[0.100, 0.110, 0.500], after=[0.011, 0.044, 0.010])
+
+    assert each.measured == pytest.approx(0.9)
+    assert each.predicted == (0.5, 0.8, 0.9)
+    assert each.record.inside
+    assert each.record.error == pytest.approx(0.1)
+
+
+def test_wrong_advice_is_no_prediction_of_what_the_right_one_brings(told, said):
+    run = said("host-logging", gains={"host-logging": (0.5, 0.8, 0.9)})
+
+    assert told("C01", run, before=[0.1], after=[0.01]).record is None
+
+
+def test_the_bars(ours, told, said):
+    def right(name, rule, gain, before, after):
+        return told(name, said(rule, gains={rule: gain}), before=[before], after=[after])
+
+    rows = [
+        right("C01", "data-workers-zero", (0.5, 0.8, 0.9), 0.1, 0.02),  # 0.8: inside, no error
+        right("C07", "host-logging", (0.1, 0.3, 0.5), 0.1, 0.04),  # 0.6: outside, error 0.3
+        told("C02", said("data-more-workers"), said("data-workers-oversubscribed")),
+        told("HC1", said(), said()),
+        told("HC2", said(), said("batch-raise")),
+        told("C03", skipped="needs 4 cores"),
+    ]
+    found = {bar.name: (bar.value, bar.of, bar.verdict) for bar in ours("scores").bars(rows)}
+
+    assert found == {
+        "right advice comes first": (pytest.approx(0.75), 4, "missed"),
+        "alarms in healthy runs": (1, 4, "missed"),
+        "runs with advice that must not be": (2, 8, "missed"),
+        "intervals that hold what was measured": (pytest.approx(0.5), 2, "missed"),
+        "median error of predictions": (pytest.approx(0.15), 2, "missed"),
+    }
+
+
+def test_a_bar_that_nothing_was_held_against_is_not_passed(ours):
+    assert {bar.verdict for bar in ours("scores").bars([])} == {"not measured"}
+
+
+def test_a_skipped_row_says_why_and_has_no_figures(ours, told):
+    cells = ours("tables").row_cells(told("C03", skipped="needs 4 cores, 2 are here"))
+
+    assert cells == ("C03", "data-workers-zero", "skipped: needs 4 cores, 2 are here", "", "", "", "")
+
+
+@pytest.mark.parametrize(
+    ("patterns", "rows"), [("C01,HC1", ["C01", "HC1"]), ("C1? gpt-32", ["C10 gpt-32"]), ("X*", [])]
+)
+def test_rows_are_chosen_by_patterns(ours, patterns, rows):
+    assert [each.id for each in ours("truth").chosen(patterns, quick=False)] == rows
+
+
+def test_coarse_advice_of_others_is_right_if_it_may_come_to_the_rule(ours, row):
+    seen = ours("peers")._seen("traceml-ai", row("C13"), [("INPUT_BOUND", True), ("COMPUTE_BOUND", False)])
+    wrong = ours("peers")._seen("traceml-ai", row("C07"), [("INPUT_BOUND", True)])
+
+    assert seen.above == ("data-io-format",)
+    assert wrong.above == ("data-workers-zero",)
+
+
+def test_the_gpu_rows_are_those_of_the_tests(ours):
+    from gpu_truth import ROWS
+
+    rows = ours("fixtures").told(cores=2)
+    assert len(rows) == len(ROWS)
+    assert [bar.verdict for bar in ours("scores").bars(rows)[:3]] == ["pass"] * 3
