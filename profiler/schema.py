@@ -312,7 +312,7 @@ class Kernel:
     device: Literal["cpu", "cuda"]
     name: str
     kind: str
-    """matmul, convolution, attention (in one kernel), loss (cross-entropy), layout (NCHW to NHWC and back, or transposing),
+    """matmul, convolution, attention (in one kernel), loss (cross-entropy), layout (NCHW to NHWC, transposes),
     elementwise, normalization, reduction, optimizer, copy, communication, host or other."""
     calls: int
     total: float
