@@ -312,8 +312,8 @@ class Kernel:
     device: Literal["cpu", "cuda"]
     name: str
     kind: str
-    """matmul, convolution, attention (in one kernel), loss (cross-entropy), layout (NCHW to NHWC and back, transposing in
-    one kernel), elementwise, normalization, reduction, optimizer, copy, communication, host or other."""
+    """matmul, convolution, attention (in one kernel), loss (cross-entropy), layout (NCHW to NHWC, transposes),
+    elementwise, normalization, reduction, optimizer, copy, communication, host or other."""
     calls: int
     total: float
     tensor_cores: bool | None = None
