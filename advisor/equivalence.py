@@ -53,6 +53,11 @@ class Equivalence:
         return -self.margin < self.low and self.high < self.margin and self.lost <= MAX_LOST
 
     @property
+    def differs(self) -> bool:
+        """The whole interval lies beyond the margin. Where neither is so, chance may have made the difference."""
+        return self.low > self.margin or self.high < -self.margin
+
+    @property
     def holds(self) -> bool:
         """The losses agree and so do the gradients' norms, as far as they were measured."""
         least, most = NORM_RATIO

@@ -14,6 +14,7 @@ from advisor.own_rules import RuleSet
 from advisor.own_rules import load as load_rules
 from advisor.render import html, markdown, result_json
 from advisor.report import Report, build
+from advisor.verify import kept
 from profiler.errors import ProfilerError
 from profiler.schema import Problem
 
@@ -25,10 +26,15 @@ def report_of(folder: Path, goals: Goals | None = None, rules: RuleSet | None = 
         ProfilerError: there is no recording in the folder, or none that can be read.
     """
     profile, chosen = load(folder), rules or load_rules()
-    left_out = tuple(Problem(time=0.0, source="rules", message=line) for line in chosen.broken)
-    profile = replace(profile, problems=(*profile.problems, *left_out))
+    notes = [Problem(time=0.0, source="rules", message=line) for line in chosen.broken]
+    try:
+        verified = kept.read(folder)
+    except ProfilerError as error:
+        verified = {}
+        notes.append(Problem(time=0.0, source="verify", message=str(error)))
+    profile = replace(profile, problems=(*profile.problems, *notes))
     metrics = Metrics(profile, goals)
-    return build(profile, judge(metrics, chosen.rules), metrics)
+    return build(profile, judge(metrics, chosen.rules), metrics, verified)
 
 
 def publish(folder: Path, goals: Goals | None = None, out: Path | None = None, rules: RuleSet | None = None) -> Report:

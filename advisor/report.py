@@ -28,6 +28,7 @@ from advisor.profile import Profile
 from advisor.rules.base import Change, Fact, Source
 from advisor.timeline import Chart, charts
 from advisor.units import quantity, seconds, share, span
+from advisor.verify.kept import Verified
 from profiler.schema import BETWEEN, Outcome, RegionFact
 
 NOTHING = 5e-4
@@ -198,6 +199,13 @@ class Recommendation:
     effort: str = ""
     explanation: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
+    verified: Verified | None = None
+    """What came of it when it was tried."""
+
+    @property
+    def tried_in_vain(self) -> bool:
+        """A trial spoke against it."""
+        return self.verified is not None and self.verified.verdict.is_against
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +287,8 @@ class Report:
     overhead: Overhead = field(default_factory=Overhead)
     goals: Goals = field(default_factory=Goals)
     gpu_hours: float | None = None
+    applied: tuple[Verified, ...] = ()
+    """Changes that this run was made with, as they were tried one after the other."""
 
     @property
     def verdict(self) -> str:
@@ -307,9 +317,12 @@ class Report:
             return _UNSEEN if self.run.ranks else _UNSEEN + _KEPT_OUT
         if self.steps.mean is None:
             return ""
-        first = next((item for item in self.advice if item.severity != "info"), None)
+        first = next((item for item in self.advice if item.severity != "info" and not item.tried_in_vain), None)
         if first is None:
             return self._without_plan
+        tried = first.verified
+        if tried and tried.verdict.is_kept and tried.removed:
+            return f"Begin with this: {_inside(first.title)}, for {gain_text(Gain(*tried.removed))}, as measured."
         gain = first.in_plan
         promise = f", for {gain_text(gain)}" if gain and gain.expected > 0 else ""
         return f"Begin with this: {_inside(first.title)}{promise}."
@@ -318,7 +331,7 @@ class Report:
     def _without_plan(self) -> str:
         """Where nothing is to be done: whether there was nothing to find, or it could not be told."""
         for item in self.advice:
-            if item.in_plan and item.in_plan.expected >= SUGGEST_EXPECTED:
+            if item.in_plan and item.in_plan.expected >= SUGGEST_EXPECTED and not item.tried_in_vain:
                 return f"Nothing is certain enough to insist on. For information: {_inside(item.title)}."
         nothing = "No change was found that is worth making"
         short = next((item for item in self.advice if item.rule == WINDOW_TOO_SHORT), None)
@@ -471,8 +484,12 @@ def gain_text(gain: Gain) -> str:
     return f"{span(gain.low, gain.high)} less step time"
 
 
-def build(profile: Profile, judgement: Judgement, metrics: Metrics) -> Report:
-    """Put together what was recorded, measured and judged."""
+def build(
+    profile: Profile, judgement: Judgement, metrics: Metrics, verified: Mapping[str, Verified] | None = None
+) -> Report:
+    """Put together what was recorded, measured, judged and, by rule, tried."""
+    known = (verified or {}).values()
+    tried = {each.rule: each for each in known if not each.applied}
     quantities = tuple(_quantity(one, metrics) for one in all_metrics() if one.unit is not None)
     return Report(
         version=profile.runs[0].version if profile.runs else "",
@@ -481,7 +498,7 @@ def build(profile: Profile, judgement: Judgement, metrics: Metrics) -> Report:
         phases=_phases(metrics),
         between=_between(metrics),
         regions=_regions(profile),
-        advice=tuple(_recommendation(finding) for finding in judgement.findings),
+        advice=tuple(_recommendation(finding, tried.get(finding.rule.id)) for finding in judgement.findings),
         before=judgement.before,
         after=judgement.after,
         checked=tuple(_checked(verdict) for verdict in judgement.verdicts),
@@ -495,6 +512,7 @@ def build(profile: Profile, judgement: Judgement, metrics: Metrics) -> Report:
         overhead=_overhead(profile),
         goals=metrics.goals,
         gpu_hours=metrics.get(cost.gpu_hours),
+        applied=tuple(each for each in known if each.applied and each.seconds),
     )
 
 
@@ -580,7 +598,7 @@ def _quantity(one: Metric[Any], metrics: Metrics) -> Quantity:
     return replace(about, value=value)
 
 
-def _recommendation(finding: Finding) -> Recommendation:
+def _recommendation(finding: Finding, verified: Verified | None) -> Recommendation:
     rule, advice = finding.rule, finding.advice
     return Recommendation(
         rule=rule.id,
@@ -602,6 +620,7 @@ def _recommendation(finding: Finding) -> Recommendation:
         effort=pages.DIFFICULTIES[rule.difficulty],
         explanation=pages.explanation(rule),
         sources=rule.sources,
+        verified=verified,
     )
 
 
@@ -730,5 +749,20 @@ def _advice_result(item: Recommendation) -> dict[str, Any]:
         },
         "memory_bytes": item.memory,
         "risk": item.risk,
-        "verified": None,
+        "verified": _verified_result(item.verified) if item.verified else None,
+    }
+
+
+def _verified_result(tried: Verified) -> dict[str, Any]:
+    return {
+        "verdict": tried.verdict.value,
+        "predicted": _gain_result(Gain(*tried.predicted) if tried.predicted else None),
+        "step_time_removed": _gain_result(Gain(*tried.removed) if tried.removed else None),
+        "step_time_s": {"before": tried.seconds[0], "after": tried.seconds[1]} if tried.seconds else None,
+        "memory_bytes": tried.memory,
+        "losses_agree": tried.losses_agree,
+        "steps": tried.steps,
+        "processes": tried.processes,
+        "why": tried.why,
+        "not_tried": tried.leaves,
     }

@@ -23,7 +23,7 @@ from typing import Any
 
 from advisor.metrics.base import Goals, Metric, Metrics, Missing, Threshold
 from advisor.models.state import Scenario, State, removed
-from advisor.rules.base import Advice, Evidence, Rule
+from advisor.rules.base import Advice, Evidence, Intervention, Rule
 
 RELATIONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq}
 
@@ -105,6 +105,10 @@ class Fires(Case):
     cost: tuple[float, float, float] | None = None
     """Share of the training's cost that goes: low, expected, high; right to 0.005."""
     fault: bool | None = None
+    intervention: Intervention | None = None
+    """How it is tried."""
+    by_hand: bool = False
+    """It cannot be tried from outside."""
 
     def check(self, rule: Rule) -> None:
         """It gives evidence and advice, and all that is given here is so."""
@@ -135,6 +139,10 @@ class Fires(Case):
             assert all(map(_near, advice.cost, self.cost)), f"{advice.cost} of the cost goes, not {self.cost}"
         if self.fault is not None:
             assert advice.fault is self.fault
+        if self.intervention is not None:
+            assert advice.intervention == self.intervention
+        if self.by_hand:
+            assert advice.intervention is None
 
 
 def judged(rule: Rule, metrics: Metrics) -> tuple[Evidence, Advice] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from profiler.errors import ProfilerError
@@ -116,8 +116,8 @@ def _set_read_only(path: Path, on: bool) -> None:
     )
 
 
-def _call(function: object, *arguments: object) -> None:
-    if function(*arguments):  # type: ignore[operator]
+def _call(function: Callable[..., int], *arguments: object) -> None:
+    if function(*arguments):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number) if number != errno.ENOSYS else "the kernel is too old")
 
@@ -127,10 +127,10 @@ def _quoted(path: Path) -> str:
     return "".join("\\" + letter if letter in "\\,:" else letter for letter in str(path))
 
 
-def _outermost(paths: object) -> list[Path]:
+def _outermost(paths: Iterable[Path]) -> list[Path]:
     """Each once, without those inside another."""
     found: list[Path] = []
-    for path in sorted(set(paths)):  # type: ignore[call-overload]
+    for path in sorted(set(paths)):
         if not any(path.is_relative_to(outer) for outer in found):
             found.append(path)
     return found

@@ -6,6 +6,7 @@ A trial is a process of its own, which moves into the sandbox before it starts t
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import shutil
@@ -15,6 +16,9 @@ import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from profiler import sandbox
 from profiler.errors import ProfilerError
@@ -29,7 +33,12 @@ _OFFLINE = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }
 
-_NO_SANDBOX = 97
+_GIVEN_UP = 97
+"""Exit status before the program was started, with message and remedy as the log's last lines."""
+
+# prctl(2)
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 _MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from profiler.trial import main; main(*sys.argv[2:])"
 
@@ -44,9 +53,11 @@ class Trial:
     out: str
     """Where its recording goes."""
     steps: int
-    changes: tuple[dict[str, object], ...] = ()
+    changes: tuple[dict[str, Any], ...] = ()
     """{"name": ..., "settings": {...}}, as profiler/agent/interventions names them."""
     seed: int = 0
+    nudged: bool = False
+    """Its weights are changed by a rounding error: what rounding alone does to its losses shows."""
     windows: bool = False
     """With kernel detail, as advice needs it."""
     in_place: bool = False
@@ -54,11 +65,22 @@ class Trial:
     covered: tuple[str, ...] = ()
     """More folders that it may write into, apart from its own, the home and /tmp."""
 
+    @property
+    def environment(self) -> dict[str, str | None]:
+        """Variables that it starts with by its changes named "environment"; None takes one away."""
+        return {
+            name: value
+            for change in self.changes
+            if change["name"] == "environment"
+            for name, value in change["settings"]["variables"].items()
+        }
+
 
 def run(trial: Trial, patience: float) -> Path | None:
     """Run it to its end, at most `patience` seconds; its recording's folder, or None if it was cut off.
 
-    What the program prints goes to `<out>.log`. Raises ProfilerError if there is no sandbox for it.
+    What the program prints goes to `<out>.log`. Raises ProfilerError if there is no sandbox for it, or the program
+    cannot be started.
     """
     out = Path(trial.out).absolute()
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -68,8 +90,11 @@ def run(trial: Trial, patience: float) -> Path | None:
         status = _wait(trial, scratch, log, patience)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    if status == _NO_SANDBOX:
-        raise ProfilerError(log.read_text(errors="replace").strip(), sandbox.REMEDY)
+    if status:
+        message, _, remedy = log.read_text(errors="replace").strip().rpartition("\n")
+        if status != _GIVEN_UP:
+            message, remedy = f"The trial broke off: {remedy}", f"All of it is in {log}."
+        raise ProfilerError(message, remedy)
     return out if status is not None else None
 
 
@@ -82,39 +107,70 @@ def _wait(trial: Trial, scratch: str, log: Path, patience: float) -> int | None:
             stdout=file,
             stderr=file,
             start_new_session=True,
-            env={**os.environ, **_OFFLINE, "PYTHONHASHSEED": "0"},
         )
     try:
         return process.wait(patience)
     except subprocess.TimeoutExpired:
         return None
     finally:
-        # Also what it left running: workers of a program that ended itself.
+        end_children(process.pid)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
+def end_children(pid: int) -> None:
+    """All that this process has started, wherever it has gone: launchers give workers sessions of their own."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+
+
 def main(text: str, scratch: str) -> None:
-    """In the process of the trial. Ends with status 97 if there is no sandbox, else 0: how the program ended is in
-    its recording."""
+    """In the process of the trial. Ends with status 97 if nothing could be run, else 0: how the program ended is in its
+    recording."""
     trial = Trial(**json.loads(text))
+    caller = os.getppid()
+    try:
+        _run(trial, Path(scratch), caller)
+    except ProfilerError as error:
+        sys.stderr.write(f"{error.message}\n{error.remedy}")
+        sys.exit(_GIVEN_UP)
+    finally:
+        end_children(os.getpid())
+        if os.getppid() != caller:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _run(trial: Trial, scratch: Path, caller: int) -> None:
     out = Path(trial.out).absolute()
     os.chdir(trial.cwd)
     if not trial.in_place:
         covered = [project(Path.cwd()), Path.home(), Path("/tmp"), *map(Path, trial.covered)]
-        try:
-            sandbox.enter(Path(scratch), [path for path in covered if path.is_dir() and path != Path("/")], [out])
-        except ProfilerError as error:
-            sys.stderr.write(error.message)
-            sys.exit(_NO_SANDBOX)
+        sandbox.enter(scratch, [path for path in covered if path.is_dir() and path != Path("/")], [out])
+    _set({**trial.environment, **_OFFLINE, "PYTHONHASHSEED": "0"})
+    # Only now: a new user namespace takes the first back. What the program starts and leaves becomes a child of ours.
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    if os.getppid() != caller:
+        return
     record(
         tuple(trial.words),
         out,
         rate=10.0 if trial.windows else 2.0,
         windows=trial.windows,
-        trial={"steps": trial.steps, "seed": trial.seed, "changes": trial.changes},
+        trial={"steps": trial.steps, "seed": trial.seed, "nudged": trial.nudged, "changes": trial.changes},
     )
+
+
+def _set(variables: dict[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def project(folder: Path) -> Path:

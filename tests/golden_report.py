@@ -26,6 +26,8 @@ from advisor.report import (
 )
 from advisor.rules.base import Change, Difference, Source
 from advisor.timeline import Chart, Curve
+from advisor.verify.kept import Verified
+from advisor.verify.verdict import Verdict
 
 MEAN = 0.200
 SECONDS = {
@@ -179,10 +181,45 @@ def golden() -> Report:
     )
 
 
+def tried() -> Report:
+    """The same after trials: one as predicted, one harmful, one that could not be made; of a tuned program."""
+    confirmed = Verified(
+        rule="data-more-workers",
+        verdict=Verdict.CONFIRMED,
+        predicted=(0.33, 0.4, 0.4),
+        removed=(0.31, 0.37, 0.43),
+        seconds=(0.2, 0.126),
+        memory=5 * 1024**2,
+        losses_agree=True,
+        steps=345,
+        processes=3,
+        leaves="non_blocking=True",
+    )
+    harmful = replace(
+        confirmed,
+        rule="precision-bf16",
+        verdict=Verdict.HARMFUL,
+        removed=(-0.12, -0.09, -0.06),
+        seconds=(0.2, 0.218),
+        losses_agree=False,
+        why="A step takes longer.",
+        leaves="",
+    )
+    failed = Verified(rule="optimizer-fused", verdict=Verdict.FAILED, predicted=None, why="The change was not made.")
+    report = golden()
+    advice = zip(report.advice, (confirmed, harmful, failed), strict=True)
+    return replace(
+        report,
+        advice=tuple(replace(item, verified=found) for item, found in advice),
+        applied=(replace(confirmed, rule="data-workers-zero", seconds=(0.5, 0.25), applied=True),),
+    )
+
+
 def hostile(text: str) -> Report:
     """The same with `text` wherever a string comes from outside."""
-    report = golden()
+    report = tried()
     first = report.advice[0]
+    assert first.verified is not None
     change = Change(
         language="python",
         code=f"loader = {text}",
@@ -190,12 +227,16 @@ def hostile(text: str) -> Report:
         line=1,
         differences=(Difference(text, text, text),),
     )
+    verified = replace(first.verified, rule=text, why=text, leaves=text)
     return replace(
         report,
         version=text,
+        applied=(replace(verified, applied=True),),
         run=replace(report.run, command=(f"{text}.py", text)),
         advice=(
-            replace(first, title=text, condition=text, note=text, then=text, changes=(change,), risk=text),
+            replace(
+                first, title=text, condition=text, note=text, then=text, changes=(change,), risk=text, verified=verified
+            ),
             *report.advice[1:],
         ),
         checked=tuple(replace(check, why=text, remedy=text) for check in report.checked),

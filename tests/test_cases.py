@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
+import json
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +17,7 @@ from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.rules import all_rules
 from advisor.rules.base import Rule
 from advisor.testing import judged
+from profiler.agent import interventions
 
 CASES = Path(__file__).parent / "cases"
 
@@ -87,6 +90,15 @@ def test_when_and_then_read_as_one_sentence(rule: Rule):
     assert (rule.when.__doc__ or "").startswith("If ")
     assert (rule.then.__doc__ or "").startswith("then ")
     assert (rule.then.__doc__ or "").strip().endswith(".")
+
+
+@pytest.mark.parametrize(("rule", "case"), every_case)
+def test_what_is_tried_can_be_made(rule: Rule, case: Case):
+    """There is such a change, with such settings, and they can be told to another process."""
+    if isinstance(case, Fires) and (found := judged(rule, case.metrics)) and (change := found[1].intervention):
+        assert json.loads(json.dumps(change.settings)) == change.settings
+        module = importlib.import_module(f"{interventions.__name__}.{change.name}")
+        getattr(module, interventions._CLASSES[change.name])(**change.settings)
 
 
 def test_every_case_file_belongs_to_a_rule():

@@ -25,6 +25,8 @@ MAY_IMPORT = {
         " profiler.sketch profiler.store"
     ),
     "profiler.launch": "profiler.errors profiler.recorder",
+    "profiler.sandbox": "profiler.errors",
+    "profiler.trial": "profiler.errors profiler.launch profiler.sandbox",
     "profiler.session": "profiler.agent profiler.errors profiler.launch profiler.printable profiler.recorder",
     # advisor: judges
     "advisor": "",
@@ -47,24 +49,30 @@ MAY_IMPORT = {
     "advisor.environment": "advisor.profile profiler.schema",
     "advisor.timeline": "advisor.profile profiler.schema",
     "advisor.operations": "advisor.profile",
+    "advisor.verify": (
+        "advisor.equivalence advisor.judge advisor.load advisor.metrics advisor.models advisor.probe advisor.profile"
+        " advisor.rules advisor.significance advisor.units profiler.agent.redact profiler.errors profiler.printable"
+        " profiler.recorder.folder profiler.schema profiler.trial"
+    ),
     "advisor.report": (
         "advisor.environment advisor.judge advisor.metrics advisor.operations advisor.pages advisor.profile"
-        " advisor.rules advisor.timeline advisor.units profiler.schema"
+        " advisor.rules advisor.timeline advisor.units advisor.verify.kept profiler.schema"
     ),
     # renderers see the report, and the types that it is made of
     "advisor.render": (
-        "advisor.environment advisor.models.cost advisor.models.sharding advisor.plan advisor.report"
-        " advisor.rules.base advisor.timeline advisor.units profiler.printable profiler.version"
+        "advisor.environment advisor.judge advisor.models.cost advisor.models.effects advisor.models.sharding"
+        " advisor.plan advisor.report advisor.rules.base advisor.timeline advisor.units advisor.verify"
+        " profiler.printable profiler.version"
     ),
     "advisor.publish": (
-        "advisor.judge advisor.load advisor.metrics advisor.own_rules advisor.render advisor.report profiler.errors"
-        " profiler.schema"
+        "advisor.judge advisor.load advisor.metrics advisor.own_rules advisor.render advisor.report advisor.verify.kept"
+        " profiler.errors profiler.schema"
     ),
     "advisor.probe": "advisor.load advisor.metrics advisor.rules profiler.recorder",
     "advisor.cli": (
         "advisor.config advisor.declared advisor.metrics advisor.own_rules advisor.pages advisor.plan advisor.probe"
-        " advisor.publish advisor.render advisor.rules profiler profiler.errors profiler.launch profiler.printable"
-        " profiler.recorder"
+        " advisor.publish advisor.render advisor.rules advisor.verify profiler profiler.errors profiler.launch"
+        " profiler.printable profiler.recorder"
     ),
 }
 

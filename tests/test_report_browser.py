@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from golden_report import empty, golden, hostile
+from golden_report import empty, golden, hostile, tried
 
 from advisor.render import html
 
@@ -58,6 +58,7 @@ def pages(tmp_path_factory):
     reports = {
         "crowded": crowded,
         "golden": golden(),
+        "tried": tried(),
         "empty": empty(),
         "hostile": hostile("<script>window.owned = 1</script>"),
     }
@@ -136,7 +137,7 @@ def time_range(browser, number):
     )
 
 
-@pytest.mark.parametrize(("name", "charts"), [("golden", True), ("empty", False), ("hostile", True)])
+@pytest.mark.parametrize(("name", "charts"), [("golden", True), ("tried", True), ("empty", False), ("hostile", True)])
 def test_the_console_stays_quiet_and_the_network_silent(browser, pages, name, charts):
     opened(browser, pages[name], charts=charts)
 
@@ -230,10 +231,33 @@ def test_the_copy_button_copies_the_code(page):
     assert copied == golden().advice[0].changes[0].code
 
 
-@pytest.mark.parametrize("name", ["golden", "empty"])
+def test_predicted_and_measured_are_drawn_on_one_scale(browser, pages):
+    opened(browser, pages["tried"])
+
+    def drawn(rule):
+        """Left and right end of each band, and where zero is, in shares of the lane."""
+        return browser.execute_script(
+            """
+            return [...document.querySelectorAll(`#${arguments[0]} .two-bands .gain-bar`)].map((lane) => {
+              const box = lane.getBoundingClientRect(), band = lane.querySelector(".band").getBoundingClientRect();
+              const zero = lane.querySelector(".zero").getBoundingClientRect();
+              return [band.left, band.right, zero.left].map((x) => (x - box.left) / box.width);
+            });
+            """,
+            rule,
+        )
+
+    (predicted, measured), (promised, harmful) = drawn("data-more-workers"), drawn("precision-bf16")
+    assert predicted == pytest.approx([0.33, 0.4, 0], abs=0.01)
+    assert measured == pytest.approx([0.31, 0.43, 0], abs=0.01)
+    assert harmful[1] < harmful[2] == promised[2] < promised[0]
+    assert drawn("optimizer-fused") == []
+
+
+@pytest.mark.parametrize("name", ["golden", "tried", "empty"])
 @pytest.mark.parametrize("width", [390, 320])
 def test_a_phone_scrolls_only_up_and_down(browser, pages, name, width):
-    opened(browser, pages[name], width=width, charts=name == "golden")
+    opened(browser, pages[name], width=width, charts=name != "empty")
 
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
 

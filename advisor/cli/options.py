@@ -14,7 +14,7 @@ from profiler.printable import printable
 
 if TYPE_CHECKING:
     from advisor.config import Config
-    from advisor.rules.base import Rule
+    from advisor.rules.base import Rule, Safety
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -103,6 +103,56 @@ def goals(command: F) -> F:
     for option in reversed(_GOALS):
         command = option(command)
     return command
+
+
+def _kinds(_ctx: click.Context, _option: click.Parameter, allow: str) -> tuple[Safety, ...]:
+    """Exact changes, and the kinds that are named beside: "numerics, memory"."""
+    # Imported only now: the program starts that much sooner.
+    from advisor.rules.base import Safety
+
+    try:
+        return (Safety.EXACT, *(Safety(name.strip()) for name in allow.split(",") if name.strip()))
+    except ValueError as error:
+        known = ", ".join(each.value for each in Safety if each is not Safety.EXACT)
+        raise click.BadParameter(f"{error}. Known are: {known}.") from None
+
+
+_TRIALS = (
+    click.option(
+        "--allow",
+        "allowed",
+        default="",
+        callback=_kinds,
+        help="Changes to try beyond exact ones: numerics, memory, trajectory.",
+    ),
+    click.option(
+        "--processes", type=click.IntRange(2, 20), default=3, help="Runs with each change, and as many without.  [3]"
+    ),
+    click.option("--steps", type=click.IntRange(min=40), help="Steps of each run.  [what the prediction needs]"),
+    click.option(
+        "--cover",
+        "covered",
+        multiple=True,
+        metavar="FOLDER",
+        help="Another folder that the program writes into; kept from being changed.",
+    ),
+    click.option("--in-place", is_flag=True, help="Without the sandbox: what the program writes stays written."),
+    click.option("--yes", is_flag=True, help="Do not ask before the first run."),
+)
+
+
+def trials(command: F) -> F:
+    """The options of commands that run the program again."""
+    for option in reversed(_TRIALS):
+        command = option(command)
+    return command
+
+
+def confirm(announcement: str, yes: bool) -> None:
+    """Tell what is going to be run, and ask. Raises click.Abort if it is not to be."""
+    click.echo(announcement, err=True)
+    if not yes and not click.confirm("Go on?", err=True):
+        raise click.Abort
 
 
 def configuration(config: Path | None, own_rules: Path | None = None) -> Config | None:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+from advisor.cli import options
+
+if TYPE_CHECKING:
+    from advisor.rules.base import Safety
 
 
 @click.command(
@@ -16,23 +22,18 @@ import click
     options_metavar="[OPTIONS]",
 )
 @click.option("--out", type=click.Path(path_type=Path), default=Path("profile-train-tuning"), show_default=True)
-@click.option("--allow", default="", help="Changes to try beyond exact ones: numerics, memory, trajectory.")
-@click.option("--processes", type=click.IntRange(2, 20), default=3, help="Runs with each change, and without.  [3]")
-@click.option("--steps", type=click.IntRange(min=30), help="Steps of each run.  [what the prediction needs]")
-@click.option("--profile-steps", type=click.IntRange(min=40), default=150, help="Steps of each profile.  [150]")
-@click.option("--cover", multiple=True, help="Another folder that the program writes into; kept from being changed.")
-@click.option("--in-place", is_flag=True, help="Without the sandbox: what the program writes stays written.")
-@click.option("--yes", is_flag=True, help="Do not ask before the first run.")
+@click.option("--profile-steps", type=click.IntRange(min=60), default=150, help="Steps of each profile.  [150]")
+@options.trials
 @click.argument(
     "words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT | -m MODULE | COMMAND  [ARGS]..."
 )
 def tune(
     out: Path,
-    allow: str,
+    profile_steps: int,
+    allowed: tuple[Safety, ...],
     processes: int,
     steps: int | None,
-    profile_steps: int,
-    cover: tuple[str, ...],
+    covered: tuple[str, ...],
     in_place: bool,
     yes: bool,
     words: tuple[str, ...],
@@ -42,29 +43,34 @@ def tune(
     import shlex
 
     from rich.console import Console
+    from rich.text import Text
 
+    from advisor.publish import publish
     from advisor.render import tuning_text
-    from advisor.rules.base import Safety
+    from advisor.render.trial_progress import TrialProgress
     from advisor.verify.process import Program
-    from advisor.verify.session import kinds, promise_of_harmlessness
+    from advisor.verify.session import promise_of_harmlessness
     from advisor.verify.tuning import How, tune
     from profiler.launch import program
     from profiler.printable import printable
 
     program(words)  # a script that is not there is told before anything else
-    how = How(
-        allowed=frozenset({Safety.EXACT, *kinds(allow)}), processes=processes, steps=steps, profile_steps=profile_steps
-    )
-    what = Program(words=words, cwd=os.getcwd(), in_place=in_place, covered=cover)
+    what = Program(words=words, cwd=os.getcwd(), in_place=in_place, covered=covered)
     command = printable(shlex.join(words))
-    click.echo(f"To be run, again and again: {command}\n{promise_of_harmlessness(what)}", err=True)
-    if not yes and not click.confirm("Go on?", err=True):
-        raise click.Abort
+    options.confirm(f"To be run, again and again: {command}\n{promise_of_harmlessness(what)}", yes)
     console = Console(stderr=True, highlight=False)
-    with console.status("") as status:
-        tuned = tune(what, out, how, lambda text: status.update(printable(text)))
+    how = How(allowed=allowed, processes=processes, steps=steps, profile_steps=profile_steps)
+    try:
+        with TrialProgress(console) as progress:
+            tuned = tune(what, out, how, progress)
+    except KeyboardInterrupt:
+        click.echo("profile-train: interrupted; the same command goes on where it was.", err=True)
+        raise click.Abort from None
+    console.print()
     for line in tuning_text.story(tuned):
-        console.print(line, markup=False)
-    (out / "tuning.md").write_text(tuning_text.markdown(tuned, command))
-    (out / "tuned.toml").write_text(tuning_text.toml(tuned))
-    console.print(f"To apply: {out / 'tuning.md'}", markup=False)
+        console.print(Text(line), soft_wrap=True)
+    (out / "tuning.md").write_text(tuning_text.markdown(tuned, command), encoding="utf-8")
+    (out / "tuned.toml").write_text(tuning_text.toml(tuned), encoding="utf-8")
+    publish(tuned.profile)
+    for label, file in (("To apply", out / "tuning.md"), ("Report", tuned.profile / "report.html")):
+        console.print(Text(printable(f"{label}: {file}")), soft_wrap=True)

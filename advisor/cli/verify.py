@@ -3,52 +3,77 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from advisor.cli import options
 from profiler.errors import ProfilerError
 
 if TYPE_CHECKING:
-    pass
+    from advisor.rules.base import Safety
 
 
 @click.command(
+    cls=options.Command,
     short_help="Try the advice: run the program with each change and without.",
     help="Try the advice on a recorded RUN (its folder): the program again, with each change and without, in turns. "
     "Without RULE, all advice above information that can be tried.",
 )
 @click.argument("folder", metavar="RUN", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("rules", metavar="[RULE]...", nargs=-1)
-@click.option("--allow", default="", help="Changes to try beyond exact ones: numerics, memory, trajectory.")
-@click.option("--processes", type=click.IntRange(2, 20), default=3, help="Runs with each change, and without.  [3]")
-@click.option("--steps", type=click.IntRange(min=30), help="Steps of each run.  [what the prediction needs]")
-@click.option("--cover", multiple=True, help="Another folder that the program writes into; kept from being changed.")
-@click.option("--in-place", is_flag=True, help="Without the sandbox: what the program writes stays written.")
-@click.option("--yes", is_flag=True, help="Do not ask before the first run.")
+@options.trials
+@options.CONFIG
+@options.RULES
+@options.goals
 def verify(
     folder: Path,
     rules: tuple[str, ...],
-    allow: str,
+    allowed: tuple[Safety, ...],
     processes: int,
     steps: int | None,
-    cover: tuple[str, ...],
+    covered: tuple[str, ...],
     in_place: bool,
     yes: bool,
+    config: Path | None,
+    own_rules: Path | None,
+    **declared: Any,
 ) -> None:
     """See the module."""
     # Imported only now: other commands start that much sooner.
+    from rich.console import Console
+
+    from advisor.config import configure
+    from advisor.declared import goals
     from advisor.publish import publish
     from advisor.render.terminal import summarize
+    from advisor.render.trial_progress import TrialProgress
     from advisor.verify import session
 
-    trial = session.prepare(folder, rules, allow, in_place=in_place, covered=cover)
+    chosen = options.configuration(config, own_rules) or configure()
+    wanted = goals(chosen.declared(declared))
+    trial = session.prepare(
+        folder,
+        rules,
+        allowed,
+        processes=processes,
+        steps=steps,
+        in_place=in_place,
+        covered=covered,
+        goals=wanted,
+        known=chosen.rules.rules,
+    )
     for note in trial.left_out:
         click.echo(note, err=True)
     if not trial.candidates:
-        raise ProfilerError("There is nothing to try.", "See `profile-train report` for what was advised.")
-    click.echo(session.announcement(trial, processes, steps), err=True)
-    if not yes and not click.confirm("Go on?", err=True):
-        raise click.Abort
-    session.carry_out(trial, processes, steps)
-    summarize(publish(folder), folder)
+        name_it = f"For information only, so tried if it is named: {', '.join(trial.on_demand)}."
+        see = f"See what was advised: profile-train report {folder}"
+        raise ProfilerError("There is nothing to try.", name_it if trial.on_demand else see)
+    options.confirm(session.announcement(trial), yes)
+    try:
+        with TrialProgress(Console(stderr=True, highlight=False)) as progress:
+            trial.carry_out(progress)
+    except KeyboardInterrupt:
+        click.echo("profile-train: interrupted; the same command goes on where it was.", err=True)
+        raise click.Abort from None
+    summarize(publish(folder, wanted, rules=chosen.rules), folder)

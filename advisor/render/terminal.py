@@ -12,11 +12,13 @@ from rich.text import Text
 from advisor.render.view import View
 from advisor.report import Report
 from advisor.units import seconds, share
+from advisor.verify.verdict import Verdict
 from profiler.printable import printable
 
 MOST_ADVICE = 3
 MOST_PROBLEMS = 3
 BAR = 24
+_VERDICTS = {Verdict.CONFIRMED: "green", Verdict.BETTER: "green", Verdict.HARMFUL: "red"}
 STYLES = {"action": "bold red", "suggest": "yellow", "info": "cyan"}
 
 
@@ -73,6 +75,9 @@ def _advice(view: View, console: Console) -> None:
         gain = f"{view.gain(item)[:1].upper()}{view.gain(item)[1:]}. " if item.in_plan else ""
         console.print(Text.assemble((printable(f"{number}. {item.title}"), style), f"  [{item.rule}]"))
         console.print(Padding(Text(printable(f"{gain}{item.then}")), (0, 0, 0, 3)))
+        if item.verified:
+            came = f"Tried. {view.tried(item)} {view.tried_on(item)}"
+            console.print(Padding(Text(printable(came), style=_VERDICTS.get(item.verified.verdict, "")), (0, 0, 0, 3)))
         for change in item.changes:
             told = (view.where(change), view.differences(change, "->" if console.options.ascii_only else "\u2192"))
             if any(told):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-from advisor.units import seconds, share, span
-from advisor.verify.kept import Verified
+from advisor.render.markdown import code, fence, text
+from advisor.render.tried import outcome
+from advisor.units import seconds
 from advisor.verify.tuning import Tuned
 from profiler.printable import printable
 
@@ -16,39 +17,28 @@ def story(tuned: Tuned) -> list[str]:
     """Line by line: the step's time from first to last, and what each change was to bring and brought."""
     lines = [_bar("as it is", tuned.before, tuned.before)]
     for each in tuned.kept:
-        assert each.verified.seconds is not None
-        lines.append(_bar(each.verified.rule, each.verified.seconds[1], tuned.before))
+        if each.verified.seconds is not None:
+            lines.append(_bar(each.verified.rule, each.verified.seconds[1], tuned.before))
         lines.append(f"    {outcome(each.verified)}")
-    lines.append(_bar("with all of it", tuned.after, tuned.before))
+    lines.append(_bar("with all that was kept" if tuned.kept else "nothing was kept", tuned.after, tuned.before))
     for tried in tuned.given_up:
-        lines.append(f"  not kept: {tried.rule}, {outcome(tried)}")
+        lines.append(f"  not kept: {tried.rule}. {outcome(tried)}")
     for finding in tuned.by_hand:
         lines.append(f"  left to you: {finding.rule.title} [{finding.rule.id}]")
     return [printable(line) for line in lines]
 
 
-def outcome(tried: Verified) -> str:
-    """What came of a change, in a line: "confirmed: 56% less step time measured (51 to 61%), 50 to 54% predicted"."""
-    if tried.removed is None:
-        return f"{tried.verdict.value}: {tried.why}"
-    low, estimate, high = tried.removed
-    direction = "less" if estimate >= 0 else "more"
-    bounds = (low, high) if estimate >= 0 else (-high, -low)
-    promise = f", {span(tried.predicted[0], tried.predicted[2])} predicted" if tried.predicted else ""
-    return (
-        f"{tried.verdict.value}: {share(abs(estimate))} {direction} step time measured "
-        f"({span(*bounds)}){promise}; {tried.processes} runs of each"
-    )
-
-
 def markdown(tuned: Tuned, command: str) -> str:
     """The story, and the changes to make by hand."""
-    parts = [f"# Tuning of `{command}`", "", "```text", *story(tuned), "```", "", "## To apply", ""]
+    parts = [f"# Tuning of {code(command)}", "", fence("\n".join(story(tuned)), "text"), ""]
+    if tuned.kept:
+        parts += ["## To apply", ""]
     for each in tuned.kept:
-        parts += [f"### {each.finding.rule.title}", "", each.finding.advice.then, ""]
+        parts += [f"### {text(each.finding.rule.title)}", "", text(each.finding.advice.then), ""]
         for change in each.finding.advice.changes:
-            where = f"{change.file}:{change.line}" if change.file else ""
-            parts += [*([f"`{where}`", ""] if where else []), f"```{change.language}", change.code.rstrip(), "```", ""]
+            if change.file:
+                parts += [code(f"{change.file}:{change.line}" if change.line else change.file), ""]
+            parts += [fence(change.code, change.language), ""]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -56,14 +46,21 @@ def toml(tuned: Tuned) -> str:
     """Each kept change: its rule, how it was made, and what it brought."""
     lines = [f"step_time_before = {tuned.before!r}", f"step_time_after = {tuned.after!r}"]
     for each in tuned.kept:
-        change = each.finding.advice.intervention
-        assert change is not None
-        lines += ["", "[[change]]", f"rule = {json.dumps(each.verified.rule)}", f"name = {json.dumps(change.name)}"]
+        lines += ["", "[[change]]", f"rule = {_value(each.verified.rule)}", f"name = {_value(each.change.name)}"]
         if each.verified.removed is not None:
-            lines.append(f"removed = {json.dumps(list(each.verified.removed))}")
+            lines.append(f"removed = {_value(list(each.verified.removed))}")
         lines += ["", "[change.settings]"]
-        lines += [f"{name} = {json.dumps(value)}" for name, value in change.settings.items() if value is not None]
+        lines += [f"{name} = {_value(value)}" for name, value in each.change.settings.items() if value is not None]
     return "\n".join(lines) + "\n"
+
+
+def _value(value: object) -> str:
+    """As TOML, which has no null: a variable that is to be unset becomes an empty one."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_value(name)} = {_value(each)}" for name, each in value.items()) + " }"
+    if isinstance(value, str):
+        return json.dumps(printable(value), ensure_ascii=False)
+    return json.dumps("" if value is None else value)
 
 
 def _bar(name: str, time: float, longest: float) -> str:

@@ -9,6 +9,7 @@ from pathlib import PurePath
 
 from advisor.environment import Row
 from advisor.models.cost import SAVING_OF
+from advisor.render.tried import Bands, bands, details, outcome
 from advisor.report import Checked, Measured, Note, Phase, Recommendation, Report, gain_text
 from advisor.rules.base import Change
 from advisor.units import digits, money, seconds, share, size
@@ -39,6 +40,7 @@ class Stop:
 
     label: str
     seconds: float
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +210,15 @@ class View:
                 stops.append(Stop(item.title, now))
         return stops
 
+    @property
+    def applied(self) -> list[Stop]:
+        """The step time from before the changes that this run was made with until after each; empty without any."""
+        measured = [(each, each.seconds) for each in self.report.applied if each.seconds]
+        if not measured:
+            return []
+        first = Stop("As it was", measured[0][1][0])
+        return [first, *(Stop(each.rule, times[1], outcome(each)) for each, times in measured)]
+
     @staticmethod
     def effects(item: Recommendation) -> list[Tile]:
         """What else a change brings or takes."""
@@ -220,6 +231,21 @@ class View:
             if amount:
                 found.append(Tile(label, f"{'frees' if amount < 0 else 'takes'} about {size(abs(amount))} (estimated)"))
         return found
+
+    @staticmethod
+    def tried(item: Recommendation) -> str:
+        """What came of it when it was tried; nothing if it was not."""
+        return outcome(item.verified) if item.verified else ""
+
+    @staticmethod
+    def tried_on(item: Recommendation) -> str:
+        """By how many runs, and what else they showed."""
+        return details(item.verified) if item.verified else ""
+
+    @staticmethod
+    def bands(item: Recommendation) -> Bands | None:
+        """Predicted beside measured, to draw."""
+        return bands(item.verified) if item.verified else None
 
     def where(self, change: Change) -> str:
         """File and line of a change, as seen from where the program was started; nothing if they are not known."""

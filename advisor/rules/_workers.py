@@ -88,8 +88,9 @@ def workers_memory(m: Metrics, workers: int, prefetch: int = PREFETCH) -> int:
 
 
 def loader_intervention(fact: LoaderFact, **settings: object) -> Intervention | None:
-    """The same made from outside; None where nobody saw the loader made."""
-    if fact.place is None:
+    """The same made from outside; None where nobody saw the loader made, or the data set would have to be told to share
+    itself out among another number of workers."""
+    if fact.place is None or (fact.iterable and "num_workers" in settings):
         return None
     return Intervention(
         name="loader", settings={"file": fact.place.file, "line": fact.place.line, **settings}, safety=Safety.EXACT

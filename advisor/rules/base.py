@@ -114,6 +114,8 @@ class Intervention:
     name: str
     settings: Mapping[str, object]
     safety: Safety
+    leaves: str = ""
+    """What of the advice it does not do, as it follows "without"; nothing if it does all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import conv_share, device, half_conv_share, layout_share, matmul_share
 from advisor.models.effects import divide_matmul
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 from advisor.rules.precision_bf16 import capability
 from advisor.units import share
 
@@ -55,6 +55,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis="Convolutions become 1, 1.15 or 1.35 times as fast.",
         effect=divide_matmul(SPEEDUP, portion=min(1.0, m[conv_share] / m[matmul_share])),
         memory=0,
+        intervention=Intervention(name="channels_last", settings={}, safety=Safety.NUMERICS),
         risk="Low: the same numbers in another order; a view() of an activation may have to become a reshape().",
     )
 

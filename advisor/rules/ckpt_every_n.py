@@ -28,7 +28,7 @@ from advisor.metrics.step import phase_seconds
 from advisor.models.memory import FILL, Layers, Slope, checkpoint_throughput, layers, recompute_time
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
 MIN_SHARE = Threshold(0.4, "Below that share of the peak, something else fills the memory.")
 
@@ -81,6 +81,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "blocks are taken to be alike and to hold all activations.",
         effect=_effect(every),
         memory=-round(freed),
+        intervention=Intervention(
+            name="checkpointing", settings={"block": fact.block, "every": every}, safety=Safety.MEMORY
+        ),
         risk="None to results: the same numbers are computed again.",
         fault=True,
     )

@@ -19,7 +19,7 @@ from advisor.metrics.step import step_time_mean
 from advisor.models.communication import BUCKET
 from advisor.models.effects import PARTLY
 from advisor.rules._exposed import remove_exposed
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 from advisor.units import seconds, share, size
 
 MIN_SHARE = Threshold(0.08, "Of the step: half of less hardly shows above what steps scatter by (assumption).")
@@ -89,6 +89,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"never hidden: {seconds(gone)} of {seconds(m[exposed_comm])} go, half or 0.8 of that in the cautious cases.",
         effect=remove_exposed("communication", gone, PARTLY, within=("backward",)),
         memory=-fact.gradient_bytes if "gradient_as_bucket_view" in settings else 0,
+        intervention=Intervention(
+            name="ddp_hook", settings={"dtype": "bfloat16", "arguments": settings}, safety=Safety.NUMERICS
+        ),
         risk="Low to medium: gradients are summed in bf16, with 8 bits of precision. Compare the loss with a run "
         "without the hook.",
     )

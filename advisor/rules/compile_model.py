@@ -14,7 +14,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, launch_bound_index, matmul_share, membound_share
 from advisor.metrics.settings import flags
 from advisor.models.effects import divide_membound, in_turn, remove_launch_idle
-from advisor.rules._compile import CAPABILITY
+from advisor.rules._compile import CAPABILITY, compile_intervention
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.rules.precision_bf16 import capability
@@ -59,6 +59,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis="Memory-bound kernels become 1.2, 1.6 or 2.5 times as fast; 30, 60 or 80 % of the time the GPU waits for "
         "launches goes. The compiling itself, a minute or so at the start, is not counted.",
         effect=in_turn(divide_membound(FUSED), remove_launch_idle(LAUNCHES)),
+        intervention=compile_intervention(m),
         risk="Low: the same operations, rounded in another order. Compare the loss over some hundred steps.",
     )
 

@@ -23,7 +23,7 @@ from advisor.metrics.threads import (
     threads_from,
 )
 from advisor.models.effects import divide
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
 MIN_COMPUTE = Threshold(0.3, "Of less, a product 1.3 times as fast leaves less than 7 % of the step to gain.")
 
@@ -71,6 +71,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "and optimizer have 40, 80 or 100 %.",
         effect=divide(*COMPUTE, by=(low, expected, high)),
         memory=0,
+        intervention=Intervention(name="flags", settings={"threads": best}, safety=Safety.NUMERICS),
         risk="Low: sums are taken in another order, so results may differ in their last digits.",
     )
 

@@ -14,7 +14,7 @@ from advisor.metrics.gpu import conv_share, device, matmul_share
 from advisor.metrics.settings import flags
 from advisor.models.effects import divide_matmul
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
 MIN_CONV = Threshold(0.3, "With fewer convolutions their algorithm is not what costs.")
 
@@ -42,6 +42,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         changes=spelling(m).cudnn_benchmark(),
         basis="Nothing, 4 or 15 % of the convolutions' time goes.",
         effect=divide_matmul(SPEEDUP, portion=min(1.0, m[conv_share] / m[matmul_share])),
+        intervention=Intervention(name="flags", settings={"cudnn_benchmark": True}, safety=Safety.NUMERICS),
         risk="Low: another algorithm rounds in another order, and may take more workspace; runs are no longer the same "
         "to the last bit.",
     )

@@ -17,7 +17,7 @@ from advisor.metrics.step import batches_per_step, data_wait_fraction
 from advisor.models.input_pipeline import prefetch_factor
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules._workers import PREFETCH, workers_memory
+from advisor.rules._workers import PREFETCH, loader_intervention, workers_memory
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import seconds, share
 
@@ -67,6 +67,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=_effect(_hidden(m)),
         memory=0,
         host_memory=workers_memory(m, fact.num_workers, number) - workers_memory(m, fact.num_workers, _prefetch(m)),
+        intervention=loader_intervention(fact, prefetch_factor=number),
         risk=f"Low: {added} more batches wait in the host's memory.",
     )
 

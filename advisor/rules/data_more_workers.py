@@ -16,6 +16,7 @@ from advisor.metrics.step import data_wait_fraction, step_time_mean
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import (
     PREFETCH,
+    loader_intervention,
     right_number,
     same_samples,
     sharding_change,
@@ -73,6 +74,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=workers_effect(m),
         memory=0,
         host_memory=added,
+        intervention=loader_intervention(fact, num_workers=number, persistent_workers=True),
         risk=f"Low: {same_samples(fact)}; each worker takes memory on the host.",
     )
 

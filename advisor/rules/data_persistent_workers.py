@@ -15,6 +15,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.input import epoch_restart_share, epoch_start_seconds, loader, loaders_made, t_w
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
+from advisor.rules._workers import loader_intervention
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import seconds, share
 
@@ -43,10 +44,11 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep them from epoch to epoch."""
-    changes, made = spelling(m).loader(persistent_workers=True), m.get(loaders_made) or 1
+    fact, changes, made = m[loader], spelling(m).loader(persistent_workers=True), m.get(loaders_made) or 1
+    intervention = loader_intervention(fact, persistent_workers=True)
     once = ""
-    place = m[loader].place
-    if made > 1 and not (place and place.via):  # the workers of a DataLoader go with it; a framework makes one a run
+    if made > 1 and not (fact.place and fact.place.via):  # a DataLoader's workers go with it; a framework makes one
+        intervention = None
         once = f" Make the DataLoader once, before the loop over the epochs: there were {made} of them in this run."
         first = replace(changes[0], code=f"# once, before the loop over the epochs\n{changes[0].code}")
         changes = (first, *changes[1:])
@@ -58,6 +60,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=_effect(_start_up(m)),
         memory=0,
         host_memory=0,
+        intervention=intervention,
         risk="Low: workers keep their copy of the data set, and their caches, for the whole run.",
     )
 

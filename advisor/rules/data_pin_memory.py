@@ -9,12 +9,15 @@ saves; or the host is short of memory, for pinned pages cannot be swapped.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, h2d_pageable_share
 from advisor.metrics.input import loader
 from advisor.metrics.step import h2d_fraction, step_time_mean
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
+from advisor.rules._workers import loader_intervention
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
@@ -43,6 +46,7 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then let the loader pin its batches, and copy them without waiting."""
+    pinned = loader_intervention(m[loader], pin_memory=True)
     return Advice(
         then=f"Build the DataLoader with pin_memory=True and copy its batches with non_blocking=True: "
         f"{share(m[h2d_fraction])} of the step is exposed copying.",
@@ -50,6 +54,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis="30, 50 or 70 % of the exposed copies go.",
         effect=_effect(m[h2d_fraction] * m[step_time_mean]),
         memory=0,
+        intervention=pinned and replace(pinned, leaves="non_blocking=True"),
         risk="Low: do not write to a batch on the host while it is being copied; pinned memory cannot be swapped.",
         confidence=None if m.get(h2d_pageable_share) is not None else Confidence.EMPIRICAL,
     )

@@ -15,7 +15,7 @@ from advisor.metrics.host import cores_available, cores_per_rank, cpu_saturation
 from advisor.metrics.input import loader, queue_empty_fraction, worker_demand
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules._workers import PREFETCH, right_number, workers_memory
+from advisor.rules._workers import PREFETCH, loader_intervention, right_number, workers_memory
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
 
 MIN_SATURATION = Threshold(0.95, "Below that some core is idle most of the time, and nobody waits for one.")
@@ -63,6 +63,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=_effect(tuple(HOST_PHASES) if m.get(device) else None),
         memory=0,
         host_memory=workers_memory(m, number, prefetch) - workers_memory(m, fact.num_workers, prefetch),
+        intervention=loader_intervention(fact, num_workers=number),
         risk="Low: if fetches begin to find the queue empty, go back half of the way.",
     )
 

@@ -16,7 +16,7 @@ from advisor.metrics.step import micro_steps_per_step
 from advisor.models.effects import PARTLY
 from advisor.models.state import Effect
 from advisor.rules._exposed import remove_exposed
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 from advisor.units import seconds
 
 MIN_MICRO_STEPS = Threshold(1.9, "Two micro-batches to an update, but for a last one at an epoch's end.")
@@ -71,6 +71,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis=_basis(m),
         effect=_effect(m),
         memory=0,
+        intervention=Intervention(name="no_sync", settings={"passes": k}, safety=Safety.NUMERICS)
+        if m[reductions_per_step] > k - 0.5  # the program itself leaves out none
+        else None,
         risk="Low: the same sum of gradients, rounded in another order.",
     )
 

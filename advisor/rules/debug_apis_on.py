@@ -16,7 +16,7 @@ from advisor.metrics.settings import debug_modes
 from advisor.models.effects import Triple, divide, in_turn, relieve_host, shares_of
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "step); assumptions for the others; nothing for a profiler, which may be on for a few steps only.",
         effect=_effect(slow) if slow else None,
         memory=None,
+        intervention=_intervention([mode for mode in on if MODES[mode].phases]),
         risk="None for the result. Without anomaly detection a NaN is not traced to where it came from.",
     )
 
@@ -85,6 +86,16 @@ def _changes(m: Metrics, mode: str) -> tuple[Change, ...]:
     if mode == "program_profiler":
         return spelling(m).less_profiling()
     return (Change(language="shell", code=f"unset {VARIABLES[mode]}\n"),)
+
+
+def _intervention(slow: list[str]) -> Intervention | None:
+    """One change at a time: where several modes slow the step, it takes a hand."""
+    if slow == ["anomaly"]:
+        return Intervention(name="flags", settings={"anomaly": False}, safety=Safety.EXACT)
+    if slow and all(mode in VARIABLES for mode in slow):
+        unset = {VARIABLES[mode]: None for mode in slow}
+        return Intervention(name="environment", settings={"variables": unset}, safety=Safety.EXACT)
+    return None
 
 
 def _effect(modes: list[_Mode]) -> Effect:

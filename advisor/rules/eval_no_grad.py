@@ -13,7 +13,7 @@ from advisor.metrics.base import Metrics
 from advisor.metrics.settings import evaluation_grad
 from advisor.metrics.step import evaluation_share
 from advisor.models.state import Scenario, State
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 from advisor.units import share
 
 # Share of the evaluation's time that goes (assumption): keeping activations is cheap, running out of memory is not.
@@ -42,6 +42,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis="0, 10 or 30 % of the evaluation's time; about 90 % of its activations.",
         effect=_effect,
         memory=None,
+        intervention=Intervention(name="evaluation", settings={}, safety=Safety.EXACT),
         risk="None, unless the evaluation itself calls backward; tensors made there cannot be trained on later.",
     )
 

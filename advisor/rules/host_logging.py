@@ -20,7 +20,7 @@ from advisor.metrics.host import output_share, writes_per_step
 from advisor.metrics.step import batches_per_step, other_fraction, step_time_mean
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 from advisor.units import seconds, share
 
 MIN_OTHER = Threshold(0.05, "A plain loop's remainder: zeroing gradients, the loss, Python itself.")
@@ -76,6 +76,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
         if _is_timed(found)
         else None,  # a progress bar writes at every step, too, and costs nothing
         memory=0,
+        intervention=Intervention(
+            name="logging", settings={"every": every}, safety=Safety.EXACT, leaves="what is computed for the log"
+        ),
         risk="None for training: the log has fewer points. A crash loses what was not yet written.",
     )
 

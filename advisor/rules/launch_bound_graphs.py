@@ -13,7 +13,7 @@ from __future__ import annotations
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, launch_bound_index, median_kernel_us
 from advisor.models.effects import remove_launch_idle
-from advisor.rules._compile import CAPABILITY
+from advisor.rules._compile import CAPABILITY, compile_intervention
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.rules.precision_bf16 import capability
@@ -48,6 +48,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         changes=spelling(m).compile(mode="reduce-overhead"),
         basis="50, 75 or 90 % of the time the GPU waits for launches goes, and as much of the host's time to launch.",
         effect=remove_launch_idle(REMOVED),
+        intervention=compile_intervention(m, "reduce-overhead"),
         risk="Medium: shapes have to stay the same, and outputs of one step are overwritten by the next (clone what "
         "you keep). A graph keeps the memory of its activations.",
     )

@@ -23,7 +23,7 @@ from advisor.metrics.settings import flags, optimizer, world_size
 from advisor.models.effects import remove
 from advisor.models.memory import MOMENTS, eight_bit_moments
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Severity, Source, Tier
 from profiler.schema import OptimizerFact
 
 MIN_SHARE = Threshold(0.25, "Below that share of the peak, three quarters of it free less than a fifth of the memory.")
@@ -69,6 +69,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "tensors are taken to be of the same size.",
         effect=remove("optimizer", shares=FASTER),
         memory=-round(freed),
+        intervention=Intervention(name="optimizer_8bit", settings={"name": fact.name}, safety=Safety.TRAJECTORY),
         risk="Medium: another update, by what rounding adds. Compare the loss with that of an unchanged run.",
         fault=True,
     )

@@ -15,7 +15,7 @@ from advisor.metrics.settings import optimizer
 from advisor.metrics.step import optimizer_fraction
 from advisor.models.state import Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 from profiler.schema import OptimizerFact
 
 MIN_FRACTION = Threshold(0.05, "Less than that cannot bring 3 % even if two thirds of it go.")
@@ -53,6 +53,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis="The optimizer's part of the step is divided by 1.3, 2 or 4; the rest stays.",
         effect=_effect,
         memory=0 if fact.device != "cpu" else None,
+        intervention=Intervention(name="fused_optimizer", settings={"name": fact.name}, safety=Safety.NUMERICS),
         risk="Low: the same update, rounded in another order.",
     )
 

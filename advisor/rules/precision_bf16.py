@@ -25,7 +25,7 @@ from advisor.models.gpus import Peaks, peaks
 from advisor.models.precision import memory_change, to_half
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
 MIN_SHARE = Threshold(0.2, "Below a fifth even infinitely fast products remove less than casting may cost elsewhere.")
 
@@ -57,6 +57,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis=basis(m),
         effect=effect(m),
         memory=memory_change(m.get(mem_activations), fact.parameters) if fact else None,
+        intervention=Intervention(name="autocast", settings={"dtype": "bfloat16"}, safety=Safety.NUMERICS),
         risk="Low: products round to 8 bits of mantissa. Compare the loss over some hundred steps.",
         confidence=confidence(m),
     )

@@ -14,7 +14,7 @@ from advisor.metrics.gpu import achieved_matmul_flops, device, launch_bound_inde
 from advisor.metrics.settings import flags
 from advisor.models.precision import to_tf32
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 from advisor.rules.precision_bf16 import capability, confidence, known_peaks
 
 MIN_SHARE = Threshold(0.2, "As for bf16: below a fifth of the time there is little to win.")
@@ -51,6 +51,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis=f"Roofline: matrix products rise to 40, 60 or 80 % of the {gpu.name}'s TF32 peak, the rest stays.",
         effect=to_tf32(m[simt_fp32_gemm_share] / m[matmul_share], known_peaks(gpu), m.get(achieved_matmul_flops)),
         memory=0,
+        intervention=Intervention(name="flags", settings={"matmul_precision": "high"}, safety=Safety.NUMERICS),
         risk="Low: inputs of products round to 10 bits of mantissa, as convolutions' already do by default.",
         confidence=confidence(m),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from advisor.load import load
 from advisor.profile import Profile
 from profiler.errors import ProfilerError
-from profiler.schema import TAG_COMPILE, TAG_EPOCH_START, TAG_FIRST, Step
+from profiler.schema import BETWEEN, TAG_COMPILE, TAG_EPOCH_START, TAG_FIRST, Step
 
 # torch's caches fill, the allocator settles; changes to a model are made after its third step, and compiling follows.
 WARM_UP = 15
@@ -42,7 +42,7 @@ def read(folder: Path, log: Path) -> Arm:
         raise TrialFailed(f"It ended before it was recorded: {_last_line(log) or error.message}") from None
     for problem in profile.problems:
         if problem.source == "trial":
-            raise TrialFailed(f"The change could not be made: {problem.message}")
+            raise TrialFailed(f"The change could not be made. {problem.message}")
     rank = profile.ranks[0] if profile.ranks else None
     if rank is None or rank.trial is None or rank.trial.steps == 0:
         raise TrialFailed(f"It ended before its first step: {_last_line(log)}")
@@ -50,11 +50,10 @@ def read(folder: Path, log: Path) -> Arm:
     counted = steps[_after_warm_up(steps) :]
     if not counted:
         raise TrialFailed(f"It ended after {rank.trial.steps} steps, which are needed to warm up: {_last_line(log)}")
-    times = [_whole(step) / step.count for step in counted for _ in range(step.count)]
-    between = sum(_whole(step) - step.duration for step in counted)
+    times = [step.duration + between(step) for step in counted for _ in range(step.count)]
     return Arm(
         times=tuple(times),
-        between=between / sum(times),
+        between=sum(step.count * between(step) for step in counted) / sum(times),
         losses=rank.trial.losses[: _first_epoch(rank.steps)],
         memory=_peak(profile),
     )
@@ -80,8 +79,9 @@ def _first_epoch(steps: Sequence[Step]) -> int | None:
     return None
 
 
-def _whole(step: Step) -> float:
-    return step.duration + (step.evaluation or 0.0) + (step.checkpoint_save or 0.0) + (step.epoch_start or 0.0)
+def between(step: Step) -> float:
+    """Seconds of work that lies between this step and the one before."""
+    return sum(getattr(step, name) or 0.0 for name in BETWEEN)
 
 
 def _peak(profile: Profile) -> int | None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
-from statistics import fmean, stdev
+from statistics import NormalDist, fmean, stdev
 
-from advisor.equivalence import equivalence
 from advisor.models.effects import Triple
-from advisor.significance import Interval, TrialOutcome, outcome, speedup, trimmed_mean, widened
+from advisor.significance import Estimator, Interval, TrialOutcome, outcome, speedup, trimmed_mean, widened
+from advisor.units import share
 from advisor.verify.arm import Arm
+from advisor.verify.longer import Noise, longer
+from advisor.verify.losses import likeness
+from advisor.verify.verdict import Verdict
 
 # If so much of a step's cost falls between steps in either arm, trimming would leave out what the change is about.
 SPIKY = 0.01
@@ -20,29 +22,11 @@ SPIKY = 0.01
 # arm, what they differ by is known from four (Student, "The Probable Error of a Mean", 1908).
 _T = {1: 6.48, 2: 2.20, 3: 1.62, 4: 1.42, 5: 1.31, 6: 1.25, 8: 1.18, 10: 1.14}
 
+# Of the memory that was to be freed: less than the first is nothing, less than the second is less than predicted, more
+# than the third is more (assumption: what is estimated is right to a factor of one and a half or so).
+FREED = (0.05, 0.5, 1.5)
 
-class Verdict(Enum):
-    """What became of a piece of advice that was tried."""
-
-    CONFIRMED = "confirmed"
-    """Faster, and as much as predicted."""
-    BETTER = "better"
-    """Faster than predicted."""
-    PARTIAL = "partial"
-    """Faster, but less than predicted."""
-    REFUTED = "refuted"
-    """Not faster."""
-    HARMFUL = "harmful"
-    """Slower, or one step in ten takes longer than before by more than 5 %, or it trains otherwise."""
-    INCONCLUSIVE = "inconclusive"
-    """Too noisy to tell."""
-    FAILED = "failed"
-    """The change could not be made, or the program ended with it."""
-
-    @property
-    def is_kept(self) -> bool:
-        """The change is worth having."""
-        return self in (Verdict.CONFIRMED, Verdict.BETTER, Verdict.PARTIAL)
+_TWO_SIDED = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,67 +41,98 @@ class Judged:
     memory: int | None
     """Bytes of GPU memory more than before, at the peak; None if not measured."""
     losses_agree: bool | None
-    """None where they could not be compared."""
+    """None where they could not be compared, or differ by no more than might be chance."""
     steps: int
     """Measured in each arm."""
     processes: int
+    why: str = ""
+    """What the harm is, or how much longer a trial that told nothing should be."""
 
 
-def judged(before: Sequence[Arm], after: Sequence[Arm], predicted: Triple | None, *, same_losses: bool) -> Judged:
-    """`predicted` is the share that was to go, or None: then anything faster is confirmed.
-
-    `same_losses` is whether the change is one that must train alike. ValueError with too few steps.
+def judged(
+    before: Sequence[Arm],
+    after: Sequence[Arm],
+    predicted: Triple | None,
+    *,
+    same_losses: bool,
+    memory: int | None = None,
+) -> Judged:
+    """`predicted` is the share that was to go, or None: then anything faster is confirmed. `same_losses` is whether the
+    change is one that must train alike. `memory` is given where the change is made for memory's sake: bytes that it was
+    to add, so less than none. ValueError with too few steps.
     """
     spiky = max(arm.between for arm in (*before, *after)) > SPIKY
     mean = fmean if spiky else trimmed_mean
     times = [[time for arm in arms for time in arm.times] for arms in (before, after)]
-    measured = widened(speedup(*times, mean=mean), _noise(before, after, mean))
-    agree = _agree(before, after)
-    low, high = (0.01, 0.99) if predicted is None else (predicted[0], predicted[2])
-    ratio = _p90(times[1]) / _p90(times[0])
-    found = outcome(measured, (1 / (1 - low), 1 / (1 - min(high, 0.999))), 0.0001 if spiky else ratio)
+    drawn = speedup(*times, mean=mean)
+    process, freedom = _process_noise(before, after, mean)
+    measured = widened(drawn, _student(freedom) * process * math.sqrt(1 / len(before) + 1 / len(after)))
+    removed = (1 - 1 / measured.low, 1 - 1 / measured.estimate, 1 - 1 / measured.high)
+    more = _more_memory(before, after)
+    losses = likeness(before, after)
+    if same_losses and losses.agree is False:
+        verdict, why = Verdict.HARMFUL, f"It trains otherwise. {losses.why}"
+    elif memory is not None:
+        verdict, why = _of_memory(more, memory, removed, predicted)
+    else:
+        verdict, why = _of_time(measured, predicted, 1.0 if spiky else _p90(times[1]) / _p90(times[0]))
+        if verdict is Verdict.INCONCLUSIVE:
+            noise = Noise(steps=math.log(drawn.high / drawn.low) / (2 * _TWO_SIDED), process=process)
+            why = longer(noise, _least(removed[1], predicted), min(map(len, times)) // len(before), len(before))
     return Judged(
-        verdict=_verdict(found, measured, broken=same_losses and agree is False),
-        removed=(1 - 1 / measured.low, 1 - 1 / measured.estimate, 1 - 1 / measured.high),
+        verdict=verdict,
+        removed=removed,
         seconds=(mean(times[0]), mean(times[1])),
-        memory=_more_memory(before, after),
-        losses_agree=agree,
+        memory=more,
+        losses_agree=losses.agree,
         steps=min(map(len, times)),
         processes=min(len(before), len(after)),
+        why=why,
     )
 
 
-def _verdict(found: TrialOutcome, measured: Interval, *, broken: bool) -> Verdict:
-    if broken or found is TrialOutcome.FAILED or measured.high < 1:
-        return Verdict.HARMFUL
-    return Verdict(found.value)
+def _of_time(measured: Interval, predicted: Triple | None, p90_ratio: float) -> tuple[Verdict, str]:
+    if measured.high < 1:
+        return Verdict.HARMFUL, "A step takes longer."
+    low, high = (0.01, 0.99) if predicted is None else (predicted[0], predicted[2])
+    found = outcome(measured, (1 / (1 - low), 1 / (1 - min(high, 0.999))), p90_ratio)
+    if found is TrialOutcome.FAILED:
+        return Verdict.HARMFUL, f"One step in ten takes {share(p90_ratio - 1)} longer."
+    return Verdict(found.value), ""
 
 
-def _noise(before: Sequence[Arm], after: Sequence[Arm], mean: object) -> float:
-    """Standard deviation of the log ratio of two arms that are the same program, from what processes of one arm
-    differ by."""
-    arms = [[math.log(fmean(arm.times)) for arm in each] for each in (before, after)]
+def _least(removed: float, predicted: Triple | None) -> float:
+    """What a longer trial should find: what was seen or what was promised, whichever is less."""
+    return min(abs(removed), predicted[0]) if predicted and predicted[0] > 0 else abs(removed)
+
+
+def _of_memory(more: int | None, promised: int, removed: Triple, predicted: Triple | None) -> tuple[Verdict, str]:
+    """Whether the memory was freed, at no more than the predicted cost in time."""
+    if more is None:
+        return Verdict.INCONCLUSIVE, "GPU memory was not measured."
+    if predicted is not None and removed[2] < predicted[0]:
+        return Verdict.HARMFUL, f"A step takes {share(-removed[1])} longer, which is more than predicted."
+    nothing, less, beyond = FREED
+    part = more / promised
+    if part < nothing:
+        return Verdict.REFUTED, ""
+    if part < less:
+        return Verdict.PARTIAL, ""
+    return (Verdict.BETTER if part > beyond else Verdict.CONFIRMED), ""
+
+
+def _process_noise(before: Sequence[Arm], after: Sequence[Arm], mean: Estimator) -> tuple[float, int]:
+    """Standard deviation of the log of a process's time, from what processes of one arm differ by, and the degrees of
+    freedom it is known from."""
+    arms = [[math.log(mean(arm.times)) for arm in each] for each in (before, after)]
     freedom = sum(len(each) - 1 for each in arms)
     if freedom == 0:
-        return 0.0
-    pooled = math.sqrt(sum((len(each) - 1) * stdev(each) ** 2 for each in arms if len(each) > 1) / freedom)
-    factor = next((_T[known] for known in sorted(_T, reverse=True) if known <= freedom), 1.0)
-    return factor * pooled * math.sqrt(sum(1 / len(each) for each in arms))
+        return 0.0, 0
+    return math.sqrt(sum((len(each) - 1) * stdev(each) ** 2 for each in arms if len(each) > 1) / freedom), freedom
 
 
-def _agree(before: Sequence[Arm], after: Sequence[Arm]) -> bool | None:
-    number = min(len(arm.losses) for arm in (*before, *after))
-    try:
-        unchanged, changed = before[0].losses[:number], after[0].losses[:number]
-        spread = 0.0
-        if len(before) > 1:
-            again = before[1].losses[:number]
-            spread = fmean(
-                abs(math.log(b / a)) for a, b in zip(unchanged, again, strict=True) if a is not None and b is not None
-            )
-        return equivalence(unchanged, changed, spread=spread).losses_agree
-    except ValueError:  # too few, or not positive: nothing can be said
-        return None
+def _student(freedom: int) -> float:
+    return next((_T[known] for known in sorted(_T, reverse=True) if known <= freedom), 1.0)
 
 
 def _more_memory(before: Sequence[Arm], after: Sequence[Arm]) -> int | None:

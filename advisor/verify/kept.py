@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from advisor.models.effects import Triple
-from advisor.verify.judgement import Judged, Verdict
+from advisor.verify.judgement import Judged
+from advisor.verify.verdict import Verdict
 from profiler.errors import ProfilerError
 
 FILE = "verified.json"
@@ -24,32 +27,51 @@ class Verified:
     removed: Triple | None = None
     """95 % interval; None where nothing could be measured."""
     seconds: tuple[float, float] | None = None
+    """A step took, before and after."""
     memory: int | None = None
+    """Bytes of GPU memory more than before."""
     losses_agree: bool | None = None
     steps: int = 0
+    """Measured in each arm."""
     processes: int = 0
     why: str = ""
-    """Why it failed, or how much longer a trial should be."""
+    """Why it failed, what the harm is, or how much longer a trial should be."""
+    leaves: str = ""
+    """What of the advice was not tried, as it follows "without"."""
+    applied: bool = False
+    """The recording beside which this is kept was made with the change."""
 
 
-def of(rule: str, predicted: Triple | None, found: Judged) -> Verified:
+def of(rule: str, predicted: Triple | None, found: Judged, leaves: str = "") -> Verified:
     """What a measured trial says of a rule's advice."""
-    fields = {name: getattr(found, name) for name in Judged.__dataclass_fields__}
-    return Verified(rule=rule, predicted=predicted, **fields)
+    return Verified(
+        rule=rule,
+        verdict=found.verdict,
+        predicted=predicted,
+        removed=found.removed,
+        seconds=found.seconds,
+        memory=found.memory,
+        losses_agree=found.losses_agree,
+        steps=found.steps,
+        processes=found.processes,
+        why=found.why,
+        leaves=leaves,
+    )
 
 
 def read(folder: Path) -> dict[str, Verified]:
     """By rule; empty if nothing was tried. Raises ProfilerError for a file that is none of ours."""
     path = folder / FILE
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8"))
         if found["schema"] != SCHEMA:
-            raise ValueError(found["schema"])
-        return {each["rule"]: _verified(each) for each in found["trials"]}
+            raise ValueError(f"its schema is {found['schema']}")
+        trials = [_verified(each) for each in found["trials"]]
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
         raise ProfilerError(f"{path} cannot be read: {error}.", "Remove it, or verify again.") from None
+    return {each.rule: each for each in trials}
 
 
 def write(folder: Path, trials: dict[str, Verified]) -> None:
@@ -61,13 +83,49 @@ def write(folder: Path, trials: dict[str, Verified]) -> None:
     )
     beside = folder / f".{FILE}"
     beside.touch(mode=0o600)
-    beside.write_text(text + "\n")
+    beside.write_text(text + "\n", encoding="utf-8")
     beside.replace(folder / FILE)
 
 
-def _verified(fields: dict[str, object]) -> Verified:
-    triples = {
-        name: tuple(float(number) for number in value) if isinstance(value := fields[name], list) else None
-        for name in ("predicted", "removed", "seconds")
-    }
-    return Verified(**{**fields, **triples, "verdict": Verdict(fields["verdict"])})  # type: ignore[arg-type]
+def _verified(fields: dict[str, Any]) -> Verified:
+    """Whoever wrote it: only what can be shown."""
+    predicted, removed, seconds = (_numbers(fields[name]) for name in ("predicted", "removed", "seconds"))
+    memory, agree, steps, processes = (fields[name] for name in ("memory", "losses_agree", "steps", "processes"))
+    texts = [fields["rule"], fields["why"], fields["leaves"]]
+    if (
+        any(triple is not None and not (len(triple) == 3 and _rises(triple)) for triple in (predicted, removed))
+        or (seconds is not None and not (len(seconds) == 2 and min(seconds) > 0))
+        or any(type(number) is not int or abs(number) >= 2**63 for number in (steps, processes, memory or 0))
+        or any(flag not in (None, True, False) for flag in (agree, fields["applied"]))
+        or any(type(text) is not str for text in texts)
+    ):
+        raise ValueError(f"the trial of {fields['rule']!r} makes no sense")
+    return Verified(
+        rule=texts[0],
+        verdict=Verdict(fields["verdict"]),
+        predicted=predicted,
+        removed=removed,
+        seconds=seconds,
+        memory=memory,
+        losses_agree=agree,
+        steps=steps,
+        processes=processes,
+        why=texts[1],
+        leaves=texts[2],
+        applied=bool(fields["applied"]),
+    )
+
+
+def _numbers(values: list[float] | None) -> Any:
+    """Finite ones."""
+    if values is None:
+        return None
+    numbers = tuple(float(value) for value in values)
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError("not all of its numbers are finite")
+    return numbers
+
+
+def _rises(values: tuple[float, ...]) -> bool:
+    """And no more than all of the time goes."""
+    return list(values) == sorted(values) and values[-1] <= 1

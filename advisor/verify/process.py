@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from advisor.rules.base import Intervention
 from advisor.verify.arm import TrialFailed
+from profiler.errors import ProfilerError
+from profiler.recorder.folder import is_running
 from profiler.trial import Trial, run
 
 ENDED = "ended"
 """File in a recording's folder that says the process had its time."""
+
+# Seconds that a trial which lost its caller has to end itself.
+PARTING = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +39,16 @@ def run_once(
     *,
     patience: float,
     windows: bool = False,
+    nudged: bool = False,
 ) -> None:
-    """Record it into `out`, and what it prints into `out`.log. Raises TrialFailed if it takes longer than `patience`
-    seconds, ProfilerError if there is no sandbox."""
+    """Record it into `out`, and what it prints into `out`.log; `nudged` by a rounding error.
+
+    Raises TrialFailed if it takes longer than `patience` seconds, ProfilerError if there is no sandbox, or no such
+    program.
+    """
     if (out / ENDED).exists():
         return
+    _forget(out)
     trial = Trial(
         words=program.words,
         cwd=program.cwd,
@@ -44,9 +56,20 @@ def run_once(
         steps=steps,
         changes=tuple({"name": each.name, "settings": dict(each.settings)} for each in changes),
         windows=windows,
+        nudged=nudged,
         in_place=program.in_place,
         covered=program.covered,
     )
     if run(trial, patience) is None:
         raise TrialFailed(f"It did not take its {steps} steps in {patience:.0f} s.")
     (out / ENDED).touch()
+
+
+def _forget(out: Path) -> None:
+    """What a process that was cut off has left. If we were killed, it is just ending itself."""
+    end = time.monotonic() + PARTING
+    while is_running(out):
+        if time.monotonic() > end:
+            raise ProfilerError(f"Another profile-train is recording into {out}.", "Wait for it, or end it.")
+        time.sleep(0.1)
+    shutil.rmtree(out, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The trials of one change: which processes, in which order, and what they showed.
+"""The trials of one piece of advice: which processes, in which order, and what they showed.
 
 Arms alternate (A B B A A B ...), so that a machine that grows slower or faster favours neither. A process that has been
 recorded already is not run again: a comparison that was cut off goes on where it was.
@@ -6,46 +6,107 @@ recorded already is not run again: a comparison that was cut off goes on where i
 
 from __future__ import annotations
 
-import math
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from advisor.models.effects import Triple
-from advisor.rules.base import Intervention, Safety
-from advisor.significance import steps_per_arm
-from advisor.verify.arm import WARM_UP, Arm, TrialFailed, read
+from advisor.judge import Finding
+from advisor.rules.base import Intervention, Safety, Tier
+from advisor.verify import kept
+from advisor.verify.arm import Arm, TrialFailed, read
 from advisor.verify.judgement import Judged, judged
+from advisor.verify.kept import Verified
+from advisor.verify.pace import Pace, predicted, steps_needed
 from advisor.verify.process import Program, run_once
+from advisor.verify.verdict import Verdict
 
-# Processes an arm: the least of which anything is known about how processes of one program differ.
-PROCESSES = 3
-
-# Steps measured in each process.
-LEAST_STEPS, MOST_STEPS = 40, 400
-
-# A process has this many times the time it should take, and time to start and to compile.
+# A process has this many times the time it should take, and seconds to start and to compile.
 PATIENCE, START = 5.0, 300.0
 
-Progress = Callable[[str, int, int], None]
-"""Called with what runs next, how many processes are done, and of how many."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trials:
+    """How advice on a program is tried."""
+
+    program: Program
+    pace: Pace
+    folder: Path
+    """Recordings lie in folders of it, one for each rule."""
+    processes: int
+    """Each way."""
+    steps: int | None = None
+    """Of each process; None: as many as the prediction needs."""
+    changes: tuple[Intervention, ...] = ()
+    """Which both ways have."""
+
+    def steps_of(self, finding: Finding) -> int:
+        """Of each process that tries it."""
+        return self.steps or steps_needed(self.pace, finding, self.processes)
+
+    def duration(self, finding: Finding) -> float:
+        """Seconds that trying it takes, about."""
+        return self.pace.duration(self.processes, self.steps_of(finding))
+
+    def forget(self, finding: Finding) -> None:
+        """What was recorded of it."""
+        shutil.rmtree(self._place(finding), ignore_errors=True)
+
+    def attempt(self, finding: Finding, running: Callable[[str, int, int], None]) -> Verified:
+        """Try it. Raises ProfilerError if there is no sandbox."""
+        promise, change = predicted(finding), finding.advice.intervention
+        assert change is not None, "the caller has asked why_not"
+        try:
+            found = self._compare(finding, change, running)
+        except TrialFailed as failed:
+            return Verified(rule=finding.rule.id, verdict=Verdict.FAILED, predicted=promise, why=str(failed))
+        return kept.of(finding.rule.id, promise, found, change.leaves)
+
+    def _place(self, finding: Finding) -> Path:
+        return self.folder / f"{finding.rule.id}-{self.steps_of(finding)}"
+
+    def _compare(self, finding: Finding, change: Intervention, running: Callable[[str, int, int], None]) -> Judged:
+        arms: tuple[list[Arm], list[Arm]] = ([], [])
+        steps = self.steps_of(finding)
+        for done, treated in enumerate(order(self.processes)):
+            running("with the change" if treated else "without", done, 2 * self.processes)
+            number = len(arms[treated]) + 1
+            out = self._place(finding) / f"{'with' if treated else 'without'}-{number}"
+            run_once(
+                self.program,
+                (*self.changes, change) if treated else self.changes,
+                out,
+                steps,
+                patience=START + PATIENCE * steps * self.pace.step_time,
+                # The last unchanged one shows what rounding alone does to the losses.
+                nudged=not treated and number == self.processes and change.safety is Safety.NUMERICS,
+            )
+            arms[treated].append(read(out, Path(f"{out}.log")))
+        running("done", 2 * self.processes, 2 * self.processes)
+        freed = finding.advice.memory or 0
+        try:
+            return judged(
+                *arms,
+                predicted(finding),
+                same_losses=_trains_alike(change),
+                memory=freed if finding.rule.tier is Tier.MEMORY and freed < 0 else None,
+            )
+        except ValueError as error:
+            raise TrialFailed(f"The processes cannot be compared: {error}.") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How the program's steps go, as recorded."""
+class Watcher(Protocol):
+    """Is told how trials go on."""
 
-    step_time: float
-    """Seconds, mean."""
-    cv: float
-    """Spread over the mean."""
+    def trying(self, trials: Trials, finding: Finding) -> None:
+        """Advice is going to be tried."""
 
+    def running(self, what: str, done: int, of: int) -> None:
+        """So many of its processes are done, and what runs next."""
 
-def steps_needed(pace: Pace, predicted: Triple | None, processes: int = PROCESSES) -> int:
-    """Steps of each process, for the cautious end of the prediction to be found 8 times in 10."""
-    effect = max(0.03, predicted[0] if predicted else 0.05)
-    measured = math.ceil(steps_per_arm(pace.cv, effect) / processes)
-    return WARM_UP + min(max(LEAST_STEPS, measured), MOST_STEPS)
+    def tried(self, finding: Finding, found: Verified) -> None:
+        """What came of it."""
 
 
 def order(processes: int) -> Iterator[bool]:
@@ -54,32 +115,17 @@ def order(processes: int) -> Iterator[bool]:
         yield from (False, True) if pair % 2 == 0 else (True, False)
 
 
-def compare(
-    program: Program,
-    pace: Pace,
-    kept: Sequence[Intervention],
-    change: Intervention,
-    predicted: Triple | None,
-    folder: Path,
-    *,
-    steps: int,
-    processes: int = PROCESSES,
-    progress: Progress = lambda what, done, of: None,
-) -> Judged:
-    """Run the program with the changes `kept`, and with `change` besides, in turns; recordings go into `folder`.
+def why_not(finding: Finding, allowed: Sequence[Safety]) -> str | None:
+    """Why this advice is not tried, in a sentence; None if it can be."""
+    change = finding.advice.intervention
+    if change is None:
+        return "it takes a hand to make this change."
+    if change.safety not in allowed:
+        return f"it changes more than speed; --allow {change.safety.value} tries it."
+    return None
 
-    Raises TrialFailed if a process told nothing, ProfilerError if there is no sandbox.
-    """
-    arms: tuple[list[Arm], list[Arm]] = ([], [])
-    for done, treated in enumerate(order(processes)):
-        progress("with the change" if treated else "without", done, 2 * processes)
-        number = len(arms[treated]) + 1
-        changes = (*kept, change) if treated else tuple(kept)
-        out = folder / f"{'with' if treated else 'without'}-{number}"
-        run_once(program, changes, out, steps, patience=START + PATIENCE * steps * pace.step_time)
-        arms[treated].append(read(out, Path(f"{out}.log")))
-    progress("done", 2 * processes, 2 * processes)
-    try:
-        return judged(*arms, predicted, same_losses=change.safety is Safety.NUMERICS)
-    except ValueError as error:
-        raise TrialFailed(f"The processes cannot be compared: {error}") from None
+
+def _trains_alike(change: Intervention) -> bool:
+    """Whether losses that differ are harm. Workers of a loader draw other random numbers for augmentation than the
+    process itself, which is none."""
+    return change.safety is not Safety.TRAJECTORY and change.name != "loader"

@@ -6,22 +6,24 @@ the same is asked for again; processes that have had their time are not run agai
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from advisor.judge import Finding, judge
 from advisor.load import load
-from advisor.metrics.base import Goals, Metrics
-from advisor.rules.base import Safety, Severity
-from advisor.verify import kept
+from advisor.metrics.base import Metrics
+from advisor.probe import probe
+from advisor.rules.base import Intervention, Safety, Severity
+from advisor.verify import kept, trials
 from advisor.verify.arm import TrialFailed
-from advisor.verify.judgement import Verdict
 from advisor.verify.kept import Verified
-from advisor.verify.process import Program, run_once
-from advisor.verify.session import pace_of, predicted, why_not
-from advisor.verify.trials import Pace, compare, steps_needed
+from advisor.verify.pace import pace_of
+from advisor.verify.process import ENDED, Program, run_once
+from advisor.verify.trials import Trials, why_not
 from profiler.errors import ProfilerError
 
 NOTE = "tuning.json"
@@ -35,14 +37,13 @@ PROFILE_PATIENCE = 1800.0
 
 MOST_ROUNDS = 12
 
-Said = Callable[[str], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Kept:
     """A change that was worth it, with what was tried of it."""
 
     finding: Finding
+    change: Intervention
     verified: Verified
 
 
@@ -59,117 +60,113 @@ class Tuned:
     """Tried and not kept."""
     by_hand: tuple[Finding, ...]
     """What is left to advise and cannot be tried from outside, or was not allowed."""
+    profile: Path
+    """The recording with everything that was kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
     """What the user chose."""
 
-    allowed: frozenset[Safety]
+    allowed: Sequence[Safety]
     processes: int
     steps: int | None = None
     """Of each process of a trial; None: as many as the prediction needs."""
     profile_steps: int = PROFILE_STEPS
-    goals: Goals | None = None
 
 
-def tune(program: Program, folder: Path, how: How, say: Said) -> Tuned:
-    """`say` is told what goes on. Raises ProfilerError if the program cannot be profiled, or `folder` is another's."""
+class Watcher(trials.Watcher, Protocol):
+    """Is told how the tuning goes on."""
+
+    def profiling(self, number: int, kept: Sequence[Kept]) -> None:
+        """The program is profiled, for the `number`th time, with what was kept so far."""
+
+
+def tune(program: Program, folder: Path, how: How, watcher: Watcher) -> Tuned:
+    """Raises ProfilerError if the program cannot be profiled, or `folder` is another's."""
     _claim(folder, program)
     done: list[Kept] = []
     given_up: list[Verified] = []
     before = None
-    for number in range(MOST_ROUNDS):
-        metrics, findings = _profile(program, done, folder / f"profile-{number}", how, say)
-        pace = pace_of(metrics)
-        before = pace.step_time if before is None else before
-        candidates, by_hand = _sorted_out(findings, how.allowed, done, given_up)
-        for finding in candidates:
-            say(f"{finding.rule.id}: {finding.rule.title}")
-            found = _tried(program, pace, done, finding, folder / f"trials-{number}", how, say)
-            say(f"{finding.rule.id}: {found.verdict.value}")
+    for number in range(1, MOST_ROUNDS + 1):
+        watcher.profiling(number, done)
+        changes = tuple(each.change for each in done)
+        profile = folder / f"profile-{number}"
+        metrics = _profile(program, changes, profile, how.profile_steps)
+        tries = Trials(
+            program=program,
+            pace=pace_of(metrics),
+            folder=folder / f"trials-{number}",
+            processes=how.processes,
+            steps=how.steps,
+            changes=changes,
+        )
+        before = tries.pace.step_time if before is None else before
+        candidates, by_hand = _sorted_out(judge(metrics).findings, how.allowed, done, given_up)
+        for finding, change in candidates:
+            watcher.trying(tries, finding)
+            found = tries.attempt(finding, watcher.running)
+            watcher.tried(finding, found)
             if found.verdict.is_kept:
-                done.append(Kept(finding, found))
+                done.append(Kept(finding, change, found))
                 break
             given_up.append(found)
         else:
+            made = {each.verified.rule: replace(each.verified, applied=True) for each in done}
+            kept.write(profile, {**made, **{tried.rule: tried for tried in given_up}})
             return Tuned(
                 before=before,
-                after=pace.step_time,
+                after=tries.pace.step_time,
                 kept=tuple(done),
                 given_up=tuple(given_up),
                 by_hand=tuple(by_hand),
+                profile=profile,
             )
     raise ProfilerError(f"{MOST_ROUNDS} changes were kept and advice still comes.", f"See {folder}.")
 
 
-def _profile(
-    program: Program, done: Sequence[Kept], out: Path, how: How, say: Said
-) -> tuple[Metrics, tuple[Finding, ...]]:
-    say("profiling")
-    changes = [each.finding.advice.intervention for each in done]
+def _profile(program: Program, changes: Sequence[Intervention], out: Path, steps: int) -> Metrics:
+    new = not (out / ENDED).exists()
     try:
-        run_once(
-            program,
-            [change for change in changes if change is not None],
-            out,
-            how.profile_steps,
-            patience=PROFILE_PATIENCE,
-            windows=True,
-        )
-        profile = load(out)
-    except (TrialFailed, ProfilerError) as failed:
-        raise ProfilerError(
-            f"The program could not be profiled: {failed}", f"What it printed is in {out}.log."
-        ) from None
-    metrics = Metrics(profile, how.goals)
-    return metrics, judge(metrics).findings
+        run_once(program, changes, out, steps, patience=PROFILE_PATIENCE, windows=True)
+        if new:
+            with contextlib.suppress(Exception):  # without it, rules say what was not tried
+                probe(out)
+        return Metrics(load(out))
+    except TrialFailed as failed:
+        raise ProfilerError(f"The program could not be profiled. {failed}", f"See {out}.log.") from None
 
 
 def _sorted_out(
-    findings: Sequence[Finding], allowed: frozenset[Safety], done: Sequence[Kept], given_up: Sequence[Verified]
-) -> tuple[list[Finding], list[Finding]]:
+    findings: Sequence[Finding], allowed: Sequence[Safety], done: Sequence[Kept], given_up: Sequence[Verified]
+) -> tuple[list[tuple[Finding, Intervention]], list[Finding]]:
     """What to try, in the order of the plan, and what only a hand can change."""
     over = {each.finding.rule.id for each in done} | {each.rule for each in given_up}
-    worth = [each for each in findings if each.severity is not Severity.INFO and each.rule.id not in over]
-    candidates = [each for each in worth if why_not(each, set(allowed)) is None]
-    return candidates, [each for each in worth if each not in candidates]
-
-
-def _tried(
-    program: Program, pace: Pace, done: Sequence[Kept], finding: Finding, folder: Path, how: How, say: Said
-) -> Verified:
-    promise, change = predicted(finding), finding.advice.intervention
-    assert change is not None
-    steps = how.steps or steps_needed(pace, promise, how.processes)
-    try:
-        found = compare(
-            program,
-            pace,
-            [each.finding.advice.intervention for each in done if each.finding.advice.intervention is not None],
-            change,
-            promise,
-            folder / f"{finding.rule.id}-{steps}",
-            steps=steps,
-            processes=how.processes,
-            progress=lambda what, number, of: say(f"{finding.rule.id}: {what} ({number} of {of} runs done)"),
-        )
-    except TrialFailed as failed:
-        return Verified(rule=finding.rule.id, verdict=Verdict.FAILED, predicted=promise, why=str(failed))
-    return kept.of(finding.rule.id, promise, found)
+    candidates, by_hand = list[tuple[Finding, Intervention]](), list[Finding]()
+    for finding in findings:
+        if finding.severity is Severity.INFO or finding.rule.id in over:
+            continue
+        change = finding.advice.intervention
+        if change is not None and why_not(finding, allowed) is None:
+            candidates.append((finding, change))
+        else:
+            by_hand.append(finding)
+    return candidates, by_hand
 
 
 def _claim(folder: Path, program: Program) -> None:
     """The folder is this program's tuning, or a new one."""
     note = {"schema": SCHEMA, "command": list(program.words), "cwd": program.cwd}
     path = folder / NOTE
-    if path.exists():
-        try:
-            same = json.loads(path.read_text()) == note
-        except ValueError:
-            same = False
-        if not same:
-            raise ProfilerError(f"{folder} holds the tuning of another program.", "Choose another folder with --out.")
+    try:
+        same = json.loads(path.read_text(encoding="utf-8")) == note
+    except FileNotFoundError:
+        if folder.exists() and any(folder.iterdir()):
+            raise ProfilerError(f"{folder} is there and holds no tuning.", "Choose another folder: --out.") from None
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text(json.dumps(note) + "\n", encoding="utf-8")
         return
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.write_text(json.dumps(note) + "\n")
+    except (OSError, ValueError):
+        same = False
+    if not same:
+        raise ProfilerError(f"{folder} holds the tuning of another program.", "Choose another folder: --out.")

@@ -25,12 +25,14 @@ ENDED = 0
 
 
 class Trial:
-    """Of `settings`: `steps` after which the process ends, `seed`, `changes` ({"name": ..., "settings": {...}})."""
+    """Of `settings`: `steps` after which the process ends, `seed`, `nudged`, whether weights are changed by a rounding
+    error, `changes` ({"name": ..., "settings": {...}})."""
 
     def __init__(self, agent: Agent, settings: dict[str, Any]) -> None:
         self._agent = agent
         self._steps = int(settings["steps"])
         self._seed = int(settings["seed"])
+        self._nudged = bool(settings["nudged"])
         self._changes = settings["changes"]
         self._losses: list[Any] = []
         self._taken = 0
@@ -50,9 +52,18 @@ class Trial:
                 agent.problem("trial", error)
             else:
                 agent.uninstall.append((f"trial: {change['name']}", undo))
+        if self._nudged:
+            agent.on_model.append(self._nudge)
         agent.uninstall.append(("trial", self._watch_losses()))
         agent.on_open.append(lambda: None if agent.is_worker else self._tell())
         agent.on_step.append(self._at_step)
+
+    def _nudge(self, model: Any) -> None:
+        """Where training amplifies what rounding makes of its numbers, losses come to differ as by another change."""
+        torch = self._agent.torch
+        for parameter in model.parameters():
+            if parameter.dtype in (torch.float32, torch.float64):
+                parameter.data.mul_(1.0 + torch.finfo(parameter.dtype).eps)
 
     def _at_step(self) -> None:
         """Called before the step's own event is put: the one that comes too many is not recorded."""

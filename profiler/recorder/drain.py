@@ -382,7 +382,9 @@ _WATCHED = {
 
 
 def _unmeasured(source: str, message: str) -> str:
-    """An agent's word on a hook that has failed, as a sentence."""
+    """An agent's word on a hook that has failed, or on a trial's change that could not be made, as a sentence."""
+    if source == "trial":
+        return f"{message.removeprefix('RuntimeError: ').rstrip('.')}."
     watched = _WATCHED.get(source, source if source.isidentifier() else "a detail")
     return f"Not fully measured: {watched} ({message.rstrip('.')})."
 

@@ -40,6 +40,15 @@ def test_losses_too_noisy_to_tell_are_not_called_equivalent():
     assert not found.holds
 
 
+def test_what_is_not_equivalent_need_not_differ():
+    noisy = [1.0 + 0.1 * (-1) ** (step // 5) for step in range(60)]
+
+    found = equivalence([1.0] * 60, noisy)
+    assert (found.losses_agree, found.differs) == (False, False)
+    assert equivalence([1.0] * 60, [1.02] * 60).differs
+    assert equivalence([1.0] * 60, [0.98] * 60).differs
+
+
 def test_a_program_that_differs_from_itself_allows_twice_that():
     changed = losses(factor=1.008, noise=0.002)
     assert not equivalence(losses(), changed, draws=500).holds

@@ -11,6 +11,9 @@ from golden_report import golden
 
 from advisor import publish as module
 from advisor.publish import publish
+from advisor.verify import kept
+from advisor.verify.kept import Verified
+from advisor.verify.verdict import Verdict
 from profiler.errors import ProfilerError
 from profiler.schema import Process, Run, Step
 from profiler.store import Writer
@@ -67,6 +70,48 @@ def test_a_run_that_has_not_ended_keeps_the_contract(folder):
     result = json.loads((folder / "result.json").read_text())
     jsonschema.validate(result, SCHEMA)
     assert result["run"]["ended"] == "running"
+
+
+def test_what_was_tried_stands_beside_its_advice(folder):
+    """`goal-undefined` is the advice that any run gets."""
+    tried = Verified(
+        rule="goal-undefined",
+        verdict=Verdict.PARTIAL,
+        predicted=(0.1, 0.2, 0.3),
+        removed=(0.01, 0.04, 0.07),
+        seconds=(0.1, 0.096),
+        steps=120,
+        processes=3,
+    )
+    kept.write(folder, {tried.rule: tried})
+    publish(folder)
+
+    result = json.loads((folder / "result.json").read_text())
+    jsonschema.validate(result, SCHEMA)
+    (advice,) = (each for each in result["advice"] if each["rule"] == "goal-undefined")
+    assert advice["verified"] == {
+        "verdict": "partial",
+        "predicted": {"low": 0.1, "expected": 0.2, "high": 0.3},
+        "step_time_removed": {"low": 0.01, "expected": 0.04, "high": 0.07},
+        "step_time_s": {"before": 0.1, "after": 0.096},
+        "memory_bytes": None,
+        "losses_agree": None,
+        "steps": 120,
+        "processes": 3,
+        "why": "",
+        "not_tried": "",
+    }
+    for name in ("report.html", "report.md"):
+        assert "Some gain, but less than predicted" in (folder / name).read_text()
+
+
+def test_a_file_of_trials_that_is_broken_costs_a_note(folder):
+    (folder / kept.FILE).write_text("{")
+    publish(folder)
+
+    result = json.loads((folder / "result.json").read_text())
+    assert [note["source"] for note in result["environment"]["problems"]] == ["verify"]
+    assert "verified.json cannot be read" in (folder / "report.html").read_text()
 
 
 def test_a_script_with_a_hostile_name_is_escaped(folder):

@@ -4,6 +4,7 @@ from harness import Blind, Fires, Silent
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import conv_share, device, half_conv_share, layout_share, matmul_share
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
 
 NCHW = {conv_share: 0.7, half_conv_share: 0.7, matmul_share: 0.7, layout_share: 0.15}
 
@@ -15,6 +16,7 @@ CASES = [
         then="15%",
         state=State(phases={"forward": 0.03, "backward": 0.07}, matmul=0.07),
         removed=(0.0, 0.0913, 0.1815),
+        intervention=Intervention(name="channels_last", settings={}, safety=Safety.NUMERICS),
     ),
     Fires("just above three tenths", gpu_metrics({**NCHW, conv_share: 0.301})),
     Silent("just below", gpu_metrics({**NCHW, conv_share: 0.299})),

@@ -18,6 +18,7 @@ from advisor.metrics.memory import (
 )
 from advisor.metrics.settings import flags, model, world_size
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
 
 
 def full(**changes: object):
@@ -44,6 +45,7 @@ CASES = [
         memory=-round(32 * (570.4 - 570.4 / 17) / 3 * 1e6 - 570.4e6),
         state=State(phases={"forward": 0.3, "backward": 0.6, "optimizer": 0.1}),
         removed=(-0.12, -0.10, -0.09),
+        intervention=Intervention(name="checkpointing", settings={"block": "Block", "every": 3}, safety=Safety.MEMORY),
         fault=True,
     ),
     Fires(

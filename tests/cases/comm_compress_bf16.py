@@ -8,6 +8,7 @@ from advisor.metrics.communication import comm_seconds, comm_total, ddp, exposed
 from advisor.metrics.gpu import device
 from advisor.metrics.settings import flags, on_cpu, world_size
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
 from profiler.schema import DdpFact, Place
 
 GRADIENTS = 350_000_000 * 4
@@ -61,6 +62,11 @@ CASES = [
         # 110 - 4.6 ms: 345 / 239.6 is 1.44 times as fast.
         removed=(0.153, 0.245, 0.3055),
         memory=-GRADIENTS,
+        intervention=Intervention(
+            name="ddp_hook",
+            settings={"dtype": "bfloat16", "arguments": {"gradient_as_bucket_view": True, "bucket_cap_mb": 50}},
+            safety=Safety.NUMERICS,
+        ),
     ),
     Fires(
         "where steps do not tell of communication, the backward pass becomes shorter",

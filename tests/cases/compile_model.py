@@ -7,6 +7,7 @@ from advisor.metrics.base import Missing
 from advisor.metrics.gpu import device, launch_bound_index, matmul_share, membound_share
 from advisor.metrics.settings import flags
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
 
 EAGER = {flags: replace(FLAGS, compile=False), membound_share: 0.4, matmul_share: 0.5, launch_bound_index: 0.02}
 
@@ -18,6 +19,7 @@ CASES = [
         note="not compiled",
         state=State(phases={"forward": 0.04, "backward": 0.06}, membound=0.04, launch_idle=0.01, launch=0.02),
         removed=(0.067 + 0.03, 0.15 + 0.06, 0.24 + 0.08),
+        intervention=Intervention(name="compile", settings={"mode": None}, safety=Safety.NUMERICS),
     ),
     Fires("just above a quarter", gpu_metrics({**EAGER, membound_share: 0.251})),
     Silent("just below a quarter", gpu_metrics({**EAGER, membound_share: 0.249})),

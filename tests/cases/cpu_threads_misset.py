@@ -12,6 +12,7 @@ from advisor.metrics.threads import (
     threads_from,
 )
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
 
 # One thread by the launcher, on eight cores.
 ONE = {
@@ -43,6 +44,7 @@ CASES = [
         state=State(phases={"forward": 0.03, "backward": 0.05, "optimizer": 0.01, "other": 0.01}),
         removed=(0.9 * 0.3, 0.9 * 0.6, 0.9 * 0.75),
         fault=False,
+        intervention=Intervention(name="flags", settings={"threads": 8}, safety=Safety.NUMERICS),
     ),
     Fires(
         "as many threads as cores, where one is faster",

@@ -7,6 +7,7 @@ from advisor.metrics.base import Missing
 from advisor.metrics.gpu import conv_share, matmul_share
 from advisor.metrics.settings import flags
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
 
 OFF = replace(FLAGS, cudnn_benchmark=False)
 IMAGES = {flags: OFF, conv_share: 0.6, matmul_share: 0.8}
@@ -18,6 +19,7 @@ CASES = [
         code="cudnn.benchmark = True",
         state=State(phases={"forward": 0.03, "backward": 0.07}, matmul=0.08),
         removed=(0.0, 0.024, 0.09),
+        intervention=Intervention(name="flags", settings={"cudnn_benchmark": True}, safety=Safety.NUMERICS),
     ),
     Fires("just above three tenths", gpu_metrics({**IMAGES, conv_share: 0.301})),
     Silent("just below", gpu_metrics({**IMAGES, conv_share: 0.299})),

@@ -3,10 +3,11 @@ from harness import Blind, Fires, Silent, given
 from advisor.metrics.input import batch_bytes, loader, t_g, t_w, t_w_p99
 from advisor.metrics.step import batches_per_step, data_wait_fraction
 from advisor.models.state import State
-from profiler.schema import LoaderFact
+from advisor.rules.base import Intervention, Safety
+from profiler.schema import LoaderFact, Place
 
 JITTERY = {
-    loader: LoaderFact(id=1, num_workers=2, prefetch_factor=2),
+    loader: LoaderFact(id=1, num_workers=2, prefetch_factor=2, place=Place(file="train.py", line=31)),
     t_w: 0.0115,
     t_w_p99: 0.206,
     t_g: 0.012,
@@ -23,6 +24,9 @@ CASES = [
         state=State(phases={"forward": 0.012}, load=0.0062),
         removed=(0.087, 0.173, 0.289),  # a stall of 206 ms hidden for 180 instead of 36: 85 % of the wait, x .3 .6 1
         host_memory=2 * 6 * 1_000_000,
+        intervention=Intervention(
+            name="loader", settings={"file": "train.py", "line": 31, "prefetch_factor": 8}, safety=Safety.EXACT
+        ),
     ),
     Fires(
         "so many that most fetches find the queue empty",

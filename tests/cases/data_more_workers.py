@@ -13,10 +13,11 @@ from advisor.metrics.input import (
 )
 from advisor.metrics.step import batches_per_step, data_wait_fraction, step_time_mean
 from advisor.models.state import State
-from profiler.schema import LoaderFact
+from advisor.rules.base import Intervention, Safety
+from profiler.schema import LoaderFact, Place
 
 STARVED = {
-    loader: LoaderFact(id=1, num_workers=1, batch_size=16, prefetch_factor=2),
+    loader: LoaderFact(id=1, num_workers=1, batch_size=16, prefetch_factor=2, place=Place(file="train.py", line=31)),
     t_w: 0.2,
     u_w: 1.0,
     t_g: 0.05,
@@ -40,6 +41,11 @@ CASES = [
         state=State(phases={"forward": 0.05}, supply=0.2),
         removed=(0.7, 0.75, 0.75),
         host_memory=4 * 52_000_000,
+        intervention=Intervention(
+            name="loader",
+            settings={"file": "train.py", "line": 31, "num_workers": 5, "persistent_workers": True},
+            safety=Safety.EXACT,
+        ),
     ),
     Fires(
         "a sleeping loader on two cores",

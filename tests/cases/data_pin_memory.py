@@ -4,11 +4,12 @@ from advisor.metrics.gpu import Device, device, h2d_pageable_share
 from advisor.metrics.input import loader
 from advisor.metrics.step import h2d_fraction, step_time_mean
 from advisor.models.state import State
-from profiler.schema import LoaderFact
+from advisor.rules.base import Intervention, Safety
+from profiler.schema import LoaderFact, Place
 
 PAGEABLE = {
     device: Device(name="A100", capability=(8, 0), memory_total=80 << 30, count=1),
-    loader: LoaderFact(id=1, num_workers=4, batch_device="cpu"),
+    loader: LoaderFact(id=1, num_workers=4, batch_device="cpu", place=Place(file="train.py", line=31)),
     h2d_fraction: 0.25,
     h2d_pageable_share: 1.0,
     step_time_mean: 0.1,
@@ -21,6 +22,12 @@ CASES = [
         code=("pin_memory=True,  # was False", "non_blocking=True"),
         state=State(phases={"h2d": 0.025, "forward": 0.075}),
         removed=(0.075, 0.125, 0.175),
+        intervention=Intervention(
+            name="loader",
+            settings={"file": "train.py", "line": 31, "pin_memory": True},
+            safety=Safety.EXACT,
+            leaves="non_blocking=True",
+        ),
     ),
     Fires(
         "the copies are part of the remainder",

@@ -15,10 +15,11 @@ from advisor.metrics.input import (
 )
 from advisor.metrics.step import batches_per_step
 from advisor.models.state import State
-from profiler.schema import LoaderFact
+from advisor.rules.base import Intervention, Safety
+from profiler.schema import LoaderFact, Place
 
 CROWDED = {
-    loader: LoaderFact(id=1, num_workers=16),
+    loader: LoaderFact(id=1, num_workers=16, place=Place(file="train.py", line=31)),
     t_w: 0.016,
     u_w: 0.5,
     t_g: 0.022,
@@ -42,6 +43,9 @@ CASES = [
         state=STEP,
         removed=(0.0, 0.05, 0.25),
         host_memory=-14 * 52_000_000,
+        intervention=Intervention(
+            name="loader", settings={"file": "train.py", "line": 31, "num_workers": 2}, safety=Safety.EXACT
+        ),
     ),
     Fires(
         "on a GPU only what runs on the host gains",

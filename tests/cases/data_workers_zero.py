@@ -4,6 +4,7 @@ from advisor.metrics.host import cores_allowed, cores_available, cores_per_rank
 from advisor.metrics.input import batch_bytes, compute_threads, loader, t_g, t_w, u_w
 from advisor.metrics.step import batches_per_step, data_wait_fraction, step_time_mean
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
 from profiler.schema import LoaderFact, Place
 
 SLEEPY = LoaderFact(id=1, dataset="Photos", batch_size=16, place=Place(file="train.py", line=31))
@@ -41,6 +42,17 @@ CASES = [
         state=State(phases={"forward": 0.05}, load=0.2),
         removed=(0.76, 0.793, 0.8),
         host_memory=5 * (50_000_000 + 2 * 1_000_000),
+        intervention=Intervention(
+            name="loader",
+            settings={
+                "file": "train.py",
+                "line": 31,
+                "num_workers": 5,
+                "persistent_workers": True,
+                "prefetch_factor": 2,
+            },
+            safety=Safety.EXACT,
+        ),
     ),
     Fires(
         "few cores: as many workers as there are left, and a predicted rest of waiting",
@@ -64,8 +76,9 @@ CASES = [
     ),
     Fires(
         "an iterable data set has to be told to share the work",
-        given(run(fact=LoaderFact(id=1, iterable=True))),
+        given(run(fact=LoaderFact(id=1, iterable=True, place=Place(file="train.py", line=31)))),
         code=("num_workers=5", "get_worker_info"),
+        by_hand=True,
     ),
     Fires("just above the share of waiting", given(run(make=0.0054, step=0.1, wait=0.0501)), code="num_workers=2,"),
     Silent("just below the share of waiting", given(run(make=0.0052, step=0.1, wait=0.0499))),

@@ -8,6 +8,7 @@ from advisor.metrics.communication import ddp, exposed_comm, reductions_per_step
 from advisor.metrics.settings import flags, optimizers, world_size
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
 from profiler.schema import DdpFact, Place
 
 UNSEEN = Missing("No", "Yes.")
@@ -39,6 +40,7 @@ CASES = [
         # 7/8 of 40 ms, in the backward pass where steps do not tell of communication.
         state=State(phases={"forward": 0.02, "backward": 0.08}),
         removed=(0.175, 0.28, 0.35),
+        intervention=Intervention(name="no_sync", settings={"passes": 8}, safety=Safety.NUMERICS),
         memory=0,
     ),
     Fires(
@@ -47,7 +49,7 @@ CASES = [
         state=State(phases={"forward": 0.03, "backward": 0.03, "communication": 0.04}),
         removed=(0.15, 0.24, 0.30),
     ),
-    Fires("half of the passes under no_sync", accumulating(8.0, 4.0), code="accumulate = 8"),
+    Fires("half of the passes under no_sync", accumulating(8.0, 4.0), code="accumulate = 8", by_hand=True),
     Fires("two micro-batches, just above the limit", accumulating(2.0, 1.51)),
     Fires("what it costs was not measured: advice without a gain", accumulating(8.0, 8.0, UNSEEN), no_gain=True),
     Silent("just below the limit", accumulating(2.0, 1.49)),

@@ -2,6 +2,7 @@ from harness import Blind, Fires, Silent, given
 
 from advisor.metrics.settings import flags
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
 from profiler.schema import FlagsFact
 
 STEP = State(phases={"forward": 0.004, "backward": 0.014, "optimizer": 0.002, "communication": 0.002})
@@ -15,6 +16,7 @@ CASES = [
         note="anomaly detection",
         state=STEP,
         removed=(0.136, 0.364, 0.491),
+        intervention=Intervention(name="flags", settings={"anomaly": False}, safety=Safety.EXACT),
     ),
     Fires(
         "anomaly detection holds up the host, which the GPU waits for",
@@ -28,6 +30,14 @@ CASES = [
         code="unset CUDA_LAUNCH_BLOCKING",
         state=STEP,
         removed=(0.0, 0.152, 0.4545),
+        intervention=Intervention(
+            name="environment", settings={"variables": {"CUDA_LAUNCH_BLOCKING": None}}, safety=Safety.EXACT
+        ),
+    ),
+    Fires(
+        "two of them: no one change turns both off",
+        given({flags: FlagsFact(anomaly=True, launch_blocking=True)}),
+        by_hand=True,
     ),
     Fires(
         "collectives are checked in detail",
@@ -41,6 +51,7 @@ CASES = [
         given({flags: FlagsFact(program_profiler=True)}),
         code="schedule=",
         no_gain=True,
+        by_hand=True,
     ),
     Silent("nothing is on", given({flags: FlagsFact()})),
     Silent("INFO says little and costs nothing", given({flags: FlagsFact(distributed_debug="INFO")})),

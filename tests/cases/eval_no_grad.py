@@ -3,6 +3,7 @@ from harness import Blind, Fires, Silent, given
 from advisor.metrics.settings import evaluation_grad
 from advisor.metrics.step import evaluation_share
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
 
 CASES = [
     Fires(
@@ -11,6 +12,7 @@ CASES = [
         code="torch.inference_mode()",
         state=State(phases={"forward": 0.01}, between={"evaluation": 0.01}),
         removed=(0.0, 0.05, 0.15),
+        intervention=Intervention(name="evaluation", settings={}, safety=Safety.EXACT),
     ),
     Fires("a little of it, just seen", given({evaluation_grad: True, evaluation_share: 0.001})),
     Silent("without gradients", given({evaluation_grad: False, evaluation_share: 0.5})),

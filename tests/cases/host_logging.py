@@ -3,6 +3,7 @@ from harness import Blind, Fires, Silent, given
 from advisor.metrics.host import output_share, writes_per_step
 from advisor.metrics.step import batches_per_step, other_fraction, step_time_mean
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
 
 
 def run(other=0.5, output=0.1, writes=2.0, step=0.02, batches=1.0):
@@ -17,6 +18,9 @@ CASES = [
         code="if step % 100 == 0:",  # half of the step goes: the log costs as much as the rest of it
         state=State(phases={"forward": 0.013, "other": 0.016}),
         removed=(0.099, 0.297, 0.495),
+        intervention=Intervention(
+            name="logging", settings={"every": 100}, safety=Safety.EXACT, leaves="what is computed for the log"
+        ),
     ),
     Fires("a log line takes 2 % of the step", run(other=0.06, output=0.02), code="if step % 3 == 0:"),
     Fires("just above what logging may cost", run(other=0.06, output=0.0101)),

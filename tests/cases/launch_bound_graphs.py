@@ -1,21 +1,27 @@
-from gpu_runs import a_gpu, cpu_metrics, gpu_metrics
+from dataclasses import replace
+
+from gpu_runs import FLAGS, a_gpu, cpu_metrics, gpu_metrics
 from harness import Blind, Fires, Silent
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import device, launch_bound_index, median_kernel_us
+from advisor.metrics.settings import flags
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
 
 TINY = {launch_bound_index: 0.6, median_kernel_us: 4.0}
 
 CASES = [
     Fires(
         "kernels of 4 us",
-        gpu_metrics(TINY),
+        gpu_metrics({**TINY, flags: replace(FLAGS, compile=False)}),
         code=("mode='reduce-overhead'", "# the Transformer"),
         then="60%",
         state=State(phases={"forward": 0.04, "backward": 0.05, "optimizer": 0.01}, launch_idle=0.06, launch=0.09),
         removed=(0.3, 0.45, 0.54),
+        intervention=Intervention(name="compile", settings={"mode": "reduce-overhead"}, safety=Safety.NUMERICS),
     ),
+    Fires("the program compiles, in its own way", gpu_metrics({**TINY, flags: FLAGS}), by_hand=True),
     Fires("just above the index", gpu_metrics({**TINY, launch_bound_index: 0.31})),
     Silent("just below it", gpu_metrics({**TINY, launch_bound_index: 0.29})),
     Fires("kernels just short enough", gpu_metrics({**TINY, median_kernel_us: 9.9})),

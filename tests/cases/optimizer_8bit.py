@@ -8,6 +8,7 @@ from advisor.metrics.gpu import device
 from advisor.metrics.memory import mem_headroom, mem_optim, mem_peak_allocated, memory_pressure, oom_count
 from advisor.metrics.settings import flags, optimizer, world_size
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
 
 BILLIONS = replace(ADAM, parameters=3 * GB, tensors=300)
 
@@ -35,6 +36,7 @@ CASES = [
         state=State(phases={"forward": 0.4, "backward": 0.4, "optimizer": 0.2}),
         removed=(-0.01, 0.0, 0.01),
         fault=True,
+        intervention=Intervention(name="optimizer_8bit", settings={"name": "AdamW"}, safety=Safety.TRAJECTORY),
     ),
     Fires(
         "moments in 16 bits: half as much to free",

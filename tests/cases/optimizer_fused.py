@@ -7,6 +7,7 @@ from advisor.metrics.base import Missing
 from advisor.metrics.settings import optimizer
 from advisor.metrics.step import optimizer_fraction
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
 
 UNFUSED = replace(ADAM, fused=None, tensors=1200, device="cpu")
 
@@ -25,6 +26,7 @@ CASES = [
         state=State(phases={"forward": 0.4, "optimizer": 0.6}),
         removed=(0.6 * (1 - 1 / 1.3), 0.3, 0.45),
         fault=False,
+        intervention=Intervention(name="fused_optimizer", settings={"name": "AdamW"}, safety=Safety.NUMERICS),
     ),
     Fires(
         "foreach on a GPU", gpu_metrics({optimizer: replace(ADAM, fused=False, foreach=True), optimizer_fraction: 0.3})

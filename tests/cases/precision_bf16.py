@@ -14,6 +14,7 @@ from advisor.metrics.gpu import (
 )
 from advisor.metrics.settings import flags
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
 
 PLAIN = replace(FLAGS, autocast=False, autocast_dtype=None)
 
@@ -35,6 +36,7 @@ CASES = [
         removed=(1 - 1 / 2.38, 1 - 1 / 3.19, 1 - 1 / 3.73),
         memory=2 * 10**8 - 0.45 * 46e9,
         fault=False,
+        intervention=Intervention(name="autocast", settings={"dtype": "bfloat16"}, safety=Safety.NUMERICS),
     ),
     Fires("just above the limit", gpu_metrics(fp32(0.201)), then="no GradScaler"),
     Silent("just below the limit", gpu_metrics(fp32(0.199))),

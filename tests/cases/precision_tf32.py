@@ -13,6 +13,7 @@ from advisor.metrics.gpu import (
 )
 from advisor.metrics.settings import flags
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
 
 
 def simt(share: float = 0.7):
@@ -29,6 +30,7 @@ CASES = [
         state=STATE,
         removed=(1 - 1 / 2.09, 1 - 1 / 2.38, 1 - 1 / 2.57),
         memory=0,
+        intervention=Intervention(name="flags", settings={"matmul_precision": "high"}, safety=Safety.NUMERICS),
     ),
     Fires("just above the limit", gpu_metrics(simt(0.201))),
     Silent("just below the limit", gpu_metrics(simt(0.199))),

@@ -4,8 +4,9 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from programs import PATIENCE, Ran
+from programs import PATIENCE, Ran, alive
 
+from profiler.errors import ProfilerError
 from profiler.schema import TrialFact
 from profiler.trial import Trial, run
 
@@ -82,6 +83,14 @@ def test_a_program_that_sets_no_seed_sees_the_same_batches_again(tried):
     assert losses(tried(seed=1))[:30] != losses(tried())[:30]
 
 
+def test_a_nudged_program_rounds_otherwise(tried):
+    plain, nudged = losses(tried())[:30], losses(tried(nudged=True))[:30]
+
+    assert nudged[:3] == plain[:3]
+    assert nudged != plain
+    assert nudged == pytest.approx(plain, rel=1e-4)
+
+
 def test_a_program_that_ends_sooner_has_ended(tried):
     ran = tried(epochs=1, steps=50)
 
@@ -92,7 +101,45 @@ def test_a_program_that_ends_sooner_has_ended(tried):
 def test_a_change_that_cannot_be_made_is_told(tried):
     ran = tried(changes=({"name": "loader", "settings": {"file": "train.py", "line": 1, "wrong": 2}},))
 
-    assert "wrong" in ran.problems["trial"][0]
+    (problem,) = ran.problems["trial"]
+    assert problem.startswith("TypeError: ")
+    assert "wrong" in problem
+
+
+def test_a_program_that_is_gone_is_told_in_a_sentence(tmp_path):
+    trial = Trial(words=("gone.py",), cwd=str(tmp_path), out=str(tmp_path / "trial"), steps=3)
+
+    with pytest.raises(ProfilerError, match=r"There is no script 'gone\.py' here\.") as caught:
+        run(trial, PATIENCE)
+    assert caught.value.remedy == "Check the path."
+
+
+def test_a_folder_that_is_gone_is_told_in_a_sentence(tmp_path):
+    trial = Trial(words=("train.py",), cwd=str(tmp_path / "gone"), out=str(tmp_path / "trial"), steps=3)
+
+    with pytest.raises(ProfilerError, match="No such file or directory"):
+        run(trial, PATIENCE)
+
+
+LEAVES = """
+import subprocess, sys, time
+import torch
+left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
+print(left.pid, flush=True)
+weight = torch.nn.Parameter(torch.ones(1))
+optimizer = torch.optim.SGD([weight])
+while True:
+    weight.square().sum().backward()
+    optimizer.step()
+"""
+
+
+def test_what_the_program_leaves_running_is_ended_with_it(tried):
+    """Also what has a session of its own, as torchrun's workers have."""
+    ran = tried(LEAVES)
+
+    assert len(ran.steps) == 30
+    assert not alive(int(ran.out))
 
 
 def test_what_has_no_patience_left_is_ended(script, tmp_path):

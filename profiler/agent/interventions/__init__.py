@@ -1,7 +1,8 @@
 """What a trial changes in the program, from outside: one file a change, with its settings as the fields of a dataclass.
 
 Each has `apply(agent)`, which makes the change and returns what takes it back. A change that cannot be made raises, and
-the trial has failed: to measure the unchanged program in its place would be a lie.
+the trial has failed: to measure the unchanged program in its place would be a lie. What a change finds out later than
+that, it tells as a problem of the trial. Files whose names begin with an underscore are what changes have in common.
 """
 
 from __future__ import annotations
@@ -19,6 +20,13 @@ _CLASSES = {
     "flags": "Flags",
     "channels_last": "ChannelsLast",
     "compile": "Compile",
+    "checkpointing": "Checkpointing",
+    "no_sync": "NoSync",
+    "environment": "Environment",
+    "ddp_hook": "DdpHook",
+    "evaluation": "Evaluation",
+    "optimizer_8bit": "Optimizer8bit",
+    "logging": "Logging",
 }
 
 

@@ -6,12 +6,14 @@ for a look at speed and memory, and for losses that do not underflow.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ..session import Agent
+from ._expected import expect
+from ._forward import replace_forward
+from ._tensors import replaced
 
 
 @dataclass(frozen=True)
@@ -25,40 +27,24 @@ class Autocast:
         torch, dtype = agent.torch, getattr(agent.torch, self.dtype)
         undo: list[Callable[[], None]] = []
 
+        def in_float32(tensor: Any) -> Any:
+            return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
         def act(model: Any) -> None:
-            plain = model.forward
             device = next(model.parameters()).device.type
 
-            @functools.wraps(plain)
-            def forward(*args: Any, **kwargs: Any) -> Any:
+            def forward(module: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
                 with torch.autocast(device, dtype):
                     result = plain(*args, **kwargs)
-                return _in_float32(torch, result)
+                return replaced(torch, result, in_float32)
 
-            model.forward = forward
-
-            def back() -> None:
-                if model.__dict__.get("forward") is forward:
-                    del model.forward
-
-            undo.append(back)
+            undo.append(replace_forward(model, forward))
 
         agent.on_model.append(act)
+        expect(agent, lambda: undo, "No model was found.")
 
         def undo_all() -> None:
             for each in undo:
                 each()
 
         return undo_all
-
-
-def _in_float32(torch: Any, value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
-    if isinstance(value, dict):  # a ModelOutput is one, too, and is made from its fields
-        return type(value)(**{key: _in_float32(torch, each) for key, each in value.items()})
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_in_float32(torch, each) for each in value))
-    if isinstance(value, (list, tuple)):
-        return type(value)(_in_float32(torch, each) for each in value)
-    return value

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ..session import Agent
+from ._expected import expect
+from ._forward import replace_forward
 
 
 @dataclass(frozen=True)
@@ -19,29 +20,26 @@ class ChannelsLast:
         torch = agent.torch
         undo: list[Callable[[], None]] = []
 
+        def turned(value: Any) -> Any:
+            if isinstance(value, torch.Tensor) and value.dim() == 4:
+                return value.contiguous(memory_format=torch.channels_last)
+            return value
+
+        def forward(module: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
+            return plain(*map(turned, args), **{key: turned(value) for key, value in kwargs.items()})
+
         def act(model: Any) -> None:
-            plain = model.forward
             model.to(memory_format=torch.channels_last)
+            back = replace_forward(model, forward)
 
-            def turned(value: Any) -> Any:
-                if isinstance(value, torch.Tensor) and value.dim() == 4:
-                    return value.contiguous(memory_format=torch.channels_last)
-                return value
-
-            @functools.wraps(plain)
-            def forward(*args: Any, **kwargs: Any) -> Any:
-                return plain(*map(turned, args), **{key: turned(value) for key, value in kwargs.items()})
-
-            model.forward = forward
-
-            def back() -> None:
-                if model.__dict__.get("forward") is forward:
-                    del model.forward
+            def undo_one() -> None:
+                back()
                 model.to(memory_format=torch.contiguous_format)
 
-            undo.append(back)
+            undo.append(undo_one)
 
         agent.on_model.append(act)
+        expect(agent, lambda: undo, "No model was found.")
 
         def undo_all() -> None:
             for each in undo:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..session import Agent
+from ._expected import expect
 
 
 @dataclass(frozen=True)
@@ -28,4 +29,5 @@ class Compile:
                 model._compiled_call_impl = None
 
         agent.on_model.append(act)
+        expect(agent, lambda: changed, "no model was found to compile")
         return undo

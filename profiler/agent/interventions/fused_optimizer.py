@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..session import Agent
+from ._expected import expect
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,12 @@ class FusedOptimizer:
             if type(optimizer).__name__ != self.name or optimizer.state or optimizer in changed:
                 return
             if not all("fused" in group for group in optimizer.param_groups):
-                raise RuntimeError(f"{self.name} has no fused form")
+                return
             for group in optimizer.param_groups:
                 group.update(fused=True, foreach=False)
             changed.append(optimizer)
 
         handle = register_optimizer_step_pre_hook(before)
+        expect(agent, lambda: changed, f"no {self.name} that has a fused form was found before its first step")
         undo: Callable[[], None] = handle.remove
         return undo

@@ -10,6 +10,7 @@ from typing import Any
 from ..importing import when_imported
 from ..session import Agent
 from ..stack import place
+from ._expected import expect
 
 # Which the program, or DataLoader's own check, leaves without meaning where there are no workers.
 _OF_WORKERS = ("prefetch_factor", "persistent_workers")
@@ -29,7 +30,9 @@ class Loader:
     def apply(self, agent: Agent) -> Callable[[], None]:
         """Every one made from now on."""
         undo: list[Callable[[], None]] = []
-        when_imported("torch.utils.data.dataloader", lambda: undo.append(self._patch(agent)))
+        made_otherwise: list[bool] = []
+        expect(agent, lambda: made_otherwise, f"no DataLoader was made at {self.file}:{self.line}")
+        when_imported("torch.utils.data.dataloader", lambda: undo.append(self._patch(agent, made_otherwise)))
 
         def undo_all() -> None:
             for each in undo:
@@ -37,7 +40,7 @@ class Loader:
 
         return undo_all
 
-    def _patch(self, agent: Agent) -> Callable[[], None]:
+    def _patch(self, agent: Agent, made_otherwise: list[bool]) -> Callable[[], None]:
         cls = agent.torch.utils.data.DataLoader
         plain = cls.__init__
         signature = inspect.signature(plain)
@@ -53,6 +56,7 @@ class Loader:
                 plain(loader, *args, **kwargs)
                 return
             given = signature.bind(loader, *args, **kwargs)
+            made_otherwise.append(True)
             given.arguments.update(wanted)
             if not given.arguments.get("num_workers"):
                 for name in _OF_WORKERS:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from golden_report import empty, golden, hostile
+from golden_report import empty, golden, hostile, tried
 from rich.console import Console
 
 from advisor.render.terminal import summarize
@@ -54,6 +54,12 @@ def test_it_says_what_falls_between_the_steps_and_what_the_plan_makes_of_one():
 
     assert "Between the steps, of the run: evaluation 4.1%." in text
     assert "A step: 200 ms now, 44.4 ms after the plan." in text
+
+
+def test_it_says_what_was_tried():
+    text = " ".join(summary(tried()).split())
+
+    assert "Tried. Confirmed: 37% less step time measured (31 to 43%), 33 to 40% predicted. 3 runs" in text
 
 
 def test_it_tells_the_problems_that_matter():

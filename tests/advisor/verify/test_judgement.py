@@ -4,8 +4,9 @@ from random import Random
 
 import pytest
 
-from advisor.verify.arm import Arm
-from advisor.verify.judgement import Verdict, judged
+from advisor.verify.arm import WARM_UP, Arm
+from advisor.verify.judgement import judged
+from advisor.verify.verdict import Verdict
 
 PREDICTED = (0.4, 0.5, 0.6)
 
@@ -53,6 +54,26 @@ def test_processes_that_differ_widen_the_interval():
 
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.removed[0] < 0 < found.removed[2]
+    assert "runs differ" in found.why
+
+
+def test_too_noisy_a_trial_says_how_long_it_should_be():
+    def tried(number):
+        return judged(
+            [arm(0.1, cv=0.2, number=number)] * 3, [arm(0.097, cv=0.2, number=number)] * 3, PREDICTED, same_losses=False
+        )
+
+    assert tried(60).verdict is Verdict.INCONCLUSIVE
+    steps = int(tried(60).why.split("--steps ")[1].rstrip("."))
+    assert tried(steps - WARM_UP).verdict is Verdict.PARTIAL
+
+
+def test_harm_is_named():
+    assert judged(arms(0.1), arms(0.15), PREDICTED, same_losses=False).why == "A step takes longer."
+    tail = Arm(times=(*[0.04] * 51, *[0.2] * 9), between=0.0, losses=(), memory=None)
+    found = judged(arms(0.1), [tail] * 3, PREDICTED, same_losses=False)
+    assert (found.verdict, found.removed[0] > 0) == (Verdict.HARMFUL, True)
+    assert found.why.startswith("One step in ten takes 9")
 
 
 def test_without_a_prediction_whatever_is_faster_is_confirmed():
@@ -67,8 +88,25 @@ def test_rounding_must_not_change_what_is_learnt():
     assert judged(before, after, PREDICTED, same_losses=True).verdict is Verdict.HARMFUL
     told = judged(before, after, PREDICTED, same_losses=False)
     assert (told.verdict, told.losses_agree) == (Verdict.CONFIRMED, False)
+    assert judged(before, after, PREDICTED, same_losses=True).why == "It trains otherwise. Its losses are 20% higher."
     same = judged(before, arms(0.05, losses=losses), PREDICTED, same_losses=True)
     assert (same.verdict, same.losses_agree) == (Verdict.CONFIRMED, True)
+
+
+def test_other_noise_in_the_losses_is_no_harm():
+    """As a compiled model's dropout, which drops others."""
+    random = Random(3)
+    losses, other = ([1.0 + 0.1 * random.gauss(0, 1) for _ in range(60)] for _ in range(2))
+    found = judged(arms(0.1, losses=losses), arms(0.05, losses=other), PREDICTED, same_losses=True)
+
+    assert (found.verdict, found.losses_agree) == (Verdict.CONFIRMED, None)
+
+
+def test_losses_that_are_no_longer_finite_are_harm():
+    found = judged(arms(0.1, losses=[1.0] * 60), arms(0.05, losses=[None] * 60), PREDICTED, same_losses=True)
+
+    assert (found.verdict, found.losses_agree) == (Verdict.HARMFUL, False)
+    assert "100% of its losses are not finite" in found.why
 
 
 def test_losses_that_cannot_be_compared_are_not_judged():
@@ -89,6 +127,30 @@ def test_stalls_between_steps_count_in_full():
 def test_memory_is_compared_at_the_peak():
     assert judged(arms(0.1, memory=10), arms(0.05, memory=14), PREDICTED, same_losses=False).memory == 4
     assert judged(arms(0.1), arms(0.05, memory=14), PREDICTED, same_losses=False).memory is None
+
+
+@pytest.mark.parametrize(
+    ("freed", "after", "verdict"),
+    [
+        (100, 0.11, Verdict.CONFIRMED),
+        (200, 0.11, Verdict.BETTER),
+        (40, 0.11, Verdict.PARTIAL),
+        (4, 0.11, Verdict.REFUTED),
+        (100, 0.15, Verdict.HARMFUL),
+        (None, 0.11, Verdict.INCONCLUSIVE),
+    ],
+)
+def test_a_change_for_memorys_sake_is_judged_by_what_it_frees(freed, after, verdict):
+    less = None if freed is None else 1000 - freed
+    found = judged(
+        arms(0.1, memory=1000),
+        arms(after, memory=less),
+        (-0.2, -0.1, -0.05),
+        same_losses=True,
+        memory=-100,
+    )
+
+    assert found.verdict is verdict
 
 
 def test_too_few_steps_are_not_compared():

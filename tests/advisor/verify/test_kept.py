@@ -1,10 +1,12 @@
 """verified.json, there and back."""
 
+import json
+
 import pytest
 
 from advisor.verify import kept
-from advisor.verify.judgement import Verdict
 from advisor.verify.kept import Verified
+from advisor.verify.verdict import Verdict
 from profiler.errors import ProfilerError
 
 TRIED = Verified(
@@ -35,6 +37,35 @@ def test_what_is_none_of_ours_is_named(tmp_path, text):
     (tmp_path / kept.FILE).write_text(text)
 
     with pytest.raises(ProfilerError, match=kept.FILE):
+        kept.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("predicted", [0.4, 0.5]),
+        ("predicted", [0.4, 0.3, 0.6]),
+        ("removed", [0.4, 0.5, 1.1]),
+        ("removed", [0.4, 0.5, float("nan")]),
+        ("removed", ["a", "b", "c"]),
+        ("seconds", [0.1, 0.0]),
+        ("seconds", [10**400, 1]),
+        ("memory", 10**30),
+        ("memory", "much"),
+        ("steps", 1.5),
+        ("losses_agree", "yes"),
+        ("why", ["a"]),
+        ("rule", {}),
+        ("verdict", "splendid"),
+    ],
+)
+def test_what_could_not_be_shown_is_not_read(tmp_path, name, value):
+    kept.write(tmp_path, {TRIED.rule: TRIED})
+    found = json.loads((tmp_path / kept.FILE).read_text())
+    found["trials"][0][name] = value
+    (tmp_path / kept.FILE).write_text(json.dumps(found))
+
+    with pytest.raises(ProfilerError, match="cannot be read"):
         kept.read(tmp_path)
 
 

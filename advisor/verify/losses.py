@@ -1,0 +1,54 @@
+"""Whether the changed program trains as the unchanged one did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from advisor.equivalence import MAX_LOST, Equivalence, equivalence
+from advisor.units import share
+from advisor.verify.arm import Arm
+
+Losses = Sequence[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """What two series of losses of the same steps have in common."""
+
+    agree: bool | None
+    """None where they could not be compared, or differ by no more than chance may make of dropout."""
+    why: str = ""
+    """How they differ, in a sentence."""
+
+
+def likeness(before: Sequence[Arm], after: Sequence[Arm]) -> Likeness:
+    """Of the first process of each arm; what the first and the last unchanged one differ by is granted twice."""
+    number = min(len(arm.losses) for arm in (*before, *after))
+    unchanged, changed = before[0].losses[:number], after[0].losses[:number]
+    if _lost(changed) > _lost(unchanged) + MAX_LOST:
+        return Likeness(False, f"{share(_lost(changed))} of its losses are not finite.")
+    try:
+        found = equivalence(unchanged, changed, spread=_spread(unchanged, before[-1].losses[:number]))
+    except (ValueError, ArithmeticError):  # too few, or of zero or less
+        return Likeness(None)
+    if found.losses_agree:
+        return Likeness(True)
+    return Likeness(False, _by_how_much(found)) if found.differs else Likeness(None)
+
+
+def _lost(losses: Losses) -> float:
+    return losses.count(None) / len(losses) if losses else 0.0
+
+
+def _spread(losses: Losses, again: Losses) -> float:
+    """Mean difference of the logs."""
+    pairs = [(a, b) for a, b in zip(losses, again, strict=True) if a is not None and b is not None]
+    return fmean(abs(math.log(b / a)) for a, b in pairs)
+
+
+def _by_how_much(found: Equivalence) -> str:
+    ratio = math.exp(found.difference)
+    return f"Its losses are {share(abs(ratio - 1))} {'higher' if ratio > 1 else 'lower'}."

@@ -1,0 +1,78 @@
+"""How a program's steps go, and how many of them a trial takes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from advisor.judge import Finding
+from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.settings import primary_rank
+from advisor.metrics.step import step_time_cv, step_time_mean
+from advisor.models.effects import Triple
+from advisor.models.state import Scenario, State, removed
+from advisor.significance import steps_per_arm
+from advisor.verify.arm import WARM_UP, between
+from advisor.verify.judgement import SPIKY
+from advisor.verify.longer import LEAST_EFFECT
+from profiler.errors import ProfilerError
+from profiler.schema import TAG_FIRST
+
+# Measured in each process.
+LEAST_STEPS, MOST_STEPS = 40, 400
+
+# What comes now and then - an epoch, an evaluation, a save - is waited for so often.
+TIMES = 2
+
+# Seconds from starting a process to its first step, where imports and the first batch are short (assumption).
+START_UP = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How the program's steps go, as recorded."""
+
+    step_time: float
+    """Seconds, mean, with what falls between steps."""
+    cv: float
+    """Spread over the mean."""
+    period: int = 1
+    """Steps from one evaluation, save or start of an epoch to the next; 1 where they cost nothing to speak of."""
+
+    def duration(self, processes: int, steps: int) -> float:
+        """Seconds that a trial takes, about: so many processes of so many steps each way."""
+        return 2 * processes * (START_UP + steps * self.step_time)
+
+
+def pace_of(m: Metrics) -> Pace:
+    """Raises ProfilerError if no steps were measured."""
+    try:
+        mean, cv = m[step_time_mean], m[step_time_cv]
+    except Missing as missing:
+        raise ProfilerError(f"{missing.what}, so there is nothing to compare.", missing.remedy) from None
+    steps = m[primary_rank].steps
+    number = sum(step.count for step in steps)
+    events = [step for step in steps if between(step) and not step.tags & TAG_FIRST]
+    between_steps = sum(step.count * between(step) for step in events) / number
+    rare = between_steps > SPIKY * mean
+    return Pace(mean + between_steps, cv, round(number / len(events)) if rare else 1)
+
+
+def predicted(finding: Finding) -> Triple | None:
+    """The share of the step time that this advice alone is to remove."""
+    gain = finding.alone
+    return None if gain is None else (gain.low, gain.expected, gain.high)
+
+
+def steps_needed(pace: Pace, finding: Finding, processes: int) -> int:
+    """Steps of each process, for the cautious end of the prediction to be found 8 times in 10."""
+    promise = predicted(finding)
+    effect = max(LEAST_EFFECT, promise[0] if promise else 0.0)
+    measured = max(LEAST_STEPS, math.ceil(steps_per_arm(pace.cv, effect) / processes), TIMES * pace.period)
+    return WARM_UP + (measured if _is_between_steps(finding) else min(measured, MOST_STEPS))
+
+
+def _is_between_steps(finding: Finding) -> bool:
+    """Its gain lies there alone: a trial that sees no epoch begin says nothing of it."""
+    effect, steps = finding.advice.effect, State(phases={"forward": 1.0})
+    return effect is not None and removed(steps, effect(steps, Scenario.EXPECTED)) == 0.0

@@ -1,0 +1,27 @@
+"""Say that the trial has failed where what a change is made to has not come: it would measure the unchanged program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..session import Agent
+
+# Models are known, and optimizers have stepped, by then; what is measured comes later.
+SETTLED = 10
+
+
+def expect(agent: Agent, made: Callable[[], object], missing: str, *, by_the_end: bool = False) -> None:
+    """Look after the first steps, or after the last one, whether `made()`: else the trial has failed for what is
+    `missing`."""
+    last = int(agent.settings["trial"]["steps"])
+    due = last if by_the_end else min(SETTLED, last)
+    steps = [0]
+
+    def at_step() -> None:
+        steps[0] += 1
+        if steps[0] >= due:
+            agent.on_step.remove(at_step)
+            if not made():
+                agent.problem("trial", RuntimeError(missing))
+
+    agent.on_step.append(at_step)

@@ -1,0 +1,30 @@
+"""The tensors in what a forward pass takes or returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+def replaced(torch: Any, value: Any, change: Callable[[Any], Any]) -> Any:
+    """The same containers with each tensor changed; what else there is stays."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if type(value) is dict:
+        return {key: replaced(torch, each, change) for key, each in value.items()}
+    if isinstance(value, dict):  # a ModelOutput is one, too, and is made from its fields
+        return type(value)(**{key: replaced(torch, each, change) for key, each in value.items()})
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(replaced(torch, each, change) for each in value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(replaced(torch, each, change) for each in value)
+    return value
+
+
+def tensors(torch: Any, value: Any) -> Iterator[Any]:
+    """Each of them."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (dict, list, tuple)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from tensors(torch, each)

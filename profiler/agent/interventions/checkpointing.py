@@ -1,0 +1,47 @@
+"""Activation checkpointing: what a block's backward pass needs is computed again, not kept.
+
+Random numbers are drawn as in the first pass, so that dropout drops the same. What a block counts in its forward pass
+is counted twice: running statistics of a batch normalisation in it move on twice a step, which only evaluation sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..session import Agent
+from ._expected import expect
+from ._forward import replace_forward
+
+
+@dataclass(frozen=True)
+class Checkpointing:
+    """Every `every`-th module of a class named `block`, in the order in which the model has them."""
+
+    block: str
+    every: int = 1
+
+    def apply(self, agent: Agent) -> Callable[[], None]:
+        """In every model that has such blocks, once it is known."""
+        from torch.utils.checkpoint import checkpoint  # type: ignore[import-not-found,unused-ignore]
+
+        undo: dict[Any, Callable[[], None]] = {}
+
+        def forward(module: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
+            return checkpoint(plain, *args, use_reentrant=False, **kwargs)
+
+        def act(model: Any) -> None:
+            blocks = [module for module in model.modules() if type(module).__name__ == self.block]
+            for module in blocks[:: self.every]:
+                if module not in undo:  # a wrapper and the model in it can both be roots
+                    undo[module] = replace_forward(module, forward)
+
+        agent.on_model.append(act)
+        expect(agent, lambda: undo, f"No model has a block {self.block}.")
+
+        def undo_all() -> None:
+            for each in undo.values():
+                each()
+
+        return undo_all

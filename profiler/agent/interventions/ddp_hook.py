@@ -1,0 +1,64 @@
+"""How DistributedDataParallel sends gradients: rounded to 16 bits on the way, in larger buckets, without copies."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
+
+from ..session import Agent
+from ._expected import expect
+
+_HOOKS = {"bfloat16": "bf16_compress_hook", "float16": "fp16_compress_hook"}
+
+
+@dataclass(frozen=True)
+class DdpHook:
+    """`dtype` is "bfloat16", "float16" or None; `arguments` are those of DistributedDataParallel that are to be
+    others."""
+
+    dtype: str | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    def apply(self, agent: Agent) -> Callable[[], None]:
+        """The arguments go to every one that is made from now on, the hook to every model once it is known. What torch
+        refuses - bfloat16 without NCCL, a second hook - is told."""
+        from torch.distributed.algorithms.ddp_comm_hooks import (  # type: ignore[import-not-found,unused-ignore]
+            default_hooks,
+        )
+
+        if self.dtype is None and not self.arguments:
+            raise ValueError("There is nothing to change.")
+        cls = agent.torch.nn.parallel.DistributedDataParallel
+        hook = None if self.dtype is None else getattr(default_hooks, _HOOKS[self.dtype])
+        changed: list[Any] = []
+        plain = cls.__init__
+        signature = inspect.signature(plain)
+        signature.bind_partial(**self.arguments)  # raises for what is no argument
+
+        @wraps(plain)
+        def __init__(module: Any, *args: Any, **kwargs: Any) -> None:
+            given = signature.bind(module, *args, **kwargs)
+            given.arguments.update(self.arguments)
+            plain(*given.args, **given.kwargs)
+            if hook is None:
+                changed.append(module)
+
+        def act(root: Any) -> None:
+            for model in root.modules():
+                if isinstance(model, cls) and model not in changed:
+                    changed.append(model)
+                    model.register_comm_hook(None, hook)
+
+        cls.__init__ = __init__
+        if hook is not None:
+            agent.on_model.append(act)
+        expect(agent, lambda: changed, "No model is under DistributedDataParallel.")
+
+        def undo() -> None:
+            if cls.__init__ is __init__:
+                cls.__init__ = plain
+
+        return undo

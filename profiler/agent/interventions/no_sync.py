@@ -1,0 +1,137 @@
+"""Gradient accumulation under DistributedDataParallel: gradients travel once an update, not at every micro-batch.
+
+What is summed is the same, in another order. Until its pass is surely not the last one of an update, a model reduces:
+after an update that a GradScaler skipped it does so at every pass, to the same sums.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..dynamo import not_for_dynamo
+from ..session import Agent
+from ..tracebacks import step_aside
+from ._expected import expect
+from ._forward import replace_forward
+
+
+@dataclass(frozen=True)
+class NoSync:
+    """`passes` backward passes make an update."""
+
+    passes: int
+
+    def apply(self, agent: Agent) -> Callable[[], None]:
+        """Every model under DistributedDataParallel, once it is known. An update of passes that were not reduced is
+        told: an epoch may end with fewer."""
+        from torch.nn.parallel import DistributedDataParallel  # type: ignore[import-not-found,unused-ignore]
+        from torch.optim.optimizer import (  # type: ignore[import-not-found,unused-ignore]
+            register_optimizer_step_pre_hook,
+        )
+
+        if self.passes < 2:
+            raise ValueError("An update is made of one backward pass: every one has to reduce its gradients.")
+        models: dict[Any, _Accumulation] = {}
+
+        def act(root: Any) -> None:
+            for model in root.modules():
+                if isinstance(model, DistributedDataParallel) and model not in models:
+                    models[model] = _Accumulation(agent, model, self.passes)
+
+        def after_backward() -> None:
+            for each in models.values():
+                each.passed()
+
+        def before_update(optimizer: Any, args: Any, kwargs: Any) -> None:
+            for each in models.values():
+                each.before_update(optimizer)
+
+        agent.on_model.append(act)
+        expect(agent, lambda: models, "No model is under DistributedDataParallel.")
+        handle = register_optimizer_step_pre_hook(before_update)
+        stop_counting = _after_backward(agent.torch, after_backward)
+
+        def undo() -> None:
+            stop_counting()
+            handle.remove()
+            for each in models.values():
+                each.undo()
+
+        return undo
+
+
+class _Accumulation:
+    """Of one model: how far its update is."""
+
+    def __init__(self, agent: Agent, model: Any, passes: int) -> None:
+        self._agent = agent
+        self._passes = passes
+        self._parameters = {id(parameter) for parameter in model.parameters()}
+        self._passed = 0
+        """Backward passes since the last update."""
+        self._open = False
+        """A forward pass has been, of which the backward pass is to come."""
+        self._reduces = self._reduced = True
+        """The coming pass does; the last one has."""
+        self.undo = replace_forward(model, self._forward)
+
+    def _forward(self, model: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._agent.torch.is_grad_enabled():
+            return plain(*args, **kwargs)
+        if not model.require_backward_grad_sync:
+            self._fail("The program leaves out the reduction itself.")
+            return plain(*args, **kwargs)
+        self._open = True
+        # The forward pass decides: it prepares the reduction, or does not.
+        model.require_backward_grad_sync = self._reduces = self._passed >= self._passes - 1
+        try:
+            return plain(*args, **kwargs)
+        except BaseException as error:
+            step_aside(error)
+            raise
+        finally:
+            model.require_backward_grad_sync = True
+
+    def passed(self) -> None:
+        """A backward pass has been: this model's, if it waited for one."""
+        if self._open:
+            self._open = False
+            self._passed += 1
+            self._reduced = self._reduces
+
+    def before_update(self, optimizer: Any) -> None:
+        if not any(id(each) in self._parameters for group in optimizer.param_groups for each in group["params"]):
+            return
+        if self._passed and not self._reduced:
+            self._fail(f"An update came after {self._passed} of {self._passes} backward passes.")
+        self._passed = 0
+
+    def _fail(self, why: str) -> None:
+        self._agent.problem("trial", RuntimeError(why))
+
+
+def _after_backward(torch: Any, act: Callable[[], None]) -> Callable[[], None]:
+    autograd = torch.autograd
+    plain = autograd.backward  # which Tensor.backward calls by this name
+
+    @functools.wraps(plain)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        try:
+            result = plain(*args, **kwargs)
+        except BaseException as error:
+            step_aside(error)
+            raise
+        act()
+        return result
+
+    not_for_dynamo(torch, backward)
+    autograd.backward = backward
+
+    def undo() -> None:
+        if autograd.backward is backward:
+            autograd.backward = plain
+
+    return undo

@@ -1,0 +1,53 @@
+"""An optimizer whose moments are kept in 8 bits, by bitsandbytes; those of embeddings too."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..session import Agent
+from ._expected import expect
+
+# Ways in which torch computes the same; bitsandbytes has one of its own.
+_WAYS = ("foreach", "fused", "capturable", "differentiable")
+
+
+@dataclass(frozen=True)
+class Optimizer8bit:
+    """`name` is a class of torch.optim that bitsandbytes has too: "Adam", "AdamW", "SGD", ..."""
+
+    name: str
+
+    def apply(self, agent: Agent) -> Callable[[], None]:
+        """Every one made from now on. Raises ImportError without bitsandbytes; what it does not know of the program's
+        arguments, it refuses itself."""
+        eight_bit = getattr(importlib.import_module("bitsandbytes").optim, f"{self.name}8bit")
+        plain = getattr(agent.torch.optim, self.name)
+        made: list[bool] = []
+
+        class Replaced(eight_bit):  # type: ignore[misc,valid-type]
+            """Takes the arguments of torch's."""
+
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                known = {key: value for key, value in kwargs.items() if key not in _WAYS}
+                if known.get("maximize") is False:
+                    del known["maximize"]
+                super().__init__(*args, **known)
+                made[:] = [True]
+
+        for name in ("__name__", "__qualname__", "__module__"):
+            setattr(Replaced, name, getattr(eight_bit, name))
+        modules = [agent.torch.optim, sys.modules[plain.__module__]]
+        for module in modules:
+            setattr(module, self.name, Replaced)
+        expect(agent, lambda: made, f"No {self.name} was made.")
+
+        def undo() -> None:
+            for module in modules:
+                if getattr(module, self.name) is Replaced:
+                    setattr(module, self.name, plain)
+
+        return undo

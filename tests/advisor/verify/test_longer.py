@@ -1,0 +1,30 @@
+"""How much longer a trial should be: computed by hand."""
+
+from advisor.verify.longer import Noise, longer
+
+
+def test_steps_that_vary_take_more_steps():
+    """5 % are found with 60 (2.8 x .02 / .05)^2 = 76; half more at least, and warm-up."""
+    told = longer(Noise(steps=0.02, process=0.0), 0.05, steps=60, processes=3)
+
+    assert told == "Its steps vary: to find a gain of 5% takes --steps 105."
+    assert "--steps 317." in longer(Noise(steps=0.04, process=0.0), 0.05, steps=60, processes=3)
+
+
+def test_processes_that_differ_take_more_processes():
+    """2 (2.80 x .05 / .1)^2 = 3.9."""
+    told = longer(Noise(steps=0.001, process=0.05), 0.1, steps=60, processes=3)
+
+    assert told == "Its runs differ from one another by 5%: to find a gain of 10% takes --processes 4."
+
+
+def test_processes_that_differ_by_far_take_another_machine():
+    told = longer(Noise(steps=0.001, process=0.3), 0.05, steps=60, processes=3)
+
+    assert "566 of each" in told
+    assert "machine" in told
+    assert "--" not in told
+
+
+def test_no_gain_is_looked_for_that_would_take_forever():
+    assert "a gain of 3%" in longer(Noise(steps=0.02, process=0.0), 0.0001, steps=60, processes=3)

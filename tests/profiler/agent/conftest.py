@@ -1,0 +1,54 @@
+"""Trials of real loops, with changes."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from programs import PATIENCE, Ran
+
+from profiler.trial import Trial, run
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A trial that has ended."""
+
+    ran: Ran
+
+    @property
+    def seen(self):
+        """What the program, or each of its ranks, has printed of itself as a line "seen: {...}"."""
+        lines = self.ran.out.decode().splitlines()
+        return [json.loads(line.partition("seen: ")[2]) for line in lines if "seen: " in line]
+
+    @property
+    def losses(self):
+        """Of each rank."""
+        ranks = {process.pid: process.rank for process in self.ran.ranks}
+        facts = [fact for fact in self.ran.tables.facts if fact.kind == "trial"]
+        last = {ranks[fact.pid]: fact.body["losses"] for fact in sorted(facts, key=lambda fact: fact.time)}
+        return [last[rank] for rank in sorted(last)]
+
+    @property
+    def failed(self):
+        """Why, if it has."""
+        return self.ran.problems["trial"]
+
+
+@pytest.fixture
+def tried(script, tmp_path):
+    """Run a program for some steps, with changes given as (name, settings)."""
+    count = 0
+
+    def begin(text, *changes, launcher=(), steps=30):
+        nonlocal count
+        count += 1
+        path = script(text, "project/train.py")
+        out = tmp_path / f"trial-{count}"
+        made = tuple({"name": name, "settings": settings} for name, settings in changes)
+        trial = Trial(words=(*launcher, str(path)), cwd=str(path.parent), out=str(out), steps=steps, changes=made)
+        assert run(trial, PATIENCE) == out
+        return Tried(Ran(0, Path(f"{out}.log").read_bytes(), b"", out))
+
+    return begin

@@ -1,0 +1,58 @@
+"""DistributedDataParallel sends gradients as it is told to."""
+
+import pytest
+
+LOOP = """
+import os, torch
+import torch.distributed as dist
+os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+model = torch.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(100):
+    loss = model(torch.randn(4, 8)).square().mean() + 0.1
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def ddp(tried):
+    (fact,) = tried.ran.facts("ddp")
+    return fact
+
+
+def test_gradients_travel_in_16_bits(tried):
+    plain = tried(LOOP)
+    changed = tried(LOOP, ("ddp_hook", {"dtype": "float16"}))
+
+    assert not ddp(plain).comm_hook
+    assert ddp(changed).comm_hook == "fp16_compress_hook"
+    assert changed.losses != plain.losses
+    assert changed.losses[0] == pytest.approx(plain.losses[0], rel=0.01)
+    assert not changed.failed
+
+
+def test_arguments_are_others_than_the_programs(tried):
+    arguments = {"bucket_cap_mb": 7, "gradient_as_bucket_view": True}
+    plain = tried(LOOP)
+    changed = tried(LOOP, ("ddp_hook", {"arguments": arguments}))
+
+    assert (ddp(plain).bucket_cap, ddp(plain).gradient_as_bucket_view) == (2 << 20, False)
+    assert (ddp(changed).bucket_cap, ddp(changed).gradient_as_bucket_view) == (7 << 20, True)
+    assert changed.losses == plain.losses
+    assert not changed.failed
+
+
+def test_what_torch_refuses_is_told(tried):
+    changed = tried(LOOP, ("ddp_hook", {"dtype": "bfloat16"}))
+
+    assert "NCCL" in changed.failed[0]
+    assert len(changed.losses[0]) >= 30
+
+
+@pytest.mark.parametrize("settings", [{}, {"arguments": {"bucket_size": 3}}, {"dtype": "int8"}])
+def test_what_means_nothing_is_told(tried, settings):
+    assert tried(LOOP, ("ddp_hook", settings)).failed

@@ -1,0 +1,69 @@
+"""What is logged at every step is logged at every k-th; what matters is logged all the same."""
+
+import pytest
+
+LOOP = """
+import json, logging, torch
+
+class Kept(logging.Handler):
+    def emit(self, record):
+        kept.append([record.levelname, record.args[0]])
+
+kept = []
+log = logging.getLogger("train")
+log.setLevel(logging.INFO)
+log.addHandler(Kept())
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+log.info("begin %d", 0)
+for step in range(1, 100):
+    loss = model(torch.randn(4, 8)).square().mean() + 0.1
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    SAY
+    if step == 4: log.warning("attention: %d", step)
+    if step == 10: print("seen:", json.dumps(kept), flush=True)
+"""
+
+
+def loop(say="log.info('step %d', step)"):
+    return LOOP.replace("SAY", say)
+
+
+def test_every_third_step_is_logged_and_every_warning(tried):
+    plain = tried(loop())
+    changed = tried(loop(), ("logging", {"every": 3}))
+
+    assert len(plain.seen[0]) == 12
+    assert changed.seen == [[["INFO", 0], ["INFO", 3], ["WARNING", 4], ["INFO", 6], ["INFO", 9]]]
+    assert changed.losses == plain.losses
+    assert not changed.failed
+
+
+@pytest.mark.parametrize(("say", "every"), [("print(step)", 3), ("log.info('step %d', step)", 1)])
+def test_where_nothing_can_be_left_out_that_is_told(tried, say, every):
+    assert tried(loop(say), ("logging", {"every": every})).failed
+
+
+@pytest.mark.foreign("tensorboard", "wandb")
+def test_trackers_are_told_of_every_third_step(tried):
+    pytest.importorskip("tensorboard")
+    pytest.importorskip("wandb")
+    begin = """
+import wandb
+from torch.utils.tensorboard import SummaryWriter
+writer = SummaryWriter("logs", flush_secs=0)
+run = wandb.init(project="x", settings=wandb.Settings(silent=True))
+"""
+    end = """
+    if step == 10:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        read = EventAccumulator("logs").Reload().Scalars("loss")
+        print("seen:", json.dumps([[each.step for each in read], run.step]), flush=True)
+"""
+    say = "writer.add_scalar('loss', loss, step); writer.flush(); wandb.log({'loss': loss.item()}, step=step)"
+    changed = tried(begin + loop(say) + end, ("logging", {"every": 3}))
+
+    assert changed.seen[1] == [[3, 6, 9], 9]
+    assert not changed.failed
