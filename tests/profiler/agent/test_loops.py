@@ -595,3 +595,34 @@ dist.destroy_process_group()
         assert (model.name, model.wrappers) == ("Model", ("DistributedDataParallel",))
     assert len(ran.facts("flags")) == 2
     assert all(flags.ddp for flags in ran.facts("flags"))
+
+
+ANOMALY = """
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def train(steps):
+    for _ in range(steps):
+        with around():
+            model(torch.ones(2, 8)).sum().backward()
+        optimizer.step()
+detect, nothing = torch.autograd.detect_anomaly, contextlib.nullcontext
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "on"),
+    [
+        ("around = detect; train(20)", True),
+        ("around = nothing\nwith detect(): train(20)", True),
+        ("around = nothing; torch.autograd.set_detect_anomaly(True); train(20)", True),
+        ("around = detect; train(3); around = nothing; train(20)", False),
+        ("around = nothing; train(20)", False),
+    ],
+    ids=["around each step", "around all", "on", "only at first", "never"],
+)
+def test_anomaly_detection_is_seen_wherever_it_is_switched_on(loop, run_profiled, body, on):
+    ran = run_profiled(loop("import contextlib" + ANOMALY + body))
+
+    assert ran.status == 0, ran.err
+    (flags,) = ran.facts("flags")
+    assert flags.anomaly is on
