@@ -11,7 +11,6 @@ from ..dynamo import not_for_dynamo
 from ..session import Agent
 from ..tracebacks import step_aside
 
-
 # Anomaly detection that was on so many steps ago is on again in the next: a program has it around each of its steps, or
 # has just ended with it.
 RECENT_STEPS = 10
@@ -31,7 +30,7 @@ class Usage:
         """In which it was last seen switched on, or off."""
 
     def install(self) -> Callable[[], None]:
-        """Patch the entrances; all but the scaler's take themselves out once used."""
+        """Patch the entrances; those that tell all at their first use take themselves out then."""
         undo = [self._autocast(), self._scaler(), self._checkpointing(), self._threads(), self._anomaly()]
 
         def uninstall() -> None:
