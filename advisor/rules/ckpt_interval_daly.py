@@ -27,7 +27,7 @@ MIN_SAVES = Threshold(2, "One save may be that of the run's end, which has no in
 # A save that stops the training for so many seconds is worth writing in the background.
 LONG = 5.0
 
-# Share of the expected saving, low, expected, high: one save takes longer than another, as the disk has it (assumption).
+# Of the expected saving, low, expected, high: one save takes longer than another, as the disk has it (assumption).
 SAVES_DIFFER = (0.8, 1.0, 1.1)
 
 
