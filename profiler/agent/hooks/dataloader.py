@@ -476,8 +476,8 @@ def _timed_fetch(
         nonlocal left, slow
         collate = fetcher.collate_fn
         fetcher.collate_fn = timed = _Collate(collate)
+        queued = _waited_for_a_core() if slow else None  # which opens a file
         files = opened.files if opened else 0
-        queued = _waited_for_a_core() if slow else None
         cpu = cpu_clock()
         begin = clock()
         try:

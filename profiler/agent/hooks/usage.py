@@ -11,6 +11,17 @@ from ..dynamo import not_for_dynamo
 from ..session import Agent
 from ..tracebacks import step_aside
 
+_ANOMALY_MODE = "torch.autograd.anomaly_mode"
+
+
+def _for_torch_itself() -> bool:
+    """Whether torch switches anomaly detection: it does so while it compiles."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__") == _ANOMALY_MODE:
+        frame = frame.f_back
+    return frame is not None and str(frame.f_globals.get("__name__")).startswith("torch.")
+
+
 # Anomaly detection that was on so many steps ago is on again in the next: a program has it around each of its steps, or
 # has just ended with it.
 RECENT_STEPS = 10
@@ -117,7 +128,7 @@ class Usage:
         plain = torch.set_anomaly_enabled
 
         def set_anomaly_enabled(*args: Any, **kwargs: Any) -> Any:
-            if torch.is_anomaly_enabled() or any(args[:1]) or kwargs.get("mode"):
+            if (torch.is_anomaly_enabled() or any(args[:1]) or kwargs.get("mode")) and not _for_torch_itself():
                 self._anomaly_step = self._agent.steps
             return plain(*args, **kwargs)
 
