@@ -15,7 +15,6 @@ In a pyproject.toml the same under [tool.profile-train].
 from __future__ import annotations
 
 import difflib
-import math
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -107,12 +106,14 @@ class _Table:
         return value
 
     def number(self, key: str) -> float:
-        """A finite number in it."""
+        """A finite number in it, not negative."""
         value = self.values[key]
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.wrong(key, f"is {_kind(value)}, not a number", f"Write {key} = 0.1, or what it should be.")
-        if not math.isfinite(value):
+        if not abs(value) <= sys.float_info.max:  # nan, inf, or an integer beyond any float
             raise self.wrong(key, "is not finite", "Give a number.")
+        if value < 0:
+            raise self.wrong(key, "is negative", "Limits are shares, times and counts: give 0 or more.")
         return value
 
     def names(self, key: str) -> Iterable[str]:

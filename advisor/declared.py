@@ -20,7 +20,7 @@ _QUALITY = re.compile(r"\s*([^\s<>=]+)\s*(>=|<=|>|<)\s*(\S+)\s*")
 
 def _goal(text: str) -> str:
     if text not in GOALS:
-        raise ValueError(f"{text!r} is none of {', '.join(GOALS)}.")
+        raise ValueError(f"{text!r} is no goal. Write one of {', '.join(GOALS)}.")
     return text
 
 
@@ -88,9 +88,8 @@ def validation(name: str) -> tuple[float, ...]:
         with path.open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ProfilerError(
-            f"The validation file {path} cannot be read: {error}.", "Give a text or CSV file."
-        ) from error
+        why = getattr(error, "strerror", None) or error
+        raise ProfilerError(f"The validation file {path} cannot be read: {why}.", "Give a text or CSV file.") from error
     if column is None and rows and max(map(len, rows)) == 1:
         index, header = 0, _number(rows[0][0]) is None
     else:

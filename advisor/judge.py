@@ -37,7 +37,7 @@ from advisor.models.cost import Saving, saving
 from advisor.models.ranking import score
 from advisor.models.state import Scenario, State, removed
 from advisor.rules import all_rules
-from advisor.rules.base import Advice, Evidence, Rule, Severity, Tier
+from advisor.rules.base import Advice, Change, Evidence, Rule, Severity, Tier
 
 # At a step-to-step variation of 5 %, a gain of 5 % needs 16 to 25 steps an arm to be confirmed; less drowns in noise.
 ACTION_EXPECTED = 0.05
@@ -186,6 +186,8 @@ class _Fired:
     rule: Rule
     evidence: Evidence
     advice: Advice
+    why: str
+    """The evidence in words."""
 
 
 def _examine(rule: Rule, metrics: Metrics) -> _Fired | Verdict:
@@ -197,7 +199,12 @@ def _examine(rule: Rule, metrics: Metrics) -> _Fired | Verdict:
         evidence = rule.when(seen)
         if evidence is None:
             return _passed(rule, f"Not the case here: {_sentence(rule)}")
-        return _Fired(rule, evidence, rule.then(seen, evidence))
+        advice = rule.then(seen, evidence)
+        if not (isinstance(evidence, Evidence) and isinstance(advice, Advice)):
+            raise TypeError("`when` must return an Evidence or None, and `then` an Advice")
+        if not all(isinstance(change, Change) for change in advice.changes):
+            raise TypeError("the changes of an Advice must be a tuple of Change")
+        return _Fired(rule, evidence, advice, _in_words(evidence))
     except Missing as missing:
         return Verdict(rule=rule, outcome=Outcome.NOT_MEASURED, why=missing.what, remedy=missing.remedy)
     except Exception as error:  # noqa: BLE001 - a broken rule must not take the others down with it
@@ -275,7 +282,7 @@ class _Plan:
         if fired.rule.id in self._crashes:
             return self._crashes[fired.rule.id]
         finding = next(f for f in self.findings if f.rule.id == fired.rule.id)
-        return Verdict(rule=fired.rule, outcome=Outcome.FIRED, why=_in_words(fired.evidence), finding=finding)
+        return Verdict(rule=fired.rule, outcome=Outcome.FIRED, why=fired.why, finding=finding)
 
     def _walk(self, fired: list[_Fired]) -> None:
         """Faults first, for a run that does not fit or is broken has no speed; then tier by tier, in each the best
@@ -313,11 +320,11 @@ class _Plan:
         try:
             alone = None if void else self._gain(advice, dict.fromkeys(Scenario, self._start))
             in_plan = None if void else self._gain(advice, self._states)
+            worth = Gain(*advice.cost) if advice.cost and self._goal == "cost" and not void else in_plan
         except Exception as error:  # noqa: BLE001 - as in _examine
             self._crashes[rule.id] = _crashed(rule, error)
             return None
         confidence = advice.confidence or rule.confidence
-        worth = Gain(*advice.cost) if advice.cost and self._goal == "cost" and not void else in_plan
         return Finding(
             rule=rule,
             severity=self._severity(rule, advice, worth),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from advisor.load import load
@@ -9,20 +10,27 @@ from advisor.metrics.base import Metrics, Missing
 from advisor.metrics.host import run
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.threads import compute_fraction, largest_matmul, threads_to_try
+from advisor.rules.base import Rule
 from advisor.rules.cpu_threads_misset import MIN_COMPUTE
 from profiler.recorder import threads
 
+CPU_THREADS_MISSET = "cpu-threads-misset"
 
-def probe(folder: Path) -> None:
-    """Try other numbers of threads, if the run computes on the CPU with one that nobody has chosen.
 
-    Its result is kept with the recording. Raises ProfilerError if that cannot be read.
+def probe(folder: Path, rules: Iterable[Rule], say: Callable[[str], None]) -> None:
+    """Try other numbers of threads, if the run computes on the CPU with one that nobody has chosen, and a rule asks.
+
+    `say` is told before it begins. Its result is kept with the recording. Raises ProfilerError if that cannot be read.
     """
-    m = Metrics(load(folder))
+    asking = next((rule for rule in rules if rule.id == CPU_THREADS_MISSET and not rule.off), None)
+    if asking is None:
+        return
+    m = asking.view(Metrics(load(folder)))
     try:
         if len(m.profile.runs) > 1 or not m[threads_to_try] or m[compute_fraction] < m[MIN_COMPUTE]:
             return
         process = m[primary_rank].process
+        say("trying other numbers of threads, some seconds (nobody has chosen one)")
         seconds = threads.measure(process, m[largest_matmul], m[threads_to_try])
     except Missing:
         return

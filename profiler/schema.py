@@ -163,7 +163,7 @@ class Batch:
     """Seconds from the request to the collated batch: t_w."""
     count: int = 1
     cpu: float
-    """CPU seconds of that thread."""
+    """Seconds for which that thread ran or, for batches of some milliseconds, waited for a core: its demand."""
     collate: float
     samples: float
     files: float | None = None

@@ -129,14 +129,25 @@ RESULT = {
         },
         {"rule": "debug-apis-on", "severity": "suggest", "title": "Off", "gain": None, "change": []},
         {"rule": "window-too-short", "severity": "info", "title": "Longer", "gain": None, "change": []},
+        {"rule": "host-logging", "severity": "info", "title": "Log", "gain": None, "change": []},
     ]
 }
+
+
+def test_what_only_scattering_steps_hold_back_is_judged_by_its_order(ours, row, said):
+    is_hit, below = ours("seen").is_hit, {"below": ("data-workers-zero",)}
+
+    assert is_hit(row("C01"), said(**below, scattered=True))
+    assert not is_hit(row("C01"), said(**below))
+    assert not is_hit(row("C01"), said("host-logging", **below, scattered=True))
+    assert is_hit(row("HC1"), said(**below, scattered=True))
 
 
 def test_a_result_is_read_with_the_numbers_that_the_cure_takes(ours):
     seen = ours("recording").seen(RESULT)
 
     assert seen.above == ("data-workers-zero", "debug-apis-on")
+    assert seen.below == ("host-logging",)
     assert seen.scattered
     assert seen.gains == {"data-workers-zero": (0.5, 0.8, 0.9)}
     assert seen.cure == ("--workers", "5", "--prefetch", "2")

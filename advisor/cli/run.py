@@ -92,7 +92,7 @@ def _report(folder: Path, chosen: Config | None, given: dict[str, Any], open_rep
 
     chosen = chosen or configure()
     with contextlib.suppress(Exception):  # without it the report says what was not tried
-        probe(folder)
+        probe(folder, chosen.rules.rules, _say)
     report = publish(folder, _goals(chosen.declared(given)), rules=chosen.rules)
     summarize(report, folder)
     if open_report:

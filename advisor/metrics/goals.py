@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import TypeVar
 
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.settings import world_size
 from advisor.metrics.step import step_time_mean
+
+T = TypeVar("T")
 
 IMPROVEMENT = 0.001
 """Of the best value so far, what a validation must be better by to count as an improvement (assumption)."""
@@ -29,31 +32,19 @@ def target_per_rank(m: Metrics) -> int | None:
 @metric("s", "declared time between failures")
 def time_between_failures(m: Metrics) -> float:
     """Mean time between failures, or interruptions, of the whole job, as it was declared."""
-    if m.goals.mtbf is None:
-        raise Missing("How often the job fails was not declared", "Declare it: profile-train report RUN --mtbf TIME.")
-    return m.goals.mtbf
+    return _declared(m.goals.mtbf, "How often the job fails", "--mtbf TIME")
 
 
 @metric("1", "declared discount of interruptible machines")
 def spot_discount(m: Metrics) -> float:
     """Share of the price that interruptible machines are cheaper by, as it was declared."""
-    if m.goals.spot_discount is None:
-        raise Missing(
-            "The discount of interruptible machines was not declared",
-            "Declare it: profile-train report RUN --spot-discount SHARE.",
-        )
-    return m.goals.spot_discount
+    return _declared(m.goals.spot_discount, "The discount of interruptible machines", "--spot-discount SHARE")
 
 
 @metric("1", "declared share of time in the queue")
 def queue_share(m: Metrics) -> float:
     """Share of the time for which GPUs are allocated or waited for without training, as it was declared."""
-    if m.goals.queue_share is None:
-        raise Missing(
-            "How long jobs wait for GPUs was not declared",
-            "Declare it: profile-train report RUN --queue-share SHARE.",
-        )
-    return m.goals.queue_share
+    return _declared(m.goals.queue_share, "How long jobs wait for GPUs", "--queue-share SHARE")
 
 
 @metric("1", "validations")
@@ -74,8 +65,10 @@ def stale_validations(m: Metrics) -> int:
 
 
 def _validation(m: Metrics) -> tuple[float, ...]:
-    if not m.goals.validation:
-        raise Missing(
-            "Results of validations were not declared", "Declare them: profile-train report RUN --validation FILE."
-        )
-    return m.goals.validation
+    return _declared(m.goals.validation or None, "The quality after each validation", "--validation FILE")
+
+
+def _declared(value: T | None, what: str, option: str) -> T:
+    if value is None:
+        raise Missing(f"{what} was not declared", f"Declare it: profile-train report RUN {option}.")
+    return value

@@ -77,7 +77,8 @@ def collate_share(m: Metrics) -> float:
 
 @metric("1", "CPU use while a batch is made")
 def u_w(m: Metrics) -> float:
-    """CPU seconds per second of t_w: near 1 a worker computes, near 0 it waits for storage or sleeps."""
+    """Seconds in which it ran or waited for a core, per second of t_w: near 1 a worker computes, near 0 it waits for
+    storage or sleeps."""
     return _per_batch(m, "cpu") / m[t_w]
 
 

@@ -15,7 +15,7 @@ Matrix Multiplication Background)."""
 LOGIT_BYTES = 6
 """Logits in 16 bits, and once more in fp32 for the loss (Korthikanti et al.)."""
 SHORTEST = 64
-"""To pad shorter lengths would add more than a tenth to them."""
+"""To pad shorter ones to a multiple of 8 may add more than a tenth to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

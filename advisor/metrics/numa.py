@@ -8,6 +8,9 @@ from advisor.metrics.memory import memory_peak
 from advisor.metrics.settings import on_cpu, primary_rank
 from profiler.schema import Gpu
 
+MOST_CORES = 1 << 16
+"""More than Linux can be built for; a list that says more is damaged."""
+
 
 @metric("1", "NUMA nodes with cores")
 def numa_nodes(m: Metrics) -> int:
@@ -21,12 +24,12 @@ def numa_nodes(m: Metrics) -> int:
 def gpu_node(m: Metrics) -> int:
     """The NUMA node of the primary rank's GPU."""
     nodes = {gpu.numa_node for gpu in _gpus(m)}
-    if len(nodes) != 1 or None in nodes:
+    node = nodes.pop() if len(nodes) == 1 else None
+    if node is None:
         raise Missing(
             "The NUMA node of the GPU is unknown", "Record on a machine (few virtual ones) that tells it under /sys."
         )
-    (node,) = nodes
-    return int(node or 0)
+    return node
 
 
 @metric("1", "share of the process's cores near its GPU")
@@ -35,8 +38,11 @@ def near_cores(m: Metrics) -> float:
     listed = m[primary_rank].process.cpus
     mine = cores(listed) if listed else None
     near = cores(m[run].numa_nodes.get(m[gpu_node], ""))
-    if not mine or near is None:
-        raise Missing("The cores of the process are unknown", "Record on Linux, from the program's start.")
+    if not mine or not near:
+        raise Missing(
+            "The cores of the process, or of its GPU's NUMA node, are unknown",
+            "Record on Linux, from the program's start.",
+        )
     return len(mine & near) / len(mine)
 
 
@@ -58,7 +64,3 @@ def cores(listed: str) -> frozenset[int] | None:
             return None
         found.update(range(int(low), int(high or low) + 1))
     return frozenset(found)
-
-
-MOST_CORES = 1 << 16
-"""More than Linux can be built for; a list that says more is damaged."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
@@ -21,10 +20,6 @@ class Shaped:
     seconds: float
     """Of all kernels of these windows; on a CPU of all operators, each by itself."""
     steps: int
-
-    def share(self, operators: Iterable[Operator]) -> float:
-        """Of all that time."""
-        return sum(operator.total for operator in operators) / self.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +44,6 @@ class Product:
     def flop(self) -> float:
         """Floating-point operations of a call: a multiplication and an addition for each term."""
         return 2.0 * self.batch * prod(self.lengths)
-
-    @property
-    def rate(self) -> float:
-        """FLOP/s; 0 where the time was too short to measure."""
-        return self.flop * self.calls / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def intensity(self) -> float:

@@ -10,8 +10,9 @@ from advisor.metrics.settings import flags, on_cpu, primary_rank
 from advisor.metrics.step import backward_fraction, forward_fraction, optimizer_fraction
 from profiler.schema import MatmulFact, ThreadsFact
 
-MUCH_AS_GOOD = 1.05
-"""Of numbers within this of the fastest, the least is meant: the others leave fewer cores to the loader."""
+EQUALLY_FAST = 1.05
+"""Times the shortest: within it numbers of threads count as equal (assumption), and the least of them is best, for the
+others leave fewer cores to the loader."""
 
 
 @metric("1", "threads a rank computes with")
@@ -91,7 +92,7 @@ def best_threads(m: Metrics) -> int:
     tried = {number: each for number, each in m[thread_probe].items() if number <= m[cores_for_threads]}
     if not tried:
         raise Missing("No number of threads was tried that there are cores for", "Record the run again.")
-    return min(number for number, each in tried.items() if each <= MUCH_AS_GOOD * min(tried.values()))
+    return min(number for number, each in tried.items() if each <= EQUALLY_FAST * min(tried.values()))
 
 
 @metric("1", "speed-up of matrix products by other threads")

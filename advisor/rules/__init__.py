@@ -6,13 +6,26 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 from advisor.metrics.base import Threshold
-from advisor.rules.base import Rule
+from advisor.rules.base import Confidence, Rule, Severity, Tier
+
+# Nobody need check the types of a rule of one's own, and with a wrong one no report could be made.
+_TYPES: dict[str, Any] = {
+    "title": str,
+    "tier": Tier,
+    "when": Callable,
+    "then": Callable,
+    "confidence": Confidence,
+    "sources": tuple,
+    "cap": Severity,
+    "supersedes": tuple,
+}
 
 
 @cache
@@ -33,6 +46,12 @@ def rule_of(module: ModuleType) -> Rule:
         raise TypeError("it has no RULE = Rule(...)")
     if not (module.__doc__ or "").strip():
         raise TypeError("it has no docstring, which is the rule's page")
+    for name, wanted in _TYPES.items():
+        value = getattr(rule, name)
+        if not isinstance(value, wanted):
+            raise TypeError(f"its {name} is of type {type(value).__name__}, not {wanted.__name__}")
+    if rule.difficulty not in (1, 2, 3):
+        raise TypeError("its difficulty is none of 1, 2, 3")
     for function, opening in ((rule.when, "If"), (rule.then, "then")):
         if not (function.__doc__ or "").startswith(opening):
             raise TypeError(f'the docstring of its {function.__name__} does not begin with "{opening}"')

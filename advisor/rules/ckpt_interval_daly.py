@@ -15,7 +15,7 @@ import math
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.step import checkpoint_save_seconds, checkpoint_save_share, checkpoint_saves, step_time_mean
-from advisor.models.effects import remove
+from advisor.models.effects import Triple, remove
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import seconds, share
@@ -26,6 +26,9 @@ MIN_SAVES = Threshold(2, "One save may be that of the run's end, which has no in
 
 # A save that stops the training for so many seconds is worth writing in the background.
 LONG = 5.0
+
+# Of the expected saving, low, expected, high: one save takes longer than another, as the disk has it (assumption).
+SAVES_DIFFER = (0.8, 1.0, 1.1)
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -57,10 +60,17 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"interval if something fails every {seconds(failures)}; if it fails more often, save more often." + background,
         changes=changes,
         basis="The mean time between failures is not known: saving is brought to 2 % of the time.",
-        effect=remove("checkpoint_save", shares=(gone := max(0.0, 1 - _interval(m) / interval), gone, gone)),
+        effect=remove("checkpoint_save", shares=_gone(m, interval)),
         memory=0,
         risk=f"Low: a failure loses up to {seconds(interval)} of training.",
     )
+
+
+def _gone(m: Metrics, interval: float) -> Triple:
+    """Share of the time in saves that goes with so many seconds between them."""
+    fewer = max(0.0, 1 - _interval(m) / interval)
+    low, expected, high = (min(1.0, factor * fewer) for factor in SAVES_DIFFER)
+    return low, expected, high
 
 
 def _interval(m: Metrics) -> float:

@@ -19,10 +19,11 @@ from advisor.metrics.attention import (
     sequence_length,
 )
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.memory import alloc_retries, mem_activations, mem_headroom, memory_pressure, oom_count
+from advisor.metrics.memory import mem_activations, memory_pressure
 from advisor.metrics.settings import flags
 from advisor.models.activations import Layer
 from advisor.models.effects import COMPUTE, remove
+from advisor.rules._pressure import pressure
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 
 MIN_SCORES = Threshold(
@@ -49,9 +50,7 @@ def when(m: Metrics) -> Evidence | None:
             Fact(sequence_length, m[sequence_length]),
             Fact(attention_heads, m[attention_heads]),
             Fact(hidden_size, m[hidden_size]),
-            Fact(oom_count, m[oom_count]),
-            Fact(alloc_retries, m[alloc_retries]),
-            Fact(mem_headroom, m[mem_headroom]),
+            *pressure(m),
         ),
         note=f"5as/h = {ratio:.0f}",
     )

@@ -35,6 +35,10 @@ HALF = 0.5
 # Beyond so many buckets each one's latency shows; fewer and larger ones then (assumption).
 MANY_BUCKETS = 8
 
+UNUSED = (
+    " Where parameters get no gradient in some step, leave find_unused_parameters on: the next would raise an error."
+)
+
 
 def when(m: Metrics) -> Evidence | None:
     """If fp32 gradients are reduced, and what of it is exposed takes at least 8 % of the step, with waiting for slower
@@ -93,7 +97,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
             name="ddp_hook", settings={"dtype": "bfloat16", "arguments": settings}, safety=Safety.NUMERICS
         ),
         risk="Low to medium: gradients are summed in bf16, with 8 bits of precision. Compare the loss with a run "
-        "without the hook.",
+        "without the hook." + (UNUSED if "find_unused_parameters" in settings else ""),
     )
 
 

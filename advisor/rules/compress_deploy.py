@@ -21,7 +21,7 @@ def when(m: Metrics) -> Evidence | None:
     """If the declared goal is the latency of the trained model, and the training fits the memory,"""
     goals = m[declared_goals]
     if m.goals.goal is None:
-        raise Missing("What the run is for was not declared", "Declare it: profile-train report RUN --goal latency.")
+        raise Missing("What the run is for was not declared", "Declare it: profile-train report RUN --goal NAME.")
     if m.goals.goal != "latency" or m.get(memory_pressure):
         return None
     return Evidence((Fact(declared_goals, len(goals), 1),), note="the goal is latency")

@@ -53,7 +53,7 @@ class Kept(torch.utils.data.Dataset):
             beside = f"{path}.{os.getpid()}"
             torch.save(self.samples[index], beside)
             os.replace(beside, path)  # whole or not at all, whichever worker is first
-        return torch.load(path)
+        return torch.load(path)  # tensors, numbers, text; for anything else of yours weights_only=False
 
 
 # loader = DataLoader(Augmented(Kept(dataset, "/local/nvme/kept")), ...): random augmentation comes after

@@ -27,8 +27,10 @@ MAX_EFFICIENCY = Threshold(0.5, "Some loss is due to the shape; half of what suc
 # Volta: the first with tensor cores.
 CAPABILITY = (7, 0)
 
-# An A100 is fastest at multiples of 64 fp16 numbers (NVIDIA, Matrix Multiplication Background).
-PAD = 64
+# An A100 is fastest at multiples of 64 fp16 numbers (NVIDIA, Matrix Multiplication Background); what 64 would lengthen
+# by more than a tenth gets along with what tensor cores load at once.
+MULTIPLES = (64, 16, 8)
+MOST_ADDED = 0.1
 
 # Those products become so many times as fast (assumption).
 SPEEDUP: Triple = (1.1, 1.3, 2.0)
@@ -60,17 +62,28 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then pad that length to a multiple of 64."""
+    """then pad that length to a multiple of 64, or of 16 or 8 if it is short."""
     length = m[misaligned_length]
-    padded = PAD * ceil(length / PAD)
+    multiple = _multiple(length)
+    padded = _padded(length, multiple)
     return Advice(
         then=f"Pad the length {length} to {padded}: products that have it take {share(m[misaligned_matmul_share])} of "
         f"the GPU's time at {share(m[misaligned_efficiency])} of the speed of others.",
-        changes=(Change(language="python", code=CODE.format(length=length, padded=padded, pad=PAD)),),
+        changes=(Change(language="python", code=CODE.format(length=length, padded=padded, pad=multiple)),),
         basis="Those products become 1.1, 1.3 or 2 times as fast.",
         effect=divide_matmul(SPEEDUP, portion=min(1.0, m[misaligned_matmul_share] / m[matmul_share])),
         risk="Low for results; shapes change, so saved weights need padding as well.",
     )
+
+
+def _multiple(length: int) -> int:
+    """The largest that lengthens it little."""
+    little = (multiple for multiple in MULTIPLES if _padded(length, multiple) <= (1 + MOST_ADDED) * length)
+    return next(little, MULTIPLES[-1])
+
+
+def _padded(length: int, multiple: int) -> int:
+    return multiple * ceil(length / multiple)
 
 
 RULE = Rule(

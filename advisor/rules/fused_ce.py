@@ -14,6 +14,7 @@ from advisor.metrics.gpu import cross_entropy_share, device, gpu_busy_fraction
 from advisor.metrics.matmul import head_share, logits, logits_bytes, vocabulary
 from advisor.metrics.memory import mem_peak_allocated
 from advisor.models.effects import COMPUTE, Triple, remove
+from advisor.rules._compile import CAPABILITY
 from advisor.rules._computing import of_computing
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.rules.precision_bf16 import capability
@@ -24,9 +25,6 @@ MIN_SHARE = Threshold(0.05, "Of the step; less than that cannot bring what is wo
 MIN_MEMORY = Threshold(0.15, "Of the peak; a smaller part makes no room to speak of.")
 
 MIN_VOCABULARY = Threshold(10_000, "Over fewer classes launches are what costs: a language model has more.")
-
-# Volta: the first that Triton makes kernels for.
-CAPABILITY = (7, 0)
 
 # Of the loss and the product before it, so much goes; of the logits' memory, 0.8 (Liger's authors report a whole model
 # 20 % faster with 60 % less memory).

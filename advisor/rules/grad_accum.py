@@ -14,14 +14,15 @@ from advisor.metrics.base import Metrics, Missing
 from advisor.metrics.goals import target_per_rank
 from advisor.metrics.gpu import device, launch_bound_index
 from advisor.metrics.input import loader
-from advisor.metrics.memory import alloc_retries, mem_activations, mem_headroom, memory_pressure, oom_count
+from advisor.metrics.memory import mem_activations, mem_headroom, memory_pressure
 from advisor.metrics.settings import world_size
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.accumulation import pieces
 from advisor.models.memory import slope_of_one
 from advisor.models.state import Effect, Scenario, State
+from advisor.rules._pressure import pressure
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Confidence, Evidence, Rule, Source, Tier
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -36,10 +37,7 @@ def when(m: Metrics) -> Evidence | None:
     if largest < 1 or (wanted <= largest and not m[memory_pressure]):
         return None  # not even one sample fits, or all of them do
     note = f"batch size {batch}" + (f"; {wanted} are wanted" if wanted else "")
-    return Evidence(
-        (Fact(oom_count, m[oom_count]), Fact(alloc_retries, m[alloc_retries]), Fact(mem_headroom, m[mem_headroom])),
-        note,
-    )
+    return Evidence(pressure(m), note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

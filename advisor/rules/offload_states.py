@@ -13,21 +13,13 @@ from __future__ import annotations
 from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.host import host_memory_available, local_ranks
 from advisor.metrics.input import loader
-from advisor.metrics.memory import (
-    alloc_retries,
-    mem_grads,
-    mem_headroom,
-    mem_optim,
-    mem_params,
-    mem_peak_allocated,
-    memory_pressure,
-    oom_count,
-)
+from advisor.metrics.memory import mem_grads, mem_optim, mem_params, mem_peak_allocated, memory_pressure
 from advisor.metrics.settings import model, world_size
 from advisor.metrics.step import phase_seconds
 from advisor.models.effects import lengthen
 from advisor.models.sharding import ALL, exposed_offload, offload_time
 from advisor.models.state import Effect
+from advisor.rules._pressure import pressure
 from advisor.rules._sharding import deepspeed, fsdp, offloaded, stage
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import seconds
@@ -57,9 +49,7 @@ def when(m: Metrics) -> Evidence | None:
             Fact(mem_optim, m[mem_optim]),
             Fact(mem_grads, m[mem_grads]),
             Fact(host_memory_available, m[host_memory_available], _host_memory(m)),
-            Fact(oom_count, m[oom_count]),
-            Fact(alloc_retries, m[alloc_retries]),
-            Fact(mem_headroom, m[mem_headroom]),
+            *pressure(m),
         ),
         note=f"together {moved / m[mem_peak_allocated]:.0%} of the peak",
     )

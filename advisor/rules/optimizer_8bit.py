@@ -11,17 +11,11 @@ nothing in the update; or the result must be reproduced to the bit. Tensors of f
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.memory import (
-    alloc_retries,
-    mem_headroom,
-    mem_optim,
-    mem_peak_allocated,
-    memory_pressure,
-    oom_count,
-)
+from advisor.metrics.memory import mem_optim, mem_peak_allocated, memory_pressure
 from advisor.metrics.settings import flags, optimizer, world_size
 from advisor.models.effects import remove
 from advisor.models.memory import MOMENTS, eight_bit_moments
+from advisor.rules._pressure import pressure
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Severity, Source, Tier
 from profiler.schema import OptimizerFact
@@ -48,12 +42,7 @@ def when(m: Metrics) -> Evidence | None:
     if held < limit or _freed(m, fact) <= 0:
         return None
     return Evidence(
-        (
-            Fact(mem_optim, held, limit),
-            Fact(oom_count, m[oom_count]),
-            Fact(alloc_retries, m[alloc_retries]),
-            Fact(mem_headroom, m[mem_headroom]),
-        ),
+        (Fact(mem_optim, held, limit), *pressure(m)),
         note=f"{fact.name} of {fact.parameters / 1e9:.2f} billion parameters",
     )
 

@@ -11,17 +11,10 @@ nothing faster; only the larger batch it has room for may.
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.memory import (
-    alloc_retries,
-    mem_grads,
-    mem_headroom,
-    mem_optim,
-    mem_peak_allocated,
-    memory_pressure,
-    oom_count,
-)
+from advisor.metrics.memory import mem_grads, mem_optim, mem_peak_allocated, memory_pressure
 from advisor.metrics.settings import flags, world_size
 from advisor.models.memory import FILL
+from advisor.rules._pressure import pressure
 from advisor.rules._sharding import data_parallel, filled_at, stage, states, to_stage
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 
@@ -48,9 +41,7 @@ def when(m: Metrics) -> Evidence | None:
             Fact(mem_optim, m[mem_optim]),
             Fact(mem_grads, m[mem_grads]),
             Fact(world_size, m[world_size], MIN_RANKS),
-            Fact(oom_count, m[oom_count]),
-            Fact(alloc_retries, m[alloc_retries]),
-            Fact(mem_headroom, m[mem_headroom]),
+            *pressure(m),
         ),
         note=f"together {replicated / m[mem_peak_allocated]:.0%} of the peak",
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.communication import comm_seconds
 from advisor.metrics.gpu import device
-from advisor.metrics.memory import alloc_retries, mem_headroom, mem_params, memory_pressure, oom_count
+from advisor.metrics.memory import mem_params, memory_pressure
 from advisor.metrics.settings import model, world_size
 from advisor.models.communication import ZERO_3_VOLUME
 from advisor.models.effects import COMPUTE
@@ -21,6 +21,7 @@ from advisor.models.memory import FILL
 from advisor.models.sharding import fsdp_states
 from advisor.models.state import Effect
 from advisor.rules._exposed import remove_exposed
+from advisor.rules._pressure import pressure
 from advisor.rules._sharding import data_parallel, exposed, filled_at, stage, to_stage, whole
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 
@@ -48,9 +49,7 @@ def when(m: Metrics) -> Evidence | None:
         (
             Fact(mem_params, m[mem_params]),
             Fact(world_size, m[world_size], MIN_RANKS),
-            Fact(oom_count, m[oom_count]),
-            Fact(alloc_retries, m[alloc_retries]),
-            Fact(mem_headroom, m[mem_headroom]),
+            *pressure(m),
         ),
         note=f"ZeRO stage 2 would need {filled_at(m, 2):.0%} of the device",
     )

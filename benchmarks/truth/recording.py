@@ -17,6 +17,8 @@ LONGEST = 600
 """Seconds of a run."""
 CLOCK = re.compile(r"^([\d.]+) ms a step$", re.MULTILINE)
 TOO_SHORT = "window-too-short"
+ALWAYS = {TOO_SHORT, "goal-undefined"}
+"""Information that says nothing of what is wrong with the program."""
 
 NUMBERS = {
     "--workers": r"num_workers=(\d+)",
@@ -82,16 +84,21 @@ def record(row, folder, words=()):
 
 def seen(result):
     """Of a result.json."""
-    above = [advice for advice in result["advice"] if advice["severity"] != "info"]
-    numbers = _numbers(above[0]) if above else {}
-    gains = {advice["rule"]: advice["gain"]["step_time_removed"] for advice in above if advice["gain"]}
+    every = [advice for advice in result["advice"] if advice["rule"] not in ALWAYS]
+    above = [advice for advice in every if advice["severity"] != "info"]
+    below = [advice for advice in every if advice["severity"] == "info"]
+    scattered = any(advice["rule"] == TOO_SHORT for advice in result["advice"])
+    first = next(iter(above + below if scattered else above), None)
+    numbers = _numbers(first) if first else {}
+    gains = {advice["rule"]: advice["gain"]["step_time_removed"] for advice in every if advice["gain"]}
     return Seen(
         above=tuple(advice["rule"] for advice in above),
-        scattered=any(advice["rule"] == TOO_SHORT for advice in result["advice"]),
+        below=tuple(advice["rule"] for advice in below),
+        scattered=scattered,
         gains={rule: (gain["low"], gain["expected"], gain["high"]) for rule, gain in gains.items() if gain},
         cure=tuple(word for name, number in numbers.items() for word in (name, number)),
         workers=int(numbers["--workers"]) if "--workers" in numbers else None,
-        said=above[0]["title"] if above else "",
+        said=first["title"] if first else "",
     )
 
 

@@ -29,7 +29,7 @@ class Told:
     skipped: str | None = None
     failed: str | None = None
     again: int = 0
-    """Runs that were repeated, for their steps scattered."""
+    """Runs of a healthy row that were taken again, for their steps scattered."""
     before: list[float] = field(default_factory=list)
     """Seconds a step, without the cure and with it."""
     after: list[float] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Told:
     @property
     def predicted(self):
         """Low, expected and high of the first right run's first advice, alone: it is its cure that was measured."""
-        right = (each.gains.get(each.first) for each in self.runs if judging.is_hit(self.row, each) and each.above)
+        right = (each.gains.get(each.first) for each in self.runs if judging.is_hit(self.row, each))
         return next((gain for gain in right if gain), None)
 
     @property

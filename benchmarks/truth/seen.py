@@ -9,7 +9,9 @@ class Seen:
     above: tuple[str, ...]
     """Ids of the rules above information, in their order; a peer's, as the rules of ours that they come to."""
     scattered: bool = False
-    """The step times varied too much to insist on anything."""
+    """The step times varied too much to insist on anything: advice is held back to information, in its order."""
+    below: tuple[str, ...] = ()
+    """Ids of the rules that are information only, in their order."""
     gains: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     """Of each rule alone: low, expected and high share of the step time removed."""
     cure: tuple[str, ...] = ()
@@ -20,14 +22,20 @@ class Seen:
     """In its own words."""
 
     @property
+    def order(self):
+        """Rules as they come, with those that only the scatter holds back."""
+        return self.above + self.below if self.scattered else self.above
+
+    @property
     def first(self):
-        return self.above[0] if self.above else None
+        return self.order[0] if self.order else None
 
 
-def is_hit(row, seen, order=None):
-    """What should come first does, in its order, or the first `order` of it; of a healthy row nothing does."""
-    wanted = row.order[:order]
-    return seen.above[: len(wanted)] == wanted if wanted else not seen.above
+def is_hit(row, seen, number=None):
+    """What should come first does, in its order, or the first `number` of it; of a healthy row nothing is above
+    information."""
+    wanted = row.order[:number]
+    return seen.order[: len(wanted)] == wanted if wanted else not seen.above
 
 
 def forbidden(row, seen, cores):

@@ -37,7 +37,7 @@ def row_cells(each):
     return (
         each.row.id,
         expected,
-        came + (f" [{each.again} taken again]" if each.again else ""),
+        came + (f" [{each.again} taken again]" if each.again else "") + (f" [{each.failed}]" if each.failed else ""),
         f"{each.hits} of {len(each.runs)}",
         ", ".join(forbidden),
         "" if low is None else f"{low:.0%} / {expected_gain:.0%} / {high:.0%}",
@@ -46,14 +46,16 @@ def row_cells(each):
 
 
 def _firsts(run, number):
-    return ", then ".join(run.above[: max(1, number)]) or ("nothing (scattered)" if run.scattered else "nothing")
+    order = run.order if number else run.above
+    came = ", then ".join(order[: max(1, number)]) or "nothing"
+    held_back = run.scattered and not (number and run.above)
+    return f"{came} (scattered)" if held_back else came
 
 
 def _measured(each):
-    if each.measured is None:
+    if each.record is None:
         return ""
-    inside = "inside" if each.record and each.record.inside else "outside"
-    return f"{each.measured:.0%} {inside}" if each.record else f"{each.measured:.0%}"
+    return f"{each.measured:.0%} {'inside' if each.record.inside else 'outside'}"
 
 
 def bar_cells(bar):
@@ -64,7 +66,7 @@ def bar_cells(bar):
 
 def peer_cells(peer):
     sick, healthy = ([each for each in peer.told if each.row.healthy is kind and each.runs] for kind in (False, True))
-    right = sum(is_hit(each.row, each.runs[0], order=1) for each in sick)
+    right = sum(is_hit(each.row, each.runs[0], number=1) for each in sick)
     alarms = sum(bool(each.runs[0].above) for each in healthy)
     return (
         peer.name,
@@ -102,7 +104,8 @@ def _said(each):
     if each.skipped or not each.runs:
         return each.skipped or each.failed or "not run"
     run = each.runs[0]
-    return f"{run.said} ({run.first})" if run.above else "nothing"
+    first = run.above[:1] if each.row.healthy else run.order[:1]
+    return f"{run.said} ({first[0]})" if first else "nothing"
 
 
 def _about(found):

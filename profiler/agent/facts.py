@@ -156,7 +156,6 @@ def flags(torch: Any, used: dict[str, Any]) -> dict[str, Any]:
     environment = os.environ
     fact: dict[str, Any] = {
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "anomaly": torch.is_anomaly_enabled(),
         "launch_blocking": environment.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"),
         "distributed_debug": environment.get("TORCH_DISTRIBUTED_DEBUG"),
         "allow_tf32": _tf32(torch),

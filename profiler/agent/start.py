@@ -167,6 +167,7 @@ def _tell_flags(agent: Agent, seen: _Seen, used: usage.Usage) -> None:
             agent.torch,
             {
                 **used.flags,
+                "anomaly": used.anomaly,
                 "compile": compiled,
                 "ddp": "DistributedDataParallel" in wrappers,
                 "data_parallel": "DataParallel" in wrappers,

@@ -16,6 +16,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from profiler.schema import (
     FACTS,
+    CallFact,
+    DdpFact,
     DeviceFact,
     Fact,
     FlagsFact,
@@ -24,21 +26,27 @@ from profiler.schema import (
     MemoryFact,
     ModelFact,
     OptimizerFact,
+    OutputFact,
     PaddingFact,
+    RegionFact,
     ScalerFact,
     ThreadsFact,
 )
 
 AnyFact = (
-    LoaderFact
+    CallFact
+    | DdpFact
+    | DeviceFact
+    | FlagsFact
+    | LoaderFact
+    | MatmulFact
+    | MemoryFact
     | ModelFact
     | OptimizerFact
-    | FlagsFact
-    | DeviceFact
-    | MemoryFact
-    | ScalerFact
+    | OutputFact
     | PaddingFact
-    | MatmulFact
+    | RegionFact
+    | ScalerFact
     | ThreadsFact
 )
 

@@ -106,6 +106,30 @@ def test_every_rule_ends_in_one_of_four_ways_and_stops_no_other():
 
 
 @pytest.mark.parametrize(
+    "changes",
+    [
+        {"then": lambda m, found: None},
+        {"then": lambda m, found: Advice(then="Do.", changes=("x = 1",), basis="Known.", risk="None.")},
+        {"when": lambda m: True},
+        {"when": lambda m: Evidence((Fact(step_time_mean, "long"),))},
+    ],
+)
+def test_a_rule_that_returns_what_no_rule_may_crashes_alone(changes):
+    judgement = judge(METRICS, [rule("broken", **changes), rule("speaks")])
+
+    assert [verdict.outcome for verdict in judgement.verdicts] == [Outcome.CRASHED, Outcome.FIRED]
+
+
+def test_a_cost_that_is_no_interval_crashes_its_rule_alone():
+    saves = Advice(then="Do.", changes=(), basis="Known.", cost=(0.1,), risk="None.")
+    metrics = gpu_metrics(phases=PHASES, goals=Goals(goal="cost"))
+
+    judgement = judge(metrics, [rule("broken", then=lambda m, found: saves), rule("speaks")])
+
+    assert [verdict.outcome for verdict in judgement.verdicts] == [Outcome.CRASHED, Outcome.FIRED]
+
+
+@pytest.mark.parametrize(
     ("triple", "noise", "expected"),
     [
         ((0.10, 0.20, 0.30), 0.005, Severity.ACTION),  # 3, 6 and 9 % of the step

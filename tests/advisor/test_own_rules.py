@@ -84,6 +84,10 @@ def test_files_that_begin_with_an_underscore_are_shared(folder):
         ("broken.py", RULE.replace("Steps are long.\n\nA rule of a team.\n", ""), "it has no docstring"),
         ("broken.py", RULE.replace('"""If a', '"""When a'), 'the docstring of its when does not begin with "If"'),
         ("broken.py", RULE.replace('"""then ask', '"""ask'), 'the docstring of its then does not begin with "then"'),
+        ("broken.py", RULE.replace("Tier.MODEL", '"model"'), "its tier is of type str, not Tier"),
+        ("broken.py", RULE.replace("sources=()", "sources=('A book')"), "its sources is of type str, not tuple"),
+        ("broken.py", RULE.replace("when=when", "when=None"), "its when is of type NoneType, not Callable"),
+        ("broken.py", RULE.replace("difficulty=1", "difficulty=5"), "its difficulty is none of 1, 2, 3"),
         ("host_logging.py", RULE, "there is a rule host-logging already"),
     ],
 )

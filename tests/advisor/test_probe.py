@@ -1,11 +1,14 @@
 """What is tried after a run's end, and of which runs."""
 
+from dataclasses import replace
+
 import pytest
 
 from advisor.load import load
 from advisor.metrics.base import Metrics
 from advisor.metrics.threads import thread_gain
 from advisor.probe import probe
+from advisor.rules import all_rules
 from profiler.recorder import threads
 
 TRAINS = """
@@ -39,7 +42,7 @@ def test_threads_by_the_environment_are_compared_with_others(run_profiled, scrip
     if ran.run.cores < 2:
         pytest.skip("needs two cores")
 
-    probe(ran.folder)
+    probe(ran.folder, all_rules(), lambda text: None)
 
     ((product, numbers),) = tried
     assert product == (64, 256, 256)
@@ -50,6 +53,14 @@ def test_threads_by_the_environment_are_compared_with_others(run_profiled, scrip
 def test_threads_that_the_program_chose_are_left_alone(run_profiled, script, tried):
     ran = run_profiled(script(TRAINS), "1", env={"OMP_NUM_THREADS": "1"})
 
-    probe(ran.folder)
+    probe(ran.folder, all_rules(), lambda text: None)
+
+    assert not tried
+
+
+def test_what_no_rule_will_ask_for_is_not_tried(run_profiled, script, tried):
+    ran = run_profiled(script(TRAINS), env={"OMP_NUM_THREADS": "1"})
+
+    probe(ran.folder, [replace(rule, off="a file") for rule in all_rules()], lambda text: None)
 
     assert not tried

@@ -23,7 +23,7 @@ CASES = [
         then="fails every 10 min",
         note="every 1 s of training",
         state=State(phases={"forward": 0.2}, between={"checkpoint_save": 0.1}),
-        removed=(0.32, 0.32, 0.32),
+        removed=(0.256, 0.32, 0.333),
         fault=False,
     ),
     Fires("long saves", given(saving(seconds=20.0)), code="async_save", then="in the background"),

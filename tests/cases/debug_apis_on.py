@@ -15,14 +15,14 @@ CASES = [
         absent="unset",
         note="anomaly detection",
         state=STEP,
-        removed=(0.136, 0.364, 0.491),
+        removed=(0.136, 0.446, 0.584),
         intervention=Intervention(name="flags", settings={"anomaly": False}, safety=Safety.EXACT),
     ),
     Fires(
         "anomaly detection holds up the host, which the GPU waits for",
         given({flags: FlagsFact(anomaly=True)}),
         state=State(phases={"forward": 0.03, "backward": 0.06, "other": 0.01}, launch=0.1),
-        removed=(0.15, 0.4, 0.54),
+        removed=(0.15, 0.491, 0.643),
     ),
     Fires(
         "every kernel is waited for",

@@ -22,6 +22,12 @@ CASES = [
         state=State(phases={"forward": 0.03, "backward": 0.07}, matmul=0.07),
         removed=(0.35 * (1 - 1 / 1.1), 0.35 * (1 - 1 / 1.3), 0.35 / 2),
     ),
+    Fires(
+        "a short length does not become half as long again",
+        gpu_metrics({**ODD, misaligned_length: 100}),
+        code="pad_to_multiple_of=8",
+        then="Pad the length 100 to 104",
+    ),
     Fires("just above a tenth", gpu_metrics({**ODD, misaligned_matmul_share: 0.101})),
     Silent("just below", gpu_metrics({**ODD, misaligned_matmul_share: 0.099})),
     Fires("just slow enough", gpu_metrics({**ODD, misaligned_efficiency: 0.499})),

@@ -37,7 +37,7 @@ def same(plain: Ran, profiled: Ran) -> None:
 PROFILED = (
     LOOP
     + """
-import collections, json
+import collections, json, os
 from torch.profiler import ProfilerActivity, profile, schedule
 
 def events(trace, cats):
@@ -58,13 +58,13 @@ def test_a_profiler_of_the_programs_own_records_what_it_records_alone(script, ru
         + """
 with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as p:
     print(train(60))
-p.export_chrome_trace("first.json")
-print(events("first.json", ("cpu_op", "user_annotation")))
+p.export_chrome_trace(f"first-{os.getpid()}.json")
+print(events(f"first-{os.getpid()}.json", ("cpu_op", "user_annotation")))
 with profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=30, warmup=1, active=3, repeat=1),
-             on_trace_ready=lambda p: p.export_chrome_trace("second.json"), with_stack=True) as p:
+             on_trace_ready=lambda p: p.export_chrome_trace(f"second-{os.getpid()}.json"), with_stack=True) as p:
     for _ in range(60):
         step(); p.step()
-print(events("second.json", ("cpu_op", "user_annotation", "python_function")))
+print(events(f"second-{os.getpid()}.json", ("cpu_op", "user_annotation", "python_function")))
 """
     )
     plain, profiled = run_both(program, options=("--budget", "0.5"))
@@ -84,8 +84,8 @@ def test_a_profiler_with_stacks_from_the_first_step_on_sees_modules(script, run_
         + """
 with profile(activities=[ProfilerActivity.CPU], with_stack=True) as p:
     print(train(6))
-p.export_chrome_trace("trace.json")
-print(events("trace.json", ("cpu_op", "user_annotation", "python_function")))
+p.export_chrome_trace(f"trace-{os.getpid()}.json")
+print(events(f"trace-{os.getpid()}.json", ("cpu_op", "user_annotation", "python_function")))
 """
     )
     plain, profiled = run_both(program)

@@ -12,7 +12,7 @@ ACCUMULATED = 8
 
 
 def main():
-    args, task = begin(__doc__, model="mlp-2048", steps=ACCUMULATED * 45)
+    args, task = begin(__doc__, model="mlp-2048", steps=ACCUMULATED * 60)
     distributed.init_process_group("gloo")
     loader = DataLoader(task.samples, batch_size=task.batch, num_workers=0, sampler=DistributedSampler(task.samples))
     model = DistributedDataParallel(task.model)

@@ -5,6 +5,7 @@ Patched on the classes, so iterators that exist already are seen as well, and ev
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import weakref
@@ -24,6 +25,9 @@ _MARK = "_profile_train_loader"
 # In the training process itself a batch's making is on the step's path: it is looked into for the first ones, then for
 # one at each flush. In workers every batch is.
 EVERY_BATCH = 64
+
+SLOW_NS = 2_000_000
+"""Asking the kernel how long a thread waited for a core takes some 10 us, twice a batch."""
 
 # Some programs make a loader an episode: those after so many have no number and no fact of their own.
 MOST_LOADERS = 256
@@ -443,6 +447,21 @@ class _Collate:
             self.spent_ns += clock() - begin
 
 
+def _waited_for_a_core() -> int | None:
+    """Nanoseconds for which this thread could have run and another ran; None where the kernel does not tell.
+
+    Without it a worker whose core is taken looks like one that waits for storage.
+    """
+    try:
+        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        try:
+            return int(os.read(file, 64).split()[1])
+        finally:
+            os.close(file)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def _timed_fetch(
     agent: Agent, fetcher: Any, loader: int, opened: _Opened | None = None, times: int | None = None
 ) -> Callable[[Any], Any]:
@@ -450,11 +469,14 @@ def _timed_fetch(
     plain = fetcher.fetch
     cpu_clock = time.thread_time_ns
     left = times
+    slow = False
+    """Batches take so long that it costs nothing to ask for how long the thread waited for a core."""
 
     def fetch(possibly_batched_index: Any) -> Any:
-        nonlocal left
+        nonlocal left, slow
         collate = fetcher.collate_fn
         fetcher.collate_fn = timed = _Collate(collate)
+        queued = _waited_for_a_core() if slow else None  # which opens a file
         files = opened.files if opened else 0
         cpu = cpu_clock()
         begin = clock()
@@ -475,7 +497,11 @@ def _timed_fetch(
             if fetcher.auto_collation:  # a sampler of batches may hand out iterators, which cannot be counted
                 samples = len(possibly_batched_index) if hasattr(possibly_batched_index, "__len__") else 0
             files = opened.files - files if opened and samples else -1
-            agent.put((ident(), BATCH, begin, end, loader, cpu_clock() - cpu, timed.spent_ns, samples, files))
+            wanted = cpu_clock() - cpu
+            if queued is not None:
+                wanted += max(0, (_waited_for_a_core() or queued) - queued)
+            slow = end - begin > SLOW_NS
+            agent.put((ident(), BATCH, begin, end, loader, min(wanted, end - begin), timed.spent_ns, samples, files))
             if opened:  # a worker may be ended without a word; what it does beside the step costs nothing
                 agent.flush()
                 if agent.outlet is not None:

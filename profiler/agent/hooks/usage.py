@@ -11,6 +11,21 @@ from ..dynamo import not_for_dynamo
 from ..session import Agent
 from ..tracebacks import step_aside
 
+_ANOMALY_MODE = "torch.autograd.anomaly_mode"
+
+
+def _for_torch_itself() -> bool:
+    """Whether torch switches anomaly detection: it does so while it compiles."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__") == _ANOMALY_MODE:
+        frame = frame.f_back
+    return frame is not None and str(frame.f_globals.get("__name__")).startswith("torch.")
+
+
+# Anomaly detection that was on so many steps ago is on again in the next: a program has it around each of its steps, or
+# has just ended with it.
+RECENT_STEPS = 10
+
 
 class Usage:
     """What has been seen used: fields of FlagsFact, and the scaler's counts."""
@@ -22,10 +37,12 @@ class Usage:
         self.flags["threads_from"] = "environment" if by_environment else "default"
         self.scaler_steps = 0
         self.scaler_applied = 0
+        self._anomaly_step: int | None = None
+        """In which it was last seen switched on, or off."""
 
     def install(self) -> Callable[[], None]:
-        """Patch the entrances; all but the scaler's take themselves out once used."""
-        undo = [self._autocast(), self._scaler(), self._checkpointing(), self._threads()]
+        """Patch the entrances; those that tell all at their first use take themselves out then."""
+        undo = [self._autocast(), self._scaler(), self._checkpointing(), self._threads(), self._anomaly()]
 
         def uninstall() -> None:
             for each in undo:
@@ -97,6 +114,32 @@ class Usage:
             plain(hook, *args, **kwargs)
 
         cls.__init__ = __init__
+        return undo
+
+    @property
+    def anomaly(self) -> bool:
+        """Autograd's anomaly detection is on, or was in one of the last steps."""
+        if self._agent.torch.is_anomaly_enabled():
+            self._anomaly_step = self._agent.steps
+        return self._anomaly_step is not None and self._agent.steps - self._anomaly_step <= RECENT_STEPS
+
+    def _anomaly(self) -> Callable[[], None]:
+        torch = self._agent.torch
+        plain = torch.set_anomaly_enabled
+
+        def set_anomaly_enabled(*args: Any, **kwargs: Any) -> Any:
+            if (torch.is_anomaly_enabled() or any(args[:1]) or kwargs.get("mode")) and not _for_torch_itself():
+                self._anomaly_step = self._agent.steps
+            return plain(*args, **kwargs)
+
+        set_anomaly_enabled.__wrapped__ = plain  # type: ignore[attr-defined]
+        not_for_dynamo(torch, set_anomaly_enabled)
+        torch.set_anomaly_enabled = set_anomaly_enabled
+
+        def undo() -> None:
+            if torch.set_anomaly_enabled is set_anomaly_enabled:
+                torch.set_anomaly_enabled = plain
+
         return undo
 
     def _threads(self) -> Callable[[], None]:

@@ -51,9 +51,10 @@ def test_nodes_with_cores():
         {"cpus": "0-99999999"},
         {"gpus": tuple(replace(gpu, numa_node=None) for gpu in GPUS)},
         {"gpus": ()},
+        {"nodes": {0: "0-7", 2: "8-15"}},
         {"devices": (), "models": (ModelFact(id=1, devices={"cpu": 1}),)},
     ],
-    ids=["no cores", "no list", "damaged", "no node", "no GPU", "on the CPU"],
+    ids=["no cores", "no list", "damaged", "no node", "no GPU", "its node has no cores", "on the CPU"],
 )
 def test_what_is_not_known(changes):
     with pytest.raises(Missing):

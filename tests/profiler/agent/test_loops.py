@@ -595,3 +595,67 @@ dist.destroy_process_group()
         assert (model.name, model.wrappers) == ("Model", ("DistributedDataParallel",))
     assert len(ran.facts("flags")) == 2
     assert all(flags.ddp for flags in ran.facts("flags"))
+
+
+ANOMALY = """
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def train(steps):
+    for _ in range(steps):
+        with around():
+            model(torch.ones(2, 8)).sum().backward()
+        optimizer.step()
+detect, nothing = torch.autograd.detect_anomaly, contextlib.nullcontext
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "on"),
+    [
+        ("around = detect; train(20)", True),
+        ("around = nothing\nwith detect(): train(20)", True),
+        ("around = nothing; torch.autograd.set_detect_anomaly(True); train(20)", True),
+        ("around = detect; train(3); around = nothing; train(20)", False),
+        ("around = nothing; train(20)", False),
+    ],
+    ids=["around each step", "around all", "on", "only at first", "never"],
+)
+def test_anomaly_detection_is_seen_wherever_it_is_switched_on(loop, run_profiled, body, on):
+    ran = run_profiled(loop("import contextlib" + ANOMALY + body))
+
+    assert ran.status == 0, ran.err
+    (flags,) = ran.facts("flags")
+    assert flags.anomaly is on
+
+
+STARVES = """
+import multiprocessing
+class Computes(Dataset):
+    def __len__(self): return 12
+    def __getitem__(self, index):
+        begin = time.thread_time()
+        while time.thread_time() - begin < 0.02: pass
+        return torch.zeros(8)
+def spin():
+    while True: pass
+if __name__ == "__main__":
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    rivals = [multiprocessing.Process(target=spin, daemon=True) for _ in range(3)]
+    for rival in rivals: rival.start()
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for batch in DataLoader(Computes(), 4, num_workers=1):
+        model(batch).sum().backward()
+        optimizer.step()
+    for rival in rivals: rival.kill()
+"""
+
+
+def test_a_worker_whose_core_is_taken_does_not_look_like_one_that_waits_for_storage(loop, run_profiled):
+    ran = run_profiled(loop("import os" + STARVES))
+
+    assert ran.status == 0, ran.err
+    first, *later = sorted(ran.tables.batches, key=lambda batch: batch.start)
+    assert sum(batch.duration for batch in later) > 1.5 * sum(batch.samples for batch in later) * 0.02
+    assert sum(batch.cpu for batch in later) > 0.8 * sum(batch.duration for batch in later)
+    assert first.cpu < first.duration
