@@ -17,6 +17,7 @@ from advisor.judge import Finding, judge
 from advisor.load import load
 from advisor.metrics.base import Metrics
 from advisor.probe import probe
+from advisor.rules import all_rules
 from advisor.rules.base import Intervention, Safety, Severity
 from advisor.verify import kept, trials
 from advisor.verify.arm import TrialFailed
@@ -131,7 +132,7 @@ def _profile(program: Program, changes: Sequence[Intervention], out: Path, steps
         run_once(program, changes, out, steps, patience=PROFILE_PATIENCE, windows=True)
         if new:
             with contextlib.suppress(Exception):  # without it, rules say what was not tried
-                probe(out)
+                probe(out, all_rules(), lambda text: None)
         return Metrics(load(out))
     except TrialFailed as failed:
         raise ProfilerError(f"The program could not be profiled. {failed}", f"See {out}.log.") from None

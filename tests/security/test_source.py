@@ -26,6 +26,9 @@ ALLOWED = {
     "advisor/render/markdown.py": {"Markup": "text that has just been escaped"},
     "advisor/rules/compile_model.py": {"compile": "how torch.compile is spelled in the user's framework"},
     "advisor/rules/launch_bound_graphs.py": {"compile": "how torch.compile is spelled in the user's framework"},
+    "profiler/agent/interventions/__init__.py": {"import_module": "one of the changes that we know"},
+    "profiler/agent/interventions/compile.py": {"compile": "torch's, of the model: it is what is tried"},
+    "profiler/agent/interventions/optimizer_8bit.py": {"import_module": "bitsandbytes"},
     "profiler/agent/way_in/sitecustomize.py": {"__import__": "the sitecustomize that Python would have run without us"},
 }
 
@@ -49,6 +52,8 @@ USED = {
     "CUDA_VISIBLE_DEVICES": "which GPUs are sampled",
     "CUDA_DEVICE_ORDER": "which GPUs are sampled",
     "KINETO_LOG_LEVEL": "kept off the program's stderr",
+    **dict.fromkeys(("WANDB_MODE", "NEPTUNE_MODE", "CLEARML_OFFLINE_MODE"), "trackers stay offline in a trial"),
+    **dict.fromkeys(("COMET_START_ONLINE", "HF_HUB_DISABLE_TELEMETRY"), "trackers stay offline in a trial"),
 }
 
 
