@@ -68,12 +68,18 @@ class Trial:
     def _at_step(self) -> None:
         """Called before the step's own event is put: the one that comes too many is not recorded."""
         self._taken += 1
-        if self._taken > self._steps:
+        if self._taken == self._steps + 1:
             self._tell()
             self._agent.finish()
+        # One step later where there are other ranks: all of them have told before any is gone.
+        if self._taken > self._steps + self._has_peers():
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(ENDED)  # no atexit of the program's: uploads, summaries and last checkpoints are none of a trial's
+
+    def _has_peers(self) -> bool:
+        distributed = self._agent.torch.distributed
+        return bool(distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)
 
     def _tell(self) -> None:
         self._agent.fact(
