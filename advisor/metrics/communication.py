@@ -57,7 +57,7 @@ def comm_bytes(m: Metrics) -> float:
 
 
 @metric("s", "exposed communication in a step")
-def comm_seconds(m: Metrics) -> float:
+def exposed_comm_seconds(m: Metrics) -> float:
     """Seconds of a step in collectives that nothing hides, waiting for slower ranks among them."""
     if m[world_size] < 2:
         raise Missing("A single rank has nobody to talk to", "Run on several ranks.")
@@ -79,9 +79,9 @@ def comm_total(m: Metrics) -> float:
 
 
 @metric("s", "exposed communication in a step but for waiting")
-def exposed_comm(m: Metrics) -> float:
+def exposed_transfer(m: Metrics) -> float:
     """Seconds of a step in collectives that nothing hides, once every rank is there."""
-    return max(0.0, m[comm_seconds] - m[straggler_wait])
+    return max(0.0, m[exposed_comm_seconds] - m[straggler_wait])
 
 
 @metric("s", "waiting for slower ranks in a step")

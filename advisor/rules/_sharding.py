@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from advisor.metrics.base import Metrics, Missing
-from advisor.metrics.communication import comm_seconds, straggler_wait
+from advisor.metrics.communication import exposed_comm_seconds, straggler_wait
 from advisor.metrics.gpu import device
 from advisor.metrics.input import loader
 from advisor.metrics.memory import mem_grads, mem_headroom, mem_optim, mem_params, oom_count
@@ -78,7 +78,7 @@ def exposed(m: Metrics) -> float:
     """Seconds of a step in collectives that nothing hides; without the waiting for slower ranks where that is known,
     for sharding changes nothing about it.
     """
-    return max(0.0, m[comm_seconds] - (m.get(straggler_wait) or 0.0))
+    return max(0.0, m[exposed_comm_seconds] - (m.get(straggler_wait) or 0.0))
 
 
 def offloaded(m: Metrics) -> bool:

@@ -12,7 +12,13 @@ ddp-no-sync: that time needs not be spent at all).
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.communication import comm_seconds, comm_total, ddp, exposed_comm, straggler_wait
+from advisor.metrics.communication import (
+    comm_total,
+    ddp,
+    exposed_comm_seconds,
+    exposed_transfer,
+    straggler_wait,
+)
 from advisor.metrics.gpu import device
 from advisor.metrics.settings import flags, on_cpu, world_size
 from advisor.metrics.step import step_time_mean
@@ -52,11 +58,14 @@ def when(m: Metrics) -> Evidence | None:
     # torch has the hook for NCCL alone.
     if fact.comm_hook is not None or "float32" not in fact.dtypes or fact.backend not in (None, "nccl"):
         return None
-    if m[exposed_comm] < limit:
+    if m[exposed_transfer] < limit:
         return None
     return Evidence(
-        (Fact(exposed_comm, m[exposed_comm], limit), Fact(world_size, m[world_size], MIN_RANKS)),
-        note=f"{share(m[exposed_comm] / m[step_time_mean])} of the step; {size(fact.gradient_bytes)} of gradients",
+        (
+            Fact(exposed_transfer, m[exposed_transfer], limit),
+            Fact(world_size, m[world_size], MIN_RANKS),
+        ),
+        note=f"{share(m[exposed_transfer] / m[step_time_mean])} of the step; {size(fact.gradient_bytes)} of gradients",
     )
 
 
@@ -84,13 +93,13 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 line=place.line if place else None,
             )
         )
-    gone = m[exposed_comm] - _left(m)
+    gone = m[exposed_transfer] - _left(m)
     return Advice(
         then="Register DDP's bf16 hook: gradients then travel in half of the bytes."
         + (" Of its settings, change " + ", ".join(settings) + " too." if settings else ""),
         changes=tuple(changes),
         basis=f"Collectives take half as long, the backward pass hides as much of them as now, and the last bucket is "
-        f"never hidden: {seconds(gone)} of {seconds(m[exposed_comm])} go, half or 0.8 of that in the cautious cases.",
+        f"never hidden: {seconds(gone)} of {seconds(m[exposed_transfer])} go; half or 0.8 of that if cautious.",
         effect=remove_exposed("communication", gone, PARTLY, within=("backward",)),
         memory=-fact.gradient_bytes if "gradient_as_bucket_view" in settings else 0,
         intervention=Intervention(
@@ -104,10 +113,10 @@ def then(m: Metrics, found: Evidence) -> Advice:
 def _left(m: Metrics) -> float:
     """Exposed seconds that remain: what the backward pass does not hide of half of it, and the last bucket."""
     fact = m[ddp]
-    collectives = max(m[exposed_comm], m[comm_total] - m[straggler_wait])
-    hidden = max(0.0, m[comm_total] - m[comm_seconds])
+    collectives = max(m[exposed_transfer], m[comm_total] - m[straggler_wait])
+    hidden = max(0.0, m[comm_total] - m[exposed_comm_seconds])
     last = min(1.0, (fact.bucket_cap or BUCKET) / max(1, fact.gradient_bytes)) * collectives
-    return min(m[exposed_comm], max(HALF * collectives - hidden, HALF * last if fact.buckets == 1 else last))
+    return min(m[exposed_transfer], max(HALF * collectives - hidden, HALF * last if fact.buckets == 1 else last))
 
 
 def _settings(m: Metrics) -> dict[str, object]:

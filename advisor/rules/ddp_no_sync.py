@@ -10,13 +10,14 @@ under FSDP, `no_sync` keeps whole gradients on every rank, and may not fit.
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.communication import ddp, exposed_comm, reductions_per_step
+from advisor.metrics.communication import ddp, exposed_transfer, reductions_per_step
 from advisor.metrics.settings import flags, optimizers, world_size
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.effects import PARTLY
 from advisor.models.state import Effect
 from advisor.rules._exposed import remove_exposed
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
+from advisor.rules._spelling import spelling
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 from advisor.units import seconds
 
 MIN_MICRO_STEPS = Threshold(1.9, "Two micro-batches to an update, but for a last one at an epoch's end.")
@@ -52,22 +53,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Run forward and backward pass of the first {k - 1} of {k} micro-batches under model.no_sync(). With "
         "accelerate, that is `with accelerator.accumulate(model):`; Lightning's Trainer and transformers' do it by "
         "themselves if they are told how many batches to accumulate.",
-        changes=(
-            Change(
-                language="python",
-                code="import contextlib\n\n"
-                f"accumulate = {k}\n"
-                "for i, (inputs, targets) in enumerate(loader, start=1):\n"
-                "    last = i % accumulate == 0\n"
-                "    # The forward pass too: it is there that DDP looks whether this pass reduces gradients.\n"
-                "    with contextlib.nullcontext() if last else model.no_sync():\n"
-                "        loss = loss_function(model(inputs), targets) / accumulate\n"
-                "        loss.backward()\n"
-                "    if last:\n"
-                "        optimizer.step()\n"
-                "        optimizer.zero_grad(set_to_none=True)\n",
-            ),
-        ),
+        changes=spelling(m).accumulate(k),
         basis=_basis(m),
         effect=_effect(m),
         memory=0,
@@ -79,7 +65,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _basis(m: Metrics) -> str:
-    exposed = m.get(exposed_comm)
+    exposed = m.get(exposed_transfer)
     if exposed is None:
         return "What reducing gradients costs was not measured: no gain is predicted."
     needless = 1 - 1 / m[reductions_per_step]
@@ -90,7 +76,7 @@ def _basis(m: Metrics) -> str:
 
 
 def _effect(m: Metrics) -> Effect | None:
-    exposed = m.get(exposed_comm)
+    exposed = m.get(exposed_transfer)
     if exposed is None:
         return None
     needless = exposed * (1 - 1 / m[reductions_per_step])

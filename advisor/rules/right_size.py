@@ -11,7 +11,7 @@ run that was recorded is smaller than those to come.
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.communication import comm_seconds
+from advisor.metrics.communication import exposed_comm_seconds
 from advisor.metrics.gpu import device, gpu_busy_fraction
 from advisor.metrics.memory import mem_headroom, memory_pressure
 from advisor.metrics.settings import flags, world_size
@@ -39,7 +39,7 @@ def when(m: Metrics) -> Evidence | None:
     if _scales_badly(m):
         return Evidence(
             (
-                Fact(comm_seconds, m[comm_seconds], m[MAX_EXPOSED] * m[step_time_mean], ">"),
+                Fact(exposed_comm_seconds, m[exposed_comm_seconds], m[MAX_EXPOSED] * m[step_time_mean], ">"),
                 Fact(world_size, m[world_size], 2),
                 Fact(mem_headroom, m[mem_headroom]),
             )

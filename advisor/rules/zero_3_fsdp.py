@@ -11,7 +11,7 @@ wrapped one by one are gathered all at once: then the weights are whole again wh
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Missing, Threshold
-from advisor.metrics.communication import comm_seconds
+from advisor.metrics.communication import exposed_comm_seconds
 from advisor.metrics.gpu import device
 from advisor.metrics.memory import mem_params, memory_pressure
 from advisor.metrics.settings import model, world_size
@@ -99,7 +99,7 @@ def _freed_by_weights(m: Metrics) -> float:
 
 
 def _effect(m: Metrics) -> Effect | None:
-    if m.get(comm_seconds) is None:
+    if m.get(exposed_comm_seconds) is None:
         return None
     return remove_exposed("communication", exposed(m), SHARES, within=COMPUTE)
 

@@ -11,7 +11,7 @@ to need more than it does, so this may say nothing where it could.
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.communication import comm_seconds
+from advisor.metrics.communication import exposed_comm_seconds
 from advisor.metrics.gpu import device
 from advisor.metrics.memory import mem_headroom, memory_pressure
 from advisor.metrics.settings import optimizer
@@ -54,7 +54,7 @@ def when(m: Metrics) -> Evidence | None:
         spent = Fact(optimizer_fraction, m[optimizer_fraction], m[MIN_EXPOSED])
         worthwhile = m[optimizer_fraction] >= m[MIN_EXPOSED]
     else:
-        spent = Fact(comm_seconds, m[comm_seconds], least)
+        spent = Fact(exposed_comm_seconds, m[exposed_comm_seconds], least)
         worthwhile = exposed(m) >= least
     if not worthwhile:
         return None

@@ -4,7 +4,13 @@ from gpu_runs import FLAGS, a_gpu, cpu_metrics, gpu_metrics
 from harness import Blind, Fires, Silent
 
 from advisor.metrics.base import Missing
-from advisor.metrics.communication import comm_seconds, comm_total, ddp, exposed_comm, straggler_wait
+from advisor.metrics.communication import (
+    comm_total,
+    ddp,
+    exposed_comm_seconds,
+    exposed_transfer,
+    straggler_wait,
+)
 from advisor.metrics.gpu import device
 from advisor.metrics.settings import flags, on_cpu, world_size
 from advisor.models.state import State
@@ -38,9 +44,9 @@ def values(exposed: float, total: float, wait: float, fact: DdpFact):
         device: a_gpu(count=8),
         ddp: fact,
         comm_total: total,
-        comm_seconds: exposed,
+        exposed_comm_seconds: exposed,
         straggler_wait: wait,
-        exposed_comm: max(0.0, exposed - wait),
+        exposed_transfer: max(0.0, exposed - wait),
     }
 
 
@@ -110,6 +116,6 @@ CASES = [
         "on CPUs",
         cpu_metrics({world_size: 2, flags: replace(FLAGS, ddp=True), on_cpu: True}, phases={}),
     ),
-    Blind("communication was not measured", gpu_metrics({**values(0.1, 0.2, 0, FP32), exposed_comm: UNSEEN})),
+    Blind("communication was not measured", gpu_metrics({**values(0.1, 0.2, 0, FP32), exposed_transfer: UNSEEN})),
     Blind("only what is exposed was measured", gpu_metrics({**values(0.1, 0.2, 0, FP32), comm_total: UNSEEN})),
 ]

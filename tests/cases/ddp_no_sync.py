@@ -4,7 +4,7 @@ from gpu_runs import ADAM, FLAGS, gpu_metrics
 from harness import Blind, Fires, Silent
 
 from advisor.metrics.base import Missing
-from advisor.metrics.communication import ddp, exposed_comm, reductions_per_step
+from advisor.metrics.communication import ddp, exposed_transfer, reductions_per_step
 from advisor.metrics.settings import flags, optimizers, world_size
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.state import State
@@ -24,7 +24,7 @@ def accumulating(k: float, reductions: object, exposed: object = 0.04, **changed
             flags: replace(FLAGS, **settings),
             micro_steps_per_step: k,
             reductions_per_step: reductions,
-            exposed_comm: exposed,
+            exposed_transfer: exposed,
             ddp: MADE,
         }
     )

@@ -116,13 +116,15 @@ class OwnLoop:
     def accumulate(self, k: int, micro: int | None = None) -> tuple[Change, ...]:
         """One update for `k` micro-batches, of `micro` samples if that is to change; gradients are reduced once."""
         held, last = self._reduced_once()
+        passes = [f"loss = loss_function({self.model}(inputs), targets) / accumulate", "loss.backward()"]
+        if held:  # the forward pass too: it is there that DDP looks whether this pass reduces gradients
+            passes = [held, *(f"    {line}" for line in passes)]
         lines = [
             *(["import contextlib", ""] if "contextlib" in held else []),
             f"accumulate = {k}",
             "for i, (inputs, targets) in enumerate(loader, start=1):",
             *([f"    {last}"] if last else []),
-            f"    loss = loss_function({self.model}(inputs), targets) / accumulate",
-            *([f"    {held}", "        loss.backward()"] if held else ["    loss.backward()"]),
+            *(f"    {line}" for line in passes),
             "    if i % accumulate == 0:",
             f"        {self.optimizer}.step()",
             f"        {self.optimizer}.zero_grad(set_to_none=True)",
@@ -246,7 +248,7 @@ class OwnLoop:
         )
 
     def _reduced_once(self) -> tuple[str, str]:
-        """What stands around `backward`, and what before the forward pass, so that only the last one reduces."""
+        """What stands around forward and backward pass, and what before them, so that only the last one reduces."""
         settings = self.m.get(flags)
         if "FSDPModule" in self._wrappers:
             return "", f"{self.model}.set_requires_gradient_sync(i % accumulate == 0)  # reduce gradients once"
