@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from statistics import median_low
 
-from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.communication import Work, common_step_count, own_work, straggler_persistence, straggler_skew
 from advisor.metrics.settings import world_size
 from advisor.models.effects import PARTLY, remove_seconds, remove_wait
@@ -51,8 +51,10 @@ def when(m: Metrics) -> Evidence | None:
     """If one rank's own work, without communication, takes at least 8 % longer than the median rank's, and it is the
     slowest in 80 % of 30 steps or more,
     """
-    if m[world_size] < MIN_RANKS or m[straggler_skew] < m[MIN_SKEW] or m[common_step_count] < m[MIN_STEPS]:
+    if m[world_size] < MIN_RANKS or m[straggler_skew] < m[MIN_SKEW]:
         return None
+    if m[common_step_count] < m[MIN_STEPS]:
+        raise Missing(f"Only {m[common_step_count]} steps were steady on every rank", "Record more steps.")
     if m[straggler_persistence] < m[MIN_SHARE]:
         return None
     slowest, middle = _slowest(m), _middle(m)
