@@ -30,7 +30,7 @@ def probe(folder: Path, rules: Iterable[Rule], say: Callable[[str], None]) -> No
         if len(m.profile.runs) > 1 or not m[threads_to_try] or m[compute_fraction] < m[MIN_COMPUTE]:
             return
         process = m[primary_rank].process
-        say("trying other numbers of threads, some seconds (nobody has chosen one)")
+        say("trying other numbers of threads, some seconds (the program has chosen none)")
         seconds = threads.measure(process, m[largest_matmul], m[threads_to_try])
     except Missing:
         return

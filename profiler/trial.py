@@ -23,6 +23,7 @@ import psutil
 from profiler import sandbox
 from profiler.errors import ProfilerError
 from profiler.launch import record
+from profiler.recorder import private
 
 # The trackers' own switches: what they are told in a trial stays on this machine, in the sandbox.
 _OFFLINE = {
@@ -83,7 +84,8 @@ def run(trial: Trial, patience: float) -> Path | None:
     cannot be started.
     """
     out = Path(trial.out).absolute()
-    out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private.make_parents(out, 0o700)
+    out.mkdir(mode=0o700, exist_ok=True)
     log = Path(f"{out}.log")
     scratch = tempfile.mkdtemp(prefix="profile-train-trial-", dir="/var/tmp")
     try:
@@ -100,7 +102,7 @@ def run(trial: Trial, patience: float) -> Path | None:
 
 def _wait(trial: Trial, scratch: str, log: Path, patience: float) -> int | None:
     code = [sys.executable, "-c", _MAIN, str(Path(__file__).parents[1])]
-    with log.open("wb") as file:
+    with open(log, "wb", opener=private.for_us_alone) as file:
         process = subprocess.Popen(
             [*code, json.dumps(asdict(trial)), scratch],
             stdin=subprocess.DEVNULL,

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     ),
     "profiler.launch": "profiler.errors profiler.recorder",
     "profiler.sandbox": "profiler.errors",
-    "profiler.trial": "profiler.errors profiler.launch profiler.sandbox",
+    "profiler.trial": "profiler.errors profiler.launch profiler.recorder.private profiler.sandbox",
     "profiler.session": "profiler.agent profiler.errors profiler.launch profiler.printable profiler.recorder",
     # advisor: judges
     "advisor": "",

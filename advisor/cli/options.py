@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from profiler.errors import ProfilerError
 from profiler.printable import printable
 
 if TYPE_CHECKING:
@@ -156,20 +157,26 @@ def confirm(announcement: str, yes: bool) -> None:
 
 
 def configuration(config: Path | None, own_rules: Path | None = None) -> Config | None:
-    """The configuration that was asked for, or lies above; None if there is none.
+    """The configuration that was asked for, or lies above; None if there is none. A mistake in one that nobody asked
+    for is told, and it is left out.
 
     Raises:
-        ProfilerError: something in it is wrong.
+        ProfilerError: something in the one that was asked for is wrong.
     """
-    file = config
+    found = None
     with contextlib.suppress(OSError):  # the current folder may be gone, or not ours to read
-        file = file or _nearest(Path.cwd())
-    if file is None and own_rules is None:
+        found = None if config else _nearest(Path.cwd())
+    if config is None and found is None and own_rules is None:
         return None
     # Imported only now: rules take a while to load, and the program waits for it.
     from advisor.config import configure
 
-    return configure(file, own_rules)
+    if found is not None:
+        try:
+            return configure(found, own_rules)
+        except ProfilerError as error:
+            click.echo(f"profile-train: {printable(str(error))} Nothing of it is used.", err=True)
+    return configure(config, own_rules)
 
 
 def rules(config: Path | None, own_rules: Path | None) -> tuple[Rule, ...]:

@@ -101,6 +101,6 @@ def _footer(report: Report) -> str:
     trained = report.steps is not None and report.steps.count > 0
     if trained and (blind := len(report.checks("not_measured"))):
         parts.append(f"{blind} of {len(report.checked)} rules could not be answered; the report says how to.")
-    if crashed := len(report.checks("crashed")):
-        parts.append(f"{crashed} failed.")
+    if crashed := report.checks("crashed"):
+        parts.append(f"Failed: {', '.join(printable(check.rule) for check in crashed)}.")
     return " ".join(parts)

@@ -98,7 +98,7 @@ class Safety(Enum):
     """What a change that is tried by itself may alter beside speed."""
 
     EXACT = "exact"
-    """Nothing: the same numbers."""
+    """Nothing: the same numbers in the first epoch. Workers that persist shuffle later ones otherwise."""
     NUMERICS = "numerics"
     """Rounding."""
     MEMORY = "memory"

@@ -61,7 +61,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         memory=0,
         host_memory=0,
         intervention=intervention,
-        risk="Low: workers keep their copy of the data set, and their caches, for the whole run.",
+        risk="Low: workers keep their copy of the data set, and their caches, for the whole run, and later epochs are "
+        "shuffled otherwise, for they draw fewer seeds.",
     )
 
 

@@ -76,7 +76,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         memory=0,
         host_memory=workers_memory(m, number),
         intervention=loader_intervention(fact, num_workers=number, persistent_workers=True, prefetch_factor=PREFETCH),
-        risk=f"Low: {same_samples(fact)}; random augmentation draws from other seeds. A data set that "
+        risk=f"Low: {same_samples(fact)} in the first epoch; later ones are shuffled otherwise, for workers that "
+        "persist draw fewer seeds. Random augmentation draws from others, too. A data set that "
         'cannot be forked (open handles, CUDA) needs multiprocessing_context="spawn" or to open them in the worker.',
     )
 

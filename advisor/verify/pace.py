@@ -38,6 +38,8 @@ class Pace:
     """Spread over the mean."""
     period: int = 1
     """Steps from one evaluation, save or start of an epoch to the next; 1 where they cost nothing to speak of."""
+    last: int | None = None
+    """Steps after which the program ends by itself; None if that is not known."""
 
     def duration(self, processes: int, steps: int) -> float:
         """Seconds that a trial takes, about: so many processes of so many steps each way."""
@@ -55,7 +57,8 @@ def pace_of(m: Metrics) -> Pace:
     events = [step for step in steps if between(step) and not step.tags & TAG_FIRST]
     between_steps = sum(step.count * between(step) for step in events) / number
     rare = between_steps > SPIKY * mean
-    return Pace(mean + between_steps, cv, round(number / len(events)) if rare else 1)
+    ended = m[primary_rank].trial is None and m.profile.runs[0].outcome == "completed"
+    return Pace(mean + between_steps, cv, round(number / len(events)) if rare else 1, number if ended else None)
 
 
 def predicted(finding: Finding) -> Triple | None:
@@ -69,7 +72,8 @@ def steps_needed(pace: Pace, finding: Finding, processes: int) -> int:
     promise = predicted(finding)
     effect = max(LEAST_EFFECT, promise[0] if promise else 0.0)
     measured = max(LEAST_STEPS, math.ceil(steps_per_arm(pace.cv, effect) / processes), TIMES * pace.period)
-    return WARM_UP + (measured if _is_between_steps(finding) else min(measured, MOST_STEPS))
+    needed = WARM_UP + (measured if _is_between_steps(finding) else min(measured, MOST_STEPS))
+    return needed if pace.last is None else min(needed, pace.last)
 
 
 def _is_between_steps(finding: Finding) -> bool:

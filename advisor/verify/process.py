@@ -62,7 +62,7 @@ def run_once(
     )
     if run(trial, patience) is None:
         raise TrialFailed(f"It did not take its {steps} steps in {patience:.0f} s.")
-    (out / ENDED).touch()
+    (out / ENDED).touch(mode=0o600)
 
 
 def _forget(out: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -132,7 +133,9 @@ def _check_names(rules: Sequence[str], judgement: Judgement) -> None:
     known = {verdict.rule.id for verdict in judgement.verdicts}
     for rule in rules:
         if rule not in known:
-            raise ProfilerError(f"There is no rule {rule!r}.", "See: profile-train rules")
+            near = difflib.get_close_matches(rule, known, n=1)
+            remedy = f"Did you mean {near[0]}?" if near else "See: profile-train rules"
+            raise ProfilerError(f"There is no rule {rule!r}.", remedy)
 
 
 def _program(profile: Profile, in_place: bool, covered: Sequence[str]) -> Program:

@@ -5,6 +5,7 @@ Both arms of a comparison begin with the same seeds, so that a program which set
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import random
@@ -55,8 +56,13 @@ class Trial:
         if self._nudged:
             agent.on_model.append(self._nudge)
         agent.uninstall.append(("trial", self._watch_losses()))
-        agent.on_open.append(lambda: None if agent.is_worker else self._tell())
+        agent.on_open.append(self._opened)
         agent.on_step.append(self._at_step)
+
+    def _opened(self) -> None:
+        if not self._agent.is_worker:
+            self._tell()
+            atexit.register(self._tell)  # before the agent's own, which closes: the program may end sooner than planned
 
     def _nudge(self, model: Any) -> None:
         """Where training amplifies what rounding makes of its numbers, losses come to differ as by another change."""

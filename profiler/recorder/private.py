@@ -15,15 +15,15 @@ def write(path: Path, text: str) -> None:
     """A file of mode 0600; what stood there before is removed first."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
-    with open(path, "x", encoding="utf-8", opener=_for_us_alone) as file:
+    with open(path, "x", encoding="utf-8", opener=for_us_alone) as file:
         file.write(text)
 
 
-def make_parents(path: Path) -> None:
+def make_parents(path: Path, mode: int = 0o755) -> None:
     """The folders that are missing above `path`, for nobody else to write into."""
     for parent in reversed(path.parents):
         if not parent.exists():
-            parent.mkdir(mode=0o755, exist_ok=True)
+            parent.mkdir(mode=mode, exist_ok=True)
 
 
 def make_folder(path: Path) -> None:
@@ -49,5 +49,6 @@ def is_ours(folder: Path) -> bool:
     return folder.stat().st_uid == os.geteuid()
 
 
-def _for_us_alone(path: str, flags: int) -> int:
+def for_us_alone(path: str, flags: int) -> int:
+    """An opener: mode 0600, no link followed."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -125,10 +125,10 @@ def test_the_page_tells(page, told):
     "told",
     [
         "Confirmed: 37% less step time measured (31 to 43%), 33 to 40% predicted.",
-        "3 runs and 345 steps each way. The losses agree. GPU memory at the peak: 5 MiB more. "
+        "3 runs and 345 steps each way. The losses of the first epoch agree. GPU memory at the peak: 5 MiB more. "
         "Tried without non_blocking=True.",
         "Harmful here: 9% more step time measured (6 to 12%), 33 to 40% less predicted. A step takes longer.",
-        "The losses are not the same.",
+        "The losses of the first epoch are not the same.",
         "No verdict. The change was not made.",
         "Begin with this: use more DataLoader workers, for 31 to 43% less step time, as measured.",
         "What has been changed",
