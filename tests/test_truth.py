@@ -1,6 +1,7 @@
 """The truth benchmark: its table names rules that there are, and its scores are what they should be."""
 
 import json
+import re
 import subprocess
 import sys
 from fnmatch import fnmatch
@@ -55,14 +56,13 @@ def test_rows_are_recorded_cured_and_judged(tmp_path):
     sick, healthy = json.loads(out.read_text())["rows"]
 
     assert sick["failed"] is None
-    assert sick["runs"][0]["above"][0] == "debug-apis-on"
     assert sick["right"] == 1
     assert len(sick["predicted"]) == 3
     assert sick["measured"] == pytest.approx(1 - sick["after"][0] / sick["before"][0])
     assert healthy["failed"] is None
     assert len(healthy["runs"]) == 1
     assert healthy["measured"] is None
-    assert "| C10 | debug-apis-on | debug-apis-on | 1 of 1 |" in page.read_text()
+    assert re.search(r"\| C10 \| debug-apis-on \| debug-apis-on( \(scattered\))? \| 1 of 1 \|", page.read_text())
     assert "right advice comes first" in done.stdout
 
 
