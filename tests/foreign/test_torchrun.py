@@ -80,7 +80,7 @@ def test_ranks_under_torchrun(judge, way, wrapper):
 
 
 SHARDED = """
-import json, torch
+import json, os, sys, torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed._composable.replicate_with_fsdp import replicate
@@ -138,7 +138,9 @@ for name, model in {
     assert described["name"] == "Sequential"
     assert described.get("block") == (None if name == "FULL_SHARD of one unit" else "Block")
 dist.barrier()
-dist.destroy_process_group()
+dist.barrier()
+sys.stdout.flush()
+os._exit(0)  # after so many groups gloo's threads now and then abort the interpreter's end
 """
 
 
