@@ -12,6 +12,7 @@ from advisor.plan.placement import Account
 from advisor.plan.plan import Plan
 from advisor.plan.quantities import gb, in_gb, parameters
 from advisor.plan.settings import Setting, settings
+from advisor.render.part import Part
 from advisor.units import digits, seconds, share
 
 UNKNOWN = "?"
@@ -27,16 +28,6 @@ class Table:
     chosen: int | None = None
     """The row of the recommendation."""
     note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of a stacked bar."""
-
-    name: str
-    label: str
-    amount: float
-    text: str
 
 
 @dataclass(frozen=True, slots=True)

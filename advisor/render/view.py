@@ -9,20 +9,11 @@ from pathlib import PurePath
 
 from advisor.environment import Row
 from advisor.models.cost import SAVING_OF
+from advisor.render.part import Part
 from advisor.render.tried import Bands, bands, details, outcome
 from advisor.report import Checked, Measured, Note, Phase, Recommendation, Report, gain_text
 from advisor.rules.base import Change
 from advisor.units import digits, money, seconds, share, size
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of a stacked bar."""
-
-    name: str
-    label: str
-    amount: float
-    text: str
 
 
 @dataclass(frozen=True, slots=True)

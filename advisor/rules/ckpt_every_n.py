@@ -14,7 +14,6 @@ from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.gpu import device
 from advisor.metrics.input import loader
 from advisor.metrics.memory import (
-    alloc_retries,
     mem_activations,
     mem_grads,
     mem_headroom,
@@ -27,6 +26,7 @@ from advisor.metrics.settings import flags, model, world_size
 from advisor.metrics.step import phase_seconds
 from advisor.models.memory import FILL, Layers, Slope, checkpoint_throughput, layers, recompute_time
 from advisor.models.state import Effect, Scenario, State
+from advisor.rules._pressure import pressure
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
@@ -55,12 +55,7 @@ def when(m: Metrics) -> Evidence | None:
     if m[world_size] > 1 and m[mem_optim] + m[mem_grads] > activations:
         return None  # sharding them is free, and frees more
     return Evidence(
-        (
-            Fact(mem_activations, activations, m[MIN_SHARE] * peak),
-            Fact(oom_count, m[oom_count]),
-            Fact(alloc_retries, m[alloc_retries]),
-            Fact(mem_headroom, m[mem_headroom]),
-        )
+        (Fact(mem_activations, activations, m[MIN_SHARE] * peak), *pressure(m)),
     )
 
 
