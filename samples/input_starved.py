@@ -60,7 +60,7 @@ def main():
     cure = {"num_workers": workers, "persistent_workers": True} if args.fixed else {}
     loader = DataLoader(Photos(50 * batch, size), batch_size=batch, shuffle=True, pin_memory=gpu, **cure)
     model = network(width).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, fused=True)
 
     for step, (images, labels) in enumerate(islice(forever(loader), args.steps), 1):
         images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
