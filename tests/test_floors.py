@@ -58,11 +58,12 @@ MAY_IMPORT = {
         "advisor.environment advisor.judge advisor.metrics advisor.operations advisor.pages advisor.profile"
         " advisor.rules advisor.timeline advisor.units advisor.verify.kept profiler.schema"
     ),
+    "advisor.compare": "advisor.environment advisor.metrics advisor.profile advisor.rules advisor.significance profiler.schema",
     # renderers see the report, and the types that it is made of
     "advisor.render": (
-        "advisor.environment advisor.judge advisor.models.cost advisor.models.effects advisor.models.sharding"
-        " advisor.plan advisor.report advisor.rules.base advisor.timeline advisor.units advisor.verify"
-        " profiler.printable profiler.version"
+        "advisor.compare advisor.environment advisor.judge advisor.models.cost advisor.models.effects"
+        " advisor.models.sharding advisor.plan advisor.report advisor.rules.base advisor.significance advisor.timeline"
+        " advisor.units advisor.verify profiler.printable profiler.version"
     ),
     "advisor.publish": (
         "advisor.judge advisor.load advisor.metrics advisor.own_rules advisor.render advisor.report advisor.verify.kept"
@@ -70,7 +71,8 @@ MAY_IMPORT = {
     ),
     "advisor.probe": "advisor.load advisor.metrics advisor.rules profiler.recorder",
     "advisor.cli": (
-        "advisor.config advisor.declared advisor.metrics advisor.own_rules advisor.pages advisor.plan advisor.probe"
+        "advisor.compare advisor.config advisor.declared advisor.load advisor.metrics advisor.own_rules advisor.pages"
+        " advisor.plan advisor.probe"
         " advisor.publish advisor.render advisor.rules advisor.verify profiler profiler.errors profiler.launch"
         " profiler.printable profiler.recorder"
     ),
