@@ -58,7 +58,9 @@ MAY_IMPORT = {
         "advisor.environment advisor.judge advisor.metrics advisor.operations advisor.pages advisor.profile"
         " advisor.rules advisor.timeline advisor.units advisor.verify.kept profiler.schema"
     ),
-    "advisor.compare": "advisor.environment advisor.metrics advisor.profile advisor.rules advisor.significance profiler.schema",
+    "advisor.compare": (
+        "advisor.environment advisor.metrics advisor.profile advisor.rules advisor.significance profiler.schema"
+    ),
     # renderers see the report, and the types that it is made of
     "advisor.render": (
         "advisor.compare advisor.environment advisor.judge advisor.models.cost advisor.models.effects"
@@ -69,6 +71,7 @@ MAY_IMPORT = {
         "advisor.judge advisor.load advisor.metrics advisor.own_rules advisor.render advisor.report advisor.verify.kept"
         " profiler.errors profiler.schema"
     ),
+    "advisor.pytest_plugin": "advisor advisor.compare advisor.load advisor.metrics advisor.render profiler.errors",
     "advisor.probe": "advisor.load advisor.metrics advisor.rules profiler.recorder",
     "advisor.cli": (
         "advisor.compare advisor.config advisor.declared advisor.load advisor.metrics advisor.own_rules advisor.pages"

@@ -54,7 +54,7 @@ def _version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None
     cls=_Commands,
     help="Find out what slows a PyTorch training program, what to change, and how much that brings.\n\n"
     "The program runs as it always does. Options of ours come before it; everything after belongs to it.\n\n"
-    "Options before the script: --out, --budget ...; all: profile-train run --help",
+    "Options before the script (--out, --budget ...): profile-train run --help",
     epilog=EPILOG,
     subcommand_metavar="[COMMAND] [OPTIONS] SCRIPT [ARGS]...",
     options_metavar="",

@@ -65,12 +65,6 @@ def _rendered(sections: Sequence[Section], as_json: Callable[[], str], page: Pag
         from advisor.render import section_html
 
         return section_html.render(sections, page)
-    import io
+    from advisor.render.section_text import written
 
-    from rich.console import Console
-
-    from advisor.render.section_text import show
-
-    written = io.StringIO()
-    show(sections, Console(file=written, width=100, highlight=False))
-    return written.getvalue()
+    return written(sections)

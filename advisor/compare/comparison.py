@@ -24,7 +24,7 @@ LEAST_STEPS = round(MIN_STEPS.value)
 FULL = 0.9
 """Share of a machine's cores above which programs wait for one another (assumption)."""
 CROWDED = 0.1
-"""Share of the cores that others must use more of in one run than in the other, to be taken for the cause (assumption)."""
+"""Share of the cores that others must use in one run beyond the other, to be taken for the cause (assumption)."""
 
 SAMPLES_DIFFER = 0.01
 """Samples of a step differ: partial batches at the ends of epochs alone do not make as much."""
@@ -100,6 +100,11 @@ class Comparison:
         """The 10 % trimmed mean: single stalls do not move it."""
         return self.steps[1]
 
+    @property
+    def hardware(self) -> tuple[Difference, ...]:
+        """Of the environment, what a step's time hangs on."""
+        return tuple(one for one in self.environment if one.name in _HARDWARE)
+
     def result(self) -> dict[str, Any]:
         """As JSON has it; an interval without bounds has none."""
         made: dict[str, Any] = _plain({"schema": SCHEMA, **asdict(self)})
@@ -137,6 +142,8 @@ def compare(
     )
 
 
+_HARDWARE = ("cpu_model", "cores", "cores_total", "name", "capability", "power_limit")
+
 _MEMORY: tuple[Metric[int], ...] = (
     memory.mem_peak_allocated,
     memory.mem_peak_reserved,
@@ -170,7 +177,8 @@ def _overall(mean: Row, typical: Row, between: Sequence[Row], crowded: str) -> V
 
 
 def _of_times(mean: Row, typical: Row, between: Sequence[Row]) -> Verdict:
-    assert mean.verdict and typical.verdict
+    assert mean.verdict
+    assert typical.verdict
     told = mean.verdict if mean.verdict is not Verdict.UNCLEAR else typical.verdict
     if told in (Verdict.TOO_FEW, Verdict.NOT_MEASURED):
         return told

@@ -131,17 +131,13 @@ def _sentences(found: Comparison) -> Iterable[str]:
         )
     if found.before.ranks != found.after.ranks and found.before.ranks and found.after.ranks:
         yield f"A trains on {found.before.ranks} ranks, B on {found.after.ranks}: times are those of one rank."
-    if names := ", ".join(dict.fromkeys(_fact_name(one) for one in found.environment if one.name in _HARDWARE)):
+    if names := ", ".join(dict.fromkeys(_fact_name(one) for one in found.hardware)):
         yield f"They ran on different machines ({names}): a difference may be the machine's."
     for name, attribute in (("A", "before"), ("B", "after")):
         alone = [row for row in found.phases if row.is_measured and getattr(row, attribute) is None]
         if alone and found.mean.change:
             names = ", ".join(LABELS[row.name][0].lower() for row in alone)
             yield f"Not measured in {name}, so part of its other phases there: {names}."
-
-
-# Of the environment, what a step's time hangs on.
-_HARDWARE = ("cpu_model", "cores", "cores_total", "name", "capability", "power_limit")
 
 
 def _side(side: Side) -> str:

@@ -10,7 +10,7 @@ from advisor.plan.memory import Choice, MemoryPlan
 from advisor.plan.placement import Account
 from advisor.plan.plan import Plan
 from advisor.plan.quantities import gb, in_gb, parameters
-from advisor.plan.settings import Setting, settings
+from advisor.plan.settings import settings
 from advisor.render.part import Part
 from advisor.render.section import Bar, Section, Table
 from advisor.units import digits, seconds, share

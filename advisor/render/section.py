@@ -1,5 +1,7 @@
-"""What a page of the plan, or of a comparison, is made of: sentences, tables of text, bars, settings. All forms but JSON
-show the same."""
+"""What a page of the plan, or of a comparison, is made of: sentences, tables of text, bars, settings.
+
+All forms but JSON show the same.
+"""
 
 from __future__ import annotations
 

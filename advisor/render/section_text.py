@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 
 from rich import box
@@ -14,7 +15,6 @@ from advisor.plan.settings import Setting
 from advisor.render.section import Section, Table
 from profiler.printable import printable
 
-
 _MARKS = {"better": "green", "worse": "red"}
 
 
@@ -24,6 +24,13 @@ def show(sections: Sequence[Section], console: Console) -> None:
         console.print()
         console.print(_section(section, ascii_only=console.options.ascii_only))
     console.print()
+
+
+def written(sections: Sequence[Section]) -> str:
+    """The same, for a file or a message."""
+    file = io.StringIO()
+    show(sections, Console(file=file, width=100, highlight=False))
+    return file.getvalue()
 
 
 def _section(section: Section, *, ascii_only: bool) -> RenderableType:

@@ -141,7 +141,9 @@ def test_twice_the_batch_in_twice_the_time_is_the_same_speed():
 def test_memory_is_judged_by_its_size():
     def of(size):
         return run(
-            memory=(MemorySample(time=1, pid=1, device=0, allocated=1, allocated_peak=size, reserved=1, reserved_peak=1),)
+            memory=(
+                MemorySample(time=1, pid=1, device=0, allocated=1, allocated_peak=size, reserved=1, reserved_peak=1),
+            )
         )
 
     found = compare(of(1000), of(1200))
