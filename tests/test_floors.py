@@ -61,9 +61,13 @@ MAY_IMPORT = {
     "advisor.compare": (
         "advisor.environment advisor.metrics advisor.profile advisor.rules advisor.significance profiler.schema"
     ),
+    "advisor.doctor": (
+        "advisor.metrics advisor.units profiler profiler.agent.installed profiler.errors profiler.launch"
+        " profiler.recorder profiler.sandbox profiler.schema"
+    ),
     # renderers see the report, and the types that it is made of
     "advisor.render": (
-        "advisor.compare advisor.environment advisor.judge advisor.models.cost advisor.models.effects"
+        "advisor.compare advisor.doctor advisor.environment advisor.judge advisor.models.cost advisor.models.effects"
         " advisor.models.sharding advisor.plan advisor.report advisor.rules.base advisor.significance advisor.timeline"
         " advisor.units advisor.verify profiler.printable profiler.version"
     ),
@@ -74,8 +78,8 @@ MAY_IMPORT = {
     "advisor.pytest_plugin": "advisor advisor.compare advisor.load advisor.metrics advisor.render profiler.errors",
     "advisor.probe": "advisor.load advisor.metrics advisor.rules profiler.recorder",
     "advisor.cli": (
-        "advisor.compare advisor.config advisor.declared advisor.load advisor.metrics advisor.own_rules advisor.pages"
-        " advisor.plan advisor.probe"
+        "advisor.compare advisor.config advisor.declared advisor.doctor advisor.load advisor.metrics advisor.own_rules"
+        " advisor.pages advisor.plan advisor.probe"
         " advisor.publish advisor.render advisor.rules advisor.verify profiler profiler.errors profiler.launch"
         " profiler.printable profiler.recorder"
     ),

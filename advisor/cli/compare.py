@@ -43,8 +43,8 @@ def _share(_ctx: click.Context, _option: click.Parameter, value: str | None) -> 
 
 @click.command(
     short_help="Compare two recorded runs.",
-    help="Compare two recorded runs (their folders): step time, phases, memory, settings and environment of RUN_B beside "
-    "RUN_A's, each with its interval and a verdict.",
+    help="Compare two recorded runs (their folders): step time, phases, memory, settings and environment of RUN_B "
+    "beside RUN_A's, with intervals and a verdict.",
     epilog=EPILOG,
 )
 @click.argument("run_a", type=click.Path(path_type=Path))
