@@ -65,11 +65,15 @@ MAY_IMPORT = {
         "advisor.metrics advisor.units profiler profiler.agent.installed profiler.errors profiler.launch"
         " profiler.recorder profiler.sandbox profiler.schema"
     ),
+    "advisor.watch": (
+        "advisor.judge advisor.load advisor.metrics advisor.own_rules advisor.profile profiler.errors profiler.recorder"
+        " profiler.schema"
+    ),
     # renderers see the report, and the types that it is made of
     "advisor.render": (
         "advisor.compare advisor.doctor advisor.environment advisor.judge advisor.models.cost advisor.models.effects"
         " advisor.models.sharding advisor.plan advisor.report advisor.rules.base advisor.significance advisor.timeline"
-        " advisor.units advisor.verify profiler.printable profiler.version"
+        " advisor.units advisor.verify advisor.watch profiler.printable profiler.version"
     ),
     "advisor.publish": (
         "advisor.judge advisor.load advisor.metrics advisor.own_rules advisor.render advisor.report advisor.verify.kept"
@@ -80,8 +84,8 @@ MAY_IMPORT = {
     "advisor.cli": (
         "advisor.compare advisor.config advisor.declared advisor.doctor advisor.load advisor.metrics advisor.own_rules"
         " advisor.pages advisor.plan advisor.probe"
-        " advisor.publish advisor.render advisor.rules advisor.verify profiler profiler.errors profiler.launch"
-        " profiler.printable profiler.recorder"
+        " advisor.publish advisor.render advisor.rules advisor.verify advisor.watch profiler profiler.errors"
+        " profiler.launch profiler.printable profiler.recorder"
     ),
 }
 

@@ -11,7 +11,7 @@ import click
 from profiler.errors import ProfilerError
 from profiler.printable import printable
 
-COMMANDS = ("run", "report", "compare", "verify", "tune", "plan", "doctor", "rules", "explain")
+COMMANDS = ("run", "watch", "report", "compare", "verify", "tune", "plan", "doctor", "rules", "explain")
 
 EPILOG = """
 \b
