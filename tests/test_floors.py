@@ -72,7 +72,7 @@ MAY_IMPORT = {
     # renderers see the report, and the types that it is made of
     "advisor.render": (
         "advisor.compare advisor.doctor advisor.environment advisor.judge advisor.models.cost advisor.models.effects"
-        " advisor.models.sharding advisor.plan advisor.report advisor.rules.base advisor.significance advisor.timeline"
+        " advisor.models.sharding advisor.plan advisor.report advisor.rules.base advisor.timeline"
         " advisor.units advisor.verify advisor.watch profiler.printable profiler.version"
     ),
     "advisor.publish": (

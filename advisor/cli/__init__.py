@@ -52,7 +52,7 @@ def _version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None
 
 @click.group(
     cls=_Commands,
-    help="Find out what slows a PyTorch training program, what to change, and how much that brings.\n\n"
+    help="Find out what slows a PyTorch training, what to change, and the gain.\n\n"
     "The program runs as it always does. Options of ours come before it; everything after belongs to it.\n\n"
     "Options before the script (--out, --budget ...): profile-train run --help",
     epilog=EPILOG,

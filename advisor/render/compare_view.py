@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from advisor.compare.change import Verdict
 from advisor.compare.comparison import LEAST_STEPS, Comparison, Row, Side
@@ -14,18 +15,17 @@ from advisor.render.part import Part
 from advisor.render.section import Bar, Section, Table
 from advisor.render.view import ENDINGS, View
 from advisor.report import LABELS
-from advisor.significance import Interval
-from advisor.units import digits, quantity, seconds, share
+from advisor.units import digits, quantity, seconds, share, span
 
 UNMEASURED = "not measured"
 
 COLUMNS = ("", "A", "B", "Change", "Verdict")
 
 _WORDS = {
-    Verdict.WORSE: ("Slower", "more"),
-    Verdict.BETTER: ("Faster", "less"),
-    Verdict.SAME: ("The same speed", ""),
-    Verdict.UNCLEAR: ("Too noisy to tell", ""),
+    Verdict.WORSE: "Slower",
+    Verdict.BETTER: "Faster",
+    Verdict.SAME: "The same speed",
+    Verdict.UNCLEAR: "Too noisy to tell",
 }
 
 
@@ -44,7 +44,7 @@ def sections(found: Comparison) -> tuple[Section, ...]:
         elif id_ in ("settings", "environment"):
             alike = f"{title.removesuffix(' that differ').removesuffix(' that differs')}: no difference was seen."
             made.append(Section(id=id_, title=title, headline=alike, sentences=(), tables=()))
-    return tuple(made)
+    return (*made[:-1], replace(made[-1], notes=_NOTES))
 
 
 def headline(found: Comparison) -> str:
@@ -56,7 +56,7 @@ def headline(found: Comparison) -> str:
     if row.before is None or row.after is None:
         where = " and ".join(name for name, value in (("A", row.before), ("B", row.after)) if value is None)
         return f"Nothing can be told: no steady training step was measured in {where}."
-    word = _WORDS[found.verdict][0]
+    word = _WORDS[found.verdict]
     if row not in found.steps:
         return f"{word}: {LABELS[row.name][0].lower()}, between the steps, takes {_amount(row)} of a step."
     if found.verdict is Verdict.UNCLEAR and found.crowded:
@@ -78,10 +78,11 @@ def _amount(row: Row) -> str:
     """As "12% more (8.5 to 15%)"."""
     assert row.change
     direction = 1 if row.change.estimate >= 0 else -1
-    ends = sorted(direction * bound for bound in (row.change.low, row.change.high))
-    word = "more" if direction > 0 else "less"
-    interval = f" ({share(ends[0])} to {share(ends[1])})" if all(map(math.isfinite, ends)) else ""
-    return f"{share(abs(row.change.estimate))} {word}{interval}"
+    low, high = sorted(direction * bound for bound in (row.change.low, row.change.high))
+    size = share(abs(row.change.estimate))
+    told = "no difference" if size == "0%" else f"{size} {'more' if direction > 0 else 'less'}"
+    interval = span(low, high) if math.isfinite(low) and math.isfinite(high) else size
+    return told if interval == size else f"{told} ({interval})"
 
 
 def _time(found: Comparison) -> Section:
@@ -98,7 +99,6 @@ def _time(found: Comparison) -> Section:
         tables=tuple(table for table in tables if table.rows),
         bars=_bars(found),
         tiles=tuple(_tiles(found)),
-        notes=_NOTES,
     )
 
 
@@ -218,7 +218,7 @@ _CORES = ("process_cpu", "worker_cpu", "others_cpu")
 
 
 def _label(row: Row) -> str:
-    short = row.label.removesuffix(" step time").removesuffix(" of the step time")
+    short = row.label.removesuffix(" of the step time").removesuffix(" step time")
     return LABELS[row.name][0] if row.name in LABELS else f"{short[:1].upper()}{short[1:]}"
 
 
@@ -233,13 +233,9 @@ def _change(row: Row) -> str:
     if row.change is None or not math.isfinite(row.change.estimate):
         return ""
     told = _signed(row.change.estimate)
-    if row.change.low == row.change.high or not _is_bounded(row.change):
+    if row.change.low == row.change.high or not math.isfinite(row.change.low) or not math.isfinite(row.change.high):
         return told
     return f"{told} [{_signed(row.change.low)}, {_signed(row.change.high)}]"
-
-
-def _is_bounded(interval: Interval) -> bool:
-    return math.isfinite(interval.low) and math.isfinite(interval.high)
 
 
 def _signed(value: float) -> str:

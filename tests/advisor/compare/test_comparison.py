@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from random import Random
 
 import pytest
 from profiles import RUN, metrics, rank, steps
@@ -190,3 +191,19 @@ def test_the_result_is_json_and_an_interval_without_bounds_has_none():
     assert told["schema"] == "profile-train/comparison@1"
     assert told["verdict"] == "too few steps"
     assert told["steps"][0]["change"]["low"] is None
+
+
+def test_two_runs_of_one_program_differ_by_chance_one_time_in_twenty():
+    """Steps that scatter by 5 %, each like the one before by 0.4; whatever is significant counts."""
+    chance = Random(0)
+
+    def scattered():
+        noise, made = 0.0, []
+        for _ in range(140):
+            noise = 0.4 * noise + chance.gauss(0.0, 0.05)
+            made.append(0.1 * (1 + noise))
+        return run(made=steps(*made))
+
+    verdicts = [compare(scattered(), scattered(), relevant=1e-9).mean.verdict for _ in range(150)]
+
+    assert sum(verdict is not Verdict.UNCLEAR for verdict in verdicts) <= 15

@@ -43,7 +43,7 @@ def test_80_by_24_holds_everything():
     assert re.search(r"Steps +10 a second +▁?█{29}", text)
     assert re.search(r"Waiting for data +60 ms +60%  █{14}\n", text)
     assert text.index("Waiting for data") < text.index("Forward") < text.index("Garbage collection")
-    assert re.search(r"GPU 0 +97% +[▁▂▃▄▅▆▇█]{30}", text)
+    assert re.search(r"GPU 0 +98% +[▁▂▃▄▅▆▇█]{30}", text)
     assert re.search(r"  memory +8 GiB of 80 GiB +▂", text)
     assert re.search(r"CPU +2 of 8 cores +▃", text)
     assert "Advice  Load the data in worker processes: 40 to 60% less step time" in text
