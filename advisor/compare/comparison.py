@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from advisor.compare.change import RELEVANT, Verdict, difference, unbounded, verdict
+from advisor.compare.change import RELEVANT, Verdict, difference, for_few, unbounded, verdict
 from advisor.compare.settings import Difference, differences
 from advisor.metrics import gpu, host, memory, step
 from advisor.metrics.base import Metric, Metrics, Missing
@@ -279,7 +279,7 @@ def _known(m: Metrics, of: Callable[[Metrics], Interval]) -> Interval | None:
 
 def _mean(m: Metrics) -> Interval:
     value, bounds = m[step.step_time_mean], m.get(step.step_time_ci)
-    return Interval(bounds[0], value, bounds[1]) if bounds else unbounded(value)
+    return _widened(m, m[step.steady_steps], Interval(bounds[0], value, bounds[1])) if bounds else unbounded(value)
 
 
 def _typical(m: Metrics) -> Interval:
@@ -288,7 +288,7 @@ def _typical(m: Metrics) -> Interval:
         value, half = step.typical_step(m)
     except Missing:
         return unbounded(m[step.step_time_p50])
-    return Interval(value - half, value, value + half)
+    return _widened(m, m[step.steady_steps], Interval(value - half, value, value + half))
 
 
 def _phase(name: str) -> Callable[[Metrics], Interval]:
@@ -319,7 +319,11 @@ def _around(m: Metrics, steps: Sequence[Step], name: str, mean: float) -> Interv
         low, high = step.mean_interval(m, steps, [getattr(each, name) or 0.0 for each in steps])
     except Missing:
         return unbounded(mean)
-    return Interval(min(low, mean), mean, max(high, mean))
+    return _widened(m, steps, Interval(min(low, mean), mean, max(high, mean)))
+
+
+def _widened(m: Metrics, steps: Sequence[Step], interval: Interval) -> Interval:
+    return for_few(interval, len(steps) / step.block_length(m, steps))
 
 
 def _side(m: Metrics, folder: str) -> Side:

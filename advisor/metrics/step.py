@@ -216,14 +216,18 @@ def typical_step(m: Metrics) -> tuple[float, float]:
     return mean, (high - low) / 2 / (1 - 2 * TRIMMED)
 
 
+def block_length(m: Metrics, steps: Sequence[Step]) -> int:
+    """Rows that hang together: max(5, n^(1/3), batches in flight), of few rows a quarter."""
+    in_flight = max((fact.num_workers * (fact.prefetch_factor or 2) for fact in m[primary_rank].loaders), default=0)
+    block = max(5, math.ceil(len(steps) ** (1 / 3)), in_flight)
+    return block if len(steps) >= 2 * block else len(steps) // 4
+
+
 def mean_interval(m: Metrics, steps: Sequence[Step], values: Sequence[float]) -> tuple[float, float]:
     """95 % interval of the mean of these values, one for each of the steps."""
     if len(steps) < FEWEST:
         raise Missing(f"Fewer than {FEWEST} steady steps", "Record more: 100 or so give a narrow interval.")
-    in_flight = max((fact.num_workers * (fact.prefetch_factor or 2) for fact in m[primary_rank].loaders), default=0)
-    block = max(5, math.ceil(len(steps) ** (1 / 3)), in_flight)
-    if len(steps) < 2 * block:
-        block = len(steps) // 4
+    block = block_length(m, steps)
     weights = np.array([step.count for step in steps], dtype=float)
     sums = (np.concatenate(([0.0], np.cumsum(values))) for values in (weights * np.array(values), weights))
     of_values, of_weights = (each[block:] - each[:-block] for each in sums)

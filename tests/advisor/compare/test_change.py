@@ -6,7 +6,7 @@ from statistics import NormalDist, fmean, stdev
 
 import pytest
 
-from advisor.compare.change import Verdict, difference, unbounded, verdict
+from advisor.compare.change import Verdict, difference, for_few, unbounded, verdict
 from advisor.significance import Interval
 
 
@@ -48,3 +48,12 @@ def test_a_verdict_takes_significance_and_a_relevant_difference(change, expected
 
 def test_without_an_interval_nothing_is_told():
     assert verdict(difference(unbounded(1.0), Interval(2.9, 3.0, 3.1)), 0.05) is Verdict.UNCLEAR
+
+
+def test_few_blocks_widen_an_interval_by_students_t():
+    """Of five degrees of freedom it is 2.571 where the normal quantile is 1.960; six blocks spread by sqrt(6 / 5)."""
+    made = for_few(Interval(8.0, 10.0, 11.0), 6)
+
+    factor = 2.571 / 1.960 * math.sqrt(6 / 5)
+    assert (made.low, made.high) == pytest.approx((10 - 2 * factor, 10 + factor), rel=0.01)
+    assert for_few(Interval(8.0, 10.0, 11.0), 1e6).high == pytest.approx(11.0)
