@@ -104,8 +104,10 @@ def snapshot(profile: Profile, folder: str, advice: Advised | None = None) -> Sn
     run = profile.runs[0]
     m = Metrics(profile)
     rank = m.get(primary_rank)
-    steps = rank.steps if rank else ()
-    now = max((*(_end(step) for step in steps[-1:]), *(one.time for one in profile.host_samples[-1:])), default=0.0)
+    # A store may come from anybody: what has no place in time has none here.
+    steps = [step for step in rank.steps if math.isfinite(_end(step)) and step.count > 0] if rank else []
+    times = (*map(_end, steps[-1:]), *(one.time for one in profile.host_samples[-1:]))
+    now = max(filter(math.isfinite, times), default=0.0)
     return Snapshot(
         folder=folder,
         command=run.command,
@@ -188,7 +190,7 @@ def _gauge(samples: Iterable[Any], now: float, value: Callable[[Any], float | No
     seconds: list[list[float]] = [[] for _ in range(SPAN)]
     for sample in samples:
         told = value(sample)
-        if told is not None and sample.time > start:
+        if told is not None and start < sample.time < math.inf:
             seconds[min(SPAN - 1, int(sample.time - start))].append(told)
     curve = tuple(math.fsum(each) / len(each) if each else None for each in seconds)
     return Gauge(next((each for each in reversed(curve[-3:]) if each is not None), None), of, curve)

@@ -1,10 +1,12 @@
 """Snapshots of profiles that can be computed by hand."""
 
+import math
 from dataclasses import replace
 
 import pytest
 from profiles import RUN, metrics, rank, steps
 
+from advisor.render.watch_text import draw
 from advisor.watch.snapshot import SPAN, snapshot
 from profiler.schema import TAG_EVALUATION, TAG_FIRST, Gpu, GpuSample, HostSample
 
@@ -102,3 +104,27 @@ def test_before_the_first_step_there_is_none():
     assert told.steps is None
     assert not told.is_over
     assert told.result()["steps"] is None
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"start": math.inf},
+        {"duration": math.inf},
+        {"duration": -1.0},
+        {"duration": 0.0},
+        {"count": 0},
+        {"count": 10**18},
+        {"start": 1e300},
+        {"start": -1e300},
+        {"evaluation": math.inf},
+    ],
+)
+def test_a_store_that_somebody_made_up_is_drawn_all_the_same(odd):
+    good = steps(*[0.1] * 20)
+    made = (*good[:10], replace(good[10], **odd), *good[11:])
+    samples = (*host(1.0, cpu=1.0), *host(math.inf, cpu=math.inf))
+
+    for table in (made, tuple(replace(step, **odd) for step in good)):
+        shown = seen(rank(steps=table), host_samples=samples)
+        assert draw(shown, 80, 24).plain.startswith("running ")
