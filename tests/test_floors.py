@@ -79,7 +79,7 @@ MAY_IMPORT = {
         "advisor.judge advisor.load advisor.metrics advisor.own_rules advisor.render advisor.report advisor.verify.kept"
         " profiler.errors profiler.schema"
     ),
-    "advisor.pytest_plugin": "advisor advisor.compare advisor.load advisor.metrics advisor.render profiler.errors",
+    "advisor.entry.profile_train_pytest": "",  # every pytest loads it
     "advisor.probe": "advisor.load advisor.metrics advisor.rules profiler.recorder",
     "advisor.cli": (
         "advisor.compare advisor.config advisor.declared advisor.doctor advisor.load advisor.metrics advisor.own_rules"

@@ -107,7 +107,8 @@ class Comparison:
 
     def result(self) -> dict[str, Any]:
         """As JSON has it; an interval without bounds has none."""
-        made: dict[str, Any] = _plain({"schema": SCHEMA, **asdict(self)})
+        hardware = [f"{one.group}: {one.name}" for one in self.hardware]
+        made: dict[str, Any] = _plain({"schema": SCHEMA, **asdict(self), "hardware": hardware})
         return made
 
 
