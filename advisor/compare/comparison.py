@@ -101,6 +101,11 @@ class Comparison:
         return self.steps[1]
 
     @property
+    def whole(self) -> Row:
+        """The mean step with what falls between steps; the mean step where nothing does."""
+        return next((row for row in self.steps if row.name == "whole_step_time"), self.mean)
+
+    @property
     def hardware(self) -> tuple[Difference, ...]:
         """Of the environment, what a step's time hangs on."""
         return tuple(one for one in self.environment if one.name in _HARDWARE)
@@ -118,19 +123,23 @@ def compare(
     """`names` are the runs' folders."""
     sides = (_side(before, names[0]), _side(after, names[1]))
     both = _Both(before, after, _scale(*sides), relevant, min(side.steps for side in sides) < LEAST_STEPS)
+    between = tuple(both.times(name, _between(name)) for name in BETWEEN)
+    mean = both.times("step_time_mean", _mean, step.step_time_mean.label)
+    typical = both.times("typical_step_time", _typical, "typical step time")
+    whole = both.whole(mean, between)
     steps = (
-        both.times("step_time_mean", _mean, step.step_time_mean.label),
-        both.times("typical_step_time", _typical, "typical step time"),
+        mean,
+        typical,
+        *([whole] if whole else []),
         *(both.shown(one, times=True) for one in (step.step_time_p50, step.step_time_p90, step.step_time_p99)),
     )
-    between = tuple(both.times(name, _between(name)) for name in BETWEEN)
     settings, environment = differences(before.profile, after.profile)
     crowded = _crowded(before, after)
     return Comparison(
         before=sides[0],
         after=sides[1],
         relevant=relevant,
-        verdict=_overall(steps[0], steps[1], between, crowded),
+        verdict=_overall(whole or mean, typical, between, crowded),
         crowded=crowded,
         scale=both.scale,
         steps=steps,
@@ -168,27 +177,16 @@ _MACHINE: tuple[Metric[float], ...] = (
 )
 
 
-def _overall(mean: Row, typical: Row, between: Sequence[Row], crowded: str) -> Verdict:
-    """Of the mean step; where stalls leave that unclear, of the typical one. What falls between steps counts, too.
+def _overall(whole: Row, typical: Row, between: Sequence[Row], crowded: str) -> Verdict:
+    """Of the mean step with what falls between steps; where stalls leave that unclear, of the typical step.
 
     That a run is slower is not told where other programs took its cores.
     """
-    told = _of_times(mean, typical, between)
-    return Verdict.UNCLEAR if (told, crowded) in ((Verdict.WORSE, "B"), (Verdict.BETTER, "A")) else told
-
-
-def _of_times(mean: Row, typical: Row, between: Sequence[Row]) -> Verdict:
-    assert mean.verdict
+    assert whole.verdict
     assert typical.verdict
-    told = mean.verdict if mean.verdict is not Verdict.UNCLEAR else typical.verdict
-    if told in (Verdict.TOO_FEW, Verdict.NOT_MEASURED):
-        return told
-    found = {row.verdict for row in between}
-    if Verdict.WORSE in found:
-        return Verdict.UNCLEAR if told is Verdict.BETTER else Verdict.WORSE
-    if Verdict.BETTER in found and told is Verdict.SAME:
-        return Verdict.BETTER
-    return told
+    alike = all(row.verdict in (Verdict.SAME, Verdict.NOT_MEASURED) for row in between)
+    told = typical.verdict if whole.verdict is Verdict.UNCLEAR and alike else whole.verdict
+    return Verdict.UNCLEAR if (told, crowded) in ((Verdict.WORSE, "B"), (Verdict.BETTER, "A")) else told
 
 
 def _crowded(before: Metrics, after: Metrics) -> str:
@@ -240,6 +238,26 @@ class _Both:
             else Verdict.TOO_FEW
             if self.few
             else verdict(change, self.relevant),
+        )
+
+    def whole(self, mean: Row, between: Sequence[Row]) -> Row | None:
+        """The mean step and its part of what falls between steps, as far as both runs tell; None where nothing does."""
+        parts = [mean, *(row for row in between if row.is_measured and row.change)]
+        if len(parts) == 1 or mean.change is None:
+            return None
+        changes = [row.change for row in parts if row.change]
+        estimate = math.fsum(one.estimate for one in changes)
+        below = math.hypot(*(one.estimate - one.low for one in changes))
+        above = math.hypot(*(one.high - one.estimate for one in changes))
+        change = Interval(estimate - below, estimate, estimate + above)
+        return Row(
+            name="whole_step_time",
+            label="mean, with what is between",
+            unit="s",
+            before=math.fsum(row.before or 0.0 for row in parts),
+            after=math.fsum(row.after or 0.0 for row in parts),
+            change=change,
+            verdict=Verdict.TOO_FEW if self.few else verdict(change, self.relevant),
         )
 
     def amount(self, one: Metric[int]) -> Row:

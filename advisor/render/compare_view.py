@@ -29,6 +29,13 @@ _WORDS = {
 }
 
 
+_STEPS = {
+    "step_time_mean": "a mean step",
+    "typical_step_time": "a typical step",
+    "whole_step_time": "a step, with what is between steps,",
+}
+
+
 def sections(found: Comparison) -> tuple[Section, ...]:
     """What is worth showing."""
     made = [_time(found)]
@@ -57,21 +64,18 @@ def headline(found: Comparison) -> str:
         where = " and ".join(name for name, value in (("A", row.before), ("B", row.after)) if value is None)
         return f"Nothing can be told: no steady training step was measured in {where}."
     word = _WORDS[found.verdict]
-    if row not in found.steps:
-        return f"{word}: {LABELS[row.name][0].lower()}, between the steps, takes {_amount(row)} of a step."
     if found.verdict is Verdict.UNCLEAR and found.crowded:
         word = "Not to be told while other programs take the cores"
-    kind = "mean" if row is found.mean else "typical"
-    return f"{word}: a {kind} step takes {seconds(row.after)} in B, {seconds(row.before)} in A: {_amount(row)}."
+    step = _STEPS[row.name]
+    return f"{word}: {step} takes {seconds(row.after)} in B, {seconds(row.before)} in A: {_amount(row)}."
 
 
 def _speaks(found: Comparison) -> Row:
-    """The row that the verdict rests on."""
-    if found.mean.verdict is found.verdict:
-        return found.mean
-    if found.mean.verdict is Verdict.UNCLEAR and found.typical.verdict is found.verdict:
-        return found.typical
-    return next((row for row in found.between if row.verdict is found.verdict), found.mean)
+    """The row that the verdict rests on: the mean step, unless it does not tell all."""
+    rows = (
+        (found.whole, found.typical) if found.mean.verdict is not found.whole.verdict else (found.mean, found.typical)
+    )
+    return next((row for row in rows if row.verdict is found.verdict), rows[0])
 
 
 def _amount(row: Row) -> str:

@@ -207,3 +207,11 @@ def test_two_runs_of_one_program_differ_by_chance_one_time_in_twenty():
     verdicts = [compare(scattered(), scattered(), relevant=1e-9).mean.verdict for _ in range(150)]
 
     assert sum(verdict is not Verdict.UNCLEAR for verdict in verdicts) <= 15
+
+
+def test_faster_steps_do_not_hide_what_is_lost_between_them():
+    found = compare(run(made=saving(0.05)), run(made=tuple(replace(s, duration=0.9 * s.duration) for s in saving(0.3))))
+
+    assert found.mean.verdict is Verdict.BETTER
+    assert found.whole.change.estimate == pytest.approx(found.mean.change.estimate + 0.25, abs=0.01)
+    assert found.verdict is Verdict.WORSE

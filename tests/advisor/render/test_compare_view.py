@@ -73,3 +73,14 @@ def test_a_phase_that_one_run_did_not_measure_is_said_to_be_so():
 
 def test_what_is_nothing_in_both_has_no_line():
     assert "Garbage collection" not in text(run(columns={"gc": 0.0}), run(columns={"gc": 0.0}))
+
+
+def test_what_is_lost_between_the_steps_is_in_the_verdict():
+    def saving(seconds):
+        made = steps(*[0.1 * SHAPE[i % len(SHAPE)] for i in range(140)], checkpoint_save=0.0)
+        return tuple(replace(each, checkpoint_save=seconds) if i % 5 == 0 else each for i, each in enumerate(made))
+
+    told = text(run(made=saving(0.0)), run(made=saving(0.2)))
+
+    assert told.startswith("Slower: a step, with what is between steps, takes 140 ms in B, 100 ms in A: 40% more")
+    assert "Saving checkpoints 0 s 40 ms +40% [" in told
