@@ -139,7 +139,7 @@ def compare(
         before=sides[0],
         after=sides[1],
         relevant=relevant,
-        verdict=_overall(whole or mean, typical, between, crowded),
+        verdict=_overall((whole or mean, mean, typical), between, crowded),
         crowded=crowded,
         scale=both.scale,
         steps=steps,
@@ -177,15 +177,16 @@ _MACHINE: tuple[Metric[float], ...] = (
 )
 
 
-def _overall(whole: Row, typical: Row, between: Sequence[Row], crowded: str) -> Verdict:
-    """Of the mean step with what falls between steps; where stalls leave that unclear, of the typical step.
+def _overall(rows: Sequence[Row], between: Sequence[Row], crowded: str) -> Verdict:
+    """Of the first of the rows that is clear: the mean step with what falls between steps, where a few saves leave that
+    unclear the mean step, where stalls do the typical one - unless what falls between steps says otherwise.
 
     That a run is slower is not told where other programs took its cores.
     """
-    assert whole.verdict
-    assert typical.verdict
-    alike = all(row.verdict in (Verdict.SAME, Verdict.NOT_MEASURED) for row in between)
-    told = typical.verdict if whole.verdict is Verdict.UNCLEAR and alike else whole.verdict
+    told = next((row.verdict for row in rows if row.verdict and row.verdict is not Verdict.UNCLEAR), Verdict.UNCLEAR)
+    against = {row.verdict for row in between} & {Verdict.BETTER, Verdict.WORSE} - {told}
+    if against and rows[0].verdict is Verdict.UNCLEAR:
+        return Verdict.UNCLEAR
     return Verdict.UNCLEAR if (told, crowded) in ((Verdict.WORSE, "B"), (Verdict.BETTER, "A")) else told
 
 

@@ -72,10 +72,8 @@ def headline(found: Comparison) -> str:
 
 def _speaks(found: Comparison) -> Row:
     """The row that the verdict rests on: the mean step, unless it does not tell all."""
-    rows = (
-        (found.whole, found.typical) if found.mean.verdict is not found.whole.verdict else (found.mean, found.typical)
-    )
-    return next((row for row in rows if row.verdict is found.verdict), rows[0])
+    first = found.mean if found.mean.verdict is found.whole.verdict else found.whole
+    return next((row for row in (first, found.mean, found.typical) if row.verdict is found.verdict), first)
 
 
 def _amount(row: Row) -> str:
@@ -123,6 +121,8 @@ def _sentences(found: Comparison) -> Iterable[str]:
         yield f"{name}: {_side(side)}"
     if found.verdict.is_told and found.mean.verdict is Verdict.UNCLEAR and found.mean.change:
         yield f"Single stalls leave the mean unclear: {_amount(found.mean)}."
+    if found.verdict.is_told and found.whole.verdict is Verdict.UNCLEAR and found.mean.verdict is found.verdict:
+        yield f"What falls between steps is too rare to tell; with it, a step takes {_amount(found.whole)}."
     if found.crowded:
         yield (
             f"Other programs took cores in {found.crowded} that they left alone in the other run: that it is slower is "

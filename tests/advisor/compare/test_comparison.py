@@ -215,3 +215,13 @@ def test_faster_steps_do_not_hide_what_is_lost_between_them():
     assert found.mean.verdict is Verdict.BETTER
     assert found.whole.change.estimate == pytest.approx(found.mean.change.estimate + 0.25, abs=0.01)
     assert found.verdict is Verdict.WORSE
+
+
+def test_rare_long_saves_do_not_hide_that_steps_are_slower():
+    def rare(mean):
+        made = steps(*times(mean), checkpoint_save=0.0)
+        return tuple(replace(each, checkpoint_save=9.0) if i in (40, 90, 120) else each for i, each in enumerate(made))
+
+    found = compare(run(made=rare(0.1)), run(made=rare(0.13)))
+
+    assert (found.whole.verdict, found.verdict) == (Verdict.UNCLEAR, Verdict.WORSE)
