@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.declared import READERS
+from advisor.metrics import all_metrics
 from advisor.metrics.base import Goals
 from advisor.own_rules import RuleSet, load
 from advisor.rules.base import Rule, Severity
@@ -60,7 +61,14 @@ def configure(file: Path | None = None, own_rules: Path | None = None) -> Config
     top = _read(file)
     top.knows(KEYS)
     named = top.text("rules_path")
-    found = load(own_rules or (None if named is None else file.parent / named))
+    beside = None if named is None else file.parent / named
+    if own_rules is None and beside is not None and not beside.exists():
+        raise top.wrong(
+            "rules_path",
+            f"names {named!r}, but there is no {beside}",
+            "Give a path as seen from there.",
+        )
+    found = load(own_rules or beside)
     return Config(goals=_goals(top.table("goals")), rules=replace(found, rules=_configured(found.rules, top)))
 
 
@@ -76,13 +84,12 @@ class _Table:
         """The error of a key."""
         return ProfilerError(f"{self.file}: {'.'.join((*self.path, key))} {what}.", remedy)
 
-    def knows(self, names: Collection[str], all_of_them: str = "") -> None:
-        """Refuse a key that is none of the names."""
+    def knows(self, names: Collection[str], all_of_them: str = "", elsewhere: Mapping[str, str] | None = None) -> None:
+        """Refuse a key that is none of the names. `elsewhere` are names that mean something, but not here."""
         for key in self.values:
             if key not in names:
-                raise self.wrong(
-                    key, "is not known", _meant(key, names) or all_of_them or f"Known: {', '.join(names)}."
-                )
+                meant = _meant(key, names, elsewhere or {})
+                raise self.wrong(key, "is not known", meant or all_of_them or f"Known: {', '.join(names)}.")
 
     def table(self, key: str) -> _Table:
         """A table in it, empty if it is not there."""
@@ -132,9 +139,16 @@ def _read(file: Path) -> _Table:
         raise ProfilerError(f"{file} cannot be read: {error.strerror or error}.", "Give a TOML file.") from error
     except ValueError as error:
         raise ProfilerError(f"{file} is no TOML: {error}.", "Mend that line.") from error
+    whole = _Table(file, (), values)
     if file.name != PYPROJECT:
-        return _Table(file, (), values)
-    ours = _Table(file, (), values).table("tool").table("profile-train")
+        if "tool" in values and whole.table("tool").table("profile-train").values:
+            raise whole.wrong(
+                "tool",
+                "is not known",
+                "Drop the prefix tool.profile-train: [goals], [rules.NAME].",
+            )
+        return whole
+    ours = whole.table("tool").table("profile-train")
     if not ours.values:
         raise ProfilerError(f"{file} has no [tool.profile-train].", "Write one, or give another file.")
     return ours
@@ -164,28 +178,46 @@ def _configured(rules: tuple[Rule, ...], top: _Table) -> tuple[Rule, ...]:
     """The rules with what the file sets for them."""
     ids = [rule.id for rule in rules]
     tables, opted_in = top.table("rules"), list(top.names("opt_in"))
-    tables.knows(ids, "List them: profile-train rules")
+    elsewhere = _meanings(rules)
+    tables.knows(ids, "List them: profile-train rules", elsewhere)
     for name in opted_in:
         if name not in ids:
             raise top.wrong(
                 "opt_in", f"names {name!r}, which is no rule", _meant(name, ids) or "List: profile-train rules"
             )
     return tuple(
-        _with_settings(replace(rule, cap=Severity.ACTION) if rule.id in opted_in else rule, tables.table(rule.id))
+        _with_settings(
+            replace(rule, cap=Severity.ACTION) if rule.id in opted_in else rule, tables.table(rule.id), elsewhere
+        )
         for rule in rules
     )
 
 
-def _with_settings(rule: Rule, table: _Table) -> Rule:
-    table.knows(("enabled", *rule.thresholds), f"All about the rule: profile-train explain {rule.id}")
+def _with_settings(rule: Rule, table: _Table, elsewhere: Mapping[str, str]) -> Rule:
+    table.knows(("enabled", *rule.thresholds), f"All about the rule: profile-train explain {rule.id}", elsewhere)
     limits = {name: table.number(name) for name in table.values if name != "enabled"}
     off = "" if table.switch("enabled", True) else f"[{'.'.join(table.path)}] of {table.file}"
     return replace(rule, limits=limits, off=off)
 
 
-def _meant(name: str, names: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"Did you mean {near[0]}?" if near else ""
+def _meanings(rules: tuple[Rule, ...]) -> dict[str, str]:
+    """What the names of metrics, and of all rules' limits, mean."""
+    having: dict[str, list[str]] = {}
+    for rule in rules:
+        for limit in rule.thresholds:
+            having.setdefault(limit, []).append(rule.id)
+    metrics = {
+        each.name: f"{each.name} is a metric; what can be set are the limits of rules." for each in all_metrics()
+    }
+    limits = {name: f"{name} is a limit of {', '.join(ids)}." for name, ids in having.items()}
+    return metrics | limits
+
+
+def _meant(name: str, names: Collection[str], elsewhere: Mapping[str, str] | None = None) -> str:
+    near = difflib.get_close_matches(name, [*names, *(elsewhere or {})], n=1)
+    if not near:
+        return ""
+    return f"Did you mean {near[0]}?" if near[0] in names else (elsewhere or {})[near[0]]
 
 
 def _kind(value: object) -> str:

@@ -10,11 +10,13 @@ keep the order of tiers: a training has no other latency than its steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from traceback import walk_tb
 
-from advisor.metrics.base import Metrics, Missing
+from advisor.calibration import Calibration, Tried
+from advisor.metrics.base import Metrics, Missing, Need
 from advisor.metrics.gpu import (
     device,
     gpu_busy_fraction,
@@ -23,7 +25,7 @@ from advisor.metrics.gpu import (
     matmul_share,
     membound_share,
 )
-from advisor.metrics.input import epoch_restart_share, loader, queue_empty_fraction
+from advisor.metrics.input import epoch_restart_share, workers_are_behind
 from advisor.metrics.step import (
     between_seconds,
     epoch_start_share,
@@ -33,9 +35,11 @@ from advisor.metrics.step import (
     step_time_uncertainty,
     sync_fraction,
 )
+from advisor.models.correction import corrected, nothing
 from advisor.models.cost import Saving, saving
+from advisor.models.effects import Triple
 from advisor.models.ranking import score
-from advisor.models.state import Scenario, State, removed
+from advisor.models.state import Effect, Scenario, State, removed
 from advisor.rules import all_rules
 from advisor.rules.base import Advice, Change, Evidence, Rule, Severity, Tier
 
@@ -47,9 +51,6 @@ ACTION_LOW = 0.02
 NOISE_MARGIN = 2.0
 # Worth reading, not worth insisting on.
 SUGGEST_EXPECTED = 0.03
-
-# Below half of the fetches finding the queue empty, workers keep up on average and only jitter.
-STARVED = 0.5
 
 # A host that enqueues for 90 ms cannot run a 90 ms step: it needs about a tenth for everything else (assumption).
 LAUNCH_MARGIN = 1.1
@@ -101,8 +102,14 @@ class Finding:
     """If nothing else were changed; None where no step time can be predicted."""
     in_plan: Gain | None
     """After everything that stands before it in the plan."""
+    cost: Gain | None = None
+    """Shares of the training's cost that go; None where that is the share of the step time."""
     score: float
     """Expected gain in the plan - of what the goal is about - x confidence / effort."""
+    held_back: str = ""
+    """Why this is information only though its gain would deserve more, in sentences; nothing where it is not so."""
+    modelled: Triple | None = None
+    """What the rule's model alone says, where past trials have made `alone` wider or narrower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +120,8 @@ class Verdict:
     outcome: Outcome
     why: str
     remedy: str | None = None
+    need: Need | None = None
+    """What an answer is for want of; None where there is one, or the rule was switched off."""
     finding: Finding | None = None
 
 
@@ -130,12 +139,22 @@ class Judgement:
     """The same with all advice above information followed."""
 
 
-def judge(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Judgement:
-    """Ask every rule; none can stop another. Without `rules`, all there are."""
+def judge(
+    metrics: Metrics,
+    rules: Sequence[Rule] | None = None,
+    *,
+    past: Calibration | None = None,
+    tried: Mapping[str, Tried] | None = None,
+) -> Judgement:
+    """Ask every rule; none can stop another. Without `rules`, all there are.
+
+    `past` trials of other runs say how wide intervals should be and how far a model is trusted. What was `tried` on
+    this run, by rule, is no prediction any more: the plan has the gain as measured, and nothing that was refuted.
+    """
     examined = [_examine(rule, metrics) for rule in (all_rules() if rules is None else rules)]
     examined = _without_superseded(examined)
     start = _baseline_or_none(metrics)
-    plan = _Plan(metrics, start, [e for e in examined if isinstance(e, _Fired)])
+    plan = _Plan(metrics, start, [e for e in examined if isinstance(e, _Fired)], past or Calibration(), tried or {})
     return Judgement(
         verdicts=tuple(plan.verdict(e) if isinstance(e, _Fired) else e for e in examined),
         findings=tuple(plan.findings),
@@ -154,8 +173,7 @@ def baseline(metrics: Metrics) -> State:
     phases = dict(seconds)
     measured = sum(phases.values())
     wait = phases.pop("data_wait", 0.0)
-    made_by = metrics.get(loader)
-    starved = made_by is not None and made_by.num_workers > 0 and (metrics.get(queue_empty_fraction) or 0.0) >= STARVED
+    starved = metrics.get(workers_are_behind)
     busy = (metrics.get(gpu_busy_fraction) or 0.0) * measured
     # The index is a share of what these leave of a window.
     waits = wait + sum((metrics.get(share) or 0.0) for share in (sync_fraction, exposed_comm_fraction)) * measured
@@ -206,7 +224,9 @@ def _examine(rule: Rule, metrics: Metrics) -> _Fired | Verdict:
             raise TypeError("the changes of an Advice must be a tuple of Change")
         return _Fired(rule, evidence, advice, _in_words(evidence))
     except Missing as missing:
-        return Verdict(rule=rule, outcome=Outcome.NOT_MEASURED, why=missing.what, remedy=missing.remedy)
+        return Verdict(
+            rule=rule, outcome=Outcome.NOT_MEASURED, why=missing.what, remedy=missing.remedy, need=missing.need
+        )
     except Exception as error:  # noqa: BLE001 - a broken rule must not take the others down with it
         return _crashed(rule, error)
 
@@ -216,12 +236,12 @@ def _passed(rule: Rule, why: str) -> Verdict:
 
 
 def _crashed(rule: Rule, error: Exception) -> Verdict:
-    return Verdict(
-        rule=rule,
-        outcome=Outcome.CRASHED,
-        why=f"{type(error).__name__}: {error}",
-        remedy="This is a mistake in the rule, not in your program: please report it with the run's folder.",
-    )
+    remedy = "This is a mistake in the rule, not in your program: please report it with the run's folder."
+    if rule.origin:
+        lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == rule.origin]
+        where = f"{rule.origin}, line {lines[-1]}" if lines else rule.origin
+        remedy = f"This is a rule of your own: neither your program nor profile-train is at fault. Mend it: {where}."
+    return Verdict(rule=rule, outcome=Outcome.CRASHED, why=f"{type(error).__name__}: {error}", remedy=remedy)
 
 
 def _sentence(rule: Rule) -> str:
@@ -258,9 +278,18 @@ _States = dict[Scenario, State | None]
 class _Plan:
     """The findings in order, and what the step becomes as they are followed."""
 
-    def __init__(self, metrics: Metrics, start: State | None, fired: list[_Fired]) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        start: State | None,
+        fired: list[_Fired],
+        past: Calibration,
+        tried: Mapping[str, Tried],
+    ) -> None:
         self.findings: list[Finding] = []
         self._metrics = metrics
+        self._past = past
+        self._tried = tried
         self._goal = metrics.goals.goal
         self._start = start
         self._states: _States = dict.fromkeys(Scenario, start)
@@ -269,7 +298,7 @@ class _Plan:
         short = [f for f in fired if f.rule.id == WINDOW_TOO_SHORT]
         self._uncertain = bool(short)
         self._few_steps = any(fact.metric is steady_step_count for f in short for fact in f.evidence.facts)
-        self._distorted = any(f.rule.tier is Tier.VALIDITY and f.advice.fault for f in fired)
+        self._distorting = [f.rule for f in fired if f.rule.tier is Tier.VALIDITY and f.advice.fault]
         self._walk(fired)
 
     @property
@@ -302,8 +331,8 @@ class _Plan:
                 information.append(chosen)
                 continue
             self.findings.append(chosen)
-            if chosen.in_plan and chosen.advice.effect:
-                effect = chosen.advice.effect
+            effect = self._effect(chosen.rule, chosen.advice)
+            if chosen.in_plan and effect:
                 self._states = {s: state and effect(state, s) for s, state in self._states.items()}
         self.findings += information
 
@@ -316,23 +345,29 @@ class _Plan:
     def _weigh(self, fired: _Fired) -> Finding | None:
         """The finding if it were next; None, and a verdict, if its gain model breaks."""
         rule, advice = fired.rule, fired.advice
-        void = self._distorted and rule.tier is not Tier.VALIDITY
+        void = bool(self._distorting) and rule.tier is not Tier.VALIDITY
+        start: _States = dict.fromkeys(Scenario, self._start)
         try:
-            alone = None if void else self._gain(advice, dict.fromkeys(Scenario, self._start))
-            in_plan = None if void else self._gain(advice, self._states)
-            worth = Gain(*advice.cost) if advice.cost and self._goal == "cost" and not void else in_plan
+            effect = None if void else self._effect(rule, advice)
+            modelled = None if void else self._gain(advice.effect, start)
+            alone, in_plan = self._gain(effect, start), self._gain(effect, self._states)
+            cost = Gain(*advice.cost) if advice.cost and not void else None
+            worth = cost if cost and self._goal == "cost" else in_plan
         except Exception as error:  # noqa: BLE001 - as in _examine
             self._crashes[rule.id] = _crashed(rule, error)
             return None
-        confidence = advice.confidence or rule.confidence
+        confidence = self._past.confidence(rule.id, (advice.confidence or rule.confidence).value)
         return Finding(
             rule=rule,
             severity=self._severity(rule, advice, worth),
+            held_back=self._held_back(rule, advice, worth),
             evidence=fired.evidence,
             advice=advice,
             alone=alone,
             in_plan=in_plan,
-            score=score(self._freed(advice) or (worth.expected if worth else 0.0), confidence.value, rule.difficulty),
+            cost=cost,
+            score=score(self._freed(advice) or (worth.expected if worth else 0.0), confidence, rule.difficulty),
+            modelled=(modelled.low, modelled.expected, modelled.high) if modelled else None,
         )
 
     def _freed(self, advice: Advice) -> float:
@@ -342,8 +377,21 @@ class _Plan:
             return 0.0
         return max(0.0, -(advice.memory or 0) / gpu.memory_total)
 
-    def _gain(self, advice: Advice, states: _States) -> Gain | None:
-        effect = advice.effect
+    def _effect(self, rule: Rule, advice: Advice) -> Effect | None:
+        """The advice's own, held to what trials have shown."""
+        if self._start is None:
+            return advice.effect
+        tried = self._tried.get(rule.id)
+        if tried and tried.removed and (tried.verdict.is_kept or tried.verdict.is_against):
+            return corrected(advice.effect or nothing, self._start, tried.removed)
+        modelled = self._gain(advice.effect, dict.fromkeys(Scenario, self._start))
+        if advice.effect is None or modelled is None:
+            return advice.effect
+        triple = (modelled.low, modelled.expected, modelled.high)
+        found = self._past.prediction(rule.id, triple)
+        return advice.effect if found == triple else corrected(advice.effect, self._start, found)
+
+    def _gain(self, effect: Effect | None, states: _States) -> Gain | None:
         if effect is None:
             return None
         shares = {s: removed(state, effect(state, s)) for s, state in states.items() if state is not None}
@@ -358,15 +406,35 @@ class _Plan:
         return saving(share, self._metrics.goals.gpu_price)
 
     def _severity(self, rule: Rule, advice: Advice, gain: Gain | None) -> Severity:
+        if self._is_too_uncertain(advice, gain):
+            return Severity.INFO
+        return min(self._deserved(rule, advice, gain), rule.cap, key=list(Severity).index)
+
+    def _is_too_uncertain(self, advice: Advice, gain: Gain | None) -> bool:
         """Out of too short a window nothing is insisted on but a fault, and, where there are steps enough and only
         their times scatter, a gain that stands clear of the scatter."""
-        if self._uncertain and not advice.fault and (self._few_steps or gain is None or not self._is_clear(gain)):
-            return Severity.INFO
-        return min(self._deserved(advice, gain), rule.cap, key=list(Severity).index)
+        return self._uncertain and not advice.fault and (self._few_steps or gain is None or not self._is_clear(gain))
 
-    def _deserved(self, advice: Advice, gain: Gain | None) -> Severity:
+    def _held_back(self, rule: Rule, advice: Advice, gain: Gain | None) -> str:
+        if self._distorting and gain is None and advice.effect and not advice.fault:
+            first = ", ".join(other.id for other in self._distorting)
+            return f"Its gain cannot be predicted from steps that are distorted. Follow {first} and record again."
+        deserved = min(self._deserved(rule, advice, gain), rule.cap, key=list(Severity).index)
+        if deserved is Severity.INFO or not self._is_too_uncertain(advice, gain):
+            return ""
+        if self._few_steps or self._noise is None or gain is None:
+            return "There were too few steady steps to insist on it. Record more of them."
+        return (
+            f"The step time scatters: its mean is uncertain by {self._noise:.1%}. To insist on a change, the cautious "
+            f"prediction of its gain, here {gain.low:.1%}, must be {NOISE_MARGIN:g} times that. Record more steps, or "
+            "on a machine that does nothing else."
+        )
+
+    def _deserved(self, rule: Rule, advice: Advice, gain: Gain | None) -> Severity:
         if advice.fault:
             return Severity.ACTION
+        if (tried := self._tried.get(rule.id)) and tried.verdict.is_against:
+            return Severity.INFO
         if gain is None:
             return Severity.INFO
         if self._is_clear(gain) and gain.expected >= ACTION_EXPECTED:

@@ -13,6 +13,7 @@ from profiler.schema import (
     CallFact,
     DdpFact,
     DeviceFact,
+    ErrorFact,
     Fact,
     FlagsFact,
     LoaderFact,
@@ -136,6 +137,7 @@ def _rank(process: Process, node: Tables, pids: set[int]) -> Rank:
         memory_peaks=_of(MemoryFact, facts),
         scaler=scalers[-1] if scalers else None,
         trial=next(iter(_of(TrialFact, facts)), None),
+        error=next(iter(_of(ErrorFact, facts)), None),
         output=outputs[-1] if outputs else None,
         regions=_of(RegionFact, facts),
         worker_regions=tuple(

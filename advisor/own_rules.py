@@ -11,7 +11,7 @@ import importlib.util
 import pkgutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -43,7 +43,8 @@ def load(path: Path | None = None) -> RuleSet:
     broken = []
     for origin, module in [*_installed(), *(_files(path) if path else ())]:
         try:
-            rule = rule_of(importlib.import_module(module))
+            found = importlib.import_module(module)
+            rule = replace(rule_of(found), origin=found.__file__ or origin)
             if rule.id in rules:
                 raise TypeError(f"there is a rule {rule.id} already")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is wrong with it, the others are not
@@ -71,6 +72,8 @@ def _files(path: Path) -> Iterator[tuple[str, str]]:
     """The same for a folder or a file. The folder becomes a package of a private name: its rules may share what is in
     files that begin with an underscore, and no name of theirs is in anybody's way.
     """
+    if not path.exists():
+        raise ProfilerError(f"There is no file or folder {path}.", "Give a rule's file, or a folder of such files.")
     path = path.resolve()
     folder = path if path.is_dir() else path.parent
     package = ModuleType(f"_own_rules_{hashlib.sha256(bytes(folder)).hexdigest()[:12]}")

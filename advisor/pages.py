@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from advisor.calibration import Calibration
 from advisor.metrics import all_metrics
 from advisor.metrics.base import Metric
 from advisor.rules import all_rules
@@ -32,7 +33,8 @@ DIFFICULTIES = {1: "a line or a setting", 2: "a few lines", 3: "a rework"}
 
 UNITS = {
     None: "a fact, no number",
-    "1": "a share, ratio or count",
+    "1": "a share or ratio",
+    "count": "a count",
     "s": "seconds",
     "us": "microseconds",
     "h": "hours",
@@ -45,13 +47,15 @@ UNITS = {
 MARKS = ("<!-- rules -->", "<!-- /rules -->")
 
 
-def explained(name: str, rules: Sequence[Rule]) -> str:
-    """The page of the rule or metric of that name, dashes and underscores alike.
+def explained(name: str, rules: Sequence[Rule], past: Calibration | None = None) -> str:
+    """The page of the rule or metric of that name, dashes and underscores alike; a rule's with what came of it.
 
     Raises:
         ProfilerError: there is none; the nearest names are told.
     """
-    known = {metric.name: metric_page(metric) for metric in all_metrics()} | {rule.id: page(rule) for rule in rules}
+    known = {metric.name: metric_page(metric) for metric in all_metrics()} | {
+        rule.id: page(rule, (past or Calibration()).story(rule.id)) for rule in rules
+    }
     wanted = name.strip().lower()
     for spelling in (wanted, wanted.replace("_", "-"), wanted.replace("-", "_")):
         if spelling in known:
@@ -81,8 +85,8 @@ def explanation(rule: Rule) -> tuple[str, ...]:
     return tuple(p for p in _paragraphs(rule.page) if not p.lower().startswith("wrong when:"))
 
 
-def page(rule: Rule) -> str:
-    """All about one rule, as Markdown that also reads well as plain text."""
+def page(rule: Rule, past: str = "") -> str:
+    """All about one rule, as Markdown that also reads well as plain text, with its record of trials."""
     parts = [
         f"## {rule.id}: {rule.title}",
         *explanation(rule),
@@ -96,6 +100,8 @@ def page(rule: Rule) -> str:
         f"**Gain model** {rule.confidence.name.lower().replace('_', ' ')}, trusted {rule.confidence.value:g}. "
         f"**Strongest advice** {rule.cap.value}."
     )
+    if past:
+        parts.append(f"**Record** {past}")
     if rule.supersedes:
         parts.append(f"**Silences** {', '.join(rule.supersedes)}")
     if rule.thresholds:

@@ -9,6 +9,7 @@ from profiler.schema import (
     CallFact,
     DdpFact,
     DeviceFact,
+    ErrorFact,
     FlagsFact,
     Gpu,
     GpuSample,
@@ -58,6 +59,7 @@ class Rank:
     memory_peaks: tuple[MemoryFact, ...] = ()
     scaler: ScalerFact | None = None
     trial: TrialFact | None = None
+    error: ErrorFact | None = None
     output: OutputFact | None = None
     regions: tuple[RegionFact, ...] = ()
     worker_regions: tuple[RegionFact, ...] = ()

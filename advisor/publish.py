@@ -7,6 +7,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from advisor.calibration import Calibration, Tried
 from advisor.judge import judge
 from advisor.load import load
 from advisor.metrics.base import Goals, Metrics
@@ -19,8 +20,11 @@ from profiler.errors import ProfilerError
 from profiler.schema import Problem
 
 
-def report_of(folder: Path, goals: Goals | None = None, rules: RuleSet | None = None) -> Report:
-    """The report on a run; nothing is written. Without `rules`, ours and the installed ones judge it.
+def report_of(
+    folder: Path, goals: Goals | None = None, rules: RuleSet | None = None, past: Calibration | None = None
+) -> Report:
+    """The report on a run; nothing is written. Without `rules`, ours and the installed ones judge it; `past` trials say
+    how sure they may be.
 
     Raises:
         ProfilerError: there is no recording in the folder, or none that can be read.
@@ -34,10 +38,21 @@ def report_of(folder: Path, goals: Goals | None = None, rules: RuleSet | None = 
         notes.append(Problem(time=0.0, source="verify", message=str(error)))
     profile = replace(profile, problems=(*profile.problems, *notes))
     metrics = Metrics(profile, goals)
-    return build(profile, judge(metrics, chosen.rules), metrics, verified)
+    tried = {
+        each.rule: Tried(rule=each.rule, verdict=each.verdict, predicted=each.predicted, removed=each.removed)
+        for each in verified.values()
+        if not each.applied
+    }
+    return build(profile, judge(metrics, chosen.rules, past=past, tried=tried), metrics, verified, past)
 
 
-def publish(folder: Path, goals: Goals | None = None, out: Path | None = None, rules: RuleSet | None = None) -> Report:
+def publish(
+    folder: Path,
+    goals: Goals | None = None,
+    out: Path | None = None,
+    rules: RuleSet | None = None,
+    past: Calibration | None = None,
+) -> Report:
     """Write result.json, report.html and report.md into the run folder, or into `out`; each whole or not at all.
 
     They are of mode 0600, whatever the umask: a report tells paths, arguments and the machine, so sharing it is left to
@@ -46,7 +61,7 @@ def publish(folder: Path, goals: Goals | None = None, out: Path | None = None, r
     Raises:
         ProfilerError: as `report_of`, or not all of them could be written.
     """
-    report = report_of(folder, goals, rules)
+    report = report_of(folder, goals, rules, past)
     forms = {
         "result.json": result_json.render(report),
         "report.html": html.render(report),

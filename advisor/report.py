@@ -10,8 +10,10 @@ from datetime import datetime, timezone
 from typing import Any, Literal
 
 from advisor import pages
+from advisor.calibration import Calibration
 from advisor.environment import Group, environment
 from advisor.judge import (
+    ACTION_EXPECTED,
     NOISE_MARGIN,
     SUGGEST_EXPECTED,
     WINDOW_TOO_SHORT,
@@ -22,7 +24,7 @@ from advisor.judge import (
     Verdict,
 )
 from advisor.metrics import all_metrics, cost, memory, step
-from advisor.metrics.base import Goals, Metric, Metrics, Missing
+from advisor.metrics.base import Goals, Metric, Metrics, Missing, Need
 from advisor.operations import Operations, operations
 from advisor.profile import Profile
 from advisor.rules.base import Change, Fact, Source
@@ -33,6 +35,9 @@ from profiler.schema import BETWEEN, Outcome, RegionFact
 
 NOTHING = 5e-4
 """A share of the step time that reads as zero."""
+
+LARGE_OTHER = 2 * ACTION_EXPECTED
+"""Share of the step from which everything else is worth a look: were half of it gone, that would be worth acting on."""
 
 NO_DRIVER = "This machine has no NVIDIA driver"
 """How the one note begins that is as it should be: training on the CPU of a machine without a GPU."""
@@ -53,6 +58,8 @@ LABELS = {
     "evaluation": ("Evaluation", "Passes without training, between the steps."),
     "checkpoint_save": ("Saving checkpoints", "torch.save, and safetensors, between the steps."),
     "epoch_start": ("Starting epochs", "Making the loader's iterator, its workers and the first batch."),
+    "epoch_settling": ("Settling after epoch starts", "What the first step takes longer: forked workers share memory."),
+    "epoch_gap": ("Between epochs", "The program's own work, or a pause, after an epoch and before the next."),
 }
 
 CONTRACT_PHASES = (
@@ -190,6 +197,8 @@ class Recommendation:
     """Shares of the step time this change removes by itself."""
     in_plan: Gain | None = None
     """Shares it removes of what the ones before it have left."""
+    cost: Gain | None = None
+    """Shares of the training's cost that go; None where that is the share of the step time."""
     basis: str = ""
     memory: int | None = None
     """Bytes of GPU memory it adds or (negative) frees."""
@@ -201,6 +210,10 @@ class Recommendation:
     sources: tuple[Source, ...] = ()
     verified: Verified | None = None
     """What came of it when it was tried."""
+    held_back: str = ""
+    """Why this is information only though its gain would deserve more, in sentences; nothing where it is not so."""
+    past: str = ""
+    """What came of the rule's advice so far, on all runs, in sentences; nothing if it was never tried."""
 
     @property
     def tried_in_vain(self) -> bool:
@@ -218,8 +231,15 @@ class Checked:
     outcome: Literal["fired", "passed", "not_measured", "crashed"]
     why: str = ""
     remedy: str = ""
+    need: Need | None = None
+    """What an answer is for want of; None where there is one, or the rule was switched off."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """Those that it was asked with, by name."""
+
+    @property
+    def needs_a_gpu(self) -> bool:
+        """Whether no other run on this machine would answer it."""
+        return self.need is Need.GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,8 +343,8 @@ class Report:
         tried = first.verified
         if tried and tried.verdict.is_kept and tried.removed:
             return f"Begin with this: {_inside(first.title)}, for {gain_text(Gain(*tried.removed))}, as measured."
-        gain = first.in_plan
-        promise = f", for {gain_text(gain)}" if gain and gain.expected > 0 else ""
+        gains = ((first.in_plan, "step time"), (first.cost, "cost"))
+        promise = next((f", for {gain_text(gain, of)}" for gain, of in gains if gain and gain.expected > 0), "")
         return f"Begin with this: {_inside(first.title)}{promise}."
 
     @property
@@ -366,6 +386,17 @@ class Report:
         return f"{self.what_a_step_is}: {seconds(self.before)} now, {seconds(self.after.expected)} after the plan."
 
     @property
+    def inside_other(self) -> str:
+        """How to look into what no other phase holds, where that is much of the step; nothing where it is not."""
+        other = next((phase for phase in self.phases if phase.name == "other"), None)
+        if other is None or (other.share or 0.0) < LARGE_OTHER:
+            return ""
+        return (
+            f"{other.label} takes {share(other.share or 0.0)} of the step. To see what that is, put "
+            f'{"more " if self.regions else ""}parts of the loop under: with profiler.region("NAME"). Record again.'
+        )
+
+    @property
     def assumed(self) -> str:
         """What stands in for goals that were not declared, in a sentence; nothing where all that matters was."""
         instead = [
@@ -391,6 +422,19 @@ class Report:
         """The rules that ended in one of these ways."""
         return tuple(check for check in self.checked if check.outcome in outcomes)
 
+    @property
+    def unanswered(self) -> str:
+        """How many rules could not be answered, and for want of what; nothing where all could."""
+        needs = Counter(check.need for check in self.checks("not_measured"))
+        if not needs:
+            return ""
+        parts = [
+            f"{needs[need]} {one if needs[need] == 1 else several} {what}"
+            for need, (one, several, what) in _NEEDS.items()
+            if needs[need]
+        ]
+        return f"{needs.total()} of {len(self.checked)} rules could not be answered: {_listed(parts)}."
+
     def result(self) -> dict[str, Any]:
         """result.json: the contract docs/result.schema.json describes."""
         shares = {phase.name: phase.share for phase in self.phases}
@@ -407,10 +451,18 @@ class Report:
             },
             "steps": _steps_result(self.steps or StepTimes(count=0)),
             "phases": {name: shares.get(name) for name in CONTRACT_PHASES},
+            "regions": [{"name": one.name, "passes": one.count, "time_s": one.seconds} for one in self.regions],
             "metrics": {q.name: _quantity_result(q) for q in self.quantities},
             "advice": [_advice_result(item) for item in self.advice],
             "verdicts": [
-                {"rule": c.rule, "outcome": c.outcome, "why": c.why, "remedy": c.remedy, "limits": dict(c.limits)}
+                {
+                    "rule": c.rule,
+                    "outcome": c.outcome,
+                    "why": c.why,
+                    "remedy": c.remedy,
+                    "needs": c.need and c.need.value,
+                    "limits": dict(c.limits),
+                }
                 for c in self.checked
             ],
             "goals": {
@@ -450,7 +502,13 @@ _INSIDE_UNWATCHED = "outside the model and its optimizer"
 
 _UNWATCHED = " Its DataLoader could not be watched: waiting for data may be part of that."
 
-_BETWEEN_INSIDE = {"evaluation": "evaluation", "checkpoint_save": "saving", "epoch_start": "epoch starts"}
+_BETWEEN_INSIDE = {
+    "evaluation": "evaluation",
+    "checkpoint_save": "saving",
+    "epoch_start": "epoch starts",
+    "epoch_settling": "settling after these",
+    "epoch_gap": "what lies between epochs",
+}
 
 _UNSEEN = (
     "Nothing that was recorded made a step with a torch optimizer. "
@@ -463,6 +521,16 @@ LOADER_HOOK = "dataloader"
 """What a problem with the watching of DataLoaders has as its source."""
 
 
+_NEEDS: dict[Need | None, tuple[str, str, str]] = {
+    Need.GPU: ("needs", "need", "a GPU to train on"),
+    Need.RANKS: ("needs", "need", "several ranks"),
+    Need.DECLARATION: ("needs", "need", "a declaration (Goals in profile-train report --help)"),
+    Need.RUN: ("needs", "need", "something that this run did not show"),
+    None: ("is", "are", "switched off"),
+}
+"""Why a rule was not answered, in words: of one, of several, the rest."""
+
+
 def _listed(words: Sequence[str]) -> str:
     """As "a, b and c"."""
     return " and ".join([*([", ".join(words[:-1])] if words[:-1] else []), words[-1]])
@@ -473,21 +541,25 @@ def _inside(title: str) -> str:
     return f"{title[:1].lower()}{title[1:]}"
 
 
-def gain_text(gain: Gain) -> str:
-    """As "40 to 62% less step time"; more, where a change costs time."""
+def gain_text(gain: Gain, of: str = "step time") -> str:
+    """As "40 to 62% less step time"; more, where a change takes more of it."""
     if max(abs(gain.low), abs(gain.high)) < NOTHING:
         return "nothing"
     if gain.high < 0:
-        return f"{span(-gain.high, -gain.low)} more step time"
+        return f"{span(-gain.high, -gain.low)} more {of}"
     if gain.low < 0 < gain.high:
-        return f"{share(-gain.low)} more to {share(gain.high)} less step time"
-    return f"{span(gain.low, gain.high)} less step time"
+        return f"{share(-gain.low)} more to {share(gain.high)} less {of}"
+    return f"{span(gain.low, gain.high)} less {of}"
 
 
 def build(
-    profile: Profile, judgement: Judgement, metrics: Metrics, verified: Mapping[str, Verified] | None = None
+    profile: Profile,
+    judgement: Judgement,
+    metrics: Metrics,
+    verified: Mapping[str, Verified] | None = None,
+    past: Calibration | None = None,
 ) -> Report:
-    """Put together what was recorded, measured, judged and, by rule, tried."""
+    """Put together what was recorded, measured, judged and, by rule, tried: on this run, and on all in the `past`."""
     known = (verified or {}).values()
     tried = {each.rule: each for each in known if not each.applied}
     quantities = tuple(_quantity(one, metrics) for one in all_metrics() if one.unit is not None)
@@ -498,7 +570,10 @@ def build(
         phases=_phases(metrics),
         between=_between(metrics),
         regions=_regions(profile),
-        advice=tuple(_recommendation(finding, tried.get(finding.rule.id)) for finding in judgement.findings),
+        advice=tuple(
+            _recommendation(finding, tried.get(finding.rule.id), (past or Calibration()).story(finding.rule.id))
+            for finding in judgement.findings
+        ),
         before=judgement.before,
         after=judgement.after,
         checked=tuple(_checked(verdict) for verdict in judgement.verdicts),
@@ -512,7 +587,7 @@ def build(
         overhead=_overhead(profile),
         goals=metrics.goals,
         gpu_hours=metrics.get(cost.gpu_hours),
-        applied=tuple(each for each in known if each.applied and each.seconds),
+        applied=tuple(each for each in known if each.applied),
     )
 
 
@@ -574,7 +649,9 @@ def _between(metrics: Metrics) -> tuple[Phase, ...]:
         "checkpoint_save": metrics.get(step.checkpoint_save_share),
         "epoch_start": metrics.get(step.epoch_start_share),
     }
-    return tuple(Phase(name=name, share=shares[name]) for name in BETWEEN)
+    beside = {"epoch_settling": metrics.get(step.epoch_settling_share), "epoch_gap": metrics.get(step.epoch_gap_share)}
+    shares |= {name: value for name, value in beside.items() if value is not None and value >= NOTHING}
+    return tuple(Phase(name=name, share=value) for name, value in shares.items())
 
 
 def _regions(profile: Profile) -> tuple[RegionFact, ...]:
@@ -598,7 +675,7 @@ def _quantity(one: Metric[Any], metrics: Metrics) -> Quantity:
     return replace(about, value=value)
 
 
-def _recommendation(finding: Finding, verified: Verified | None) -> Recommendation:
+def _recommendation(finding: Finding, verified: Verified | None, past: str) -> Recommendation:
     rule, advice = finding.rule, finding.advice
     return Recommendation(
         rule=rule.id,
@@ -612,6 +689,7 @@ def _recommendation(finding: Finding, verified: Verified | None) -> Recommendati
         changes=advice.changes,
         alone=finding.alone,
         in_plan=finding.in_plan,
+        cost=finding.cost,
         basis=advice.basis,
         memory=advice.memory,
         host_memory=advice.host_memory,
@@ -621,6 +699,8 @@ def _recommendation(finding: Finding, verified: Verified | None) -> Recommendati
         explanation=pages.explanation(rule),
         sources=rule.sources,
         verified=verified,
+        held_back=finding.held_back,
+        past=past,
     )
 
 
@@ -632,6 +712,7 @@ def _checked(verdict: Verdict) -> Checked:
         outcome=verdict.outcome.value,
         why=verdict.why,
         remedy=verdict.remedy or "",
+        need=verdict.need,
         limits=verdict.rule.in_force,
     )
 
@@ -743,6 +824,7 @@ def _advice_result(item: Recommendation) -> dict[str, Any]:
         "gain": {
             "step_time_removed": _gain_result(item.alone),
             "in_plan": _gain_result(item.in_plan),
+            "cost_removed": _gain_result(item.cost),
             "basis": item.basis,
             "gpu_hours": saving.gpu_hours if saving else None,
             "money": saving.money if saving else None,
@@ -750,6 +832,8 @@ def _advice_result(item: Recommendation) -> dict[str, Any]:
         "memory_bytes": item.memory,
         "risk": item.risk,
         "verified": _verified_result(item.verified) if item.verified else None,
+        "held_back": item.held_back,
+        "past": item.past,
     }
 
 

@@ -98,9 +98,10 @@ def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
     return fmean(sorted(values)[cut : len(values) - cut])
 
 
-def block_length(number: int, in_flight: int = 0) -> int:
-    """max(5, n^(1/3), batches in flight): steps that hang together; `in_flight` is workers x prefetch factor."""
-    return max(LEAST_BLOCK, math.ceil(math.pow(number, 1 / 3) - 1e-9), in_flight)
+def block_length(number: int, together: int = 0) -> int:
+    """max(5, n^(1/3), together): steps that hang together, as the batches in flight (workers x prefetch factor) or
+    those of a period do."""
+    return max(LEAST_BLOCK, math.ceil(math.pow(number, 1 / 3) - 1e-9), together)
 
 
 def resampled(values: Sequence[float], block: int, random: Random) -> list[float]:
@@ -116,7 +117,7 @@ def speedup(
     before: Sequence[float],
     after: Sequence[float],
     *,
-    in_flight: int = 0,
+    together: int = 0,
     mean: Estimator = trimmed_mean,
     draws: int = DRAWS,
     level: float = LEVEL,
@@ -128,11 +129,11 @@ def speedup(
     is about. ValueError for times that are not positive, or fewer than two blocks of them.
     """
     for times in (before, after):
-        _check_times(times, block_length(len(times), in_flight))
+        _check_times(times, block_length(len(times), together))
     random = Random(seed)
 
     def drawn(times: Sequence[float]) -> float:
-        return mean(resampled(times, block_length(len(times), in_flight), random))
+        return mean(resampled(times, block_length(len(times), together), random))
 
     logs = [math.log(drawn(before) / drawn(after)) for _ in range(draws)]
     low, high = central(logs, level)

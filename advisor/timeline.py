@@ -133,7 +133,7 @@ def _gpu_memory(profile: Profile) -> Chart:
         curves += _curve("allocated by tensors", memory, lambda s: s.time, lambda s: s.allocated)
         curves += _curve("reserved by PyTorch", memory, lambda s: s.time, lambda s: s.reserved)
     limit = max((gpu.memory_total for gpu in profile.gpus), default=None)
-    return Chart(title="GPU memory", unit="B", curves=tuple(curves), limit=limit, limit_label="on the device")
+    return Chart(title="GPU memory", unit="B", curves=tuple(curves), limit=limit)
 
 
 def _host_memory(profile: Profile) -> Chart:

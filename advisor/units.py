@@ -56,7 +56,7 @@ def digits(value: float) -> str:
 
 
 def quantity(value: float, unit: str | None) -> str:
-    """A metric's value with its unit; "1" is a share where it lies in 0..1, else a plain ratio or count."""
+    """A metric's value with its unit; "1" is a share where it lies in 0..1, else a plain ratio."""
     match unit:
         case "1":
             return share(value) if 0 <= value <= 1 and value != int(value) else digits(value)
@@ -66,7 +66,7 @@ def quantity(value: float, unit: str | None) -> str:
             return size(value)
         case "FLOP/s":
             return f"{digits(value / 1e12)} TFLOP/s"
-        case None | "":
+        case None | "" | "count":
             return digits(value)
         case _:
             return f"{digits(value)} {unit}"

@@ -571,6 +571,8 @@ class OutputFact:
     """write() calls of the process; None where the system does not tell."""
     seconds: float = 0.0
     """In log handlers and fsync."""
+    leading_up: float | None = None
+    """From what the training did last until one of these began."""
     steps: int = 0
     """Steps in which that was counted."""
 
@@ -597,6 +599,17 @@ class TrialFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorFact:
+    """kind "error": an exception that nothing caught."""
+
+    id: int = 0
+    type: str = ""
+    """With its module, as "torch.OutOfMemoryError"; of a built-in one the name alone."""
+    message: str | None = None
+    """Its words, where they are torch's own on memory or on a worker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PaddingFact:
     """kind "padding": sums over those batches of a loader that were looked at.
 
@@ -616,7 +629,6 @@ class PaddingFact:
     padded: int = 0
     """Tokens with all padding."""
     real_pairs: int = 0
-    longest_pairs: int = 0
     padded_pairs: int = 0
 
 
@@ -679,6 +691,7 @@ class ThreadsFact:
 
 FACTS: dict[str, type] = {
     "trial": TrialFact,
+    "error": ErrorFact,
     "matmul": MatmulFact,
     "threads": ThreadsFact,
     "padding": PaddingFact,

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -66,15 +67,24 @@ class Trial:
     covered: tuple[str, ...] = ()
     """More folders that it may write into, apart from its own, the home and /tmp."""
 
-    @property
-    def environment(self) -> dict[str, str | None]:
-        """Variables that it starts with by its changes named "environment"; None takes one away."""
-        return {
-            name: value
-            for change in self.changes
-            if change["name"] == "environment"
-            for name, value in change["settings"]["variables"].items()
-        }
+
+def variables(changes: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:
+    """What the program's environment has by the changes of that name; None takes a variable away."""
+    return {
+        name: value
+        for change in changes
+        if change["name"] == "environment"
+        for name, value in change["settings"]["variables"].items()
+    }
+
+
+def set_variables(wanted: Mapping[str, str | None]) -> None:
+    """In this process, for those that it starts."""
+    for name, value in wanted.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def run(trial: Trial, patience: float) -> Path | None:
@@ -151,7 +161,7 @@ def _run(trial: Trial, scratch: Path, caller: int) -> None:
     if not trial.in_place:
         covered = [project(Path.cwd()), Path.home(), Path("/tmp"), *map(Path, trial.covered)]
         sandbox.enter(scratch, [path for path in covered if path.is_dir() and path != Path("/")], [out])
-    _set({**trial.environment, **_OFFLINE, "PYTHONHASHSEED": "0"})
+    set_variables({**variables(trial.changes), **_OFFLINE, "PYTHONHASHSEED": "0"})
     # Only now: a new user namespace takes the first back. What the program starts and leaves becomes a child of ours.
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -165,14 +175,6 @@ def _run(trial: Trial, scratch: Path, caller: int) -> None:
         windows=trial.windows,
         trial={"steps": trial.steps, "seed": trial.seed, "nudged": trial.nudged, "changes": trial.changes},
     )
-
-
-def _set(variables: dict[str, str | None]) -> None:
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
 
 
 def project(folder: Path) -> Path:

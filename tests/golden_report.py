@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from advisor.environment import Group, Row
 from advisor.judge import Gain, StepTime
-from advisor.metrics.base import Goals
+from advisor.metrics.base import Goals, Need
 from advisor.models.cost import saving
 from advisor.operations import Operation, Operations
 from advisor.report import (
@@ -28,6 +28,7 @@ from advisor.rules.base import Change, Difference, Source
 from advisor.timeline import Chart, Curve
 from advisor.verify.kept import Verified
 from advisor.verify.verdict import Verdict
+from profiler.schema import RegionFact
 
 MEAN = 0.200
 SECONDS = {
@@ -77,6 +78,10 @@ def golden() -> Report:
             Phase(name="checkpoint_save"),
             Phase(name="epoch_start", share=0.0),
         ),
+        regions=(
+            RegionFact(id=0, name="loss", count=1000, seconds=4.5),
+            RegionFact(id=1, name="log", count=40, seconds=0.1),
+        ),
         advice=(_workers(), _bf16(), _fused()),
         before=MEAN,
         after=StepTime(0.044, 0.0444, 0.071),
@@ -99,6 +104,7 @@ def golden() -> Report:
                 outcome="not_measured",
                 why="The allocator's statistics were not recorded",
                 remedy="Record with a CUDA build of torch.",
+                need=Need.GPU,
             ),
             Checked(
                 rule="grad-accum",
@@ -240,6 +246,7 @@ def hostile(text: str) -> Report:
             *report.advice[1:],
         ),
         checked=tuple(replace(check, why=text, remedy=text) for check in report.checked),
+        regions=tuple(replace(region, name=text) for region in report.regions),
         problems=(Note(source=text, message=text),),
         environment=(Group(text, (Row("dataset", text),)),),
         operations=replace(
@@ -269,6 +276,7 @@ def empty() -> Report:
                 outcome="not_measured",
                 why="No step was seen",
                 remedy="Let it train for 40 steps.",
+                need=Need.RUN,
             )
             for check in golden().checked
         ),
@@ -390,6 +398,7 @@ def _fused() -> Recommendation:
         ),
         alone=Gain(0.0, 0.0, 0.0),
         in_plan=Gain(0.05, 0.101, 0.15, saving(0.101, 2.5)),
+        cost=Gain(0.04, 0.09, 0.12),
         memory=None,
     )
 
@@ -421,6 +430,5 @@ def _charts() -> tuple[Chart, ...]:
             unit="B",
             curves=(Curve(label="used on the device", times=times, values=(28.0 * GIB,) * 1000),),
             limit=79.1 * GIB,
-            limit_label="on the device",
         ),
     )

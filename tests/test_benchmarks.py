@@ -88,6 +88,24 @@ def test_what_is_not_measured_says_why_and_has_no_figure(ours, tmp_path):
     assert all(row.why in ours("rows").table(rows) for row in rows)
 
 
+@pytest.mark.parametrize(
+    ("verdicts", "false", "within"),
+    [
+        ([(), ("refuted",), ("inconclusive", "failed")], 0, True),
+        ([("harmful",), ("confirmed", "better"), ()], 2, False),
+        ([("partial",), *[()] * 19], 1, True),
+        ([("partial",), *[()] * 18], 1, False),
+    ],
+)
+def test_a_round_with_any_gain_or_harm_is_false(ours, verdicts, false, within):
+    benchmark = ours("false_positives")
+    tally = benchmark.Tally("A/A", tuple(tuple(map(benchmark.Verdict, each)) for each in verdicts))
+
+    assert tally.false == false
+    assert tally.is_within is within
+    assert f"{false} of {len(verdicts)} rounds false" in str(tally)
+
+
 def test_no_module_bears_a_name_of_the_standard_library():
     """They lie in the script's folder: torch would import them."""
     assert not {path.stem for path in BENCHMARKS.glob("*.py")} & sys.stdlib_module_names

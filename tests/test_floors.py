@@ -38,25 +38,28 @@ MAY_IMPORT = {
     "advisor.plan": "advisor.models advisor.units profiler.errors",  # without a run
     "advisor.significance": "",
     "advisor.equivalence": "advisor.significance",
-    "advisor.calibration": "advisor.models",
+    "advisor.verify.verdict": "",  # what a trial can end with
+    "advisor.calibration": "advisor.models advisor.units advisor.verify.verdict",
+    "advisor.calibration_file": "advisor.calibration advisor.models advisor.verify.verdict profiler.errors",
     "advisor.rules": "advisor.metrics advisor.models advisor.units profiler.schema",  # metrics only, never a profile
     "advisor.testing": "advisor.metrics advisor.models advisor.rules",  # cases of rules, ours and a user's
     "advisor.own_rules": "advisor.rules profiler.errors",
     "advisor.declared": "advisor.metrics advisor.plan profiler.errors",
     "advisor.config": "advisor.declared advisor.metrics advisor.own_rules advisor.rules profiler.errors",
-    "advisor.judge": "advisor.metrics advisor.models advisor.rules",
-    "advisor.pages": "advisor.metrics advisor.rules profiler.errors",
+    "advisor.judge": "advisor.calibration advisor.metrics advisor.models advisor.rules",
+    "advisor.pages": "advisor.calibration advisor.metrics advisor.rules profiler.errors",
     "advisor.environment": "advisor.profile profiler.schema",
     "advisor.timeline": "advisor.profile profiler.schema",
     "advisor.operations": "advisor.profile",
     "advisor.verify": (
-        "advisor.equivalence advisor.judge advisor.load advisor.metrics advisor.models advisor.probe advisor.profile"
-        " advisor.rules advisor.significance advisor.units profiler.agent.redact profiler.errors profiler.printable"
-        " profiler.recorder.folder profiler.schema profiler.trial"
+        "advisor.calibration advisor.calibration_file advisor.equivalence advisor.judge advisor.load advisor.metrics"
+        " advisor.models advisor.probe advisor.profile advisor.rules advisor.significance advisor.units"
+        " advisor.verify.verdict profiler.agent.redact profiler.errors profiler.printable profiler.recorder.folder"
+        " profiler.schema profiler.trial profiler.version"
     ),
     "advisor.report": (
-        "advisor.environment advisor.judge advisor.metrics advisor.operations advisor.pages advisor.profile"
-        " advisor.rules advisor.timeline advisor.units advisor.verify.kept profiler.schema"
+        "advisor.calibration advisor.environment advisor.judge advisor.metrics advisor.operations advisor.pages"
+        " advisor.profile advisor.rules advisor.timeline advisor.units advisor.verify.kept profiler.schema"
     ),
     "advisor.compare": (
         "advisor.environment advisor.metrics advisor.profile advisor.rules advisor.significance profiler.schema"
@@ -71,21 +74,22 @@ MAY_IMPORT = {
     ),
     # renderers see the report, and the types that it is made of
     "advisor.render": (
-        "advisor.compare advisor.doctor advisor.environment advisor.judge advisor.models.cost advisor.models.effects"
-        " advisor.models.sharding advisor.plan advisor.report advisor.rules.base advisor.timeline"
-        " advisor.units advisor.verify advisor.watch profiler.printable profiler.version"
+        "advisor.compare advisor.doctor advisor.environment advisor.judge advisor.models.cost"
+        " advisor.models.effects advisor.models.sharding advisor.plan advisor.report advisor.rules.base"
+        " advisor.timeline advisor.units advisor.verify advisor.verify.verdict advisor.watch"
+        " profiler.printable profiler.version"
     ),
     "advisor.publish": (
-        "advisor.judge advisor.load advisor.metrics advisor.own_rules advisor.render advisor.report advisor.verify.kept"
-        " profiler.errors profiler.schema"
+        "advisor.calibration advisor.judge advisor.load advisor.metrics advisor.own_rules advisor.render"
+        " advisor.report advisor.verify.kept profiler.errors profiler.schema"
     ),
     "advisor.entry.profile_train_pytest": "",  # every pytest loads it
     "advisor.probe": "advisor.load advisor.metrics advisor.rules profiler.recorder",
     "advisor.cli": (
-        "advisor.compare advisor.config advisor.declared advisor.doctor advisor.load advisor.metrics advisor.own_rules"
-        " advisor.pages advisor.plan advisor.probe"
-        " advisor.publish advisor.render advisor.rules advisor.verify advisor.watch profiler profiler.errors"
-        " profiler.launch profiler.printable profiler.recorder"
+        "advisor.calibration advisor.calibration_file advisor.compare advisor.config advisor.declared"
+        " advisor.doctor advisor.load advisor.metrics advisor.own_rules advisor.pages advisor.plan"
+        " advisor.probe advisor.publish advisor.render advisor.rules advisor.verify advisor.watch profiler"
+        " profiler.errors profiler.launch profiler.printable profiler.recorder profiler.trial"
     ),
 }
 

@@ -282,6 +282,30 @@ def test_legends_and_code_fit_on_a_phone(browser, pages, width):
     until(lambda: beyond() == [])
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_what_is_assumed_keeps_its_distance_from_the_first_card(browser, pages, width):
+    opened(browser, pages["golden"], width=width)
+
+    between = browser.execute_script("""
+        const card = document.querySelector("#advice .card");
+        return card.getBoundingClientRect().top - card.previousElementSibling.getBoundingClientRect().bottom;
+    """)
+    assert between >= 12
+
+
+def test_on_a_phone_a_gain_is_not_broken_and_a_kernel_has_a_name(browser, pages):
+    opened(browser, pages["golden"], width=390)
+
+    heights, names = browser.execute_script("""
+        const sizes = (selector) => [...document.querySelectorAll(selector)].map((one) => one.getBoundingClientRect());
+        return [sizes("#advice .effects dd > b").map((one) => one.height), sizes("code.name").map((one) => one.width)];
+    """)
+    assert len(heights) == 3
+    assert max(heights) < 30
+    assert len(names) == 2
+    assert min(names) >= 90
+
+
 def test_a_drag_up_a_chart_scrolls_the_page_on_a_phone(browser, pages):
     opened(browser, pages["golden"], width=390)
 

@@ -11,17 +11,19 @@ from advisor.cli import options
 
 @click.command(
     short_help="Explain a rule or a metric.",
-    help="Explain a rule - when it speaks, what it advises, its limits and its sources - or a metric, by its NAME.",
+    help="Explain a rule - when it speaks, what it advises, its limits, its sources, what came of it in trials - or a "
+    "metric, by its NAME.",
 )
 @click.argument("name", metavar="NAME")
 @options.CONFIG
 @options.RULES
-def explain(name: str, config: Path | None, own_rules: Path | None) -> None:
+@options.CALIBRATION
+def explain(name: str, config: Path | None, own_rules: Path | None, calibration: Path | None) -> None:
     """See the module."""
     from rich.console import Console
     from rich.markdown import Markdown
 
     from advisor import pages
 
-    page = pages.explained(name, options.rules(config, own_rules))
+    page = pages.explained(name, options.rules(config, own_rules), options.past(calibration))
     Console().print(Markdown(page, hyperlinks=False))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -14,6 +15,7 @@ from profiler.errors import ProfilerError
 from profiler.printable import printable
 
 if TYPE_CHECKING:
+    from advisor.calibration import Calibration
     from advisor.config import Config
     from advisor.rules.base import Rule, Safety
 
@@ -21,7 +23,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PYPROJECT = "pyproject.toml"
 
+# In the folder that the XDG base directory specification has for what a user's programs learn.
+CALIBRATION_FILE = "calibration.jsonl"
+
 _OUR_TABLE = re.compile(r"^\s*\[\s*tool\s*\.\s*profile-train\b", re.MULTILINE)
+
 
 CONFIG = click.option(
     "--config",
@@ -34,6 +40,13 @@ RULES = click.option(
     "own_rules",
     type=click.Path(path_type=Path, exists=True),
     help="Rules of your own: a file, or a folder of files. Their code is run.",
+)
+CALIBRATION = click.option(
+    "--calibration",
+    type=click.Path(path_type=Path),
+    envvar="PROFILE_TRAIN_CALIBRATION",
+    help="File in which verdicts of trials are kept, and predictions are held to them.  "
+    "[$PROFILE_TRAIN_CALIBRATION, or profile-train/calibration.jsonl in $XDG_DATA_HOME]",
 )
 
 
@@ -57,16 +70,22 @@ class _Goal(click.Option):
     """An option that stands under "Goals" in the help."""
 
 
+class _OfTrials(click.Option):
+    """One that stands under "Trials"."""
+
+
 class Command(click.Command):
-    """Its help has the goals under a heading of their own."""
+    """Its help has what trials are to be like, and the goals, under headings of their own."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write both lists."""
-        for heading, ours in (("Options", False), ("Goals", True)):
-            options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
-            shown = [one for one in options if isinstance(one, _Goal) is ours]
-            with formatter.section(heading):
-                formatter.write_dl([row for one in shown if (row := one.get_help_record(ctx))])
+        """Write all lists."""
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        headings = {"Options": click.Option, "Trials": _OfTrials, "Goals": _Goal}
+        for heading, kind in headings.items():
+            shown = [one for one in options if type(one) is kind]
+            if shown:
+                with formatter.section(heading):
+                    formatter.write_dl([row for one in shown if (row := one.get_help_record(ctx))])
 
 
 def _goal(flag: str, metavar: str, text: str) -> Callable[[F], F]:
@@ -122,24 +141,45 @@ _TRIALS = (
     click.option(
         "--allow",
         "allowed",
+        cls=_OfTrials,
         default="",
         callback=_kinds,
         help="Changes to try beyond exact ones: numerics, memory, trajectory.",
     ),
     click.option(
-        "--processes", type=click.IntRange(2, 20), default=3, help="Runs with each change, and as many without.  [3]"
+        "--processes",
+        cls=_OfTrials,
+        type=click.IntRange(2, 20),
+        default=3,
+        help="Runs with each change, and as many without.  [3]",
     ),
-    click.option("--steps", type=click.IntRange(min=40), help="Steps of each run.  [what the prediction needs]"),
+    click.option(
+        "--steps", cls=_OfTrials, type=click.IntRange(min=40), help="Steps of each run.  [what the prediction needs]"
+    ),
     click.option(
         "--cover",
         "covered",
+        cls=_OfTrials,
         multiple=True,
         metavar="FOLDER",
         help="Another folder that the program writes into; kept from being changed.",
     ),
-    click.option("--in-place", is_flag=True, help="Without the sandbox: what the program writes stays written."),
-    click.option("--yes", is_flag=True, help="Do not ask before the first run."),
+    click.option(
+        "--in-place", cls=_OfTrials, is_flag=True, help="Without the sandbox: what the program writes stays written."
+    ),
+    click.option("--yes", cls=_OfTrials, is_flag=True, help="Do not ask before the first run."),
 )
+
+
+class How(NamedTuple):
+    """What the options of trials say."""
+
+    allowed: tuple[Safety, ...]
+    processes: int
+    steps: int | None
+    covered: tuple[str, ...]
+    in_place: bool
+    yes: bool
 
 
 def trials(command: F) -> F:
@@ -187,6 +227,31 @@ def rules(config: Path | None, own_rules: Path | None) -> tuple[Rule, ...]:
     for line in found.broken:
         click.echo(f"profile-train: {printable(line)}", err=True)
     return found.rules
+
+
+def calibration_file(given: Path | None) -> Path | None:
+    """The file that was named, or the user's own; None where there is no home."""
+    if given is not None:
+        return given
+    with contextlib.suppress(RuntimeError):
+        data = Path(os.environ.get("XDG_DATA_HOME", ""))
+        return (data if data.is_absolute() else Path.home() / ".local" / "share") / "profile-train" / CALIBRATION_FILE
+    return None
+
+
+def past(given: Path | None) -> Calibration:
+    """What has been tried so far; what of it cannot be read is told."""
+    # Imported only now: the program starts that much sooner.
+    from advisor.calibration import Calibration
+    from advisor.calibration_file import read
+
+    file = calibration_file(given)
+    if file is None:
+        return Calibration()
+    found, note = read(file)
+    if note:
+        click.echo(f"profile-train: {printable(note)}", err=True)
+    return found
 
 
 def _nearest(folder: Path) -> Path | None:

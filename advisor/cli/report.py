@@ -32,6 +32,7 @@ def _a_folder(ctx: click.Context, param: click.Parameter, path: Path) -> Path:
 @click.option("--summary/--no-summary", default=True, help="Print what was found.")
 @options.CONFIG
 @options.RULES
+@options.CALIBRATION
 @options.goals
 def report(
     folder: Path,
@@ -41,6 +42,7 @@ def report(
     summary: bool,
     config: Path | None,
     own_rules: Path | None,
+    calibration: Path | None,
     **declared: Any,
 ) -> None:
     """See the module."""
@@ -54,13 +56,13 @@ def report(
     if note is not None:
         click.echo(f"profile-train: {printable(note)}", err=True)
     chosen = options.configuration(config, own_rules) or configure()
-    wanted = goals(chosen.declared(declared))
+    wanted, past = goals(chosen.declared(declared)), options.past(calibration)
     if as_json:
         from advisor.render import result_json
 
-        click.echo(result_json.render(report_of(folder, wanted, chosen.rules)), nl=False)
+        click.echo(result_json.render(report_of(folder, wanted, chosen.rules, past)), nl=False)
         return
-    made = publish(folder, wanted, out, chosen.rules)
+    made = publish(folder, wanted, out, chosen.rules, past)
     if summary:
         from advisor.render.terminal import summarize
 

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from advisor.cli import options
+from advisor.cli.options import How
 from profiler.errors import ProfilerError
-from profiler.launch import end_like, record
+from profiler.launch import Recorded, end_like, record
 from profiler.printable import printable
 
 if TYPE_CHECKING:
     from advisor.config import Config
     from advisor.metrics.base import Goals
+    from advisor.rules.base import Safety
 
 
 @click.command(
@@ -37,8 +39,18 @@ if TYPE_CHECKING:
 @click.option("--windows/--no-windows", default=True, help="Short torch.profiler windows for kernel detail.")
 @click.option("--no-report", is_flag=True, help="Only record; `profile-train report` makes the report later.")
 @click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
+@click.option("--verify", is_flag=True, help="Then try the advice, as `profile-train verify` does.")
+@click.option(
+    "--with",
+    "tuned",
+    metavar="FILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Train with the changes of a tuned.toml, made from outside: the program stays as it is.",
+)
+@options.trials
 @options.CONFIG
 @options.RULES
+@options.CALIBRATION
 @options.goals
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT | -m MODULE | COMMAND  [ARGS]...")
 def run(
@@ -48,8 +60,17 @@ def run(
     windows: bool,
     no_report: bool,
     open_report: bool,
+    verify: bool,
+    tuned: Path | None,
+    allowed: tuple[Safety, ...],
+    processes: int,
+    steps: int | None,
+    covered: tuple[str, ...],
+    in_place: bool,
+    yes: bool,
     config: Path | None,
     own_rules: Path | None,
+    calibration: Path | None,
     words: tuple[str, ...],
     **declared: Any,
 ) -> None:
@@ -58,14 +79,24 @@ def run(
         raise click.UsageError("There is nothing to run. Try: profile-train train.py")
     if words[0].startswith("-") and not words[0].startswith("-m"):
         raise click.NoSuchOption(words[0])
+    if verify and no_report:
+        raise click.UsageError("--verify tries what the report advises: leave out --no-report.")
+    if verify and tuned:
+        raise click.UsageError("--verify tries changes to the program as it is: leave out --with.")
     # Before the program starts: hours later would be late to learn of a mistake in it.
     chosen = options.configuration(config, own_rules)
-    recorded = record(words, out, budget=budget, rate=rate, windows=windows)
+    changed = _changed(tuned) if tuned else None
+    recorded = record(words, out, budget=budget, rate=rate, windows=windows, trial=changed)
     try:
         for note in recorded.notes:
             _say(note)
+        if tuned and recorded.folder is not None:
+            _keep(tuned, recorded.folder)
         if not no_report and recorded.folder is not None:
-            _report(recorded.folder, chosen, declared, open_report)
+            _report(recorded.folder, chosen, declared, calibration, open_report)
+            if verify:
+                how = How(allowed, processes, steps, covered, in_place, yes)
+                _verify(recorded, chosen, declared, calibration, how)
     except ProfilerError as error:
         _say(f"{error.message} {error.remedy}")
     except KeyboardInterrupt:
@@ -77,13 +108,51 @@ def run(
     end_like(recorded.status)
 
 
+def _changed(tuned: Path) -> dict[str, Any]:
+    """What the agent is to change in a program that trains to its own end."""
+    # Imported only now: most runs are of the program as it is.
+    from advisor.verify import tuned as tuned_toml
+    from profiler.trial import set_variables, variables
+
+    changes = tuned_toml.read(tuned)
+    set_variables(variables(changes))
+    _say(f"made from outside, by {tuned}: {', '.join(each['name'] for each in changes) or 'nothing'}")
+    return {"steps": None, "seed": 0, "nudged": False, "changes": changes}
+
+
+def _keep(tuned: Path, folder: Path) -> None:
+    from advisor.verify import tuned as tuned_toml
+
+    tuned_toml.keep(tuned, folder)
+
+
 def _say(note: str) -> None:
     """On stderr, if anybody still reads it: the terminal may have been closed, which the status must survive."""
     with contextlib.suppress(OSError, ValueError):
         click.echo(f"profile-train: {printable(note)}", err=True)
 
 
-def _report(folder: Path, chosen: Config | None, given: dict[str, Any], open_report: bool) -> None:
+def _verify(
+    recorded: Recorded, chosen: Config | None, given: dict[str, Any], calibration: Path | None, how: How
+) -> None:
+    assert recorded.folder is not None
+    if recorded.status:
+        _say("nothing is tried, for the program did not end well.")
+        return
+    # Imported only now: the program starts that much sooner.
+    from advisor.cli.verify import try_advice
+    from advisor.config import configure
+
+    chosen = chosen or configure()
+    try:
+        try_advice(recorded.folder, (), how, chosen, _goals(chosen.declared(given)), calibration)
+    except (click.Abort, KeyboardInterrupt):
+        _say(f"not all was tried; this goes on with it: profile-train verify {recorded.folder}")
+
+
+def _report(
+    folder: Path, chosen: Config | None, given: dict[str, Any], calibration: Path | None, open_report: bool
+) -> None:
     # Imported only now: the program starts that much sooner.
     from advisor.config import configure
     from advisor.probe import probe
@@ -93,7 +162,7 @@ def _report(folder: Path, chosen: Config | None, given: dict[str, Any], open_rep
     chosen = chosen or configure()
     with contextlib.suppress(Exception):  # without it the report says what was not tried
         probe(folder, chosen.rules.rules, _say)
-    report = publish(folder, _goals(chosen.declared(given)), rules=chosen.rules)
+    report = publish(folder, _goals(chosen.declared(given)), rules=chosen.rules, past=options.past(calibration))
     summarize(report, folder)
     if open_report:
         click.launch(str(folder / "report.html"))

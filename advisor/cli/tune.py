@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
+    cls=options.Command,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     short_help="Try advice after advice, and keep what is confirmed.",
     help="Profile a training program, try the best advice, keep it if it is confirmed, profile again, until nothing is "
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path), default=Path("profile-train-tuning"), show_default=True)
 @click.option("--profile-steps", type=click.IntRange(min=60), default=150, help="Steps of each profile.  [150]")
 @options.trials
+@options.CONFIG
+@options.RULES
+@options.CALIBRATION
+@options.goals
 @click.argument(
     "words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT | -m MODULE | COMMAND  [ARGS]..."
 )
@@ -36,7 +41,11 @@ def tune(
     covered: tuple[str, ...],
     in_place: bool,
     yes: bool,
+    config: Path | None,
+    own_rules: Path | None,
+    calibration: Path | None,
     words: tuple[str, ...],
+    **declared: Any,
 ) -> None:
     """See the module."""
     # Imported only now: other commands start that much sooner.
@@ -45,9 +54,12 @@ def tune(
     from rich.console import Console
     from rich.text import Text
 
+    from advisor.config import configure
+    from advisor.declared import goals
     from advisor.publish import publish
-    from advisor.render import tuning_text
+    from advisor.render import fitting_text, tuning_text
     from advisor.render.trial_progress import TrialProgress
+    from advisor.verify.fitting import Fitted, fit
     from advisor.verify.process import Program
     from advisor.verify.session import promise_of_harmlessness
     from advisor.verify.tuning import How, tune
@@ -55,22 +67,44 @@ def tune(
     from profiler.printable import printable
 
     program(words)  # a script that is not there is told before anything else
+    chosen = options.configuration(config, own_rules) or configure()
+    wanted, past = goals(chosen.declared(declared)), options.past(calibration)
     what = Program(words=words, cwd=os.getcwd(), in_place=in_place, covered=covered)
     command = printable(shlex.join(words))
     options.confirm(f"To be run, again and again: {command}\n{promise_of_harmlessness(what)}", yes)
     console = Console(stderr=True, highlight=False)
-    how = How(allowed=allowed, processes=processes, steps=steps, profile_steps=profile_steps)
+    how = How(
+        allowed=allowed,
+        processes=processes,
+        steps=steps,
+        profile_steps=profile_steps,
+        goals=wanted,
+        rules=chosen.rules.rules,
+        past=past,
+        calibration=options.calibration_file(calibration),
+    )
     try:
         with TrialProgress(console) as progress:
-            tuned = tune(what, out, how, progress)
+            fitted = fit(what, out, how, progress) if wanted.goal == "memory" else None
+            tuned = fitted or tune(what, out, how, progress)
     except KeyboardInterrupt:
         click.echo("profile-train: interrupted; the same command goes on where it was.", err=True)
         raise click.Abort from None
     console.print()
-    for line in tuning_text.story(tuned):
+    if isinstance(tuned, Fitted):
+        story, page, table = fitting_text.story(tuned), fitting_text.markdown(tuned, command), fitting_text.toml(tuned)
+    else:
+        story, page, table = tuning_text.story(tuned), tuning_text.markdown(tuned, command), tuning_text.toml(tuned)
+    for line in story:
         console.print(Text(line), soft_wrap=True)
-    (out / "tuning.md").write_text(tuning_text.markdown(tuned, command), encoding="utf-8")
-    (out / "tuned.toml").write_text(tuning_text.toml(tuned), encoding="utf-8")
-    publish(tuned.profile)
-    for label, file in (("To apply", out / "tuning.md"), ("Report", tuned.profile / "report.html")):
-        console.print(Text(printable(f"{label}: {file}")), soft_wrap=True)
+    (out / "tuning.md").write_text(page, encoding="utf-8")
+    (out / "tuned.toml").write_text(table, encoding="utf-8")
+    publish(tuned.profile, wanted, rules=chosen.rules, past=options.past(calibration))
+    ends = [("To apply", str(out / "tuning.md")), ("Report", str(tuned.profile / "report.html"))]
+    if tuned.kept:
+        with_it = shlex.join(["profile-train", "--with", str(out / "tuned.toml"), *words])
+        ends.insert(0, ("To train so without changing a line", with_it))
+    for label, what_for in ends:
+        console.print(Text(printable(f"{label}: {what_for}")), soft_wrap=True)
+    if fitted and not fitted.kept:
+        raise SystemExit(1)

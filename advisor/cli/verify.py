@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from advisor.cli import options
+from advisor.cli.options import How
 from profiler.errors import ProfilerError
 
 if TYPE_CHECKING:
+    from advisor.config import Config
+    from advisor.metrics.base import Goals
     from advisor.rules.base import Safety
 
 
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 @options.trials
 @options.CONFIG
 @options.RULES
+@options.CALIBRATION
 @options.goals
 def verify(
     folder: Path,
@@ -37,31 +42,50 @@ def verify(
     yes: bool,
     config: Path | None,
     own_rules: Path | None,
+    calibration: Path | None,
     **declared: Any,
 ) -> None:
     """See the module."""
     # Imported only now: other commands start that much sooner.
-    from rich.console import Console
-
     from advisor.config import configure
     from advisor.declared import goals
+
+    chosen = options.configuration(config, own_rules) or configure()
+    how = How(allowed, processes, steps, covered, in_place, yes)
+    try:
+        try_advice(folder, rules, how, chosen, goals(chosen.declared(declared)), calibration)
+    except KeyboardInterrupt:
+        click.echo("profile-train: interrupted; the same command goes on where it was.", err=True)
+        raise click.Abort from None
+
+
+def try_advice(
+    folder: Path, rules: Sequence[str], how: How, chosen: Config, wanted: Goals, calibration: Path | None
+) -> None:
+    """Tell what is going to be run, ask, try it, and make the report anew.
+
+    Raises ProfilerError if there is nothing to try, click.Abort if it is not to be.
+    """
+    # Imported only now: other commands start that much sooner.
+    from rich.console import Console
+
     from advisor.publish import publish
     from advisor.render.terminal import summarize
     from advisor.render.trial_progress import TrialProgress
     from advisor.verify import session
 
-    chosen = options.configuration(config, own_rules) or configure()
-    wanted = goals(chosen.declared(declared))
     trial = session.prepare(
         folder,
         rules,
-        allowed,
-        processes=processes,
-        steps=steps,
-        in_place=in_place,
-        covered=covered,
+        how.allowed,
+        processes=how.processes,
+        steps=how.steps,
+        in_place=how.in_place,
+        covered=how.covered,
         goals=wanted,
         known=chosen.rules.rules,
+        past=options.past(calibration),
+        calibration=options.calibration_file(calibration),
     )
     for note in trial.left_out:
         click.echo(note, err=True)
@@ -69,11 +93,7 @@ def verify(
         name_it = f"For information only, so tried if it is named: {', '.join(trial.on_demand)}."
         see = f"See what was advised: profile-train report {folder}"
         raise ProfilerError("There is nothing to try.", name_it if trial.on_demand else see)
-    options.confirm(session.announcement(trial), yes)
-    try:
-        with TrialProgress(Console(stderr=True, highlight=False)) as progress:
-            trial.carry_out(progress)
-    except KeyboardInterrupt:
-        click.echo("profile-train: interrupted; the same command goes on where it was.", err=True)
-        raise click.Abort from None
-    summarize(publish(folder, wanted, rules=chosen.rules), folder)
+    options.confirm(session.announcement(trial), how.yes)
+    with TrialProgress(Console(stderr=True, highlight=False)) as progress:
+        trial.carry_out(progress)
+    summarize(publish(folder, wanted, rules=chosen.rules, past=options.past(calibration)), folder)

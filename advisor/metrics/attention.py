@@ -90,13 +90,13 @@ def attention_is_flash(m: Metrics) -> bool:
     return m[materialised_attention_share] < share / 2
 
 
-@metric("1", "tokens of a sequence")
+@metric("count", "tokens of a sequence")
 def sequence_length(m: Metrics) -> int:
     """Keys that a query looks at, masked ones too, in the attention that most time goes into."""
     return _dearest(m).keys
 
 
-@metric("1", "heads of the attention")
+@metric("count", "heads of the attention")
 def attention_heads(m: Metrics) -> int:
     """Of the attention that most time goes into, on this rank."""
     heads = _dearest(m).heads
@@ -105,7 +105,7 @@ def attention_heads(m: Metrics) -> int:
     return heads
 
 
-@metric("1", "size of the hidden state")
+@metric("count", "size of the hidden state")
 def hidden_size(m: Metrics) -> int:
     """Heads times the size of a head."""
     return m[attention_heads] * _dearest(m).head

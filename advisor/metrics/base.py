@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 from advisor.profile import Profile
@@ -13,18 +14,32 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
+class Need(Enum):
+    """What a metric without a value is for want of."""
+
+    GPU = "gpu"
+    """A GPU that the program trains on."""
+    RANKS = "ranks"
+    """Several ranks."""
+    DECLARATION = "declaration"
+    """Something that only the user knows."""
+    RUN = "run"
+    """Anything else that this run did not show."""
+
+
 class Missing(Exception):
     """A metric has no value: what was not measured, and what to do to measure it."""
 
-    def __init__(self, what: str, remedy: str) -> None:
+    def __init__(self, what: str, remedy: str, need: Need = Need.RUN) -> None:
         super().__init__(what)
         self.what = what
         self.remedy = remedy
+        self.need = need
 
 
 @dataclass(frozen=True, eq=False)
 class Metric(Generic[T_co]):
-    """`unit` is "s", "1" (a share or ratio), "B", "W", "FLOP/s" ...; None marks a setting: a fact of the program."""
+    """`unit` is "s", "1" (a share or ratio), "count", "B", "W", "FLOP/s" ...; None marks a setting of the program."""
 
     name: str
     unit: str | None
@@ -141,7 +156,7 @@ class Metrics:
                 self._cache[metric] = missing
         value = self._cache[metric]
         if isinstance(value, Missing):
-            raise Missing(value.what, value.remedy)
+            raise Missing(value.what, value.remedy, value.need)
         return cast(T, value)
 
     def get(self, metric: Metric[T]) -> T | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, Need, metric
 from advisor.metrics.quantiles import quantile
 from advisor.metrics.settings import primary_rank, world_size
 from advisor.metrics.step import exposed_comm_fraction, micro_steps_per_step, steady, step_time_mean
@@ -40,7 +40,7 @@ def ddp(m: Metrics) -> DdpFact:
     return max(facts, key=lambda fact: fact.gradient_bytes)
 
 
-@metric("1", "reductions of gradients in a step")
+@metric("count", "reductions of gradients in a step")
 def reductions_per_step(m: Metrics) -> float:
     """How often DistributedDataParallel reduces gradients for one update; 1 is enough."""
     fact = m[ddp]
@@ -60,7 +60,7 @@ def comm_bytes(m: Metrics) -> float:
 def exposed_comm_seconds(m: Metrics) -> float:
     """Seconds of a step in collectives that nothing hides, waiting for slower ranks among them."""
     if m[world_size] < 2:
-        raise Missing("A single rank has nobody to talk to", "Run on several ranks.")
+        raise Missing("A single rank has nobody to talk to", "Run on several ranks.", Need.RANKS)
     share = m.get(exposed_comm_fraction)
     if share is not None:
         return share * m[step_time_mean]
@@ -123,7 +123,7 @@ def straggler_persistence(m: Metrics) -> float:
     return often / m[common_step_count]
 
 
-@metric("1", "steady steps of all ranks")
+@metric("count", "steady steps of all ranks")
 def common_step_count(m: Metrics) -> int:
     """Steps that were steady on every rank."""
     return sum(step.count for step in m[common_steps][0])
@@ -165,7 +165,9 @@ def common_steps(m: Metrics) -> tuple[tuple[Step, ...], ...]:
     """Of each rank the steps that are steady on every rank, the primary rank's first."""
     ranks = _ranks(m)
     if len(ranks) < 2:
-        raise Missing("The steps of one rank only were recorded", "Record all ranks: profile-train torchrun ...")
+        raise Missing(
+            "The steps of one rank only were recorded", "Record all ranks: profile-train torchrun ...", Need.RANKS
+        )
     steady_rows = [{(step.index, step.count): step for step in steady(rank.steps)} for rank in ranks]
     common = sorted(set(steady_rows[0]).intersection(*steady_rows[1:]))
     if not common:

@@ -1,6 +1,6 @@
 """What the recorded run cost."""
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, Need, metric
 from advisor.metrics.gpu import device, gpu_energy
 from advisor.metrics.host import run
 from advisor.metrics.settings import world_size
@@ -25,7 +25,9 @@ def _devices(m: Metrics) -> int:
 def usd(m: Metrics) -> float:
     """GPU-hours times the price given for one."""
     if m.goals.gpu_price is None:
-        raise Missing("The price of a GPU-hour is unknown", "Give it: profile-train --gpu-price PRICE.")
+        raise Missing(
+            "The price of a GPU-hour is unknown", "Give it: profile-train --gpu-price PRICE.", Need.DECLARATION
+        )
     return m[gpu_hours] * m.goals.gpu_price
 
 

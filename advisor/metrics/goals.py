@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TypeVar
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, Need, metric
+from advisor.metrics.gpu import device
 from advisor.metrics.settings import world_size
 from advisor.metrics.step import step_time_mean
 
@@ -20,6 +21,18 @@ def declared_goals(m: Metrics) -> tuple[str, ...]:
     """Names of the goals that were declared for the training; without a step there is none to have a goal for."""
     m[step_time_mean]
     return tuple(each.name for each in fields(m.goals) if getattr(m.goals, each.name) != each.default)
+
+
+@metric(None, "goals that matter and were not declared")
+def undeclared_goals(m: Metrics) -> tuple[str, ...]:
+    """Names of the goals that were not declared though they bear on any training: what counts most, the quality that is
+    wanted, and, where cost counts on a GPU, its price. Of others the rules that need them ask themselves.
+    """
+    m[step_time_mean]
+    matter = ["goal", "quality"]
+    if m.goals.goal == "cost" and m.get(device) is not None:
+        matter.append("gpu_price")
+    return tuple(name for name in matter if getattr(m.goals, name) is None)
 
 
 @metric(None, "samples wanted per update and rank")
@@ -47,13 +60,13 @@ def queue_share(m: Metrics) -> float:
     return _declared(m.goals.queue_share, "How long jobs wait for GPUs", "--queue-share SHARE")
 
 
-@metric("1", "validations")
+@metric("count", "validations")
 def validations(m: Metrics) -> int:
     """Validations whose results were declared."""
     return len(_validation(m))
 
 
-@metric("1", "validations without improvement")
+@metric("count", "validations without improvement")
 def stale_validations(m: Metrics) -> int:
     """Validations at the end, none of which was better by a thousandth than the best before them."""
     values = _validation(m)
@@ -70,5 +83,5 @@ def _validation(m: Metrics) -> tuple[float, ...]:
 
 def _declared(value: T | None, what: str, option: str) -> T:
     if value is None:
-        raise Missing(f"{what} was not declared", f"Declare it: profile-train report RUN {option}.")
+        raise Missing(f"{what} was not declared", f"Declare it: profile-train report RUN {option}.", Need.DECLARATION)
     return value

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, Need, metric
 from advisor.metrics.operators import products, shaped_operators
-from advisor.metrics.settings import on_cpu, primary_rank
+from advisor.metrics.settings import gpu_need, on_cpu, primary_rank
 from advisor.metrics.step import steady_steps, steady_window
 from profiler.schema import DeviceFact, Gpu, GpuSample, Kernel, Window
 
@@ -54,9 +54,18 @@ def device(m: Metrics) -> Device:
     rank = m[primary_rank]
     count = max(len(rank.devices), len(m.profile.gpus))
     if not count or m[on_cpu]:
-        raise Missing(_NO_GPU.what, _NO_GPU.remedy)
+        raise Missing(_NO_GPU.what, _NO_GPU.remedy, Need.GPU)
     seen: DeviceFact | Gpu = rank.devices[0] if rank.devices else m.profile.gpus[0]
     return Device(name=seen.name, capability=seen.capability, memory_total=seen.memory_total, count=count)
+
+
+@metric(None)
+def compute_capability(m: Metrics) -> tuple[int, int]:
+    """The compute capability of the GPUs."""
+    gpu = m[device]
+    if gpu.capability is None:
+        raise Missing(f"The compute capability of {gpu.name} is unknown", "Record with a program that uses torch.cuda.")
+    return gpu.capability
 
 
 @metric("1", "GPU utilization")
@@ -113,7 +122,9 @@ def throttled_gpu(m: Metrics) -> Gpu:
     busy = {i: [s for s in _busy(m) if s.gpu == i and s.throttle is not None] for i in gpus}
     candidates = [i for i, samples in busy.items() if samples]
     if not candidates:
-        raise Missing("Throttle reasons were not sampled", "Run on a GPU whose driver reports clocks event reasons.")
+        raise Missing(
+            "Throttle reasons were not sampled", "Run on a GPU whose driver reports clocks event reasons.", gpu_need(m)
+        )
     return gpus[min(candidates, key=lambda i: (-_throttled_share(busy[i], gpus[i]), _mean_clock(busy[i])))]
 
 
@@ -208,7 +219,7 @@ def host_launch(m: Metrics) -> float:
     return sum(value * count for value, count in measured) / sum(count for _, count in measured)
 
 
-@metric("1")
+@metric("count")
 def kernels_per_step(m: Metrics) -> float:
     """GPU kernels launched in a step."""
     return _sum(m, "kernels") / sum(window.steps for window in _windows(m))
@@ -219,7 +230,7 @@ def median_kernel_us(m: Metrics) -> float:
     """Median length of a kernel in microseconds; of several windows, their mean."""
     lengths = [window.median_kernel for window in _windows(m) if window.median_kernel is not None]
     if not lengths:
-        raise Missing(_NO_WINDOW.what, _NO_WINDOW.remedy)
+        raise Missing(_NO_WINDOW.what, _NO_WINDOW.remedy, gpu_need(m))
     return 1e6 * sum(lengths) / len(lengths)
 
 
@@ -365,7 +376,7 @@ def _of_the_run(m: Metrics) -> list[GpuSample]:
     """
     samples = m.profile.gpu_samples
     if not samples or m[on_cpu]:
-        raise Missing(_NO_GPU.what, _NO_GPU.remedy)
+        raise Missing(_NO_GPU.what, _NO_GPU.remedy, gpu_need(m))
     used = {sample.gpu for sample in samples if sample.process_memory is None or sample.process_memory > 0}
     return [sample for sample in samples if not used or sample.gpu in used]
 
@@ -413,7 +424,7 @@ def _windows(m: Metrics) -> list[Window]:
     """Where there are any, those without shapes: to record them slows the host, and the GPU waits for launches."""
     windows = [window for window in m[primary_rank].windows if window.device == "cuda" and window.steps]
     if not windows:
-        raise Missing(_NO_WINDOW.what, _NO_WINDOW.remedy)
+        raise Missing(_NO_WINDOW.what, _NO_WINDOW.remedy, gpu_need(m))
     return [window for window in windows if not window.shapes] or windows
 
 
@@ -427,7 +438,7 @@ def _sum(m: Metrics, name: str) -> float:
 def _kernels(m: Metrics) -> list[Kernel]:
     kernels = [kernel for kernel in m[primary_rank].kernels if kernel.device == "cuda" and kernel.kind != "host"]
     if not kernels:
-        raise Missing(_NO_WINDOW.what, _NO_WINDOW.remedy)
+        raise Missing(_NO_WINDOW.what, _NO_WINDOW.remedy, gpu_need(m))
     return kernels
 
 

@@ -6,7 +6,7 @@ import math
 
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.settings import primary_rank
-from advisor.metrics.step import steady_window, step_time_mean
+from advisor.metrics.step import other_fraction, steady_window, step_time_mean
 from profiler.schema import HostSample, OutputFact, Run
 
 _REMEDY = "Let the run last some seconds, on a system where psutil may look at its processes."
@@ -20,13 +20,13 @@ def run(m: Metrics) -> Run:
     return m.profile.runs[0]
 
 
-@metric("1", "cores the program may use")
+@metric("count", "cores the program may use")
 def cores_allowed(m: Metrics) -> float:
     """Cores the program may use on its node: affinity and cgroup quota."""
     return m[run].cores
 
 
-@metric("1", "ranks on this machine")
+@metric("count", "ranks on this machine")
 def local_ranks(m: Metrics) -> int:
     """Training processes on the primary rank's node."""
     node = m[primary_rank].process.node_rank
@@ -34,13 +34,13 @@ def local_ranks(m: Metrics) -> int:
     return max(len(processes), 1 + max(process.local_rank for process in processes))
 
 
-@metric("1", "cores for each rank")
+@metric("count", "cores for each rank")
 def cores_per_rank(m: Metrics) -> float:
     """Cores for one rank and its DataLoader workers: an equal part of those the program may use on its node."""
     return m[cores_allowed] / m[local_ranks]
 
 
-@metric("1", "cores left for workers")
+@metric("count", "cores left for workers")
 def cores_available(m: Metrics) -> int:
     """Cores for the DataLoader workers of one rank: its part, less one for the training process; at least 1."""
     return max(1, math.floor(m[cores_per_rank]) - 1)
@@ -55,19 +55,19 @@ def cpu_saturation(m: Metrics) -> float:
     return used / left if left > 0 else 1.0
 
 
-@metric("1", "cores the program uses without its workers")
+@metric("count", "cores the program uses without its workers")
 def process_cpu(m: Metrics) -> float:
     """Cores used by the program without its DataLoader workers, all ranks of the node."""
     return max(0.0, _mean(m, "cpu") - m[worker_cpu])
 
 
-@metric("1", "cores the workers use")
+@metric("count", "cores the workers use")
 def worker_cpu(m: Metrics) -> float:
     """Cores used by DataLoader workers, all ranks of the node."""
     return _mean(m, "cpu_workers")
 
 
-@metric("1", "cores that others use")
+@metric("count", "cores that others use")
 def others_cpu(m: Metrics) -> float:
     """Cores of the machine that other programs use or the hypervisor takes."""
     return max(0.0, _mean(m, "machine_cpu") + (_optional_mean(m, "steal") or 0.0) - _mean(m, "cpu"))
@@ -92,7 +92,20 @@ def output_share(m: Metrics) -> float:
     return output.seconds / output.steps / m[step_time_mean]
 
 
-@metric("1", "writes in a step")
+@metric("1", "share of the step that leads up to log lines and fsync")
+def leading_up_share(m: Metrics) -> float:
+    """Share of the step between what the training did last and a log line or fsync: mostly metrics and formatting.
+
+    No more than the step's remainder has beside them: on a GPU the host may wait there for what it has enqueued.
+    """
+    output = _output(m)
+    if output.leading_up is None:
+        raise Missing("What leads up to the log was not timed", "Record anew.")
+    share = output.leading_up / output.steps / m[step_time_mean]
+    return max(0.0, min(share, m[other_fraction] - m[output_share]))
+
+
+@metric("count", "writes in a step")
 def writes_per_step(m: Metrics) -> float:
     """Write calls of the training process in a step: prints, log files, sockets."""
     output, rank = _output(m), m[primary_rank]

@@ -17,6 +17,9 @@ from advisor.metrics.step import (
 from profiler.schema import TAG_EPOCH_START, TAG_FIRST, Batch, LoaderFact
 from profiler.sketch import Quantiles
 
+BEHIND = 0.5
+"""Share of fetches that find the queue empty from which the workers' rate is the limit."""
+
 _UNTIMED = Missing(
     "The making of batches was not timed",
     "Record from the program's start, so that workers start under it; only a DataLoader's batches are timed.",
@@ -38,7 +41,7 @@ def loader(m: Metrics) -> LoaderFact:
     return max(training, key=lambda fact: (fact.training is True, made[fact.id]))
 
 
-@metric("1", "DataLoaders made in one place")
+@metric("count", "DataLoaders made in one place")
 def loaders_made(m: Metrics) -> int:
     """DataLoaders that were made in the main one's place: above 1, the program makes them anew, every epoch perhaps."""
     main = m[loader]
@@ -82,13 +85,13 @@ def u_w(m: Metrics) -> float:
     return _per_batch(m, "cpu") / m[t_w]
 
 
-@metric("1", "cores the workers could fill")
+@metric("count", "cores the workers could fill")
 def worker_demand(m: Metrics) -> float:
     """Cores the workers would keep busy if all of them made batches at once."""
     return m[loader].num_workers * m[u_w]
 
 
-@metric("1", "cores the training itself fills")
+@metric("count", "cores the training itself fills")
 def compute_threads(m: Metrics) -> float:
     """Cores the training process keeps busy while it is not making or waiting for batches."""
     used = m[process_cpu] / m[local_ranks] * m[step_time_mean]
@@ -99,11 +102,16 @@ def compute_threads(m: Metrics) -> float:
     return min(max(used / m[t_g], 0.0), m[cores_per_rank])
 
 
-@metric("1", "files opened for a sample")
+@metric("count", "files opened for a sample")
 def files_per_sample(m: Metrics) -> float:
     """Files opened for a sample."""
     counted = [batch for batch in _batches(m) if batch.files is not None]
     samples = sum(batch.count * batch.samples for batch in counted)
+    if not samples and not m[loader].num_workers:
+        raise Missing(
+            "Opened files are counted in worker processes, and the loader has none",
+            "Record a run with num_workers=1: in the training process a count could not be taken out again.",
+        )
     if not samples:
         raise Missing("Opened files were not counted", _UNTIMED.remedy)
     return sum(batch.count * (batch.files or 0.0) for batch in counted) / samples
@@ -115,7 +123,7 @@ def t_g(m: Metrics) -> float:
     return m[step_time_mean] * (1.0 - m[data_wait_fraction])
 
 
-@metric("1", "ready batches in the queue")
+@metric("count", "ready batches in the queue")
 def queue_depth(m: Metrics) -> float:
     """Mean number of ready batches when one is asked for."""
     measured = [(step.queue_depth, step.count) for step in m[steady_steps] if step.queue_depth is not None]
@@ -132,6 +140,13 @@ def queue_empty_fraction(m: Metrics) -> float:
     if not fetches:
         raise Missing("Fetches were not observed", "Feed the loop from a torch.utils.data.DataLoader.")
     return sum(step.count * (step.fetches_empty or 0.0) for step in measured) / fetches
+
+
+@metric(None)
+def workers_are_behind(m: Metrics) -> bool:
+    """Workers set the pace of the step: half of the fetches or more find the queue empty. With fewer, workers keep up
+    on average and only jitter. Not known to be so is not so."""
+    return m[loader].num_workers > 0 and (m.get(queue_empty_fraction) or 0.0) >= BEHIND
 
 
 @metric("1", "share of time the workers are busy")

@@ -56,7 +56,7 @@ def misaligned(m: Metrics) -> Misaligned | None:
     return max(lengths, key=lambda each: (each.seconds, each.length), default=None)
 
 
-@metric("1", "length that tensor cores do not like")
+@metric("count", "length that tensor cores do not like")
 def misaligned_length(m: Metrics) -> int:
     """Of matrix products: no multiple of 8 numbers (fp8: 16), in those that take most time."""
     found = m[misaligned]
@@ -106,7 +106,7 @@ def logits(m: Metrics) -> Logits:
     return Logits(prod(largest) // largest[1], largest[1])
 
 
-@metric("1", "size of the vocabulary")
+@metric("count", "size of the vocabulary")
 def vocabulary(m: Metrics) -> int:
     """Classes that the largest cross-entropy tells apart."""
     return m[logits].vocabulary

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Missing, metric
-from advisor.metrics.settings import primary_rank
+from advisor.metrics.settings import gpu_need, primary_rank
 from advisor.metrics.step import steady_window
 from profiler.schema import GpuSample, MemoryFact, MemorySample
 
@@ -18,7 +18,7 @@ def memory_peak(m: Metrics) -> MemoryFact:
     """What memory was made of at the peak of a step."""
     peaks = m[primary_rank].memory_peaks
     if not peaks:
-        raise Missing("The parts of GPU memory were not measured", _REMEDY)
+        raise Missing("The parts of GPU memory were not measured", _REMEDY, gpu_need(m))
     return max(peaks, key=lambda fact: fact.allocated_peak)
 
 
@@ -87,19 +87,29 @@ def mem_headroom(m: Metrics) -> float:
     return 1.0 - (m[mem_peak_reserved] + m[mem_nontorch]) / total
 
 
-@metric("1", "allocations that were retried")
+@metric("count", "allocations that were retried")
 def alloc_retries(m: Metrics) -> int:
     """How often an allocation failed at first, once training was steady, and the allocator gave back its cache."""
     return _since_steady(m, "retries")
 
 
-@metric("1", "allocations that failed")
+@metric("count", "allocations that failed")
 def oom_count(m: Metrics) -> int:
     """How often an allocation failed for good once training was steady.
 
     Before that it may be meant: cuDNN's benchmark tries workspaces that do not fit, a batch-size finder batches.
     """
     return _since_steady(m, "ooms")
+
+
+@metric(None)
+def ran_out_of_memory(m: Metrics) -> bool:
+    """An allocation that failed, on a GPU or in the host's memory, has ended the program."""
+    errors = [rank.error for rank in m.profile.ranks if rank.error is not None]
+    return any(
+        error.type.endswith(("OutOfMemoryError", "MemoryError")) or "can't allocate memory" in (error.message or "")
+        for error in errors
+    )
 
 
 @metric(None)
@@ -114,7 +124,7 @@ def _samples(m: Metrics) -> list[MemorySample]:
     """Those of the fullest device."""
     samples = m[primary_rank].memory
     if not samples:
-        raise Missing("torch's CUDA allocator was not sampled", _REMEDY)
+        raise Missing("torch's CUDA allocator was not sampled", _REMEDY, gpu_need(m))
     fullest = max(samples, key=lambda sample: sample.reserved_peak).device
     return [sample for sample in samples if sample.device == fullest]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, Need, metric
 from advisor.metrics.host import run
 from advisor.metrics.memory import memory_peak
 from advisor.metrics.settings import on_cpu, primary_rank
@@ -12,7 +12,7 @@ MOST_CORES = 1 << 16
 """More than Linux can be built for; a list that says more is damaged."""
 
 
-@metric("1", "NUMA nodes with cores")
+@metric("count", "NUMA nodes with cores")
 def numa_nodes(m: Metrics) -> int:
     """NUMA nodes with cores, of the machine of the primary rank: a socket is one or several."""
     if not m[run].numa_nodes:
@@ -49,7 +49,7 @@ def near_cores(m: Metrics) -> float:
 def _gpus(m: Metrics) -> tuple[Gpu, ...]:
     """Of the device the rank holds memory on; else all there are, which may agree."""
     if m[on_cpu]:
-        raise Missing("The program does not train on a GPU", "Nothing: on a CPU there is none to be near.")
+        raise Missing("The program does not train on a GPU", "Nothing: on a CPU there is none to be near.", Need.GPU)
     peak = m.get(memory_peak)
     uuids = {device.uuid for device in m[primary_rank].devices if peak is not None and device.id == peak.id}
     return tuple(gpu for gpu in m.profile.gpus if gpu.uuid in uuids) or m.profile.gpus

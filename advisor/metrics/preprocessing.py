@@ -31,7 +31,7 @@ def preprocess_share(m: Metrics) -> float:
     return min(1.0, seconds / total)
 
 
-@metric("1", "epochs begun")
+@metric("count", "epochs begun")
 def epochs_begun(m: Metrics) -> int:
     """Epochs of the loader whose start was seen."""
     begun = sum(step.count for step in m[primary_rank].steps if step.tags & TAG_EPOCH_START)

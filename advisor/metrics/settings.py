@@ -1,6 +1,6 @@
 """What the program is and what it has switched on: facts, hardly a number."""
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, Need, metric
 from advisor.profile import Rank
 from profiler.schema import FlagsFact, ModelFact, OptimizerFact, ScalerFact
 
@@ -84,6 +84,13 @@ def on_cpu(m: Metrics) -> bool:
     rank = m[primary_rank]
     places = [name for fact in rank.models for name in fact.devices]
     return not rank.devices and bool(places) and all(name.startswith("cpu") for name in places)
+
+
+def gpu_need(m: Metrics) -> Need:
+    """What a metric of the GPU is for want of: one to train on; if there is one, this run did not show it."""
+    rank = m.get(primary_rank)
+    unseen = rank is not None and not rank.devices and not m.profile.gpus
+    return Need.GPU if unseen or m.get(on_cpu) else Need.RUN
 
 
 @metric(None, "debugging modes that are on")

@@ -6,14 +6,14 @@ A share is exposed time of a phase over the time of the step. CPU-only runs use 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 
 import numpy as np
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, Need, metric
 from advisor.metrics.quantiles import quantile
-from advisor.metrics.settings import primary_rank
+from advisor.metrics.settings import gpu_need, primary_rank, world_size
 from profiler.schema import (
     BETWEEN,
     PHASES,
@@ -45,6 +45,9 @@ DRAWS = 2000
 """Bootstrap draws: the 2.5 % tails then rest on 50 draws each."""
 SEED = 0
 """Of the bootstrap: the same run always gives the same interval."""
+
+_ODD = TAG_FIRST | TAG_WINDOW | TAG_COMPILE
+"""Tags of steps that take otherwise than steps do: the run's first, those that compile, those in our own windows."""
 
 _NAMES = {
     "duration": "The time of steps",
@@ -135,7 +138,7 @@ def steady_window(m: Metrics) -> tuple[float, float]:
     return steps[0].start, last.start + last.count * (last.duration + _between(last))
 
 
-@metric("1", "steady steps")
+@metric("count", "steady steps")
 def steady_step_count(m: Metrics) -> int:
     """Steady steps: what every mean here rests on."""
     return sum(step.count for step in m[steady_steps])
@@ -237,13 +240,13 @@ def mean_interval(m: Metrics, steps: Sequence[Step], values: Sequence[float]) ->
     return float(low), float(high)
 
 
-@metric("1", "backward passes in a step")
+@metric("count", "backward passes in a step")
 def micro_steps_per_step(m: Metrics) -> float:
     """Backward passes for an optimizer update: above 1, gradients are accumulated."""
     return _mean(m, "micro_steps")
 
 
-@metric("1", "batches in a step")
+@metric("count", "batches in a step")
 def batches_per_step(m: Metrics) -> float:
     """Training batches fetched for an optimizer update."""
     return _mean(m, "batches")
@@ -341,7 +344,7 @@ def checkpoint_save_share(m: Metrics) -> float:
     return _share_of_run(m, "checkpoint_save")
 
 
-@metric("1", "saves of checkpoints")
+@metric("count", "saves of checkpoints")
 def checkpoint_saves(m: Metrics) -> int:
     """Steps after which checkpoints were saved; of merged neighbours, all of them."""
     return sum(step.count for step in m[primary_rank].steps if step.tags & TAG_CHECKPOINT)
@@ -362,7 +365,23 @@ def epoch_start_share(m: Metrics) -> float:
     return _share_of_run(m, "epoch_start")
 
 
-@metric("1", "steps that compiled anew")
+@metric("1", "share of the run in settling after epoch starts")
+def epoch_settling_share(m: Metrics) -> float:
+    """Share of the run by which the first steps of later epochs take longer than the median steady step, without what
+    lies between the epochs. Where workers were forked, the first write to a page of memory copies it.
+    """
+    return _beyond_usual(m, lambda step: None if step.other is None else step.duration - step.other) / _run(m)
+
+
+@metric("1", "share of the run between epochs")
+def epoch_gap_share(m: Metrics) -> float:
+    """Share of the run between an epoch and the next: a pause, or the program's own work there. It is what the first
+    steps of later epochs have beyond the usual remainder of a step; no evaluation, saving, or starting of an epoch.
+    """
+    return _beyond_usual(m, lambda step: step.other) / _run(m)
+
+
+@metric("count", "steps that compiled anew")
 def recompiles(m: Metrics) -> int:
     """Steps after the first ten in which torch.compile made another graph; where rows were merged, at least so many."""
     return sum(count for _, count in _recompiling(m))
@@ -384,12 +403,16 @@ def recompile_share(m: Metrics) -> float:
 
 @metric(None)
 def between_seconds(m: Metrics) -> dict[str, float]:
-    """Seconds of evaluation, saving and epoch starts for each step of the run, whichever were measured."""
+    """Seconds of evaluation, saving, epoch starts, settling after these, and between epochs, for each step of the run:
+    whichever were measured."""
     steps = m[primary_rank].steps
     number = sum(step.count for step in steps)
     if not number:
         raise Missing("No training step was seen", "Let the run reach an optimizer step.")
     sums = {name: _total(steps, name) for name in BETWEEN}
+    for name, share in (("epoch_settling", epoch_settling_share), ("epoch_gap", epoch_gap_share)):
+        if measured := m.get(share):
+            sums[name] = measured * _run(m)
     return {name: total / number for name, total in sums.items() if total is not None}
 
 
@@ -412,8 +435,14 @@ def _part(m: Metrics, name: str, remedy: str) -> float:
     steps = m[steady_steps]
     total = _total(steps, name)
     if total is None:
-        raise Missing(f"{_NAMES[name]} was not measured", remedy)
+        raise Missing(f"{_NAMES[name]} was not measured", remedy, _need(m, name))
     return total
+
+
+def _need(m: Metrics, name: str) -> Need:
+    if name == "communication" and m.get(world_size) == 1:
+        return Need.RANKS
+    return gpu_need(m) if name in ("h2d", "sync", "communication") else Need.RUN
 
 
 def _mean(m: Metrics, name: str) -> float:
@@ -444,14 +473,31 @@ def _between(step: Step) -> float:
 
 
 def _share_of_run(m: Metrics, name: str) -> float:
-    """The first step, those that compiled and those in our own windows count as steady ones: a long run has few."""
-    steps = m[primary_rank].steps
-    total = _total(steps, name)
-    odd = TAG_FIRST | TAG_WINDOW | TAG_COMPILE
-    run = sum(s.count * ((m[step_time_mean] if s.tags & odd else s.duration) + _between(s)) for s in steps)
-    if total is None or run <= 0:
+    total = _total(m[primary_rank].steps, name)
+    if total is None:
         raise Missing(f"{_NAMES[name]} was not measured", "Record a run that includes it.")
-    return total / run
+    return total / _run(m)
+
+
+def _run(m: Metrics) -> float:
+    """Seconds of all steps and of what falls between them. Odd ones count as steady ones: a long run has few."""
+    steps = m[primary_rank].steps
+    run = sum(s.count * ((m[step_time_mean] if s.tags & _ODD else s.duration) + _between(s)) for s in steps)
+    if run <= 0:
+        raise Missing("The steps took no time", "Record the run anew; if it recurs, report it as a bug.")
+    return run
+
+
+def _beyond_usual(m: Metrics, part: Callable[[Step], float | None]) -> float:
+    """Seconds by which a part of the steps that begin later epochs exceeds the median of the steady ones, in all."""
+    starts = [step for step in m[primary_rank].steps if step.tags & TAG_EPOCH_START and not step.tags & _ODD]
+    if not starts:
+        raise Missing("No start of a later epoch was seen", "Record a run of two epochs or more.")
+    usual = [(value, step.count) for step in m[steady_steps] if not step.tags and (value := part(step)) is not None]
+    if not usual:
+        raise Missing("Every step begins an epoch, as far as was seen", "Record a run with longer epochs.")
+    least = quantile(usual, 0.5)
+    return max(0.0, sum(step.count * (value - least) for step in starts if (value := part(step)) is not None))
 
 
 def _quantile(m: Metrics, q: float) -> float:

@@ -15,7 +15,7 @@ EQUALLY_FAST = 1.05
 others leave fewer cores to the loader."""
 
 
-@metric("1", "threads a rank computes with")
+@metric("count", "threads a rank computes with")
 def threads(m: Metrics) -> int:
     """Threads that torch uses within an operator."""
     number = m[flags].threads
@@ -33,13 +33,13 @@ def threads_from(m: Metrics) -> str:
     return source
 
 
-@metric("1", "threads of all ranks on this machine")
+@metric("count", "threads of all ranks on this machine")
 def thread_demand(m: Metrics) -> int:
     """Threads that the ranks of the node compute with together."""
     return m[threads] * m[local_ranks]
 
 
-@metric("1", "cores for the threads of a rank")
+@metric("count", "cores for the threads of a rank")
 def cores_for_threads(m: Metrics) -> int:
     """Cores for the threads of one rank: its part, less what its DataLoader workers use; at least 1."""
     return max(1, math.floor(m[cores_per_rank] - (m.get(worker_cpu) or 0.0) / m[local_ranks]))
@@ -86,7 +86,7 @@ def thread_probe(m: Metrics) -> dict[int, float]:
     return fact.seconds
 
 
-@metric("1", "threads that are fastest")
+@metric("count", "threads that are fastest")
 def best_threads(m: Metrics) -> int:
     """The number with which the largest product is fastest, of those that there are cores for; of equals, the least."""
     tried = {number: each for number, each in m[thread_probe].items() if number <= m[cores_for_threads]}

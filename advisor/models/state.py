@@ -113,6 +113,21 @@ class State:
         """The same step with a phase, or what falls between, times `factor`."""
         return self._with(part, self._seconds(part) * factor)
 
+    def times(self, factor: float) -> State:
+        """The same step with all of it `factor` times as long, floors and loader too."""
+        made = self.workers
+        return State(
+            phases={name: factor * seconds for name, seconds in self.phases.items()},
+            between={name: factor * seconds for name, seconds in self.between.items()},
+            load=factor * self.load,
+            supply=factor * self.supply,
+            workers=replace(made, t_w=factor * made.t_w, floor=factor * made.floor) if made else None,
+            launch=factor * self.launch,
+            matmul=factor * self.matmul,
+            membound=factor * self.membound,
+            launch_idle=factor * self.launch_idle,
+        )
+
     def longer(self, phase: str, seconds: float) -> State:
         """The same step with that much more of one phase."""
         return self._with(phase, self._seconds(phase) + seconds)

@@ -109,7 +109,7 @@ def _top(chart: Chart) -> float:
 def _limit(plot: Any, chart: Chart, limit: float) -> None:
     """Drawn where the curves come anywhere near it, else only told."""
     highest = max(value for curve in chart.curves for value in curve.values if value is not None)
-    said = f"{quantity(limit, chart.unit)} {chart.limit_label}"
+    said = f"{quantity(limit, chart.unit)} {chart.limit_label}".rstrip()
     if highest < limit / FAR:
         plot.title.text = f"{chart.title} (of {said})"
         return

@@ -33,9 +33,9 @@ def summarize(report: Report, folder: Path, console: Console | None = None) -> N
     if view.phases:
         console.print()
         console.print(Padding(_phases(view, console), (0, 0, 0, 2)))
-    if view.between_text:
+    for told in filter(None, (report.inside_other, view.regions_text, view.between_text)):
         console.print()
-        console.print(Padding(Text(printable(view.between_text)), (0, 0, 0, 2)))
+        console.print(Padding(Text(printable(told)), (0, 0, 0, 2)))
     if report.advice:
         console.print()
         _advice(view, console)
@@ -72,12 +72,16 @@ def _advice(view: View, console: Console) -> None:
     advice = view.report.advice
     for number, item in enumerate(advice[:MOST_ADVICE], start=1):
         style = STYLES[item.severity]
-        gain = f"{view.gain(item)[:1].upper()}{view.gain(item)[1:]}. " if item.in_plan else ""
+        gain = "".join(f"{told[:1].upper()}{told[1:]}. " for told in view.gains(item))
         console.print(Text.assemble((printable(f"{number}. {item.title}"), style), f"  [{item.rule}]"))
         console.print(Padding(Text(printable(f"{gain}{item.then}")), (0, 0, 0, 3)))
         if item.verified:
             came = f"Tried. {view.tried(item)} {view.tried_on(item)}"
             console.print(Padding(Text(printable(came), style=_VERDICTS.get(item.verified.verdict, "")), (0, 0, 0, 3)))
+        if item.held_back:
+            console.print(Padding(Text(printable(f"Held back. {item.held_back}"), style="dim"), (0, 0, 0, 3)))
+        if item.past:
+            console.print(Padding(Text(printable(item.past), style="dim"), (0, 0, 0, 3)))
         for change in item.changes:
             told = (view.where(change), view.differences(change, "->" if console.options.ascii_only else "\u2192"))
             if any(told):
@@ -98,9 +102,8 @@ def _footer(report: Report) -> str:
     parts = []
     if report.overhead.fraction is not None:
         parts.append(f"Recording cost {share(report.overhead.fraction)} of the training.")
-    trained = report.steps is not None and report.steps.count > 0
-    if trained and (blind := len(report.checks("not_measured"))):
-        parts.append(f"{blind} of {len(report.checked)} rules could not be answered; the report says how to.")
+    if report.steps is not None and report.steps.count > 0 and report.unanswered:
+        parts.append(f"{report.unanswered} The report says how to get it.")
     if crashed := report.checks("crashed"):
         parts.append(f"Failed: {', '.join(printable(check.rule) for check in crashed)}.")
     return " ".join(parts)

@@ -68,5 +68,9 @@ class TrialProgress:
         """What came of it."""
         self._say(f"{finding.rule.id}: {outcome(found)}")
 
+    def told(self, text: str) -> None:
+        """As it is."""
+        self._say(text)
+
     def _say(self, line: str) -> None:
         self._console.print(Text(printable(line)), soft_wrap=not self._console.is_terminal)

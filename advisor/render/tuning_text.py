@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from advisor.render.markdown import code, fence, text
 from advisor.render.tried import outcome
 from advisor.units import seconds
-from advisor.verify.tuning import Tuned
+from advisor.verify.tuning import Kept, Tuned
 from profiler.printable import printable
 
 BAR = 30
@@ -30,28 +31,38 @@ def story(tuned: Tuned) -> list[str]:
 
 def markdown(tuned: Tuned, command: str) -> str:
     """The story, and the changes to make by hand."""
-    parts = [f"# Tuning of {code(command)}", "", fence("\n".join(story(tuned)), "text"), ""]
-    if tuned.kept:
-        parts += ["## To apply", ""]
-    for each in tuned.kept:
+    parts = [f"# Tuning of {code(command)}", "", fence("\n".join(story(tuned)), "text"), "", *to_apply(tuned.kept)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def to_apply(kept: Sequence[Kept]) -> list[str]:
+    """As Markdown, what to change by hand; nothing if nothing was kept."""
+    parts = ["## To apply", ""] if kept else []
+    for each in kept:
         parts += [f"### {text(each.finding.rule.title)}", "", text(each.finding.advice.then), ""]
         for change in each.finding.advice.changes:
             if change.file:
                 parts += [code(f"{change.file}:{change.line}" if change.line else change.file), ""]
             parts += [fence(change.code, change.language), ""]
-    return "\n".join(parts).rstrip() + "\n"
+    return parts
 
 
 def toml(tuned: Tuned) -> str:
     """Each kept change: its rule, how it was made, and what it brought."""
-    lines = [f"step_time_before = {tuned.before!r}", f"step_time_after = {tuned.after!r}"]
-    for each in tuned.kept:
+    lines = [f"step_time_before = {tuned.before!r}", f"step_time_after = {tuned.after!r}", *changes(tuned.kept)]
+    return "\n".join(lines) + "\n"
+
+
+def changes(kept: Sequence[Kept]) -> list[str]:
+    """As tables of TOML."""
+    lines = []
+    for each in kept:
         lines += ["", "[[change]]", f"rule = {_value(each.verified.rule)}", f"name = {_value(each.change.name)}"]
         if each.verified.removed is not None:
             lines.append(f"removed = {_value(list(each.verified.removed))}")
         lines += ["", "[change.settings]"]
         lines += [f"{name} = {_value(value)}" for name, value in each.change.settings.items() if value is not None]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _value(value: object) -> str:

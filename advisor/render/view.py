@@ -56,6 +56,9 @@ ENDINGS = {
 NOTABLE = 0.01
 """Share of the run above which work between the steps is worth a line in the short forms."""
 
+MOST_REGIONS = 5
+"""In the terminal."""
+
 # Environment rows that hold bytes.
 BYTES = ("memory_total", "bytes", "state_bytes", "batch_bytes")
 
@@ -163,6 +166,14 @@ class View:
         return f"Between the steps, of the run: {', '.join(parts)}." if parts else ""
 
     @property
+    def regions_text(self) -> str:
+        """What a pass through the longest of the regions takes, in a sentence, or nothing."""
+        regions = self.report.regions
+        told = [f"{one.name} {seconds(one.seconds / one.count)} x {one.count:,}" for one in regions[:MOST_REGIONS]]
+        rest = f" and {len(regions) - MOST_REGIONS} more" if len(regions) > MOST_REGIONS else ""
+        return f"Regions the program names: {', '.join(told)}{rest}." if told else ""
+
+    @property
     def problems(self) -> list[Note]:
         """What was noted while recording and matters; without steps that is said already."""
         trained = self.report.steps is not None and self.report.steps.count > 0
@@ -182,9 +193,9 @@ class View:
 
     @property
     def blind(self) -> list[Blind]:
-        """What was not measured, each with all the rules that wait for it."""
+        """What was not measured, each with all the rules that wait for it; what takes another machine last."""
         waiting: dict[tuple[str, str], list[Checked]] = {}
-        for check in self.report.checks("not_measured"):
+        for check in sorted(self.report.checks("not_measured"), key=lambda check: check.needs_a_gpu):
             waiting.setdefault((check.why, check.remedy), []).append(check)
         return [Blind(why, remedy, tuple(checks)) for (why, remedy), checks in waiting.items()]
 
@@ -210,6 +221,11 @@ class View:
         first = Stop("As it was", measured[0][1][0])
         return [first, *(Stop(each.rule, times[1], outcome(each)) for each, times in measured)]
 
+    @property
+    def fitted(self) -> list[str]:
+        """The changes without which it ran out of memory; empty if none."""
+        return [f"{each.rule}: {outcome(each)}" for each in self.report.applied if each.seconds is None]
+
     @staticmethod
     def effects(item: Recommendation) -> list[Tile]:
         """What else a change brings or takes."""
@@ -218,6 +234,8 @@ class View:
         if saved is not None and saved.gpu_hours > 0:
             paid = f", worth {money(saved.money)}" if saved.money is not None else ""
             found.append(Tile("Saves", f"{digits(saved.gpu_hours)} of every {SAVING_OF:.0f} GPU-hours{paid}"))
+        if item.cost:
+            found.append(Tile("Cost of training", gain_text(item.cost, "").rstrip()))
         for label, amount in (("GPU memory", item.memory), ("Host memory", item.host_memory)):
             if amount:
                 found.append(Tile(label, f"{'frees' if amount < 0 else 'takes'} about {size(abs(amount))} (estimated)"))
@@ -261,6 +279,12 @@ class View:
     def gain(item: Recommendation) -> str:
         """What the change brings where it stands in the plan."""
         return gain_text(item.in_plan) if item.in_plan else "no gain in step time predicted"
+
+    @staticmethod
+    def gains(item: Recommendation) -> list[str]:
+        """The predictions there are, of step time and of cost."""
+        known = ((item.in_plan, "step time"), (item.cost, "cost"))
+        return [gain_text(gain, of) for gain, of in known if gain]
 
     @staticmethod
     def fact(fact: Measured) -> str:

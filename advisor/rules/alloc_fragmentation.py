@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.memory import alloc_retries, fragmentation_ratio, mem_peak_allocated, mem_peak_reserved, oom_count
-from advisor.metrics.settings import flags
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.metrics.settings import flags, primary_rank
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
 MIN_FRAGMENTATION = Threshold(
     0.15, "Reserved and unused beyond a seventh is more than rounding and the caching of a regular step leave."
@@ -62,9 +62,20 @@ def then(m: Metrics, found: Evidence) -> Advice:
         ),
         basis="0.7 of the memory that is reserved but unused at the peak; the time of the retries is not predicted.",
         memory=-freed,
+        intervention=Intervention(
+            name="environment", settings={"variables": {_variable(m): config}}, safety=Safety.EXACT
+        ),
         risk="None known to results; a little more time at the first allocations.",
         fault=True,
     )
+
+
+def _variable(m: Metrics) -> str:
+    """Newer versions say that the old name is deprecated, older ones know no other."""
+    rank = m.get(primary_rank)
+    version = ((rank.process.torch if rank else None) or "").split("+")[0].split(".")[:2]
+    new = len(version) == 2 and all(map(str.isdigit, version)) and tuple(map(int, version)) >= (2, 9)
+    return "PYTORCH_ALLOC_CONF" if new else "PYTORCH_CUDA_ALLOC_CONF"
 
 
 RULE = Rule(

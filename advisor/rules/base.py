@@ -165,6 +165,8 @@ class Rule:
     """By their names in lower case; id, docstring and thresholds are taken from the module by `rule_of`."""
     limits: Mapping[str, float] = field(default_factory=dict, hash=False)
     """What the configuration sets in place of thresholds' values."""
+    origin: str = ""
+    """The file of a rule that is not ours."""
     off: str = ""
     """What switched the rule off, if anything did."""
 

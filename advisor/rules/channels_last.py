@@ -10,10 +10,9 @@ just move there.
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import conv_share, device, half_conv_share, layout_share, matmul_share
+from advisor.metrics.gpu import compute_capability, conv_share, half_conv_share, layout_share, matmul_share
 from advisor.models.effects import divide_matmul
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
-from advisor.rules.precision_bf16 import capability
 from advisor.units import share
 
 MIN_CONV = Threshold(0.3, "With fewer convolutions the layout of images is not what costs.")
@@ -39,7 +38,7 @@ def when(m: Metrics) -> Evidence | None:
     converting between NCHW and NHWC,
     """
     convolutions, converting = m[conv_share], m[layout_share]
-    if convolutions < m[MIN_CONV] or converting < m[MIN_LAYOUT] or capability(m[device]) < CAPABILITY:
+    if convolutions < m[MIN_CONV] or converting < m[MIN_LAYOUT] or m[compute_capability] < CAPABILITY:
         return None
     if m[half_conv_share] < m[MIN_HALF] * convolutions:
         return None

@@ -11,13 +11,12 @@ long sequences was measured slower.
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import device, launch_bound_index, matmul_share, membound_share
+from advisor.metrics.gpu import compute_capability, launch_bound_index, matmul_share, membound_share
 from advisor.metrics.settings import flags
 from advisor.models.effects import divide_membound, in_turn, remove_launch_idle
 from advisor.rules._compile import CAPABILITY, compile_intervention
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
-from advisor.rules.precision_bf16 import capability
 
 MIN_MEMBOUND = Threshold(0.25, "A quarter of the time made 1.2 to 2.5 times as fast is 4 to 15 % of it (assumption).")
 
@@ -40,7 +39,7 @@ def when(m: Metrics) -> Evidence | None:
     """If the model is not compiled, and a quarter of the GPU's time or more goes into memory-bound kernels, or it waits
     for launches for 15 % of its time or more,
     """
-    if m[flags].compile or capability(m[device]) < CAPABILITY:
+    if m[flags].compile or m[compute_capability] < CAPABILITY:
         return None
     late, membound = m[launch_bound_index], m[membound_share]
     if m[matmul_share] > m[MAX_MATMUL] and late < m[LEAST_LAUNCH_BOUND]:

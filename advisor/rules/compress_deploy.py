@@ -11,7 +11,7 @@ measure the deployment first.
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.base import Metrics, Missing, Need
 from advisor.metrics.goals import declared_goals
 from advisor.metrics.memory import memory_pressure
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
@@ -21,7 +21,11 @@ def when(m: Metrics) -> Evidence | None:
     """If the declared goal is the latency of the trained model, and the training fits the memory,"""
     goals = m[declared_goals]
     if m.goals.goal is None:
-        raise Missing("What the run is for was not declared", "Declare it: profile-train report RUN --goal NAME.")
+        raise Missing(
+            "What the run is for was not declared",
+            "Declare it: profile-train report RUN --goal NAME.",
+            Need.DECLARATION,
+        )
     if m.goals.goal != "latency" or m.get(memory_pressure):
         return None
     return Evidence((Fact(declared_goals, len(goals), 1),), note="the goal is latency")

@@ -18,6 +18,7 @@ from advisor.metrics.input import loader, t_w
 from advisor.metrics.preprocessing import epochs_begun, preprocess_share
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
+from advisor.rules._batches import gain
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import seconds, share
 
@@ -61,11 +62,14 @@ class Kept(torch.utils.data.Dataset):
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the step waits for its batch for at least a twentieth of its time, two fifths or more of making one lie in
-    what the program has named as preprocessing, and the data set is gone through more than once,
+    """If the step waits for its batch, two fifths or more of making one lie in what the program has named as
+    preprocessing, at least a twentieth of the step is expected to go with that, and the data set is gone through more
+    than once,
     """
     wait, stage = m[data_wait_fraction], m[preprocess_share]
     if wait < m[MIN_WAIT] or stage < m[MIN_STAGE] or m[epochs_begun] < m[MIN_EPOCHS]:
+        return None
+    if gain(m, faster_batches(stage, REMOVED)) < m[MIN_WAIT]:
         return None
     return Evidence(
         (

@@ -14,6 +14,8 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.input import collate_share, loader, t_w
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
+from advisor.models.state import Effect
+from advisor.rules._batches import gain
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import seconds, share
 
@@ -47,11 +49,11 @@ def __getitems__(self, indices):
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the step waits for its batch for at least a twentieth of its time, and putting samples together takes two
-    fifths or more of the time to make one,
+    """If the step waits for its batch, putting samples together takes two fifths or more of the time to make one, and
+    at least a twentieth of the step is expected to go if that gets faster,
     """
     wait, collating = m[data_wait_fraction], m[collate_share]
-    if wait < m[MIN_WAIT] or collating < m[MIN_COLLATE]:
+    if wait < m[MIN_WAIT] or collating < m[MIN_COLLATE] or gain(m, _effect(m)) < m[MIN_WAIT]:
         return None
     facts = (Fact(data_wait_fraction, wait, m[MIN_WAIT]), Fact(collate_share, collating, m[MIN_COLLATE]))
     return Evidence(facts, f"{m[loader].dataset} is put together by {_name(m)}")
@@ -69,11 +71,15 @@ def then(m: Metrics, found: Evidence) -> Advice:
         changes=(whole,) if DEFAULT in _name(m) else (own, whole),
         basis="A batch takes that much less to make if 50, 80 or 95 % of the collating goes; the step waits as much "
         "less.",
-        effect=faster_batches(min(1.0, m[collate_share]), REMOVED),
+        effect=_effect(m),
         memory=0,
         host_memory=0,
         risk="Low: the same numbers; compare one batch before and after, its dtypes too.",
     )
+
+
+def _effect(m: Metrics) -> Effect:
+    return faster_batches(min(1.0, m[collate_share]), REMOVED)
 
 
 def _name(m: Metrics) -> str:

@@ -14,6 +14,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.input import files_per_sample, loader, t_w
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
+from advisor.rules._batches import gain
 from advisor.rules._workers import right_number
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import digits, seconds
@@ -29,6 +30,7 @@ MIN_FILES = Threshold(
 # Share of a batch's time that goes: reading is half, 0.8 or all of it (it is not timed), and gets 1.5, 3 or 8 times as
 # fast. Measured, 64 files of 1 kB a sample: 36.1 to 10.7 ms a step.
 REMOVED = (0.5 * (1 - 1 / 1.5), 0.8 * (1 - 1 / 3), 1 - 1 / 8)
+EFFECT = faster_batches(1.0, REMOVED, reading=True)
 
 CODE = """\
 import numpy as np
@@ -54,11 +56,13 @@ class Samples(torch.utils.data.Dataset):
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the step waits for its batch for at least a twentieth of its time, a sample is read from eight files or more,
-    and more workers would not help,
+    """If the step waits for its batch, a sample is read from eight files or more, at least a twentieth of the step is
+    expected to go if they are read faster, and more workers would not help,
     """
     wait, files = m[data_wait_fraction], m[files_per_sample]
     if wait < m[MIN_WAIT] or files < m[MIN_FILES] or right_number(m) > m[loader].num_workers:
+        return None
+    if gain(m, EFFECT) < m[MIN_WAIT]:
         return None
     facts = (Fact(data_wait_fraction, wait, m[MIN_WAIT]), Fact(files_per_sample, files, m[MIN_FILES]))
     return Evidence(facts, f"{m[loader].dataset} opens {digits(files)} files for a sample")
@@ -80,7 +84,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         ),
         basis="Reading is taken for half, 0.8 or all of a batch's time, for only the files were counted, and gets "
         "1.5, 3 or 8 times as fast.",
-        effect=faster_batches(1.0, REMOVED, reading=True),
+        effect=EFFECT,
         memory=0,
         risk="Medium: the samples are stored twice, and what is written once must be written right. Shuffle within "
         "and between shards.",

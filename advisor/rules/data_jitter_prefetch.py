@@ -16,6 +16,7 @@ from advisor.metrics.input import loader, t_g, t_w, t_w_p99
 from advisor.metrics.step import batches_per_step, data_wait_fraction
 from advisor.models.input_pipeline import prefetch_factor
 from advisor.models.state import Effect, Scenario, State
+from advisor.rules._batches import gain
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import PREFETCH, loader_intervention, workers_memory
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
@@ -37,8 +38,8 @@ REACHED = (0.3, 0.6, 1.0)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the workers together are faster than the step, yet it waits for at least a twentieth of its time, and one
-    batch in a hundred takes three times the mean and longer than the queue lasts,
+    """If the workers together are faster than the step, yet it waits, one batch in a hundred takes three times the mean
+    and longer than the queue lasts, and at least a twentieth of the step is expected to go with a longer queue,
     """
     fact = m[loader]
     if not fact.num_workers:
@@ -46,7 +47,7 @@ def when(m: Metrics) -> Evidence | None:
     wait, mean, slow = m[data_wait_fraction], m[t_w], m[t_w_p99]
     if wait < m[MIN_WAIT] or slow <= m[MIN_RATIO] * mean or mean / fact.num_workers >= _pace(m):
         return None
-    if _hidden(m) < m[MIN_HIDDEN]:
+    if _hidden(m) < m[MIN_HIDDEN] or gain(m, _effect(_hidden(m))) < m[MIN_WAIT]:
         return None
     return Evidence(
         (Fact(data_wait_fraction, wait, m[MIN_WAIT]), Fact(t_w_p99, slow, m[MIN_RATIO] * mean, ">")),

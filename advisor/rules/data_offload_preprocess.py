@@ -14,6 +14,7 @@ from advisor.metrics.gpu import device, gpu_busy_fraction
 from advisor.metrics.input import loader, queue_empty_fraction, u_w
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import remove_wait
+from advisor.rules._batches import gain
 from advisor.rules._workers import right_number
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
@@ -35,6 +36,7 @@ MAX_BUSY = Threshold(0.9, "A GPU busier than this has no time for preprocessing 
 
 # Share of the waiting that goes: from a part of the work moved to almost all of it (assumption).
 REMOVED = (0.3, 0.6, 0.9)
+EFFECT = remove_wait(REMOVED)
 
 ON_GPU = """\
 # torchvision's transforms v2 also work on batches that are on the GPU already; the loader only reads and decodes
@@ -48,8 +50,8 @@ Let other machines make the batches and send them: Ray Data, tf.data service, or
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If a GPU waits for its batch for at least a twentieth of the step, half of the fetches find the queue empty, the
-    workers compute all the time, and there are no cores for more of them,
+    """If a GPU waits for its batch, half of the fetches find the queue empty, the workers compute all the time, there
+    are no cores for more of them, and at least a twentieth of the step is expected to go if their work is moved,
     """
     m[device]
     facts = (
@@ -58,6 +60,8 @@ def when(m: Metrics) -> Evidence | None:
         Fact(u_w, m[u_w], m[MIN_CPU]),
     )
     if any(each.value < (each.limit or 0.0) for each in facts) or right_number(m) > m[loader].num_workers:
+        return None
+    if gain(m, EFFECT) < m[MIN_WAIT]:
         return None
     return Evidence(facts, f"{m[loader].dataset} is read with num_workers={m[loader].num_workers}: no core is left")
 
@@ -79,7 +83,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "have every core.",
         changes=(change,),
         basis="30, 60 or 90 % of the waiting goes, by how much of the work can be moved.",
-        effect=remove_wait(REMOVED),
+        effect=EFFECT,
         risk="Medium: other libraries resize and decode a little differently; compare the loss. On the GPU the "
         "batches before augmentation take memory.",
     )

@@ -1,7 +1,8 @@
 """The DataLoader's workers are stopped and started anew at every epoch.
 
 Without persistent_workers each epoch ends its worker processes and the next one starts them: a fork each, or, where
-they are spawned, a fresh Python that imports torch again. The step after it waits for all of that.
+they are spawned, a fresh Python that imports torch again. The step after it waits for all of that. After a fork it is
+slower, too: the first write to each page of memory, gradients and parameters above all, copies the page.
 
 Wrong when: the data set changes between epochs in the training process (a curriculum, a new negative sample, an epoch
 number set on it): persistent workers keep the copy they were started with.
@@ -13,7 +14,8 @@ from dataclasses import replace
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.input import epoch_restart_share, epoch_start_seconds, loader, loaders_made, t_w
-from advisor.models.state import Effect, Scenario, State
+from advisor.metrics.step import epoch_settling_share
+from advisor.models.effects import in_turn, remove
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import loader_intervention
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
@@ -30,13 +32,14 @@ def when(m: Metrics) -> Evidence | None:
     fact = m[loader]
     if not fact.num_workers or fact.persistent_workers:
         return None
-    saved = m[epoch_restart_share] * _start_up(m)
-    if saved < m[MIN_SHARE]:
+    if m[epoch_restart_share] * _start_up(m) < m[MIN_SHARE]:
         return None
+    settling = (Fact(epoch_settling_share, _settling(m)),) if _settling(m) else ()
     return Evidence(
         (
             Fact(epoch_restart_share, m[epoch_restart_share], m[MIN_SHARE]),
             Fact(epoch_start_seconds, m[epoch_start_seconds]),
+            *settling,
         ),
         f"{fact.num_workers} workers are started for every epoch",
     )
@@ -56,8 +59,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Keep the workers: each epoch begins with a stall of {seconds(m[epoch_start_seconds])}, "
         f"{share(m[epoch_restart_share])} of the run.{once}",
         changes=changes,
-        basis="70, 90 or 100 % of the starts of all epochs but the first, less one batch each that is needed anyway.",
-        effect=_effect(_start_up(m)),
+        basis="70, 90 or 100 % of the starts of all epochs but the first, less one batch each that is needed anyway, "
+        "and of what the step after a fork takes longer.",
+        effect=in_turn(
+            remove("epoch_start", shares=REMOVED, portion=_start_up(m)),
+            remove("epoch_settling", shares=REMOVED, portion=1.0 if _settling(m) else 0.0),
+        ),
         memory=0,
         host_memory=0,
         intervention=intervention,
@@ -72,11 +79,9 @@ def _start_up(m: Metrics) -> float:
     return max(0.0, 1 - m[t_w] / start) if start > 0 else 0.0
 
 
-def _effect(start_up: float) -> Effect:
-    def effect(state: State, scenario: Scenario) -> State:
-        return state.scaled("epoch_start", 1 - start_up * scenario.of(REMOVED))
-
-    return effect
+def _settling(m: Metrics) -> float:
+    """Share of the run that the first steps of epochs take longer because workers were forked, as far as is known."""
+    return (m.get(epoch_settling_share) or 0.0) if m[loader].context in (None, "fork") else 0.0
 
 
 RULE = Rule(

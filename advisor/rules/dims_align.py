@@ -13,11 +13,10 @@ from __future__ import annotations
 from math import ceil
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import device, matmul_share
+from advisor.metrics.gpu import compute_capability, matmul_share
 from advisor.metrics.matmul import misaligned_efficiency, misaligned_length, misaligned_matmul_share
 from advisor.models.effects import Triple, divide_matmul
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
-from advisor.rules.precision_bf16 import capability
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "With less of the GPU's time even twice the speed brings under 5 %.")
@@ -48,7 +47,7 @@ def when(m: Metrics) -> Evidence | None:
     """If a tenth of the GPU's time or more goes into 16-bit or fp8 products of a length that is no multiple of 8 or 16,
     at less than half the speed of their aligned peers,
     """
-    if capability(m[device]) < CAPABILITY:
+    if m[compute_capability] < CAPABILITY:
         return None
     part = m[misaligned_matmul_share]
     if part < m[MIN_SHARE] or m[misaligned_efficiency] >= m[MAX_EFFICIENCY]:

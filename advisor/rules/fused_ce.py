@@ -10,14 +10,13 @@ the GPU.
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import cross_entropy_share, device, gpu_busy_fraction
+from advisor.metrics.gpu import compute_capability, cross_entropy_share, gpu_busy_fraction
 from advisor.metrics.matmul import head_share, logits, logits_bytes, vocabulary
 from advisor.metrics.memory import mem_peak_allocated
 from advisor.models.effects import COMPUTE, Triple, remove
 from advisor.rules._compile import CAPABILITY
 from advisor.rules._computing import of_computing
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
-from advisor.rules.precision_bf16 import capability
 from advisor.units import share, size
 
 MIN_SHARE = Threshold(0.05, "Of the step; less than that cannot bring what is worth a change.")
@@ -45,7 +44,7 @@ def when(m: Metrics) -> Evidence | None:
     """If the cross-entropy over a vocabulary of ten thousand words or more takes a twentieth of the step or more, or
     its logits at least 15 % of the peak of memory,
     """
-    if capability(m[device]) < CAPABILITY:
+    if m[compute_capability] < CAPABILITY:
         return None
     part = m[cross_entropy_share] * m[gpu_busy_fraction]
     if not part:  # no loss over classes, so no logits either

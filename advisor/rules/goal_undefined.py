@@ -1,4 +1,4 @@
-"""Nobody said what the run is for.
+"""Nobody said, or not in full, what the run is for.
 
 A faster step is not the aim but a means: to reach a quality sooner, cheaper, or on less memory. MLPerf compares
 trainings by the time to a quality target; deployments by throughput or by a percentile of latency. With a goal the
@@ -10,27 +10,38 @@ Wrong when: step time is what you want to know. Then nothing is missing.
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics
-from advisor.metrics.goals import declared_goals
+from advisor.metrics.goals import undeclared_goals
 from advisor.metrics.step import step_time_mean
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
 from advisor.units import seconds
 
+OPTIONS = {
+    "goal": "--goal cost",
+    "quality": '--quality "val_acc>=0.76"',
+    "gpu_price": "--gpu-price 2.5",
+}
+
 
 def when(m: Metrics) -> Evidence | None:
-    """If no goal was declared,"""
-    goals = m[declared_goals]
-    return None if goals else Evidence((Fact(declared_goals, len(goals), 0, "=="),))
+    """If what counts most, the quality that is wanted or, where cost counts, the price of a GPU was not declared,"""
+    missing = m[undeclared_goals]
+    return Evidence((Fact(undeclared_goals, len(missing), 0, ">"),)) if missing else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then declare one, or read the advice as ranked by step time."""
+    """then declare it, or read the advice as ranked by step time, for a quality that stays as it is."""
+    missing = m[undeclared_goals]
+    meanwhile = {
+        "goal": f"Advice is ranked by the time of a step, {seconds(m[step_time_mean])}, for what counts most was not "
+        "declared.",
+        "quality": "The quality must stay as it is: that is assumed, for none was declared.",
+        "gpu_price": "What a gain is worth is not told, for the price of a GPU was not declared.",
+    }
+    options = " ".join(OPTIONS[name] for name in missing)
     return Advice(
-        then=f"Advice is ranked by the time of a step, {seconds(m[step_time_mean])}, for no goal was declared.",
+        then=" ".join(meanwhile[name] for name in missing),
         changes=(
-            Change(
-                language="shell",
-                code='profile-train report RUN --goal cost --quality "val_acc>=0.76"  # or memory, latency ...\n',
-            ),
+            Change(language="shell", code=f"profile-train report RUN {options}  # beside what you declare already\n"),
         ),
         basis="None: a goal changes the order of advice, not the step.",
         risk="None.",

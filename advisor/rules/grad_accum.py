@@ -22,7 +22,8 @@ from advisor.models.memory import slope_of_one
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._pressure import pressure
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Rule, Source, Tier
+from advisor.rules.base import Advice, Confidence, Evidence, Intervention, Rule, Safety, Source, Tier
+from profiler.schema import LoaderFact
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -54,9 +55,18 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis="At the same samples an update it costs time: launching leaves its gaps in every micro-batch.",
         effect=None if m.get(launch_bound_index) is None else _effect(k * batch / whole),
         memory=round(m[mem_activations] * (micro / batch - 1)),
+        intervention=in_pieces(m[loader], k) if whole == batch else None,
         risk="Low: the same sum of gradients, rounded in another order; batch normalization sees smaller batches.",
         fault=True,
     )
+
+
+def in_pieces(fact: LoaderFact, k: int) -> Intervention | None:
+    """The same made from outside; None where a framework makes the loader, whose own batches it may count on."""
+    if fact.place is None or fact.place.via:
+        return None
+    settings = {"file": fact.place.file, "line": fact.place.line, "pieces": k}
+    return Intervention(name="micro_batch", settings=settings, safety=Safety.TRAJECTORY)
 
 
 def _batch(m: Metrics) -> int:

@@ -11,12 +11,11 @@ was recorded, at the same addresses. Below compute capability 7.0 torch.compile 
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import device, launch_bound_index, median_kernel_us
+from advisor.metrics.gpu import compute_capability, device, launch_bound_index, median_kernel_us
 from advisor.models.effects import remove_launch_idle
 from advisor.rules._compile import CAPABILITY, compile_intervention
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
-from advisor.rules.precision_bf16 import capability
 from advisor.units import share
 
 MIN_LAUNCH_BOUND = Threshold(
@@ -34,7 +33,7 @@ def when(m: Metrics) -> Evidence | None:
     10 us,
     """
     late, length = m[launch_bound_index], m[median_kernel_us]
-    if late < m[MIN_LAUNCH_BOUND] or length >= m[MAX_KERNEL_US] or capability(m[device]) < CAPABILITY:
+    if late < m[MIN_LAUNCH_BOUND] or length >= m[MAX_KERNEL_US] or m[compute_capability] < CAPABILITY:
         return None
     facts = (Fact(launch_bound_index, late, m[MIN_LAUNCH_BOUND]), Fact(median_kernel_us, length, m[MAX_KERNEL_US], "<"))
     return Evidence(facts, m[device].name)

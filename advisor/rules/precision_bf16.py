@@ -13,6 +13,7 @@ from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.gpu import (
     Device,
     achieved_matmul_flops,
+    compute_capability,
     device,
     fp32_matmul_share,
     launch_bound_index,
@@ -41,7 +42,7 @@ def when(m: Metrics) -> Evidence | None:
     """If at least a fifth of the GPU's time goes into fp32 or TF32 matrix products on a GPU with bf16 tensor cores,
     without autocast, and the GPU is kept supplied,
     """
-    if capability(m[device]) < CAPABILITY:
+    if m[compute_capability] < CAPABILITY:
         return None
     return slow_products(m, MIN_SHARE, LAUNCH_BOUND)
 
@@ -61,13 +62,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
         risk="Low: products round to 8 bits of mantissa. Compare the loss over some hundred steps.",
         confidence=confidence(m),
     )
-
-
-def capability(gpu: Device) -> tuple[int, int]:
-    """Of this GPU; Missing if its driver does not tell."""
-    if gpu.capability is None:
-        raise Missing(f"The compute capability of {gpu.name} is unknown", "Record with a program that uses torch.cuda.")
-    return gpu.capability
 
 
 def slow_products(m: Metrics, least: Threshold, late: Threshold) -> Evidence | None:

@@ -10,13 +10,13 @@ before `unscale_` clips the wrong numbers.
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics
-from advisor.metrics.gpu import device
+from advisor.metrics.gpu import compute_capability, device
 from advisor.metrics.memory import mem_activations
 from advisor.metrics.settings import model
 from advisor.models.precision import memory_change
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Rule, Source, Tier
-from advisor.rules.precision_bf16 import LAUNCH_BOUND, MIN_SHARE, basis, capability, confidence, effect, slow_products
+from advisor.rules.precision_bf16 import LAUNCH_BOUND, MIN_SHARE, basis, confidence, effect, slow_products
 
 # Volta and Turing: fp16 tensor cores, no bf16.
 CAPABILITIES = ((7, 0), (7, 5))
@@ -27,7 +27,7 @@ def when(m: Metrics) -> Evidence | None:
     and the GPU is kept supplied,
     """
     oldest, newest = CAPABILITIES
-    if not oldest <= capability(m[device]) <= newest:
+    if not oldest <= m[compute_capability] <= newest:
         return None
     return slow_products(m, MIN_SHARE, LAUNCH_BOUND)
 

@@ -10,12 +10,12 @@ matrices), the model is not compiled, or the loss has not been compared over a l
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import bf16_gemm_share, bf16_gemm_us, device, gpu_busy_fraction
+from advisor.metrics.gpu import bf16_gemm_share, bf16_gemm_us, compute_capability, device, gpu_busy_fraction
 from advisor.metrics.settings import flags
 from advisor.models.effects import divide_step
 from advisor.models.precision import FP8_STEP
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
-from advisor.rules.precision_bf16 import capability, known_peaks
+from advisor.rules.precision_bf16 import known_peaks
 
 # Ada and Hopper: the first with fp8 tensor cores.
 CAPABILITY = (8, 9)
@@ -41,7 +41,7 @@ def when(m: Metrics) -> Evidence | None:
     and a product takes at least as long as one of 2048 in every dimension at peak rate,
     """
     gpu = m[device]
-    if capability(gpu) < CAPABILITY or not m[flags].compile:
+    if m[compute_capability] < CAPABILITY or not m[flags].compile:
         return None
     peaks = known_peaks(gpu)
     if peaks.fp8 is None:

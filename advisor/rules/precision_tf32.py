@@ -10,12 +10,19 @@ solvers. bf16 autocast is faster still and saves memory: this is for programs, o
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import achieved_matmul_flops, device, launch_bound_index, matmul_share, simt_fp32_gemm_share
+from advisor.metrics.gpu import (
+    achieved_matmul_flops,
+    compute_capability,
+    device,
+    launch_bound_index,
+    matmul_share,
+    simt_fp32_gemm_share,
+)
 from advisor.metrics.settings import flags
 from advisor.models.precision import to_tf32
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
-from advisor.rules.precision_bf16 import capability, confidence, known_peaks
+from advisor.rules.precision_bf16 import confidence, known_peaks
 
 MIN_SHARE = Threshold(0.2, "As for bf16: below a fifth of the time there is little to win.")
 
@@ -30,7 +37,7 @@ def when(m: Metrics) -> Evidence | None:
     faster, TF32 is off, and the GPU is kept supplied,
     """
     settings = m.get(flags)
-    if capability(m[device]) < CAPABILITY or (settings and settings.matmul_precision in ("high", "medium")):
+    if m[compute_capability] < CAPABILITY or (settings and settings.matmul_precision in ("high", "medium")):
         return None
     share, late = m[simt_fp32_gemm_share], m[launch_bound_index]
     if share < m[MIN_SHARE] or late >= m[LAUNCH_BOUND]:

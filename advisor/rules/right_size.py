@@ -1,7 +1,7 @@
 """The run holds more, or larger, GPUs than it makes use of.
 
 Every GPU that is added brings less than the one before: gradients travel farther while all of them wait. Half as many,
-with gradients accumulated over twice as many micro-batches, make the same updates in fewer GPU-hours - and more time.
+each with twice as many samples an update, make the same updates in fewer GPU-hours - and more time.
 A GPU that is half idle and half empty could be one of half the size, or a slice of it (MIG).
 
 Wrong when: the result is needed sooner rather than cheaper, the waiting is for one slow rank (cure that first), or the
@@ -64,15 +64,16 @@ def _fewer(m: Metrics) -> Advice:
     count, time = m[world_size], m[step_time_mean]
     half, times = count // 2, [_time_on_half(m, left) for left in _left_on_half(count)]
     low, expected, high = (1 - gpu_hours_ratio((count, half), (time, longer)) for longer in times)
-    fewer, pieces = "one GPU" if half == 1 else f"{half} GPUs", f"{count / half:.3g}"
+    fewer = "one GPU" if half == 1 else f"{half} GPUs, each"
+    more = "twice" if count == 2 * half else f"{count / half:.3g} times"
     return Advice(
-        then=f"Train on {fewer} instead of {count} and accumulate gradients over {pieces} times as many "
-        f"micro-batches: the same updates, {share(expected)} fewer GPU-hours, {seconds(times[1])} a step instead of "
+        then=f"Train on {fewer} with {more} as many samples an update, by accumulating gradients, instead of on "
+        f"{count}: the same updates, {share(expected)} fewer GPU-hours, {seconds(times[1])} a step instead of "
         f"{seconds(time)}.",
         changes=(
             Change(
                 language="shell",
-                code=f"torchrun --nproc-per-node={half} train.py  # on one node; {pieces} times the micro-batches\n",
+                code=f"torchrun --nproc-per-node={half} train.py  # on one node; {more} the samples a GPU and update\n",
             ),
         ),
         basis="(G1/G0)(T1/T0): all but the exposed communication is done by fewer GPUs; of that all stays, as much as "

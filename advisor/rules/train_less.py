@@ -11,7 +11,7 @@ the negative. Early stopping leaves a schedule that was made for more steps unfi
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics, Missing, Threshold
+from advisor.metrics.base import Metrics, Missing, Need, Threshold
 from advisor.metrics.goals import IMPROVEMENT, stale_validations, validations
 from advisor.models.effects import remove_run, up_to
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
@@ -26,6 +26,7 @@ def when(m: Metrics) -> Evidence | None:
         raise Missing(
             f"{m[validations]} validations are too few to tell a plateau",
             f"Declare the results of more than {m[PATIENCE]:g}.",
+            Need.DECLARATION,
         )
     stale = m[stale_validations]
     if stale < m[PATIENCE]:

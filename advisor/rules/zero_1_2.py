@@ -12,17 +12,21 @@ from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.memory import mem_grads, mem_optim, mem_peak_allocated, memory_pressure
-from advisor.metrics.settings import flags, world_size
+from advisor.metrics.settings import flags, optimizer, world_size
 from advisor.models.memory import FILL
 from advisor.rules._pressure import pressure
 from advisor.rules._sharding import data_parallel, filled_at, stage, states, to_stage
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules._spelling import spelling
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
 MIN_SHARE = Threshold(
     0.35, "Below that share of the peak, sharding states frees too little to change what fits (assumption)."
 )
 
 MIN_RANKS = 2
+
+# They look at all of a tensor, or of the model, at once: parts of it are other updates.
+NOT_BY_ELEMENT = ("LBFGS", "Muon", "SparseAdam")
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -60,8 +64,40 @@ def then(m: Metrics, found: Evidence) -> Advice:
         changes=to_stage(m, enough),
         basis="ZeRO: the sharded parts are divided by the number of ranks; the volume of communication stays.",
         memory=round(after.total - before.total),
+        intervention=in_one_optimizer(m) if enough == 1 else None,
         risk="Low: the same update. Checkpoints are sharded too: save and load them by the framework's functions.",
         fault=True,
+    )
+
+
+def in_one_optimizer(m: Metrics) -> Intervention | None:
+    """Stage 1 made from outside; None where the optimizer is not torch's, or the ranks do not train one model."""
+    fact, settings = m.get(optimizer), m.get(flags)
+    if (
+        fact is None
+        or settings is None
+        or not settings.ddp
+        or settings.zero_stage
+        or (m.get(world_size) or 1) < MIN_RANKS
+    ):
+        return None
+    if not fact.module.startswith("torch.optim") or fact.name in NOT_BY_ELEMENT:
+        return None
+    return Intervention(name="zero_redundancy", settings={"name": fact.name}, safety=Safety.MEMORY)
+
+
+def redundancy_free(m: Metrics) -> tuple[Change, ...]:
+    """Stage 1 without another framework."""
+    fact, name = m[optimizer], spelling(m).optimizer
+    return spelling(m).shard(1) or (
+        Change(
+            language="python",
+            code="from torch.distributed.optim import ZeroRedundancyOptimizer\n\n"
+            "# after DistributedDataParallel; its other arguments as before\n"
+            f"{name} = ZeroRedundancyOptimizer(\n"
+            f"    {spelling(m).model}.parameters(), optimizer_class=torch.optim.{fact.name}, ...\n)\n"
+            f"{name}.consolidate_state_dict(to=0)  # on every rank, before rank 0 saves its state_dict()\n",
+        ),
     )
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
+from statistics import median
 
 from advisor.load import load
+from advisor.metrics.base import Metrics
+from advisor.metrics.memory import ran_out_of_memory
 from advisor.profile import Profile
 from profiler.errors import ProfilerError
 from profiler.schema import BETWEEN, TAG_COMPILE, TAG_EPOCH_START, TAG_FIRST, Step
@@ -15,8 +19,17 @@ from profiler.schema import BETWEEN, TAG_COMPILE, TAG_EPOCH_START, TAG_FIRST, St
 WARM_UP = 15
 
 
+OUT_OF_MEMORY = "out of memory"
+"""What torch says last then, whatever the device."""
+
+
 class TrialFailed(Exception):
     """A process of a trial told nothing about the change: why, in a sentence."""
+
+    def __init__(self, why: str, *, by_chance: bool = False) -> None:
+        super().__init__(why)
+        self.by_chance = by_chance
+        """Something may have befallen it that will not befall the next one: a signal, a port that was taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +40,8 @@ class Arm:
     """Seconds each step cost, with what fell between it and the one before: evaluation, saves, starts of epochs."""
     between: float
     """Share of that which fell between steps."""
+    period: int = 1
+    """Steps from one such to the next, median; 1 where there were fewer than two."""
     losses: tuple[float | None, ...]
     """Of every backward pass of rank 0 in the first epoch; None where it was not finite. In later ones workers that
     persist draw the order of the samples otherwise."""
@@ -39,24 +54,34 @@ def read(folder: Path, log: Path) -> Arm:
     try:
         profile = load(folder)
     except ProfilerError as error:
-        raise TrialFailed(f"It ended before it was recorded: {_last_line(log) or error.message}") from None
+        why = f"It ended before it was recorded: {_last_line(log) or error.message}"
+        raise TrialFailed(why, by_chance=True) from None
     for problem in profile.problems:
         if problem.source == "trial":
             raise TrialFailed(f"The change could not be made. {problem.message}")
     rank = profile.ranks[0] if profile.ranks else None
     if rank is None or rank.trial is None or rank.trial.steps == 0:
-        raise TrialFailed(f"It ended before its first step: {_last_line(log)}")
+        raise TrialFailed(f"It ended before its first step: {_last_line(log)}", by_chance=_by_chance(profile, log))
     steps = [step for step in rank.steps if not step.tags & (TAG_FIRST | TAG_COMPILE)]
     counted = steps[_after_warm_up(steps) :]
     if not counted:
-        raise TrialFailed(f"It ended after {rank.trial.steps} steps, which are needed to warm up: {_last_line(log)}")
+        why = f"It ended after {rank.trial.steps} steps, which are needed to warm up: {_last_line(log)}"
+        raise TrialFailed(why, by_chance=_by_chance(profile, log))
+    if Metrics(profile)[ran_out_of_memory]:
+        raise TrialFailed(f"It ran out of memory after {rank.trial.steps} steps.")
     times = [step.duration + between(step) for step in counted for _ in range(step.count)]
     return Arm(
         times=tuple(times),
         between=sum(step.count * between(step) for step in counted) / sum(times),
+        period=_period(counted),
         losses=rank.trial.losses[: _first_epoch(rank.steps)],
         memory=_peak(profile),
     )
+
+
+def _by_chance(profile: Profile, log: Path) -> bool:
+    """Not, if the program just came to its end, or the memory did: the same would come again."""
+    return profile.runs[0].outcome != "completed" and OUT_OF_MEMORY not in _last_line(log).lower()
 
 
 def _after_warm_up(steps: list[Step]) -> int:
@@ -77,6 +102,12 @@ def _first_epoch(steps: Sequence[Step]) -> int | None:
             return round(passes)
         passes += step.micro_steps * step.count
     return None
+
+
+def _period(steps: Sequence[Step]) -> int:
+    passed = [0, *accumulate(step.count for step in steps)]
+    events = [before for before, step in zip(passed, steps, strict=False) if between(step)]
+    return round(median(later - earlier for earlier, later in pairwise(events))) if len(events) > 1 else 1
 
 
 def between(step: Step) -> float:

@@ -64,7 +64,9 @@ def judged(
     spiky = max(arm.between for arm in (*before, *after)) > SPIKY
     mean = fmean if spiky else trimmed_mean
     times = [[time for arm in arms for time in arm.times] for arms in (before, after)]
-    drawn = speedup(*times, mean=mean)
+    # Drawn in blocks of a whole period, each of which has its epoch's start: how many there were is no chance.
+    period = max(arm.period for arm in (*before, *after)) if spiky else 1
+    drawn = speedup(*times, mean=mean, together=min(period, min(map(len, times)) // 2))
     process, freedom = _process_noise(before, after, mean)
     measured = widened(drawn, _student(freedom) * process * math.sqrt(1 / len(before) + 1 / len(after)))
     removed = (1 - 1 / measured.low, 1 - 1 / measured.estimate, 1 - 1 / measured.high)
@@ -75,7 +77,7 @@ def judged(
     elif memory is not None:
         verdict, why = _of_memory(more, memory, removed, predicted)
     else:
-        verdict, why = _of_time(measured, predicted, 1.0 if spiky else _p90(times[1]) / _p90(times[0]))
+        verdict, why = _of_time(measured, predicted, 1.0 if spiky else _slower_tenth(before, after))
         if verdict is Verdict.INCONCLUSIVE:
             noise = Noise(steps=math.log(drawn.high / drawn.low) / (2 * _TWO_SIDED), process=process)
             why = longer(noise, _least(removed[1], predicted), min(map(len, times)) // len(before), len(before))
@@ -99,6 +101,14 @@ def _of_time(measured: Interval, predicted: Triple | None, p90_ratio: float) -> 
     if found is TrialOutcome.FAILED:
         return Verdict.HARMFUL, f"One step in ten takes {share(p90_ratio - 1)} longer."
     return Verdict(found.value), ""
+
+
+def _slower_tenth(before: Sequence[Arm], after: Sequence[Arm]) -> float:
+    """90th percentile after/before; 1 where processes of one arm differ by as much."""
+    ratio = _p90([time for arm in after for time in arm.times]) / _p90([time for arm in before for time in arm.times])
+    process, freedom = _process_noise(before, after, _p90)
+    noise = _student(freedom) * process * math.sqrt(1 / len(before) + 1 / len(after))
+    return ratio if abs(math.log(ratio)) > _TWO_SIDED * noise else 1.0
 
 
 def _least(removed: float, predicted: Triple | None) -> float:

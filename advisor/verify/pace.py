@@ -24,8 +24,9 @@ LEAST_STEPS, MOST_STEPS = 40, 400
 # What comes now and then - an epoch, an evaluation, a save - is waited for so often.
 TIMES = 2
 
-# Seconds from starting a process to its first step, where imports and the first batch are short (assumption).
-START_UP = 10.0
+# Seconds that a process of a trial takes beside the program's own: the sandbox, our start, the store's last pages. On
+# two shared cores it was 0.8 to 1.3 s.
+AROUND = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,14 @@ class Pace:
     last: int | None = None
     """Steps after which the program ends by itself; None if that is not known."""
 
-    def duration(self, processes: int, steps: int) -> float:
-        """Seconds that a trial takes, about: so many processes of so many steps each way."""
-        return 2 * processes * (START_UP + steps * self.step_time)
+    start_up: float = 0.0
+    """Seconds from the command to its first step."""
+
+    def duration(self, processes: int, steps: int, change: Triple | None = None) -> float:
+        """Seconds that a trial takes, about: so many processes of so many steps each way, of which `change` removes its
+        share."""
+        expected = change[1] if change else 0.0
+        return processes * (2 * (AROUND + self.start_up) + (2 - expected) * steps * self.step_time)
 
 
 def pace_of(m: Metrics) -> Pace:
@@ -58,7 +64,13 @@ def pace_of(m: Metrics) -> Pace:
     between_steps = sum(step.count * between(step) for step in events) / number
     rare = between_steps > SPIKY * mean
     ended = m[primary_rank].trial is None and m.profile.runs[0].outcome == "completed"
-    return Pace(mean + between_steps, cv, round(number / len(events)) if rare else 1, number if ended else None)
+    return Pace(
+        mean + between_steps,
+        cv,
+        period=round(number / len(events)) if rare else 1,
+        last=number if ended else None,
+        start_up=min(step.start for step in steps),
+    )
 
 
 def predicted(finding: Finding) -> Triple | None:

@@ -65,6 +65,11 @@ def run_once(
     (out / ENDED).touch(mode=0o600)
 
 
+def forget(out: Path) -> None:
+    """What was recorded into `out` does not count: neither now nor when the same is asked for again."""
+    (out / ENDED).unlink(missing_ok=True)
+
+
 def _forget(out: Path) -> None:
     """What a process that was cut off has left. If we were killed, it is just ending itself."""
     end = time.monotonic() + PARTING

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from advisor.calibration import Calibration
 from advisor.judge import Finding, Judgement, judge
 from advisor.load import load
 from advisor.metrics.base import Goals, Metrics
 from advisor.profile import Profile
 from advisor.rules.base import Rule, Safety, Severity
 from advisor.units import seconds
-from advisor.verify import kept
+from advisor.verify import kept, learnt, tuned
 from advisor.verify.pace import pace_of
 from advisor.verify.process import Program
 from advisor.verify.trials import Trials, Watcher, why_not
@@ -37,6 +38,8 @@ class Session:
     """Why other advice is not tried, a sentence each."""
     on_demand: tuple[str, ...] = ()
     """Rules whose advice is information, but could be tried."""
+    calibration: Path | None = None
+    """File that verdicts are added to."""
 
     def carry_out(self, watcher: Watcher) -> None:
         """Try each candidate; what came of it is kept after each, beside what is known of others. What was tried to its
@@ -52,6 +55,7 @@ class Session:
             watcher.tried(finding, found)
             known[finding.rule.id] = found
             kept.write(self.folder, known)
+            learnt.keep(self.calibration, self.folder, finding, found, watcher)
 
 
 def prepare(
@@ -65,12 +69,15 @@ def prepare(
     covered: Sequence[str] = (),
     goals: Goals | None = None,
     known: Sequence[Rule] | None = None,
+    past: Calibration | None = None,
+    calibration: Path | None = None,
 ) -> Session:
-    """`known` rules are asked, or all of ours. Raises ProfilerError if the run cannot be run again, or a rule is not
+    """`known` rules are asked, or all of ours; predictions are held to the `past`, and verdicts added to the file of
+    `calibration`. Raises ProfilerError if the run cannot be run again, or a rule is not
     known."""
     profile = load(folder)
     metrics = Metrics(profile, goals)
-    judgement = judge(metrics, known)
+    judgement = judge(metrics, known, past=past)
     _check_names(rules, judgement)
     candidates, left_out, on_demand = list[Finding](), list[str](), list[str]()
     for finding in judgement.findings:
@@ -93,10 +100,12 @@ def prepare(
             folder=folder / FOLDER,
             processes=processes,
             steps=steps,
+            changes=tuned.changes(folder),
         ),
         candidates=tuple(candidates),
         left_out=tuple(left_out),
         on_demand=tuple(on_demand),
+        calibration=calibration,
     )
 
 

@@ -19,7 +19,7 @@ from advisor.verify.arm import Arm, TrialFailed, read
 from advisor.verify.judgement import Judged, judged
 from advisor.verify.kept import Verified
 from advisor.verify.pace import Pace, predicted, steps_needed
-from advisor.verify.process import Program, run_once
+from advisor.verify.process import Program, forget, run_once
 from advisor.verify.verdict import Verdict
 
 # A process has this many times the time it should take, and seconds to start and to compile.
@@ -47,7 +47,7 @@ class Trials:
 
     def duration(self, finding: Finding) -> float:
         """Seconds that trying it takes, about."""
-        return self.pace.duration(self.processes, self.steps_of(finding))
+        return self.pace.duration(self.processes, self.steps_of(finding), predicted(finding))
 
     def forget(self, finding: Finding) -> None:
         """What was recorded of it."""
@@ -73,16 +73,9 @@ class Trials:
             running("with the change" if treated else "without", done, 2 * self.processes)
             number = len(arms[treated]) + 1
             out = self._place(finding) / f"{'with' if treated else 'without'}-{number}"
-            run_once(
-                self.program,
-                (*self.changes, change) if treated else self.changes,
-                out,
-                steps,
-                patience=START + PATIENCE * steps * self.pace.step_time,
-                # The last unchanged one shows what rounding alone does to the losses.
-                nudged=not treated and number == self.processes and change.safety is Safety.NUMERICS,
-            )
-            arms[treated].append(read(out, Path(f"{out}.log")))
+            # The last unchanged one shows what rounding alone does to the losses.
+            nudged = not treated and number == self.processes and change.safety is Safety.NUMERICS
+            arms[treated].append(self._arm((*self.changes, change) if treated else self.changes, out, steps, nudged))
         running("done", 2 * self.processes, 2 * self.processes)
         freed = finding.advice.memory or 0
         try:
@@ -94,6 +87,25 @@ class Trials:
             )
         except ValueError as error:
             raise TrialFailed(f"The processes cannot be compared: {error}.") from None
+
+    def _arm(self, changes: Sequence[Intervention], out: Path, steps: int, nudged: bool) -> Arm:
+        """One process; one that something befell is run once more, and does not count later either."""
+        try:
+            return self._once(changes, out, steps, nudged)
+        except TrialFailed as failed:
+            if not failed.by_chance:
+                raise
+        return self._once(changes, out, steps, nudged)
+
+    def _once(self, changes: Sequence[Intervention], out: Path, steps: int, nudged: bool) -> Arm:
+        patience = START + PATIENCE * steps * self.pace.step_time
+        run_once(self.program, changes, out, steps, patience=patience, nudged=nudged)
+        try:
+            return read(out, Path(f"{out}.log"))
+        except TrialFailed as failed:
+            if failed.by_chance:
+                forget(out)
+            raise
 
 
 class Watcher(Protocol):
@@ -107,6 +119,9 @@ class Watcher(Protocol):
 
     def tried(self, finding: Finding, found: Verified) -> None:
         """What came of it."""
+
+    def told(self, text: str) -> None:
+        """Something that the user should know."""
 
 
 def order(processes: int) -> Iterator[bool]:

@@ -13,17 +13,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from advisor.calibration import Calibration
 from advisor.judge import Finding, judge
 from advisor.load import load
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Goals, Metrics
 from advisor.probe import probe
 from advisor.rules import all_rules
-from advisor.rules.base import Intervention, Safety, Severity
-from advisor.verify import kept, trials
+from advisor.rules.base import Intervention, Rule, Safety, Severity
+from advisor.verify import kept, learnt, trials
 from advisor.verify.arm import TrialFailed
 from advisor.verify.kept import Verified
-from advisor.verify.pace import pace_of
-from advisor.verify.process import ENDED, Program, run_once
+from advisor.verify.pace import Pace, pace_of
+from advisor.verify.process import ENDED, Program, forget, run_once
 from advisor.verify.trials import Trials, why_not
 from profiler.errors import ProfilerError
 
@@ -74,6 +75,12 @@ class How:
     steps: int | None = None
     """Of each process of a trial; None: as many as the prediction needs."""
     profile_steps: int = PROFILE_STEPS
+    goals: Goals | None = None
+    rules: Sequence[Rule] | None = None
+    """To be asked; None: all of ours."""
+    past: Calibration | None = None
+    calibration: Path | None = None
+    """File that verdicts are added to."""
 
 
 class Watcher(trials.Watcher, Protocol):
@@ -85,7 +92,7 @@ class Watcher(trials.Watcher, Protocol):
 
 def tune(program: Program, folder: Path, how: How, watcher: Watcher) -> Tuned:
     """Raises ProfilerError if the program cannot be profiled, or `folder` is another's."""
-    _claim(folder, program)
+    claim(folder, program)
     done: list[Kept] = []
     given_up: list[Verified] = []
     before = None
@@ -93,21 +100,24 @@ def tune(program: Program, folder: Path, how: How, watcher: Watcher) -> Tuned:
         watcher.profiling(number, done)
         changes = tuple(each.change for each in done)
         profile = folder / f"profile-{number}"
-        metrics = _profile(program, changes, profile, how.profile_steps)
+        metrics = _profile(program, changes, profile, how)
         tries = Trials(
             program=program,
-            pace=pace_of(metrics),
+            pace=_pace(metrics, profile),
             folder=folder / f"trials-{number}",
             processes=how.processes,
             steps=how.steps,
             changes=changes,
         )
         before = tries.pace.step_time if before is None else before
-        candidates, by_hand = _sorted_out(judge(metrics).findings, how.allowed, done, given_up)
+        candidates, by_hand = _sorted_out(
+            judge(metrics, how.rules, past=how.past).findings, how.allowed, done, given_up
+        )
         for finding, change in candidates:
             watcher.trying(tries, finding)
             found = tries.attempt(finding, watcher.running)
             watcher.tried(finding, found)
+            learnt.keep(how.calibration, tries.folder, finding, found, watcher)
             if found.verdict.is_kept:
                 done.append(Kept(finding, change, found))
                 break
@@ -126,16 +136,25 @@ def tune(program: Program, folder: Path, how: How, watcher: Watcher) -> Tuned:
     raise ProfilerError(f"{MOST_ROUNDS} changes were kept and advice still comes.", f"See {folder}.")
 
 
-def _profile(program: Program, changes: Sequence[Intervention], out: Path, steps: int) -> Metrics:
+def _profile(program: Program, changes: Sequence[Intervention], out: Path, how: How) -> Metrics:
     new = not (out / ENDED).exists()
     try:
-        run_once(program, changes, out, steps, patience=PROFILE_PATIENCE, windows=True)
+        run_once(program, changes, out, how.profile_steps, patience=PROFILE_PATIENCE, windows=True)
         if new:
             with contextlib.suppress(Exception):  # without it, rules say what was not tried
-                probe(out, all_rules(), lambda text: None)
-        return Metrics(load(out))
+                probe(out, how.rules or all_rules(), lambda text: None)
+        return Metrics(load(out), how.goals)
     except TrialFailed as failed:
         raise ProfilerError(f"The program could not be profiled. {failed}", f"See {out}.log.") from None
+
+
+def _pace(metrics: Metrics, profile: Path) -> Pace:
+    """Of a profile without steps there is none: it does not count when the same is asked for again."""
+    try:
+        return pace_of(metrics)
+    except ProfilerError:
+        forget(profile)
+        raise
 
 
 def _sorted_out(
@@ -155,7 +174,7 @@ def _sorted_out(
     return candidates, by_hand
 
 
-def _claim(folder: Path, program: Program) -> None:
+def claim(folder: Path, program: Program) -> None:
     """The folder is this program's tuning, or a new one."""
     note = {"schema": SCHEMA, "command": list(program.words), "cwd": program.cwd}
     path = folder / NOTE

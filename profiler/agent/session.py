@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .outlet import Outlet, clock
-from .ring import BACKWARD, BATCH, FETCH, ITER, OPTIMIZER, REGION, STEP
+from .ring import BACKWARD, BATCH, FETCH, FORWARD, ITER, OPTIMIZER, REGION, SAVE, STEP
 
 # What torch.compile imports as it is first used.
 _DYNAMO = "torch._dynamo.utils"
@@ -22,6 +22,9 @@ TAG_COMPILE = 16
 # Events that make a process one of the run; a collection, a save or a forward pass alone does not: a child that only
 # predicts trains nothing.
 _TRAINING = frozenset((FETCH, ITER, BACKWARD, OPTIMIZER, STEP, BATCH, REGION))
+
+# What a step is made of; a collection may fall anywhere, and a boundary on the GPU is told later.
+_ANATOMY = frozenset((FETCH, ITER, FORWARD, BACKWARD, OPTIMIZER, SAVE, STEP))
 
 # Events go to the ring in batches: packed one after the other they cost a fifth of what each costs between two tensor
 # operations, with the caches cold. They go at a step's end or a fetch, if this long has passed: a killed process loses
@@ -71,6 +74,12 @@ class Agent:
         """An exception has reached the top."""
         self.on_model: list[Callable[[Any], None]] = []
         """Called with each root module, once it is known as one."""
+        self.on_call: list[Callable[[Any], None]] = []
+        """Called with each as it is called for the first time, before it computes anything."""
+        self.losses: list[Any] = []
+        """Of a trial: tensors, of every backward pass."""
+        self.on_failure: list[Callable[[], None]] = []
+        """Called when an exception has reached the top."""
         self.windows: Any = None
         self.window_open = False
         self._window_just_closed = False
@@ -90,13 +99,13 @@ class Agent:
 
     # ---- the outlet ----
 
-    def flush(self) -> None:
-        """Move the waiting events to the ring; the first that belongs to training opens it."""
+    def flush(self, opening: frozenset[int] = _TRAINING) -> None:
+        """Move the waiting events to the ring; the first of kind `opening`, which belong to training, opens it."""
         self.flushed = clock()
         events = self._events
         outlet = self.outlet
         if outlet is None:
-            if self._muted or not any(event[1] in _TRAINING for event in tuple(events)):
+            if self._muted or not any(event[1] in opening for event in tuple(events)):
                 return
             outlet = self._open()
             if outlet is None:
@@ -156,6 +165,25 @@ class Agent:
         """This thread is in a backward pass: one it has begun, or as a thread of autograd's own."""
         inside = self.in_backward
         return bool(inside) and (ident() in inside or ident() not in threading._active)  # type: ignore[attr-defined]
+
+    def fail(self, error: dict[str, Any]) -> None:
+        """An exception has reached the top. What explains itself, as by want of memory, is told of a program that had
+        its first forward pass, too: it was going to train."""
+        self.flush(_TRAINING | {FORWARD} if error["message"] else _TRAINING)
+        self.fact("error", error)
+        self.on_model.clear()  # there is nothing to be changed any more
+        self._call(self.on_failure)
+
+    def last_seen(self) -> int:
+        """The clock at the end of what this thread of the training did last, or at the flush after it."""
+        thread = ident()
+        try:
+            for event in reversed(self._events):
+                if event[0] == thread and event[1] in _ANATOMY:
+                    return max(event[3], self.flushed)
+        except RuntimeError:  # another thread has put an event
+            pass
+        return self.flushed
 
     def fact(self, kind: str, body: dict[str, Any]) -> None:
         """A structured fact; dropped while this process is none of the run."""

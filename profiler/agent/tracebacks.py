@@ -56,8 +56,7 @@ def _tell(agent: Any, error: BaseException) -> None:
             or "DefaultCPUAllocator: can't allocate memory" in text
         ):
             message = text[:MOST_WORDS]
-    agent.flush()
-    agent.fact("error", {"type": f"{kind.__module__}.{kind.__qualname__}".replace("builtins.", ""), "message": message})
+    agent.fail({"type": f"{kind.__module__}.{kind.__qualname__}".replace("builtins.", ""), "message": message})
 
 
 def _straighten(module_call: types.CodeType, error: Any) -> None:

@@ -26,26 +26,39 @@ ENDED = 0
 
 
 class Trial:
-    """Of `settings`: `steps` after which the process ends, `seed`, `nudged`, whether weights are changed by a rounding
+    """Of `settings`: `steps` after which the process ends, or None if the program is to train on with the changes, from
+    its own seeds, to its own end; `seed`, `nudged`, whether weights are changed by a rounding
     error, `changes` ({"name": ..., "settings": {...}})."""
 
     def __init__(self, agent: Agent, settings: dict[str, Any]) -> None:
         self._agent = agent
-        self._steps = int(settings["steps"])
+        self._steps = settings["steps"]
         self._seed = int(settings["seed"])
         self._nudged = bool(settings["nudged"])
         self._changes = settings["changes"]
-        self._losses: list[Any] = []
+        self._losses = agent.losses
         self._taken = 0
 
     def begin(self) -> None:
         """Before the program trains. What keeps a change from being made ends the process, with that told."""
         agent = self._agent
+        if self._steps is None:
+            self._change()
+            return
         random.seed(self._seed)
         agent.torch.manual_seed(self._seed)
         numpy = sys.modules.get("numpy")
         if numpy is not None:
             numpy.random.seed(self._seed)
+        self._change()
+        if self._nudged:
+            agent.on_model.append(self._nudge)
+        agent.uninstall.append(("trial", self._watch_losses()))
+        agent.on_open.append(self._opened)
+        agent.on_step.append(self._at_step)
+
+    def _change(self) -> None:
+        agent = self._agent
         for change in self._changes:
             try:
                 undo = interventions.apply(agent, change["name"], change["settings"])
@@ -53,11 +66,6 @@ class Trial:
                 agent.problem("trial", error)
             else:
                 agent.uninstall.append((f"trial: {change['name']}", undo))
-        if self._nudged:
-            agent.on_model.append(self._nudge)
-        agent.uninstall.append(("trial", self._watch_losses()))
-        agent.on_open.append(self._opened)
-        agent.on_step.append(self._at_step)
 
     def _opened(self) -> None:
         if not self._agent.is_worker:

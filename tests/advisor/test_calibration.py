@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.calibration import Record, coverage, median_error, median_relative_error, rescaled, scale
+from advisor.calibration import (
+    Calibration,
+    Record,
+    Tried,
+    coverage,
+    median_error,
+    median_relative_error,
+    rescaled,
+    scale,
+)
+from advisor.verify.verdict import Verdict
 
 
 def a_record(observed: float, predicted: tuple[float, float, float] = (0.1, 0.2, 0.4)) -> Record:
@@ -83,3 +93,66 @@ def test_an_interval_stays_in_order_around_what_is_expected(predicted: tuple, fa
 def test_nonsense_is_refused(nonsense):
     with pytest.raises(ValueError, match=r"predict|rescale"):
         nonsense()
+
+
+RULE = "data-more-workers"
+
+
+def past(*observed, verdict=Verdict.CONFIRMED):
+    """Trials of the rule that was to remove 10 to 40 %."""
+    return Calibration(
+        tuple(
+            Tried(rule=RULE, verdict=verdict, predicted=(0.1, 0.2, 0.4), removed=(each - 0.01, each, each + 0.01))
+            for each in observed
+        )
+    )
+
+
+def test_what_was_never_tried_stays_as_its_model_has_it():
+    assert past(0.9).prediction("other", (0.1, 0.2, 0.4)) == (0.1, 0.2, 0.4)
+    assert past(0.9).confidence("other", 0.6) == 0.6
+    assert past(0.9).story("other") == ""
+
+
+def test_few_trials_that_were_as_predicted_change_no_interval():
+    assert past(0.2, 0.3).prediction(RULE, (0.1, 0.2, 0.4)) == (0.1, 0.2, 0.4)
+
+
+def test_few_trials_that_were_not_as_predicted_widen_by_a_quarter():
+    assert past(0.2, 0.9).prediction(RULE, (0.1, 0.2, 0.4)) == pytest.approx((0.075, 0.2, 0.45))
+
+
+def test_ten_trials_set_the_interval():
+    ten = past(*(record.observed for record in TEN))
+
+    assert ten.prediction(RULE, (0.1, 0.2, 0.4)) == pytest.approx((0.05, 0.2, 0.5))
+
+
+@pytest.mark.parametrize("verdict", [Verdict.INCONCLUSIVE, Verdict.FAILED])
+def test_what_told_nothing_is_held_against_no_model(verdict):
+    assert past(0.9, 0.9, verdict=verdict).scale(RULE) == 1.0
+    assert past(0.9, 0.9, verdict=verdict).confidence(RULE, 0.6) == 0.6
+
+
+def test_confidence_is_the_mean_of_the_beta_distribution():
+    """Beta(hits + 2, misses + 1) for two thirds: with two hits and one miss 4 of 6."""
+    both = Calibration((*past(0.2, 0.2).tried, *past(0.0, verdict=Verdict.REFUTED).tried))
+
+    assert both.confidence(RULE, 2 / 3) == pytest.approx(4 / 6)
+    assert both.confidence(RULE, 0.9) == pytest.approx((2.7 + 2) / 6)
+
+
+def test_the_story_of_a_rule():
+    both = Calibration((*past(0.15, 0.35).tried, *past(-0.1, verdict=Verdict.HARMFUL).tried))
+
+    assert both.story(RULE) == (
+        "Tried 3 times so far: 2 confirmed, 1 harmful. Predicted 20% less step time, measured 15% less (medians). "
+        "So its intervals are 1.25 times as wide as its model's."
+    )
+    assert (
+        past(-0.1, verdict=Verdict.HARMFUL)
+        .story(RULE)
+        .startswith("Tried once so far: harmful. Predicted 20% less step time, measured 10% more.")
+    )
+    failed = Calibration((Tried(rule=RULE, verdict=Verdict.FAILED),))
+    assert failed.story(RULE) == "Tried once so far: failed."

@@ -108,7 +108,21 @@ def test_a_pyproject_has_a_table_for_us(tmp_path):
         ('opt_in = ["precision-fp9"]', "opt_in names 'precision-fp9', which is no rule", "Did you mean precision-fp8?"),
         ('opt_in = "precision-fp8"', "opt_in is a text, not a list of texts", ""),
         ("rules_path = 3", "rules_path is a number, not a text", ""),
-        ('rules_path = "nowhere"', "There are no rules in", ""),
+        ('rules_path = "nowhere"', "rules_path names 'nowhere', but there is no ", "as seen from there"),
+        ("[rules]\nmin_wiat = 0.1", "rules.min_wiat is not known", "min_wait is a limit of data-"),
+        (
+            "[rules.data-wait-fraction]\nmax = 1",
+            "rules.data-wait-fraction is not known",
+            "data_wait_fraction is a metric",
+        ),
+        (
+            "[rules.channels-last]\nmin_wait = 1",
+            "rules.channels-last.min_wait is not known",
+            "min_wait is a limit of data-",
+        ),
+        ("[rules.host-logging]\nmem_headrom = 1", "mem_headrom is not known", "mem_headroom is a metric"),
+        ("[tool.profile-train.goals]\ngpu_price = 2", "tool is not known", "Drop the prefix tool.profile-train"),
+        ("[tool.ruff]\nline-length = 2", "tool is not known", "Known: opt_in"),
         ("goals = [", "is no TOML", ""),
     ],
 )

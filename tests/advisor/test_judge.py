@@ -6,6 +6,7 @@ import pytest
 from gpu_runs import FLAGS, LOADER, a_gpu, cpu_metrics, gpu_metrics
 from harness import given
 
+from advisor.calibration import Calibration, Tried
 from advisor.judge import Gain, Judgement, Outcome, baseline, judge
 from advisor.metrics.base import Goals, Missing, Threshold, metric
 from advisor.metrics.gpu import device, host_launch, launch_bound_index
@@ -25,6 +26,7 @@ from advisor.metrics.step import (
 from advisor.models.state import Effect, Workers
 from advisor.rules import all_rules
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.verify.verdict import Verdict
 
 
 def removes(phase: str, low: float, expected: float, high: float) -> Effect:
@@ -357,6 +359,13 @@ def test_a_fault_of_validity_voids_the_predictions_of_the_others():
         (None, None, Severity.ACTION),
         (None, None, Severity.INFO),
     ]
+    assert held_back(judgement, "does-not-fit") == ""
+    assert "Follow anomaly-mode and record again" in held_back(judgement, "one")
+
+
+def held_back(judgement, name):
+    (found,) = [finding.held_back for finding in judgement.findings if finding.rule.id == name]
+    return found
 
 
 def too_short(metric):
@@ -371,6 +380,7 @@ def test_too_few_steps_leave_information_only_and_faults():
     )
     assert severity(judgement, "fault") is Severity.ACTION
     assert severity(judgement, "one") is Severity.INFO
+    assert (held_back(judgement, "fault"), "too few" in held_back(judgement, "one")) == ("", True)
     assert judgement.after is not None
     assert judgement.after.expected == judgement.before
 
@@ -390,6 +400,15 @@ def test_steps_that_scatter_leave_what_stands_clear_of_the_scatter():
     )
     assert severity(judgement, "large") is Severity.ACTION
     assert severity(judgement, "small") is Severity.INFO
+    assert "uncertain by 10.0%" in held_back(judgement, "small")
+    assert held_back(judgement, "large") == ""
+
+
+@pytest.mark.parametrize("metric", [steady_step_count, typical_step_uncertainty])
+def test_information_that_deserves_no_more_is_not_held_back(metric):
+    judgement = judge(METRICS, [too_short(metric), rule("one", removes("forward", 0.0, 0.01, 0.02)), rule("fact")])
+
+    assert (held_back(judgement, "one"), held_back(judgement, "fact")) == ("", "")
 
 
 def test_a_superseded_rule_names_the_one_that_comes_first():
@@ -477,3 +496,70 @@ def test_restarts_of_epochs_count_and_the_first_start_does_not():
 def test_no_state_without_phases():
     with pytest.raises(Missing):
         baseline(given({}))
+
+
+HALF_OF_FORWARD = removes("forward", 0.4, 0.5, 0.6)
+"""15 % of the step, 12 to 18."""
+
+
+def tried(verdict: Verdict, *removed: float, name: str = "tried") -> dict[str, Tried]:
+    low, expected, high = removed
+    return {name: Tried(rule=name, verdict=verdict, predicted=(0.12, 0.15, 0.18), removed=(low, expected, high))}
+
+
+def test_what_was_confirmed_stands_in_the_plan_as_measured():
+    rules = [rule("tried", HALF_OF_FORWARD), rule("other", removes("optimizer", 1, 1, 1))]
+    judgement = judge(METRICS, rules, tried=tried(Verdict.CONFIRMED, 0.18, 0.2, 0.22))
+
+    first = next(finding for finding in judgement.findings if finding.rule.id == "tried")
+    assert shares(first.alone) == pytest.approx((0.18, 0.2, 0.22))
+    assert first.modelled == pytest.approx((0.12, 0.15, 0.18))
+    assert judgement.before is not None
+    assert judgement.after is not None
+    # In either order: of .8 that are left the model has .15/.8, which was found to be a third more.
+    assert judgement.after.expected / judgement.before == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.REFUTED, Verdict.HARMFUL])
+def test_what_was_refuted_is_no_part_of_the_plan(verdict):
+    rules = [rule("tried", HALF_OF_FORWARD), rule("other", removes("optimizer", 1, 1, 1))]
+    judgement = judge(METRICS, rules, tried=tried(verdict, -0.05, -0.01, 0.005))
+
+    assert ids(judgement) == ["other", "tried"]
+    assert severity(judgement, "tried") is Severity.INFO
+    assert judgement.before is not None
+    assert judgement.after is not None
+    assert judgement.after.expected / judgement.before == pytest.approx(0.8)
+
+
+def test_a_fault_is_a_fault_whatever_its_cure_costs():
+    cure = rule("tried", HALF_OF_FORWARD, fault=True)
+
+    assert severity(judge(METRICS, [cure], tried=tried(Verdict.HARMFUL, -0.3, -0.2, -0.1)), "tried") is Severity.ACTION
+
+
+@pytest.mark.parametrize("verdict", [Verdict.INCONCLUSIVE, Verdict.FAILED])
+def test_a_trial_that_told_nothing_leaves_the_prediction(verdict):
+    found = {"tried": Tried(rule="tried", verdict=verdict, removed=(-0.5, 0.0, 0.5))}
+    (finding,) = judge(METRICS, [rule("tried", HALF_OF_FORWARD)], tried=found).findings
+
+    assert shares(finding.alone) == pytest.approx((0.12, 0.15, 0.18))
+    assert finding.severity is Severity.ACTION
+
+
+def test_what_was_measured_of_advice_without_a_prediction_is_its_gain():
+    judgement = judge(METRICS, [rule("tried")], tried=tried(Verdict.CONFIRMED, 0.08, 0.1, 0.12))
+
+    assert shares(judgement.findings[0].alone) == pytest.approx((0.08, 0.1, 0.12))
+    assert judgement.findings[0].modelled is None
+
+
+def test_the_past_of_a_rule_sets_its_interval_and_how_far_it_is_trusted():
+    missed = Tried(rule="tried", verdict=Verdict.PARTIAL, predicted=(0.12, 0.15, 0.18), removed=(0.01, 0.02, 0.03))
+    plain, known = (
+        judge(METRICS, [rule("tried", HALF_OF_FORWARD)], past=Calibration(past)).findings[0] for past in ((), (missed,))
+    )
+
+    assert shares(known.alone) == pytest.approx((0.15 - 1.25 * 0.03, 0.15, 0.15 + 1.25 * 0.03))
+    assert known.modelled == pytest.approx((0.12, 0.15, 0.18))
+    assert known.score == pytest.approx(plain.score * (3 * 0.9 / 4) / 0.9)

@@ -7,6 +7,9 @@ import pytest
 
 from advisor import own_rules
 from advisor.config import configure
+from advisor.judge import Outcome, judge
+from advisor.metrics.base import Metrics
+from advisor.metrics.step import step_time_mean
 from advisor.rules import all_rules
 from profiler.errors import ProfilerError
 
@@ -102,7 +105,30 @@ def test_a_broken_rule_is_named_in_a_line_and_stops_no_other(folder, name, text,
     assert "\n" not in line
 
 
-@pytest.mark.parametrize("name", ["", "missing", "notes.txt", "_limits.py"])
+def test_what_does_not_exist_is_told_apart_from_a_folder_without_rules(tmp_path):
+    with pytest.raises(ProfilerError, match=r"There is no file or folder .*missing"):
+        own_rules.load(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("when", [True, False])
+def test_a_crash_is_its_authors_and_says_where(folder, when):
+    line = "    return m[step_time_mean] / 0" if when else "    return None / 1"
+    text = RULE.replace("    time = m[step_time_mean]\n", f"    time = 2.0\n{line if when else ''}\n")
+    (folder / "long_steps.py").write_text(
+        text.replace('    return Advice(then="Ask."', f'{line}\n    return Advice(then="Ask."')
+    )
+    (rule,) = (rule for rule in own_rules.load(folder).rules if rule.id == "long-steps")
+
+    (verdict,) = judge(Metrics(None, given={step_time_mean: 2.0}), [rule]).verdicts
+
+    assert verdict.outcome is Outcome.CRASHED
+    number = 1 + (folder / "long_steps.py").read_text().splitlines().index(line)
+    assert f"{folder / 'long_steps.py'}, line {number}." in verdict.remedy
+    assert "rule of your own" in verdict.remedy
+    assert "report it" not in verdict.remedy
+
+
+@pytest.mark.parametrize("name", ["", "notes.txt", "_limits.py"])
 def test_where_there_are_no_rules_that_is_our_error(tmp_path, name):
     for other in ("notes.txt", "_limits.py"):
         (tmp_path / other).write_text("")

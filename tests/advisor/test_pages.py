@@ -66,7 +66,8 @@ def test_a_metric_is_told_with_its_name_for_people_its_meaning_and_its_unit():
 
     assert "share of the step waiting for data" in page
     assert "no batch was ready" in page
-    assert page.endswith("**Unit** a share, ratio or count\n")
+    assert page.endswith("**Unit** a share or ratio\n")
+    assert pages.explained("queue_depth", ()).endswith("**Unit** a count\n")
 
 
 def test_the_glossary_has_a_row_for_every_metric():

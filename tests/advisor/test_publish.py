@@ -10,6 +10,7 @@ import pytest
 from golden_report import golden
 
 from advisor import publish as module
+from advisor.calibration import Calibration, Tried
 from advisor.publish import publish
 from advisor.verify import kept
 from advisor.verify.kept import Verified
@@ -103,6 +104,18 @@ def test_what_was_tried_stands_beside_its_advice(folder):
     }
     for name in ("report.html", "report.md"):
         assert "Some gain, but less than predicted" in (folder / name).read_text()
+
+
+def test_the_record_of_a_rule_stands_beside_its_advice(folder):
+    tried = Tried(rule="goal-undefined", verdict=Verdict.PARTIAL, predicted=(0.1, 0.2, 0.3), removed=(0.01, 0.04, 0.07))
+    publish(folder, past=Calibration((tried,)))
+
+    result = json.loads((folder / "result.json").read_text())
+    jsonschema.validate(result, SCHEMA)
+    told = "Tried once so far: partial. Predicted 20% less step time, measured 4% less."
+    assert [advice["past"][: len(told)] for advice in result["advice"] if advice["rule"] == "goal-undefined"] == [told]
+    for name in ("report.html", "report.md"):
+        assert told in (folder / name).read_text()
 
 
 def test_a_file_of_trials_that_is_broken_costs_a_note(folder):

@@ -12,13 +12,13 @@ import pytest
 from golden_report import empty, golden
 
 from advisor.judge import Gain, judge
-from advisor.metrics.base import Goals, Metrics, metric
+from advisor.metrics.base import Goals, Metrics, Missing, Need, metric
 from advisor.metrics.step import data_wait_fraction, steady_step_count, typical_step_uncertainty
 from advisor.profile import Profile, Rank
 from advisor.report import Measured, Recommendation, Report, build, gain_text
 from advisor.rules.base import Advice, Change, Confidence, Difference, Evidence, Fact, Rule, Source, Tier
 from profiler.recorder.nvml import explain
-from profiler.schema import TAG_EVALUATION, Problem, Process, Run, Step
+from profiler.schema import TAG_EVALUATION, Problem, Process, RegionFact, Run, Step
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text())
 
@@ -193,6 +193,80 @@ def test_every_rule_ends_in_a_verdict():
 
     assert [verdict["outcome"] for verdict in verdicts] == ["fired", "crashed"]
     assert "ZeroDivisionError" in verdicts[1]["why"]
+
+
+def wanting(name: str, need: Need) -> Rule:
+    def when(m: Metrics) -> Evidence | None:
+        raise Missing("It is not there", "Get it.", need)
+
+    return replace(STARVED, id=name, when=when)
+
+
+def test_rules_without_an_answer_are_counted_by_what_they_need():
+    off = replace(STARVED, id="off", off="here.toml")
+    needs = (("a", Need.GPU), ("b", Need.GPU), ("c", Need.RANKS), ("d", Need.DECLARATION), ("e", Need.RUN))
+
+    report = report_of(a_profile(), STARVED, BROKEN, off, *(wanting(name, need) for name, need in needs))
+
+    assert report.unanswered == (
+        "6 of 8 rules could not be answered: 2 need a GPU to train on, 1 needs several ranks, 1 needs a declaration "
+        "(Goals in profile-train report --help), 1 needs something that this run did not show and 1 is switched off."
+    )
+    told = {verdict["rule"]: verdict["needs"] for verdict in report.result()["verdicts"]}
+    assert told == {
+        "starved": None,
+        "broken": None,
+        "off": None,
+        **{"a": "gpu", "b": "gpu", "c": "ranks", "d": "declaration", "e": "run"},
+    }
+
+
+def test_where_every_rule_has_an_answer_there_is_nothing_to_count():
+    assert report_of(a_profile(), STARVED).unanswered == ""
+
+
+def with_other(seconds: float, *regions: RegionFact) -> Profile:
+    """Steps of 100 ms, that much of each outside everything that is known."""
+    profile = a_profile(wait=0.0)
+    (rank,) = profile.ranks
+    steps = tuple(replace(step, optimizer=0.07 - seconds, other=seconds) for step in rank.steps)
+    return replace(profile, ranks=(replace(rank, steps=steps, regions=regions),))
+
+
+def test_much_that_no_phase_holds_is_told_how_to_look_into():
+    assert report_of(with_other(0.0101)).inside_other == (
+        "Everything else takes 10% of the step. To see what that is, put parts of the loop under: "
+        'with profiler.region("NAME"). Record again.'
+    )
+    assert report_of(with_other(0.0099)).inside_other == ""
+    assert report_of(a_profile()).inside_other == ""
+
+
+def test_regions_are_in_the_result_longest_first_and_more_of_them_are_asked_for():
+    loss, log = RegionFact(id=1, name="loss", count=60, seconds=0.6), RegionFact(id=2, name="log", count=6, seconds=2)
+
+    report = report_of(with_other(0.03, loss, log, RegionFact(id=3, name="never")))
+
+    assert report.result()["regions"] == [
+        {"name": "log", "passes": 6, "time_s": 2},
+        {"name": "loss", "passes": 60, "time_s": 0.6},
+    ]
+    assert "put more parts of the loop under" in report.inside_other
+
+
+def cheaper(m: Metrics, found: Evidence) -> Advice:
+    """then pay less."""
+    return replace(load_faster(m, found), effect=None, cost=(0.2, 0.25, 0.4), fault=True)
+
+
+def test_what_advice_takes_off_the_cost_is_told():
+    report = report_of(a_profile(), replace(STARVED, then=cheaper))
+
+    gain = report.result()["advice"][0]["gain"]
+    assert gain["cost_removed"] == {"low": 0.2, "expected": 0.25, "high": 0.4}
+    assert gain["in_plan"] is None
+    assert report.counsel == "Begin with this: load faster, for 20 to 40% less cost."
+    assert report_of(a_profile(), STARVED).result()["advice"][0]["gain"]["cost_removed"] is None
 
 
 def test_the_rules_page_is_taken_apart():

@@ -49,6 +49,8 @@ def test_size(value, text):
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
+        (0.5, "count", "0.5"),
+        (1234, "count", "1,234"),
         (0.4, "1", "40%"),
         (1.0, "1", "1"),
         (42, "1", "42"),

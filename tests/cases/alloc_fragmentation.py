@@ -6,6 +6,7 @@ from harness import Blind, Fires, Silent
 from advisor.metrics.base import Missing
 from advisor.metrics.memory import alloc_retries, fragmentation_ratio, mem_peak_allocated, mem_peak_reserved, oom_count
 from advisor.metrics.settings import flags
+from advisor.rules.base import Intervention, Safety
 
 
 def fragmented(ratio: float = 0.23, retries: int = 12, failures: int = 0):
@@ -26,6 +27,11 @@ CASES = [
         memory=-round(0.7 * 18e9),
         no_gain=True,
         fault=True,
+        intervention=Intervention(
+            name="environment",
+            settings={"variables": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}},
+            safety=Safety.EXACT,
+        ),
     ),
     Fires(
         "other settings stay",

@@ -1,7 +1,7 @@
 from harness import Blind, Fires, Silent, given
 
 from advisor.metrics.base import Missing
-from advisor.metrics.input import loader, t_w
+from advisor.metrics.input import loader, t_w, workers_are_behind
 from advisor.metrics.preprocessing import epochs_begun, preprocess_share
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.state import State
@@ -10,7 +10,7 @@ from profiler.schema import LoaderFact, Place
 UNKNOWN = Missing("It is unknown", "Name it.")
 
 
-def decodes(wait=0.5, stage=0.8, epochs=3):
+def decodes(wait=0.5, stage=0.8, epochs=3, behind=False):
     return given(
         {
             loader: LoaderFact(id=1, num_workers=2, dataset="Images", place=Place(file="train.py", line=9)),
@@ -18,6 +18,7 @@ def decodes(wait=0.5, stage=0.8, epochs=3):
             data_wait_fraction: wait,
             preprocess_share: stage,
             epochs_begun: epochs,
+            workers_are_behind: behind,
         }
     )
 
@@ -34,8 +35,10 @@ CASES = [
     ),
     Fires("just above two fifths", decodes(stage=0.41)),
     Silent("just below two fifths", decodes(stage=0.39)),
-    Fires("just above the share of waiting", decodes(wait=0.051)),
-    Silent("just below it: nobody waits for the preprocessing", decodes(wait=0.049)),
+    Fires("just above a twentieth: 0.9 of 0.8 of the waiting", decodes(wait=0.07)),
+    Silent("just below it: too little waits for the preprocessing", decodes(wait=0.069)),
+    Fires("workers that are behind: just above all of the waiting", decodes(wait=0.051, behind=True)),
+    Silent("just below that", decodes(wait=0.049, behind=True)),
     Fires("the second epoch has begun", decodes(epochs=2)),
     Silent("only one epoch", decodes(epochs=1)),
     Blind("the program names no such stage", decodes(stage=UNKNOWN)),

@@ -1,6 +1,6 @@
 from harness import Blind, Fires, Silent, given
 
-from advisor.metrics.input import collate_share, loader, t_w
+from advisor.metrics.input import collate_share, loader, t_w, workers_are_behind
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.state import State
 from profiler.schema import LoaderFact, Place
@@ -11,6 +11,7 @@ LISTS = {
     collate_share: 0.8,
     data_wait_fraction: 0.6,
 }
+BEHIND = {**LISTS, workers_are_behind: True}
 
 
 def without(metric):
@@ -41,8 +42,14 @@ CASES = [
     ),
     Fires("just above two fifths", given({**LISTS, collate_share: 0.41})),
     Silent("just below two fifths", given({**LISTS, collate_share: 0.39})),
-    Fires("just above the share of waiting", given({**LISTS, data_wait_fraction: 0.051})),
-    Silent("just below it: nobody waits for the collating", given({**LISTS, data_wait_fraction: 0.049})),
+    Fires("just above a twentieth: 0.8 of 0.8 of the waiting", given({**LISTS, data_wait_fraction: 0.079})),
+    Silent("just below it: too little waits for the collating", given({**LISTS, data_wait_fraction: 0.078})),
+    Silent(
+        "a tiny healthy program: it waits, but hardly for that",
+        given({**LISTS, loader: LoaderFact(id=1), data_wait_fraction: 0.13, collate_share: 0.45}),
+    ),
+    Fires("workers that are behind: just above all of the waiting", given({**BEHIND, data_wait_fraction: 0.051})),
+    Silent("just below it", given({**BEHIND, data_wait_fraction: 0.049})),
     Blind("no loader was seen", without(loader)),
     Blind("nobody timed the collating", without(collate_share)),
     Blind("nobody timed the waiting", without(data_wait_fraction)),

@@ -1,7 +1,7 @@
 from harness import Blind, Fires, Silent, given
 
 from advisor.metrics.host import cores_available, cores_per_rank
-from advisor.metrics.input import compute_threads, files_per_sample, loader, t_g, t_w, u_w
+from advisor.metrics.input import compute_threads, files_per_sample, loader, t_g, t_w, u_w, workers_are_behind
 from advisor.metrics.step import batches_per_step, data_wait_fraction
 from advisor.models.state import State
 from profiler.schema import LoaderFact, Place
@@ -18,6 +18,7 @@ SMALL_FILES = {
     cores_available: 1,
     cores_per_rank: 2.0,
 }
+BEHIND = {**SMALL_FILES, workers_are_behind: True}
 
 
 def without(metric):
@@ -35,8 +36,10 @@ CASES = [
     ),
     Fires("just above the number of files", given({**SMALL_FILES, files_per_sample: 8.1})),
     Silent("just below it", given({**SMALL_FILES, files_per_sample: 7.9})),
-    Fires("just above the share of waiting", given({**SMALL_FILES, data_wait_fraction: 0.051})),
-    Silent("just below it", given({**SMALL_FILES, data_wait_fraction: 0.049})),
+    Fires("just above a twentieth: 0.53 of the waiting", given({**SMALL_FILES, data_wait_fraction: 0.094})),
+    Silent("just below it", given({**SMALL_FILES, data_wait_fraction: 0.093})),
+    Fires("workers that are behind: just above all of the waiting", given({**BEHIND, data_wait_fraction: 0.051})),
+    Silent("just below that", given({**BEHIND, data_wait_fraction: 0.049})),
     Silent("there are cores for more workers", given({**SMALL_FILES, cores_available: 7, cores_per_rank: 8.0})),
     Silent("no workers yet", given({**SMALL_FILES, loader: LoaderFact(id=1)})),
     Blind("opened files were not counted", without(files_per_sample)),

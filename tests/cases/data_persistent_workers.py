@@ -1,6 +1,7 @@
 from harness import Blind, Fires, Silent, given
 
 from advisor.metrics.input import epoch_restart_share, epoch_start_seconds, loader, loaders_made, t_w
+from advisor.metrics.step import epoch_gap_share, epoch_settling_share
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
 from profiler.schema import LoaderFact, Place
@@ -11,6 +12,7 @@ RESTARTED = {
     epoch_start_seconds: 0.125,
     t_w: 0.025,
 }
+SPAWNED = {**RESTARTED, loader: LoaderFact(id=1, num_workers=2, context="spawn")}
 
 CASES = [
     Fires(
@@ -29,6 +31,22 @@ CASES = [
         code="# once, before the loop over the epochs",
         then="there were 10 of them",
         by_hand=True,
+    ),
+    Fires(
+        "the steps after the forks are slower, too",
+        given({**RESTARTED, epoch_settling_share: 0.2}),
+        state=State(phases={"forward": 0.010}, between={"epoch_start": 0.010, "epoch_settling": 0.005}),
+        removed=(0.364, 0.468, 0.52),  # 80 % of 40 % and all of 20 %
+    ),
+    Fires(
+        "spawned workers share no memory: something else makes it slow",
+        given({**SPAWNED, epoch_settling_share: 0.2}),
+        state=State(phases={"forward": 0.010}, between={"epoch_start": 0.010, "epoch_settling": 0.005}),
+        removed=(0.224, 0.288, 0.32),
+    ),
+    Silent(
+        "a pause between the epochs is not the workers'",
+        given({**RESTARTED, epoch_restart_share: 0.01, epoch_gap_share: 0.5}),
     ),
     Fires("just above 3 % without the first batch", given({**RESTARTED, epoch_restart_share: 0.0376})),
     Silent("just below", given({**RESTARTED, epoch_restart_share: 0.0374})),

@@ -15,14 +15,14 @@ CASES = [
         absent="unset",
         note="anomaly detection",
         state=STEP,
-        removed=(0.136, 0.446, 0.584),
+        removed=(0.136, 0.526, 0.6545),
         intervention=Intervention(name="flags", settings={"anomaly": False}, safety=Safety.EXACT),
     ),
     Fires(
         "anomaly detection holds up the host, which the GPU waits for",
         given({flags: FlagsFact(anomaly=True)}),
         state=State(phases={"forward": 0.03, "backward": 0.06, "other": 0.01}, launch=0.1),
-        removed=(0.15, 0.491, 0.643),
+        removed=(0.15, 0.579, 0.72),
     ),
     Fires(
         "every kernel is waited for",

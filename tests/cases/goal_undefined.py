@@ -1,14 +1,31 @@
 from harness import Blind, Fires, Silent, given
 
-from advisor.metrics.base import Goals
+from advisor.metrics.base import Goals, Quality
+from advisor.metrics.gpu import Device, device
 from advisor.metrics.step import step_time_mean
 
 STEP = {step_time_mean: 0.1}
+ON_GPU = {**STEP, device: Device(name="A100", capability=(8, 0), memory_total=80 << 30, count=1)}
+ACCURATE = Quality("val_acc", ">=", 0.76)
 
 CASES = [
     Fires("nothing was declared", given(STEP), code=("--goal", "--quality"), then="100 ms", no_gain=True, fault=False),
-    Silent("more memory is wanted", given(STEP, Goals(capacity=True))),
-    Silent("a batch is wanted", given(STEP, Goals(target_batch=64))),
-    Silent("a price was given", given(STEP, Goals(gpu_price=2.5))),
+    Fires("more memory is wanted", given(STEP, Goals(capacity=True)), code="--goal cost --quality"),
+    Fires(
+        "speed counts, for a quality that is not known",
+        given(STEP, Goals(goal="throughput")),
+        code="RUN --quality",
+        then="stay as it is",
+    ),
+    Fires("a quality, for which nothing counts most", given(STEP, Goals(quality=ACCURATE)), code="RUN --goal cost  #"),
+    Fires(
+        "cost counts, and a GPU has no price",
+        given(ON_GPU, Goals(goal="cost", quality=ACCURATE)),
+        code="RUN --gpu-price 2.5",
+        then="What a gain is worth",
+    ),
+    Silent("cost counts, at a price", given(ON_GPU, Goals(goal="cost", quality=ACCURATE, gpu_price=2.5))),
+    Silent("cost counts on a CPU, which has no price", given(STEP, Goals(goal="cost", quality=ACCURATE))),
+    Silent("speed counts, which has no price", given(ON_GPU, Goals(goal="throughput", quality=ACCURATE))),
     Blind("there was no step to have a goal for", given({})),
 ]

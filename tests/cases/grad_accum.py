@@ -10,6 +10,10 @@ from advisor.metrics.memory import mem_activations, mem_headroom, memory_pressur
 from advisor.metrics.settings import flags, world_size
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
+from profiler.schema import Place
+
+VIA = Place(file="train.py", line=12, via=("transformers",))
 
 
 def full(batch: int = 16):
@@ -35,6 +39,14 @@ CASES = [
         state=State(phases={"forward": 0.04, "backward": 0.06}, launch_idle=0.01),
         removed=(-0.1, -0.1, -0.1),
         fault=True,
+        intervention=Intervention(
+            name="micro_batch", settings={"file": "train.py", "line": 12, "pieces": 2}, safety=Safety.TRAJECTORY
+        ),
+    ),
+    Fires(
+        "a framework makes the loader",
+        gpu_metrics({**full(), loader: replace(LOADER, batch_size=16, place=VIA)}),
+        by_hand=True,
     ),
     Fires(
         "under DistributedDataParallel",
@@ -50,6 +62,7 @@ CASES = [
         gpu_metrics({mem_activations: 46 * GB}, goals=Goals(target_batch=64)),
         code=("batch_size=16)", "accumulate = 4"),
         note="64 are wanted",
+        by_hand=True,
     ),
     Fires(
         "the batch is that of all ranks",

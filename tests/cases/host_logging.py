@@ -1,6 +1,6 @@
 from harness import Blind, Fires, Silent, given
 
-from advisor.metrics.host import output_share, writes_per_step
+from advisor.metrics.host import leading_up_share, output_share, writes_per_step
 from advisor.metrics.step import batches_per_step, other_fraction, step_time_mean
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
@@ -11,7 +11,39 @@ def run(other=0.5, output=0.1, writes=2.0, step=0.02, batches=1.0):
     return given({**values, batches_per_step: batches})
 
 
+def timed(other=0.69, output=0.03, leading_up=0.62, batches=1.0):
+    """Of a step of 24 ms."""
+    return given(
+        {
+            other_fraction: other,
+            output_share: output,
+            leading_up_share: leading_up,
+            step_time_mean: 0.024,
+            batches_per_step: batches,
+        }
+    )
+
+
+def step_of(other: float):
+    return State(phases={"forward": 0.024 * (1 - other), "other": 0.024 * other})
+
+
 CASES = [
+    Fires(
+        "what leads up to the log was timed: that goes, with half of it in doubt",
+        timed(),
+        code="if step % 186 == 0:",  # 0.65 / (1 % of 0.35)
+        then="65% is log handlers, fsync and what leads up to them",
+        state=step_of(0.69),
+        # 185/186 of 0.03 and 0.62 times 0.5, 1 and, as `other` has no more than 0.69, 1.06
+        removed=(0.338, 0.6465, 0.69),
+    ),
+    Fires(
+        "half of the other work leads up to no log: at best it goes as well",
+        timed(other=0.6, output=0.02, leading_up=0.1),
+        state=step_of(0.6),
+        removed=(0.069, 0.119, 0.544),
+    ),
     Fires(
         "histograms of every parameter, written and synced at every step",
         run(other=0.55, output=0.10, step=0.029),
@@ -21,6 +53,13 @@ CASES = [
         intervention=Intervention(
             name="logging", settings={"every": 100}, safety=Safety.EXACT, leaves="what is computed for the log"
         ),
+    ),
+    Fires(
+        "a simulator leads up to the line: nobody knows what is for the log",
+        timed(batches=0.0),
+        then="3% is log handlers and fsync alone",
+        state=step_of(0.69),
+        removed=(0.03, 0.333, 0.637),
     ),
     Fires("a log line takes 2 % of the step", run(other=0.06, output=0.02), code="if step % 3 == 0:"),
     Fires("just above what logging may cost", run(other=0.06, output=0.0101)),

@@ -17,7 +17,6 @@ PADDED = PaddingFact(
     longest=12800,
     padded=51200,
     real_pairs=1_024_000,
-    longest_pairs=1_638_400,
     padded_pairs=26_214_400,
 )
 TO_512 = {

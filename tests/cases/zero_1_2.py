@@ -18,6 +18,7 @@ from advisor.metrics.memory import (
 )
 from advisor.metrics.program import driver
 from advisor.metrics.settings import flags, model, world_size
+from advisor.rules.base import Intervention, Safety
 
 
 def replicated():
@@ -52,12 +53,14 @@ CASES = [
         memory=-round(15.75e9),
         no_gain=True,
         fault=True,
+        intervention=Intervention(name="zero_redundancy", settings={"name": "AdamW"}, safety=Safety.MEMORY),
     ),
     Fires(
         "stage 1 is not enough: gradients too",
         gpu_metrics({**replicated(), mem_optim: 8 * GB, mem_grads: 8 * GB, oom_count: 1}),
         code='"stage": 2',
         memory=-14 * GB,
+        by_hand=True,
     ),
     Fires("just above the limit", gpu_metrics({**replicated(), mem_peak_allocated: 59 * GB})),
     Silent("just below the limit", gpu_metrics({**replicated(), mem_peak_allocated: 61 * GB})),

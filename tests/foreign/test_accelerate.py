@@ -12,9 +12,9 @@ if __name__ == "__main__":
     model = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 80)
-    data = TensorDataset(torch.randn(5120, 64), torch.randn(5120, 1))
+    data = Rows(torch.randn(5120, 64), torch.randn(5120, 1))
     model, optimizer, loader, scheduler = accelerator.prepare(
-        model, optimizer, DataLoader(data, 32, shuffle=True), scheduler
+        model, optimizer, DataLoader(data, 32, shuffle=True, collate_fn=tuple), scheduler
     )
     for epoch in range(2):
         for inputs, targets in loader:
@@ -47,7 +47,7 @@ def test_gradients_accumulate(judge):
 
     check(found, 0, batches=320)
     (loader,) = found.training
-    assert (loader.dataset, loader.length, loader.num_workers) == ("TensorDataset", 160, 0)
+    assert (loader.dataset, loader.length, loader.num_workers) == ("Rows", 160, 0)
     (model,) = found.ran.facts("model")
     assert (model.name, model.wrappers) == ("Sequential", ())
     (optimizer,) = found.ran.facts("optimizer")

@@ -65,7 +65,7 @@ if __name__ == "__main__":
     losses = []
     for epoch in range(3):
         for size in sizes:
-            loader = DataLoader(torch.randn(16 * size, 32), size)
+            loader = DataLoader(list(torch.randn(16, size, 32)), batch_size=None)  # nothing to put together
             losses += [update(inputs).item() for inputs in loader]
         if epoch == 1:
             time.sleep(0.6)  # the agent looks after its wrappers twice a second

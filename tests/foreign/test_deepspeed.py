@@ -11,8 +11,8 @@ from torch.utils.data.distributed import DistributedSampler
 if __name__ == "__main__":
     model = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1))
     deepspeed.init_distributed("gloo")
-    data = TensorDataset(torch.randn(5120, 64), torch.randn(5120, 1))
-    loader = DataLoader(data, 32, sampler=DistributedSampler(data))
+    data = Rows(torch.randn(5120, 64), torch.randn(5120, 1))
+    loader = DataLoader(data, 32, sampler=DistributedSampler(data), collate_fn=tuple)
     engine, optimizer, _, _ = deepspeed.initialize(
         model=model,
         model_parameters=model.parameters(),

@@ -32,7 +32,7 @@ class Losses(lightning.Callback):
         tell(trainer.global_step, trainer.callback_metrics["val_loss"].item())
 
 def data(samples):
-    return TensorDataset(torch.randn(samples, 64), torch.randint(0, 10, (samples,)))
+    return Rows(torch.randn(samples, 64), torch.randint(0, 10, (samples,)))
 
 if __name__ == "__main__":
     model = Classifier()
@@ -40,7 +40,7 @@ if __name__ == "__main__":
         accelerator="cpu", max_epochs=3, profiler="simple", callbacks=[Losses()], gradient_clip_val=1.0,
         accumulate_grad_batches=int(sys.argv[1]),
     )
-    trainer.fit(model, DataLoader(data(3840), 32), DataLoader(data(640), 64))
+    trainer.fit(model, DataLoader(data(3840), 32, collate_fn=tuple), DataLoader(data(640), 64, collate_fn=tuple))
     tell(trainer.global_step, total(model))
 """
 

@@ -69,7 +69,7 @@ LOOP = """
 EPOCHS, BATCHES, VALIDATED = 3, 40, 6
 
 def images(batches):
-    return TensorDataset(torch.randn(batches * 16, 3, 64, 64), torch.randint(0, 10, (batches * 16,)))
+    return Rows(torch.randn(batches * 16, 3, 64, 64), torch.randint(0, 10, (batches * 16,)))
 
 def validate(model, loader):
     model.eval()
@@ -81,8 +81,9 @@ def validate(model, loader):
 
 if __name__ == "__main__":
     model, optimizer, schedule, mixup, criterion, average, clip = parts()
-    training = DataLoader(images(BATCHES), 16, shuffle=True, num_workers=1, persistent_workers=True, drop_last=True)
-    validation = DataLoader(images(VALIDATED), 16)
+    how = {"num_workers": 1, "persistent_workers": True, "drop_last": True, "collate_fn": tuple}
+    training = DataLoader(images(BATCHES), 16, shuffle=True, **how)
+    validation = DataLoader(images(VALIDATED), 16, collate_fn=tuple)
     updates = 0
     for epoch in range(EPOCHS):
         model.train()

@@ -37,9 +37,9 @@ if __name__ == "__main__":
         for block in model.blocks: fully_shard(block)
         wrapped = fully_shard(model)
     optimizer = torch.optim.AdamW(wrapped.parameters(), lr=1e-3)
-    data = TensorDataset(torch.randn(2560, 128), torch.randn(2560, 1))
+    data = Rows(torch.randn(2560, 128), torch.randn(2560, 1))
     sampler = DistributedSampler(data, seed=0)
-    loader = DataLoader(data, 32, sampler=sampler, num_workers=1, persistent_workers=True)
+    loader = DataLoader(data, 32, sampler=sampler, num_workers=1, persistent_workers=True, collate_fn=tuple)
     for epoch in range(2):
         sampler.set_epoch(epoch)
         for inputs, targets in loader:

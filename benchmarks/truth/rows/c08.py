@@ -14,7 +14,7 @@ def main():
     if args.fixed:
         every = args.every or 50
     loader = DataLoader(task.samples, batch_size=task.batch, shuffle=True, num_workers=0)
-    optimizer = torch.optim.Adam(task.model.parameters())
+    optimizer = torch.optim.Adam(task.model.parameters(), fused=True)
 
     with tempfile.TemporaryDirectory() as folder:
         for step, batch in steps(loader, args, task.model):

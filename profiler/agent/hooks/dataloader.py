@@ -18,9 +18,11 @@ from ..ring import BATCH, FETCH, ITER, MARK_FETCH_END, MARK_FETCH_START
 from ..session import FLUSH_NS, Agent, ident
 from ..stack import place
 from ..tracebacks import step_aside
+from .arrival import TURN_NS, Arrival
 from .padding import Paddings
 
 _MARK = "_profile_train_loader"
+_ARRIVAL = "_profile_train_arrival"
 
 # In the training process itself a batch's making is on the step's path: it is looked into for the first ones, then for
 # one at each flush. In workers every batch is.
@@ -44,6 +46,8 @@ def install(agent: Agent) -> Callable[[], None]:
         _Loaders.made,
         _Loaders.look_into,
         _waiting,
+        Arrival.has_come,
+        Arrival.was_late,
         _was_ready,
     ):
         not_for_dynamo(agent.torch, function, callees=True)
@@ -213,6 +217,13 @@ def _waiting(iterator: Any, queue: Any) -> tuple[int, int, bool]:
         queued: int = queue.qsize()
     except NotImplementedError:
         return UNKNOWN, 0, False
+    if queued:
+        arrival = iterator.__dict__.get(_ARRIVAL)
+        if arrival is None:
+            arrival = iterator.__dict__[_ARRIVAL] = Arrival(queue)
+        # Of more batches than workers one was put a batch's time ago, and has long been sent.
+        if (arrival.slow or queued <= iterator._num_workers) and not arrival.has_come(iterator):
+            queued = 0
     put_by = _put_by(iterator)
     return queued, put_by, put_by > 0 and len(iterator._task_info.get(iterator._rcvd_idx, ())) == 2
 
@@ -263,6 +274,8 @@ def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> Callable[
         end = clock()
         try:
             ready = queued if queued < 0 else _was_ready(self, queued, put_by, next_put_by)
+            if queued > 0 and end - begin > TURN_NS and self.__dict__[_ARRIVAL].was_late(end - begin):
+                ready = 0
             put((ident(), FETCH, begin, end, number, ready))
             if end >= agent.attend:
                 if mark is not None:

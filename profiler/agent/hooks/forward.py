@@ -72,6 +72,7 @@ class Roots:
         """Begin to watch; returns what takes everything out."""
         self._watch()
         self._agent.on_tick.append(self._at_tick)
+        self._agent.on_failure.append(self._tell)
         return self._uninstall
 
     def look_again(self) -> None:
@@ -135,6 +136,11 @@ class Roots:
             return 0
         number = next(self._numbers)
         self._roots[id(module)] = (weakref.ref(module), number)
+        for act in self._agent.on_call:
+            try:
+                act(module)
+            except Exception as error:
+                self._agent.problem("trial", error)
         return number
 
     def _forget_dead(self) -> None:
@@ -175,14 +181,19 @@ class Roots:
         rows, inputs, outputs = self._largest
         if rows:
             self._agent.fact("matmul", {"id": 0, "rows": rows, "inputs": inputs, "outputs": outputs})
+        self._tell()
         for reference, number in list(self._roots.values()):
             module = reference()
-            if module is None:
-                continue
-            if number not in self._told:
+            if module is not None:
+                self._wrap(module, number)
+
+    def _tell(self) -> None:
+        """Once it is known which train; of a program that has failed before that, all it has called."""
+        for reference, number in list(self._roots.values()):
+            module = reference()
+            if module is not None and number not in self._told:
                 self._told.add(number)
                 self._seen(module, number)
-            self._wrap(module, number)
 
     def _profiled(self) -> bool:
         """The program's profiler is recording: it knows a module's call by the code that `Module.__call__` had as it

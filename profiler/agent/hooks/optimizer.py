@@ -118,6 +118,13 @@ def install(
         not_for_dynamo(agent.torch, hook, callees=True)
     handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
 
+    def failed() -> None:
+        """Before its first step, which may be what failed, an optimizer is known by its construction only."""
+        for optimizer, made in list(places.items()):
+            if id(optimizer) not in known:
+                seen(optimizer, number_of(optimizer), made)
+
+    agent.on_failure.append(failed)
     undo = _hook_construction(places)
 
     def uninstall() -> None:

@@ -1,4 +1,5 @@
-"""What the program writes while it trains: time in log handlers and fsync, and the number of write calls."""
+"""What the program writes while it trains: time in log handlers and fsync, what leads up to them, and the number of
+write calls."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 
 from ..dynamo import not_for_dynamo
 from ..outlet import clock
-from ..session import Agent
+from ..session import Agent, ident
 from ..tracebacks import step_aside
 
 
@@ -18,7 +19,11 @@ class Output:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._seconds_ns = 0
+        self._seconds_ns = self._leading_up_ns = 0
+        self._last = 0
+        """End of the last output of the training thread."""
+        self._thread: int | None = None
+        """That trains, as far as is known."""
         self._writes_before = self._write_calls()
         self._steps_before = agent.steps
 
@@ -44,7 +49,7 @@ class Output:
                 step_aside(error)
                 raise
             finally:
-                self._seconds_ns += clock() - begin
+                self._count(begin, clock())
 
         timed.__wrapped__ = plain  # type: ignore[attr-defined]
         timed.__name__ = name
@@ -60,10 +65,19 @@ class Output:
 
         return undo
 
+    def _count(self, begin: int, end: int) -> None:
+        self._seconds_ns += end - begin
+        if ident() == self._thread:
+            self._leading_up_ns += max(0, begin - max(self._last, self._agent.last_seen()))
+            self._last = end
+
     def _at_tick(self) -> None:
         agent = self._agent
+        self._thread = ident()
+        self._last = clock()  # this is ours, and leads up to nothing
         if agent.steps < 10:  # start-up writes are nobody's habit
-            self._seconds_ns, self._writes_before, self._steps_before = 0, self._write_calls(), agent.steps
+            self._seconds_ns = self._leading_up_ns = 0
+            self._writes_before, self._steps_before = self._write_calls(), agent.steps
             return
         writes = self._write_calls()
         agent.fact(
@@ -72,6 +86,7 @@ class Output:
                 "id": 0,
                 "writes": None if writes is None or self._writes_before is None else writes - self._writes_before,
                 "seconds": self._seconds_ns / 1e9,
+                "leading_up": self._leading_up_ns / 1e9,
                 "steps": agent.steps - self._steps_before,
             },
         )

@@ -91,7 +91,6 @@ class Paddings:
             ("longest", count * longest),
             ("padded", count * padded),
             ("real_pairs", int((lengths.astype("int64") ** 2).sum())),
-            ("longest_pairs", count * longest**2),
             ("padded_pairs", count * padded**2),
         ):
             fact[name] = fact.get(name, 0) + each

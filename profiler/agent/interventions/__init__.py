@@ -21,6 +21,8 @@ _CLASSES = {
     "channels_last": "ChannelsLast",
     "compile": "Compile",
     "checkpointing": "Checkpointing",
+    "micro_batch": "MicroBatch",
+    "zero_redundancy": "ZeroRedundancy",
     "no_sync": "NoSync",
     "environment": "Environment",
     "ddp_hook": "DdpHook",

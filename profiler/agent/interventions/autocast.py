@@ -23,7 +23,7 @@ class Autocast:
     dtype: str
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """Every model, once it is known."""
+        """Every model, before it is called: the first step may be the one that does not fit."""
         torch, dtype = agent.torch, getattr(agent.torch, self.dtype)
         undo: list[Callable[[], None]] = []
 
@@ -31,16 +31,14 @@ class Autocast:
             return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
         def act(model: Any) -> None:
-            device = next(model.parameters()).device.type
-
             def forward(module: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
-                with torch.autocast(device, dtype):
+                with torch.autocast(next(module.parameters()).device.type, dtype):
                     result = plain(*args, **kwargs)
                 return replaced(torch, result, in_float32)
 
             undo.append(replace_forward(model, forward))
 
-        agent.on_model.append(act)
+        agent.on_call.append(act)
         expect(agent, lambda: undo, "No model was found.")
 
         def undo_all() -> None:

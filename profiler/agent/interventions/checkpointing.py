@@ -23,7 +23,7 @@ class Checkpointing:
     every: int = 1
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """In every model that has such blocks, once it is known."""
+        """In every model that has such blocks, before it is called: the first step may be the one that does not fit."""
         from torch.utils.checkpoint import checkpoint  # type: ignore[import-not-found,unused-ignore]
 
         undo: dict[Any, Callable[[], None]] = {}
@@ -37,7 +37,7 @@ class Checkpointing:
                 if module not in undo:  # a wrapper and the model in it can both be roots
                     undo[module] = replace_forward(module, forward)
 
-        agent.on_model.append(act)
+        agent.on_call.append(act)
         expect(agent, lambda: undo, f"No model has a block {self.block}.")
 
         def undo_all() -> None:

@@ -158,7 +158,7 @@ def test_what_is_written_wrong_is_wrong_usage(recorded, capsys, words, told):
     assert told in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize("command", ["run", "report"])
+@pytest.mark.parametrize("command", ["run", "report", "verify", "tune"])
 def test_goals_have_a_heading_of_their_own_in_the_help(capsys, command):
     assert main([command, "--help"]) == 0
 
@@ -166,6 +166,59 @@ def test_goals_have_a_heading_of_their_own_in_the_help(capsys, command):
     assert "--config" in options
     assert "--quality" in goals
     assert "--quality" not in options
+
+
+@pytest.mark.parametrize("command", ["run", "verify", "tune"])
+def test_what_trials_are_to_be_like_has_one_too(capsys, command):
+    assert main([command, "--help"]) == 0
+
+    options, trials = capsys.readouterr().out.split("\nTrials:\n")
+    assert "--calibration" in options
+    assert "--yes" in trials
+    assert "--yes" not in options
+
+
+TRIED = {
+    "schema": "profile-train/calibration@1",
+    "case": "a",
+    "rule": "goal-undefined",
+    "verdict": "partial",
+    "predicted": [0.1, 0.2, 0.3],
+    "removed": [0.12, 0.14, 0.16],
+}
+
+
+def past(result):
+    return next(advice["past"] for advice in result["advice"] if advice["rule"] == "goal-undefined")
+
+
+def test_the_calibration_file_is_the_one_that_is_named_or_the_users_own(here, result, monkeypatch):
+    mine = here / "data" / "profile-train" / "calibration.jsonl"
+    mine.parent.mkdir(parents=True)
+    mine.write_text(json.dumps(TRIED) + "\n")
+    named = here / "named.jsonl"
+    named.write_text("".join(json.dumps({**TRIED, "case": case}) + "\n" for case in "abc"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(here / "data"))
+    monkeypatch.delenv("PROFILE_TRAIN_CALIBRATION")
+    assert past(result()).startswith("Tried once so far: partial.")
+
+    monkeypatch.setenv("PROFILE_TRAIN_CALIBRATION", str(named))
+    assert past(result()).startswith("Tried 3 times so far: 3 partial.")
+    assert past(result("--calibration", str(mine))).startswith("Tried once")
+    assert past(result("--calibration", "missing.jsonl")) == ""
+
+
+def test_what_cannot_be_read_of_it_is_told_and_left(here, recorded, capsys):
+    file = here / "mine.jsonl"
+    file.write_text("{\n" + json.dumps(TRIED) + "\n")
+
+    assert main(["report", str(recorded), "--json", "--calibration", str(file)]) == 0
+    told = capsys.readouterr()
+    assert told.err == f"profile-train: Line 1 of {file} cannot be read and is passed over.\n"
+    assert past(json.loads(told.out)).startswith("Tried once")
+    assert main(["explain", "goal-undefined", "--calibration", str(file)]) == 0
+    assert "Record Tried once so far: partial." in capsys.readouterr().out
+    assert file.read_text().startswith("{\n")
 
 
 def test_a_mistake_is_told_before_the_program_starts(here, capsys):

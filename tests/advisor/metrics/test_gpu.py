@@ -3,11 +3,14 @@ from dataclasses import replace
 import pytest
 from profiles import metrics, rank, steps
 
-from advisor.metrics.base import Missing
+from advisor.metrics.base import Missing, Need
+from advisor.metrics.communication import common_steps
+from advisor.metrics.goals import time_between_failures
 from advisor.metrics.gpu import (
     achieved_matmul_flops,
     bf16_gemm_share,
     bf16_gemm_us,
+    compute_capability,
     compute_dtype_mix,
     conv_share,
     device,
@@ -38,6 +41,9 @@ from advisor.metrics.gpu import (
     throttle_reasons,
     throttled_gpu,
 )
+from advisor.metrics.memory import mem_params, oom_count
+from advisor.metrics.stack import stack_mismatches
+from advisor.metrics.step import data_wait_fraction, exposed_comm_fraction, h2d_fraction
 from profiler.schema import DeviceFact, Gpu, GpuSample, Kernel, ModelFact, Window
 
 FORTY = steps(*[0.1] * 40)
@@ -81,6 +87,58 @@ def test_the_device_is_torchs_or_else_nvmls():
 
     assert (of_nvml.name, of_nvml.count) == ("A100", 2)
     assert (of_torch.name, of_torch.capability, of_torch.count) == ("H100", (9, 0), 2)
+
+
+def test_the_capability_is_the_devices_where_it_is_known():
+    fact = DeviceFact(id=0, name="H100", capability=(9, 0), memory_total=1)
+
+    assert metrics(rank(steps=FORTY, devices=(fact,)))[compute_capability] == (9, 0)
+    with pytest.raises(Missing, match="capability of H100 is unknown"):
+        metrics(rank(steps=FORTY, devices=(replace(fact, capability=None),)))[compute_capability]
+
+
+ON_CPU = (ModelFact(id=1, devices={"cpu": 8}),)
+A_GPU = (DeviceFact(id=0, name="H100", capability=(9, 0), memory_total=1),)
+LONE, ONE_OF_TWO = {}, {"process": {"world_size": 2}}
+
+
+@pytest.mark.parametrize(
+    ("metric", "tables", "need"),
+    [
+        (device, {"models": ON_CPU}, Need.GPU),
+        (gpu_utilization, {"models": ON_CPU}, Need.GPU),
+        (gpu_utilization, {"devices": A_GPU}, Need.RUN),
+        (matmul_share, {"models": ON_CPU}, Need.GPU),
+        (matmul_share, {"devices": A_GPU}, Need.RUN),
+        (oom_count, {"models": ON_CPU}, Need.GPU),
+        (oom_count, {"devices": A_GPU}, Need.RUN),
+        (mem_params, {"devices": A_GPU}, Need.RUN),
+        (stack_mismatches, {}, Need.GPU),
+        (h2d_fraction, {"models": ON_CPU}, Need.GPU),
+        (h2d_fraction, {"devices": A_GPU}, Need.RUN),
+        (data_wait_fraction, {"models": ON_CPU}, Need.RUN),
+        (exposed_comm_fraction, {"devices": A_GPU, **LONE}, Need.RANKS),
+        (exposed_comm_fraction, {"devices": A_GPU, **ONE_OF_TWO}, Need.RUN),
+        (exposed_comm_fraction, {"models": ON_CPU, **ONE_OF_TWO}, Need.GPU),
+        (common_steps, LONE, Need.RANKS),
+        (time_between_failures, LONE, Need.DECLARATION),
+    ],
+)
+def test_what_is_missing_is_for_want_of(metric, tables, need):
+    m = metrics(rank(steps=FORTY, **tables))
+
+    for _ in ("computed", "remembered"):
+        with pytest.raises(Missing) as caught:
+            m[metric]
+        assert caught.value.need is need
+
+
+def test_a_gpu_that_is_only_in_the_machine_is_needed_still():
+    m = metrics(rank(steps=FORTY, models=ON_CPU), gpus=GPUS)
+
+    with pytest.raises(Missing) as caught:
+        m[oom_count]
+    assert caught.value.need is Need.GPU
 
 
 def test_a_gpu_that_the_program_leaves_alone_is_none_of_its_devices():

@@ -8,6 +8,7 @@ from advisor.metrics.host import (
     cpu_saturation,
     host_memory_available,
     host_rss,
+    leading_up_share,
     local_ranks,
     output_share,
     process_cpu,
@@ -69,6 +70,18 @@ def test_writing():
 
     assert m[output_share] == pytest.approx(0.1)
     assert m[writes_per_step] == 2.0
+
+
+@pytest.mark.parametrize(("leading_up", "share"), [(0.6, 0.2), (1.5, 0.4)], ids=["timed", "no more than the remainder"])
+def test_what_leads_up_to_the_log(leading_up, share):
+    output = OutputFact(seconds=0.3, leading_up=leading_up, steps=30)
+
+    assert metrics(rank(steps=steps(*[0.1] * 40, other=0.05), output=output))[leading_up_share] == pytest.approx(share)
+
+
+def test_older_recordings_do_not_tell_what_leads_up_to_the_log():
+    with pytest.raises(Missing, match="not timed"):
+        metrics(rank(steps=FORTY, output=OutputFact(seconds=0.3, steps=30)))[leading_up_share]
 
 
 def test_writes_to_workers_and_other_ranks_are_no_log():

@@ -21,6 +21,7 @@ from advisor.metrics.input import (
     u_w,
     worker_demand,
     worker_efficiency,
+    workers_are_behind,
 )
 from profiler.schema import TAG_EPOCH_START, TAG_FIRST, Batch, HostSample, LoaderFact, Place
 from profiler.sketch import Quantiles
@@ -177,3 +178,21 @@ def test_a_run_that_begins_after_its_first_epoch_has_only_restarts():
 def test_no_start_of_an_epoch_was_seen():
     with pytest.raises(Missing):
         of()[epoch_restart_share]
+
+
+def test_files_are_counted_in_workers_only_and_the_remedy_says_so():
+    with pytest.raises(Missing, match="has none") as caught:
+        of(batches(*[0.1] * 40), (replace(TRAINING, num_workers=0),))[files_per_sample]
+    assert "num_workers=1" in caught.value.remedy
+    with pytest.raises(Missing) as caught:
+        of(batches(*[0.1] * 40))[files_per_sample]
+    assert "from the program's start" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("workers", "empty", "behind"), [(2, 0.5, True), (2, 0.49, False), (0, 1.0, False), (2, None, False)]
+)
+def test_workers_are_behind_if_half_of_the_fetches_find_no_batch(workers, empty, behind):
+    made = steps(*[0.1] * 40, batches=1.0, data_wait=0.04, fetches_empty=empty)
+
+    assert of(facts=(replace(TRAINING, num_workers=workers),), steps=made)[workers_are_behind] is behind

@@ -17,8 +17,9 @@ from advisor.metrics.memory import (
     mem_peak_reserved,
     memory_pressure,
     oom_count,
+    ran_out_of_memory,
 )
-from profiler.schema import DeviceFact, Gpu, GpuSample, MemoryFact, MemorySample
+from profiler.schema import DeviceFact, ErrorFact, Gpu, GpuSample, MemoryFact, MemorySample
 
 
 def full(reserved=78, retries=0, ooms=0, goals=None, held=82):
@@ -102,3 +103,19 @@ def test_no_gpu():
     for metric in (mem_params, mem_peak_reserved, mem_headroom, memory_pressure):
         with pytest.raises(Missing):
             m[metric]
+
+
+@pytest.mark.parametrize(
+    ("error", "ran_out"),
+    [
+        (None, False),
+        (ErrorFact(type="torch.OutOfMemoryError", message="CUDA out of memory"), True),
+        (ErrorFact(type="RuntimeError", message="DefaultCPUAllocator: can't allocate memory: 12 bytes"), True),
+        (ErrorFact(type="MemoryError"), True),
+        (ErrorFact(type="RuntimeError"), False),
+        (ErrorFact(type="RuntimeError", message="DataLoader worker (pid 7) is killed by signal: Killed."), False),
+    ],
+)
+def test_what_ended_for_want_of_memory(error, ran_out):
+    healthy = rank(steps=steps(3))
+    assert metrics(ranks=(healthy, replace(healthy, error=error)))[ran_out_of_memory] is ran_out

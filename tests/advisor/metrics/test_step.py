@@ -10,6 +10,8 @@ from advisor.metrics.step import (
     checkpoint_saves,
     data_wait_fraction,
     data_wait_host_fraction,
+    epoch_gap_share,
+    epoch_settling_share,
     epoch_start_share,
     evaluation_share,
     exposed_comm_fraction,
@@ -235,6 +237,44 @@ def test_work_between_steps_is_a_share_of_the_run():
     assert m[epoch_start_share] == 0.0
     assert m[between_seconds] == pytest.approx({"evaluation": 0.1, "epoch_start": 0.0})
     assert m[steady_window] == pytest.approx((0.5, 2.0))  # the evaluation lies in the last of them
+
+
+def epochs(first, *, tags=TAG_EPOCH_START):
+    """A run of two epochs, 1/8 s a step, half of that its usual remainder; the second begins with this step."""
+    usual = {"forward": 0.0625, "other": 0.0625, "epoch_start": 0.0}
+    begins = steps(sum(first.values()), start=5.0, tags=tags, epoch_start=1.0, **first)
+    return metrics(rank(steps=(*steps(*[0.125] * 40, **usual), *begins, *steps(*[0.125] * 39, start=10.0, **usual))))
+
+
+def test_what_the_program_does_between_epochs_is_seen():
+    m = epochs({"forward": 0.0625, "other": 3.0625})
+
+    assert m[step_time_mean] == pytest.approx(0.125)
+    assert m[epoch_gap_share] == pytest.approx(3.0 / 14.0)
+    assert m[epoch_settling_share] == 0.0
+    assert m[between_seconds] == pytest.approx({"epoch_start": 1.0 / 80, "epoch_gap": 3.0 / 80})
+
+
+def test_a_step_that_is_slower_after_an_epoch_start_settles():
+    m = epochs({"forward": 1.0625, "other": 0.03125})
+
+    assert m[epoch_gap_share] == 0.0
+    assert m[epoch_settling_share] == pytest.approx(1.0 / 11.96875)
+    assert m[between_seconds] == pytest.approx({"epoch_start": 1.0 / 80, "epoch_settling": 1.0 / 80})
+
+
+@pytest.mark.parametrize("odd", [TAG_FIRST, TAG_WINDOW, TAG_COMPILE])
+def test_what_lies_before_an_odd_step_is_not_known(odd):
+    with pytest.raises(Missing, match="later epoch"):
+        epochs({"forward": 1.0625, "other": 3.0625}, tags=TAG_EPOCH_START | odd)[epoch_gap_share]
+
+
+def test_epochs_of_one_step_have_no_other_to_compare_with():
+    m = of(*[0.1] * 30, tags=TAG_EPOCH_START, other=0.04)
+
+    for each in (epoch_gap_share, epoch_settling_share):
+        with pytest.raises(Missing, match="Every step begins"):
+            m[each]
 
 
 def test_recording_a_window_is_no_part_of_the_run():

@@ -115,6 +115,9 @@ def test_a_link_that_is_not_https_is_no_link(page):
         "Record with a CUDA build of torch.",
         "NVIDIA A100-SXM4-80GB",
         "ZeroDivisionError: division by zero",
+        "Cost of training4 to 12% less",
+        "1 of 6 rules could not be answered: 1 needs a GPU to train on.",
+        "loss1,0004.5 ms4.5 s",
     ],
 )
 def test_the_page_tells(page, told):
@@ -136,6 +139,14 @@ def test_the_page_tells(page, told):
 )
 def test_the_page_tells_what_was_tried(told):
     assert told in " ".join(Page(html.render(tried())).text.split())
+
+
+def test_the_page_says_how_to_look_into_much_that_no_phase_holds():
+    much = tuple(replace(p, seconds=0.1, share=0.5) if p.name == "other" else p for p in golden().phases)
+
+    told = 'put more parts of the loop under: with profiler.region("NAME")'
+    assert told in Page(html.render(replace(golden(), phases=much))).text
+    assert told not in Page(html.render(golden())).text
 
 
 def test_a_step_with_its_share_of_evaluation_is_called_that():

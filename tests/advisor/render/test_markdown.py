@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from golden_report import empty, golden, hostile
 
+from advisor.metrics.base import Need
 from advisor.render import markdown
 
 
@@ -25,6 +26,27 @@ def test_it_tells_what_falls_between_the_steps_the_prospect_and_the_problems():
     assert "\nBetween the steps, of the run: evaluation 4.1%.\n" in text
     assert "\nA step: 200 ms now, 44.4 ms after the plan.\n" in text
     assert "- nvml: Power could not be read: not supported on this device. (3 times)" in text
+
+
+def test_it_tells_regions_costs_what_rules_need_and_how_to_look_into_much_that_no_phase_holds():
+    much = tuple(replace(p, seconds=0.1, share=0.5) if p.name == "other" else p for p in golden().phases)
+    text = markdown.render(replace(golden(), phases=much))
+
+    assert "\n| loss | 1,000 | 4.5 ms | 4.5 s |\n" in text
+    assert "Saves: 10.1 of every 100 GPU-hours, worth 25.25. Cost of training: 4 to 12% less.\n" in text
+    assert "failed. 1 of 6 rules could not be answered: 1 needs a GPU to train on.\n\n- Not measured" in text
+    assert (
+        "\nEverything else takes 50% of the step. To see what that is, put more parts of the loop under: with" in text
+    )
+    assert "Everything else takes" not in markdown.render(golden())
+
+
+def test_what_takes_another_machine_is_asked_for_last():
+    gpu = next(check for check in golden().checked if check.outcome == "not_measured")
+    word = replace(gpu, rule="spot-switch", why="The discount was not declared", need=Need.DECLARATION)
+
+    text = markdown.render(replace(golden(), checked=(gpu, word)))
+    assert text.index("The discount was not declared") < text.index("The allocator's statistics were not recorded")
 
 
 def test_a_tiny_share_needs_no_entity():

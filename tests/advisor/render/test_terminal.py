@@ -56,6 +56,30 @@ def test_it_says_what_falls_between_the_steps_and_what_the_plan_makes_of_one():
     assert "A step: 200 ms now, 44.4 ms after the plan." in text
 
 
+def test_it_tells_regions_costs_and_what_rules_need():
+    text = " ".join(summary(golden()).split())
+
+    assert "Regions the program names: loss 4.5 ms x 1,000, log 2.5 ms x 40." in text
+    assert "5 to 15% less step time. 4 to 12% less cost. Pass fused=True" in text
+    assert "1 of 6 rules could not be answered: 1 needs a GPU to train on. The report says how to get it." in text
+
+
+def test_it_says_how_to_look_into_much_that_no_phase_holds():
+    much = tuple(replace(p, seconds=0.1, share=0.5) if p.name == "other" else p for p in golden().phases)
+
+    text = " ".join(summary(replace(golden(), phases=much)).split())
+    assert "Everything else takes 50% of the step." in text
+    assert 'with profiler.region("NAME")' in text
+
+
+def test_of_many_regions_it_tells_the_longest():
+    many = tuple(replace(golden().regions[0], name=f"part {i}") for i in range(7))
+
+    text = " ".join(summary(replace(golden(), regions=many)).split())
+    assert "part 4 4.5 ms x 1,000 and 2 more." in text
+    assert "part 5" not in text
+
+
 def test_it_says_what_was_tried():
     text = " ".join(summary(tried()).split())
 

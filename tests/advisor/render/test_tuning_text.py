@@ -15,6 +15,7 @@ from advisor.render import tuning_text
 from advisor.render.trial_progress import TrialProgress
 from advisor.rules import all_rules
 from advisor.rules.base import Advice, Change, Evidence, Intervention, Safety, Severity
+from advisor.verify import tuned
 from advisor.verify.kept import Verified
 from advisor.verify.pace import Pace
 from advisor.verify.process import Program
@@ -106,6 +107,14 @@ def test_whoever_applies_it_reads_toml():
     assert environment["settings"] == {"variables": {"CUDA_LAUNCH_BLOCKING": "", "A": "1"}}
 
 
+def test_what_is_written_is_what_is_made(tmp_path):
+    (tmp_path / "tuned.toml").write_text(tuning_text.toml(TUNED))
+    loader, environment = tuned.read(tmp_path / "tuned.toml")
+
+    assert (loader["name"], loader["settings"]["num_workers"]) == ("loader", 4)
+    assert environment["settings"] == UNSET.settings
+
+
 @pytest.fixture
 def said():
     """What is printed as trials go on, to a file or a terminal."""
@@ -131,7 +140,7 @@ def test_a_file_gets_a_line_for_each_event(said):
 
     assert text.splitlines()[:4] == [
         "Profile 1: the program as it is",
-        f"{RULE.id}: 40 to 60% less step time predicted; 4 runs of 55 steps, about 62 s",
+        f"{RULE.id}: 40 to 60% less step time predicted; 4 runs of 55 steps, about 20.5 s",
         "  run 1 of 4: without",
         "  run 2 of 4: with the change",
     ]

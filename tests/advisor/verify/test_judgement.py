@@ -1,5 +1,6 @@
 """Verdicts on arms whose times are written by hand."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -122,6 +123,53 @@ def test_stalls_between_steps_count_in_full():
     found = judged(stalling, [arm(0.1, cv=0.0)] * 3, PREDICTED, same_losses=False)
 
     assert found.removed[1] == pytest.approx(1 - 0.1 / (0.1 * 55 / 60 + 5 / 60), abs=0.01)
+
+
+def with_epochs(seed, *, every=20, start=0.5, period=20):
+    """Steps of 20 ms, and each so many of them an epoch's start."""
+    times = arm(0.02, number=40, seed=seed).times
+    starts = tuple(time + start * (index % every == 5) for index, time in enumerate(times))
+    return Arm(times=starts, between=0.5, period=period, losses=(), memory=None)
+
+
+def test_how_many_epochs_began_is_no_chance():
+    """Drawn step by step, an epoch's start more or less is a quarter of the time."""
+    before, after = ([with_epochs(seed) for seed in seeds] for seeds in ((0, 1, 2), (3, 4, 5)))
+    found = judged(before, after, PREDICTED, same_losses=False)
+    singly = judged(*([replace(arm, period=1) for arm in arms] for arms in (before, after)), None, same_losses=False)
+
+    assert found.removed[2] - found.removed[0] < 0.1
+    assert singly.removed[2] - singly.removed[0] > 0.5
+    assert found.removed[0] < 0 < found.removed[2]
+
+
+def test_a_period_longer_than_the_trial_is_as_long_as_it_can_be():
+    before, after = (
+        [with_epochs(seed, every=10**6, period=1000) for seed in seeds] for seeds in ((0, 1, 2), (3, 4, 5))
+    )
+
+    assert judged(before, after, PREDICTED, same_losses=False).removed[0] < 0
+
+
+def with_tail(seed, tail, rest=1.0):
+    """One step in six takes so many times as long, the others `rest` times."""
+    times = arm(0.1, seed=seed).times
+    return Arm(
+        times=tuple(time * (rest if index % 6 else tail) for index, time in enumerate(times)),
+        between=0.0,
+        losses=(),
+        memory=None,
+    )
+
+
+def test_slower_steps_now_and_then_are_harm_if_every_process_has_them():
+    before = [with_tail(seed, 1.0) for seed in range(3)]
+    found = judged(before, [with_tail(seed, 1.3, rest=0.95) for seed in (3, 4, 5)], PREDICTED, same_losses=False)
+    after = [with_tail(3, 1.0), with_tail(4, 1.0), with_tail(5, 2.0)]
+
+    assert found.verdict is Verdict.HARMFUL
+    assert found.why.startswith("One step in ten takes")
+    assert judged(before, after, PREDICTED, same_losses=False).verdict is not Verdict.HARMFUL
 
 
 def test_memory_is_compared_at_the_peak():

@@ -12,7 +12,7 @@ from advisor.models.effects import remove
 from advisor.rules import all_rules
 from advisor.rules.base import Advice, Evidence, Severity
 from advisor.verify.arm import WARM_UP
-from advisor.verify.pace import LEAST_STEPS, MOST_STEPS, Pace, pace_of, steps_needed
+from advisor.verify.pace import AROUND, LEAST_STEPS, MOST_STEPS, Pace, pace_of, steps_needed
 from profiler.errors import ProfilerError
 from profiler.schema import TAG_EPOCH_START, TAG_FIRST
 
@@ -72,3 +72,13 @@ def test_the_first_epoch_alone_is_none_that_comes_again():
 def test_a_run_without_steps_has_no_pace():
     with pytest.raises(ProfilerError, match="nothing to compare"):
         pace_of(metrics(rank()))
+
+
+def test_a_trial_takes_as_long_as_the_recorded_run_took_to_start_and_to_step():
+    """Two processes each way: to the first step 3 s, then 50 steps of .1 s, of which the change takes two fifths."""
+    pace = pace_of(metrics(rank(steps=tuple(replace(step, start=step.start + 3) for step in steps(*[0.1] * 50)))))
+
+    start = min(step.start for step in steps(0.1)) + 3
+    assert pace.start_up == pytest.approx(start)
+    assert pace.duration(2, 50) == pytest.approx(4 * (AROUND + start + 5))
+    assert pace.duration(2, 50, (0.3, 0.4, 0.5)) == pytest.approx(4 * (AROUND + start) + 2 * (5 + 3))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, replace
 
 import pytest
 from profiles import RUN
 from programs import COMMAND, ROOT
 
+from advisor.calibration_file import read as read_calibration
 from advisor.rules.base import Safety
-from advisor.verify import kept, session
+from advisor.units import seconds
+from advisor.verify import kept, session, trials, tuned
+from advisor.verify.arm import Arm, TrialFailed
 from advisor.verify.kept import Verified
+from advisor.verify.pace import AROUND
+from advisor.verify.process import ENDED
 from advisor.verify.trials import Trials, order
 from advisor.verify.verdict import Verdict
 from profiler.agent.redact import HIDDEN
@@ -59,8 +65,22 @@ def test_what_is_allowed_is_announced_with_what_it_takes(recorded):
 
     assert [finding.rule.id for finding in prepared.candidates] == [FUSED]
     told = session.announcement(prepared)
-    assert f"  {FUSED}: 4 runs of 55 steps, about 62 s" in told
+    expected = prepared.candidates[0].alone.expected
+    # To the first step 1 s, and what is around a process; 5.5 s of steps as they are, and with the prediction.
+    takes = 4 * (1 + AROUND) + 2 * 5.5 * (2 - expected)
+    assert f"  {FUSED}: 4 runs of 55 steps, about {seconds(takes)}" in told
     assert "nothing of yours is changed" in told
+
+
+def test_a_run_that_was_made_with_changes_is_tried_with_them(recorded, tmp_path):
+    folder, file = recorded(), tmp_path / "kept.toml"
+    file.write_text("[[change]]\nname = 'flags'\n[change.settings]\ncudnn_benchmark = true\n")
+    assert prepare(folder).trials.changes == ()
+
+    tuned.keep(file, folder)
+    (change,) = prepare(folder).trials.changes
+    assert (change.name, change.settings) == ("flags", {"cudnn_benchmark": True})
+    assert (folder / tuned.FILE).stat().st_mode & 0o777 == 0o600
 
 
 def test_a_rule_that_said_nothing_is_not_tried(recorded):
@@ -99,6 +119,9 @@ class Told:
     def tried(self, finding, found):
         self.lines.append(f"{finding.rule.id} {found.verdict.value}")
 
+    def told(self, text):
+        self.lines.append(text)
+
 
 @pytest.mark.parametrize(
     ("before", "is_kept"), [(Verdict.CONFIRMED, False), (Verdict.FAILED, False), (Verdict.INCONCLUSIVE, True)]
@@ -120,6 +143,85 @@ def test_what_has_been_tried_to_its_end_is_tried_anew(recorded, monkeypatch, bef
     assert old.exists() is is_kept
     assert kept.read(prepared.folder) == {"other": other, FUSED: found}
     assert told.lines == [f"trying {FUSED}", f"{FUSED} better"]
+
+
+@pytest.fixture
+def verified(recorded, monkeypatch, tmp_path):
+    """Every trial ends as it is told; the verdict goes to a calibration file."""
+
+    def carry_out(found, file=None, times=1):
+        monkeypatch.setattr(Trials, "attempt", lambda *_: found)
+        file = file or tmp_path / "calibration.jsonl"
+        told = Told()
+        folder = recorded()
+        for _ in range(times):
+            session.prepare(
+                folder, (), (*EXACT, Safety.NUMERICS), processes=2, past=read_calibration(file)[0], calibration=file
+            ).carry_out(told)
+        return file, told.lines
+
+    return carry_out
+
+
+def test_every_verdict_is_kept_once_with_what_the_prediction_was_made_from(verified):
+    found = Verified(rule=FUSED, verdict=Verdict.REFUTED, predicted=(0.1, 0.2, 0.3), removed=(-0.01, 0.0, 0.01))
+    file, _ = verified(found, times=2)
+
+    (tried,) = read_calibration(file)[0].tried
+    assert (tried.rule, tried.verdict, tried.removed) == (FUSED, Verdict.REFUTED, (-0.01, 0.0, 0.01))
+    first, second = map(json.loads, file.read_text().splitlines())
+    # The first verdict made the second prediction wider; what is kept is the model's own.
+    assert first["predicted"] == second["predicted"]
+    assert first["evidence"]["optimizer_fraction"] == pytest.approx(0.5)
+    assert first["limits"]
+    assert 0 < first["confidence"] < 1
+
+
+def test_a_verdict_that_cannot_be_kept_is_told(verified, tmp_path):
+    found = Verified(rule=FUSED, verdict=Verdict.FAILED, predicted=None, why="no")
+    _, lines = verified(found, file=tmp_path)
+
+    assert lines[:2] == [f"trying {FUSED}", f"{FUSED} failed"]
+    assert "could not be added" in lines[2]
+
+
+ARM = Arm(times=(0.1,) * 40, between=0.0, losses=(), memory=None)
+
+
+@pytest.mark.parametrize(
+    ("failures", "by_chance", "runs", "why"),
+    [
+        (0, True, 4, None),
+        (1, True, 5, None),
+        (2, True, 2, "a port was taken"),
+        (1, False, 1, "a port was taken"),
+    ],
+)
+def test_what_befell_a_process_is_given_a_second_chance(recorded, monkeypatch, failures, by_chance, runs, why):
+    left, ran = [failures], []
+
+    def run_once(program, changes, out, steps, **how):
+        if not (out / ENDED).exists():
+            ran.append(out)
+            out.mkdir(parents=True, exist_ok=True)
+            (out / ENDED).touch()
+
+    def read(out, log):
+        if left[0]:
+            left[0] -= 1
+            raise TrialFailed("a port was taken", by_chance=by_chance)
+        return ARM
+
+    monkeypatch.setattr(trials, "run_once", run_once)
+    monkeypatch.setattr(trials, "read", read)
+    prepared = prepare(recorded(), allowed=(*EXACT, Safety.NUMERICS))
+    found = prepared.trials.attempt(prepared.candidates[0], lambda *_: None)
+
+    assert len(ran) == runs
+    assert (found.verdict is Verdict.FAILED) is (why is not None)
+    assert found.why == why or why is None
+    # What failed by chance is run again when the same is asked for; what would fail again is not.
+    assert all((out / ENDED).exists() for out in ran) is not (why is not None and by_chance)
 
 
 def test_the_command_says_what_to_name_where_there_is_nothing_to_try(recorded, start):

@@ -197,6 +197,26 @@ def test_a_compute_bound_loop_finds_its_batches_ready(loop, run_profiled):
     assert median(step.data_wait for step in steady(ran)) == 0
 
 
+COLLATES = """
+def through_lists(samples):
+    begin = time.thread_time()
+    while time.thread_time() - begin < 0.02: pass  # and lets no other thread of the worker run
+    return torch.stack(samples)
+
+model.seconds = 0.01
+data = [torch.ones(8)] * 160
+train(DataLoader(data, 4, num_workers=1, collate_fn=through_lists))
+"""
+
+
+def test_a_batch_that_was_put_but_that_its_worker_does_not_come_to_hand_over_is_waited_for(loop, run_profiled):
+    ran = check(run_profiled(loop(MADE, COLLATES)), 40)
+
+    fetched = sum(step.fetch_host for step in steady(ran))
+    assert sum(step.data_wait for step in steady(ran)) > 0.8 * fetched
+    assert sum(step.fetches_empty for step in steady(ran)) > 0.8 * len(steady(ran))
+
+
 def test_persistent_workers(loop, run_profiled):
     ran = check(
         run_profiled(

@@ -1,0 +1,201 @@
+"""The smallest set of changes with which a program takes its steps that ran out of memory without them.
+
+Of the smallest sets that fit it is the one that is predicted to cost least time, and of equal ones the least risky. As
+in a tuning there is no state but recordings: cut off, the same goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from signal import SIGKILL
+
+from advisor.judge import judge
+from advisor.load import load
+from advisor.metrics.base import Metrics
+from advisor.metrics.memory import ran_out_of_memory
+from advisor.metrics.settings import primary_rank
+from advisor.metrics.step import step_time_mean
+from advisor.rules.base import Intervention, Safety
+from advisor.verify import kept
+from advisor.verify.arm import TrialFailed
+from advisor.verify.kept import Verified
+from advisor.verify.process import Program, run_once
+from advisor.verify.remedies import Ladder, Remedy, ladders
+from advisor.verify.trials import why_not
+from advisor.verify.tuning import PROFILE_PATIENCE, How, Kept, Watcher, claim
+from advisor.verify.verdict import Verdict
+from profiler.errors import ProfilerError
+
+# That a program takes: its memory has reached its peak by then, unless lengths vary or something leaks (assumption).
+STEPS = 60
+
+Remedies = tuple[Remedy, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a process went."""
+
+    fits: bool
+    steps: int
+    """It has taken."""
+    of_memory: bool = False
+    """It died for want of it."""
+    why: str = ""
+    """It did not get through."""
+    step_time: float | None = None
+    """Mean, seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """How a program was made to fit."""
+
+    before: Ending
+    """As it is."""
+    kept: tuple[Kept, ...]
+    """What it takes; nothing if no set was found."""
+    after: Ending | None
+    """With these."""
+    tried: tuple[tuple[Remedies, Ending], ...]
+    """In the order in which they were."""
+    left_out: tuple[str, ...]
+    """What else may free memory and was not tried, a sentence each."""
+    profile: Path
+    """The recording with what was kept."""
+
+
+def fit(program: Program, folder: Path, how: How, watcher: Watcher) -> Fitted | None:
+    """None if it takes its steps as it is. Raises ProfilerError if it ends for another reason than want of memory, or
+    if `folder` is another's."""
+    claim(folder, program)
+    steps, place = how.steps or STEPS, folder / "fitting"
+    watcher.told(f"The program as it is, for {steps} steps")
+    plain = place / "as-it-is"
+    before = _run(program, (), plain, steps)
+    if before.fits:
+        watcher.told("  it takes them: memory suffices for that")
+        return None
+    if not before.of_memory:
+        raise ProfilerError(f"Memory is not what it died for: {before.why}", f"See {plain}.log.")
+    watcher.told(f"  {before.why}")
+    metrics = Metrics(load(plain), how.goals)
+    known, left_out = _sorted_out(ladders(metrics, judge(metrics, how.rules).findings), (*how.allowed, Safety.MEMORY))
+    tried: dict[Remedies, Ending] = {}
+
+    def attempt(chosen: Remedies) -> bool:
+        if chosen not in tried:
+            watcher.told(" + ".join(each.name for each in chosen))
+            changes = tuple(each.change for each in chosen)
+            tried[chosen] = _run(program, changes, place / _folder(chosen), steps)
+            watcher.told(f"  it takes its {steps} steps" if tried[chosen].fits else f"  {tried[chosen].why}")
+        return tried[chosen].fits
+
+    found = smallest(known, attempt)
+    made = tuple(
+        Kept(
+            each.finding,
+            each.change,
+            Verified(
+                rule=each.finding.rule.id,
+                verdict=Verdict.CONFIRMED,
+                predicted=None,
+                steps=steps,
+                processes=1,
+                why=f"With {'this' if len(found) == 1 else 'these together'} the program took {steps} steps; without, "
+                f"{before.why[:1].lower()}{before.why[1:]}",
+                applied=True,
+            ),
+        )
+        for each in found
+    )
+    profile = place / _folder(found) if found else plain
+    kept.write(profile, {each.verified.rule: each.verified for each in made})
+    return Fitted(
+        before=before,
+        kept=made,
+        after=tried.get(found),
+        tried=tuple(tried.items()),
+        left_out=left_out,
+        profile=profile,
+    )
+
+
+def smallest(known: Sequence[Ladder], fits: Callable[[Remedies], bool]) -> Remedies:
+    """The best set that `fits`; empty if none does. What frees more is taken to fit wherever what frees less does."""
+    for number in range(1, len(known) + 1):
+        if number == 2 and not fits(tuple(ladder[-1] for ladder in known)):
+            return ()
+        best: Remedies = ()
+        for chosen in sorted(combinations(known, number), key=_least):
+            if best and _weight(best) <= _least(chosen):
+                break
+            if fits(tuple(ladder[-1] for ladder in chosen)):
+                eased = _eased(chosen, fits)
+                best = min((best, eased), key=_weight) if best else eased
+        if best:
+            return best
+    return ()
+
+
+def _eased(chosen: Sequence[Ladder], fits: Callable[[Remedies], bool]) -> Remedies:
+    """Each as cheap as can be, one after the other, the dearest first."""
+    now = [ladder[-1] for ladder in chosen]
+    for place in sorted(range(len(now)), key=lambda each: now[each].weight, reverse=True):
+        for cheaper in chosen[place][:-1]:
+            if fits((*now[:place], cheaper, *now[place + 1 :])):
+                now[place] = cheaper
+                break
+    return tuple(now)
+
+
+def _least(chosen: Sequence[Ladder]) -> tuple[float, int]:
+    """What the cheapest of each would weigh together."""
+    return _weight([ladder[0] for ladder in chosen])
+
+
+def _weight(chosen: Sequence[Remedy]) -> tuple[float, int]:
+    weights = [each.weight for each in chosen]
+    return (sum(time for time, _ in weights), max(risk for _, risk in weights))
+
+
+def _sorted_out(known: Sequence[Ladder], allowed: Sequence[Safety]) -> tuple[list[Ladder], tuple[str, ...]]:
+    left_out = [
+        f"{ladder[0].finding.rule.id}: {reason}"
+        for ladder in known
+        if (reason := why_not(ladder[0].finding, allowed)) is not None
+    ]
+    return [ladder for ladder in known if why_not(ladder[0].finding, allowed) is None], tuple(left_out)
+
+
+def _folder(chosen: Remedies) -> str:
+    return "+".join(each.name.replace(" ", "-") for each in chosen)
+
+
+def _run(program: Program, changes: Sequence[Intervention], out: Path, steps: int) -> Ending:
+    try:
+        run_once(program, changes, out, steps, patience=PROFILE_PATIENCE)
+        m = Metrics(load(out))
+        rank = m.get(primary_rank)
+    except TrialFailed as failed:
+        return Ending(fits=False, steps=0, why=str(failed))
+    except ProfilerError as error:
+        return Ending(fits=False, steps=0, why=error.message)
+    run = m.profile.runs[0]
+    taken = sum(step.count for step in rank.steps) if rank else 0
+    problems = [each.message for each in m.profile.problems if each.source == "trial"]
+    if problems:
+        return Ending(fits=False, steps=taken, why=f"The change could not be made. {problems[0]}")
+    if m[ran_out_of_memory]:
+        when = f"after {taken} steps" if taken else "in its first step"
+        return Ending(fits=False, steps=taken, of_memory=True, why=f"It ran out of memory {when}.")
+    if run.signal == SIGKILL:
+        why = f"It was killed after {taken} steps, as the system does where memory runs out."
+        return Ending(fits=False, steps=taken, of_memory=True, why=why)
+    if run.outcome != "completed":
+        ends = [each.message for each in m.profile.problems if each.source == "end"]
+        return Ending(fits=False, steps=taken, why=" ".join(ends) or "The program failed.")
+    return Ending(fits=True, steps=taken, step_time=m.get(step_time_mean))

@@ -1,0 +1,42 @@
+"""What a trial adds to the calibration file: the prediction with all that it was made from, and what became of it."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timezone
+from pathlib import Path
+
+from advisor import calibration_file
+from advisor.judge import Finding
+from advisor.verify.kept import Verified
+from advisor.verify.trials import Watcher
+from profiler.errors import ProfilerError
+from profiler.version import __version__
+
+
+def keep(file: Path | None, run: Path, finding: Finding, found: Verified, watcher: Watcher) -> None:
+    """Add it to `file`, if there is to be one; that it cannot be written is told, and trials go on."""
+    if file is None:
+        return
+    confidence = finding.advice.confidence or finding.rule.confidence
+    entry = {
+        "case": calibration_file.case(run, finding.rule.id),
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "version": __version__,
+        "rule": finding.rule.id,
+        "verdict": found.verdict.value,
+        "predicted": finding.modelled,
+        "removed": found.removed,
+        "confidence": confidence.value,
+        "evidence": {each.metric.name: each.value for each in finding.evidence.facts if math.isfinite(each.value)},
+        "limits": finding.rule.in_force,
+        "memory_predicted": finding.advice.memory,
+        "memory": found.memory,
+        "losses_agree": found.losses_agree,
+        "steps": found.steps,
+        "processes": found.processes,
+    }
+    try:
+        calibration_file.append(file, entry)
+    except ProfilerError as error:
+        watcher.told(str(error))

@@ -1,0 +1,170 @@
+"""What may make a program fit that ran out of memory: what rules advise, and what can be seen to apply without them.
+
+Rules want the memory of a GPU at the peak of a step. A run that died in its first step has none, nor has one on a CPU;
+that a model has equal blocks or a batch several samples is known there, too. How much is freed is then left to trying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from advisor.judge import Finding, Gain
+from advisor.metrics.base import Metrics
+from advisor.metrics.gpu import device
+from advisor.metrics.input import loader
+from advisor.metrics.settings import flags, model
+from advisor.metrics.step import micro_steps_per_step
+from advisor.models.effects import Triple
+from advisor.models.memory import RECOMPUTE
+from advisor.rules import all_rules, ckpt_every_n, grad_accum, precision_bf16, zero_1_2
+from advisor.rules._spelling import spelling
+from advisor.rules.base import Advice, Change, Evidence, Intervention, Safety, Severity
+
+_RISK = (Safety.EXACT, Safety.MEMORY, Safety.NUMERICS, Safety.TRAJECTORY)
+"""The least first."""
+
+# Of a batch: in more of them an update takes very long, and hardly less memory.
+PIECES = (2, 4, 8, 16)
+
+_TRIED = "That it fits with it was tried; how much it frees was not predicted."
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Remedy:
+    """A change that frees memory."""
+
+    finding: Finding
+    change: Intervention
+
+    @property
+    def weight(self) -> tuple[float, int]:
+        """Share of the step time that it adds, as predicted, and its risk: less is better."""
+        gain = self.finding.alone
+        return (0.0 if gain is None else -gain.expected, _RISK.index(self.change.safety))
+
+    @property
+    def name(self) -> str:
+        """With what tells it from others of its rule."""
+        numbers = [f"{key} {value}" for key, value in self.change.settings.items() if key in ("every", "pieces")]
+        return " ".join([self.finding.rule.id, *numbers])
+
+
+Ladder = tuple[Remedy, ...]
+"""One change, from what costs least to what frees most."""
+
+
+def ladders(m: Metrics, findings: Sequence[Finding]) -> list[Ladder]:
+    """Each of another kind; `findings` is what the rules say of the same run."""
+    found = [ladder for ladder in (_checkpointed(m), _in_pieces(m), _in_half(m), _sharded(m)) if ladder]
+    known = {ladder[0].finding.rule.id for ladder in found}
+    return [*found, *((remedy,) for remedy in _advised(findings) if remedy.finding.rule.id not in known)]
+
+
+def _advised(findings: Sequence[Finding]) -> Iterator[Remedy]:
+    for finding in findings:
+        if (finding.advice.memory or 0) < 0 and finding.advice.intervention is not None:
+            yield Remedy(finding, finding.advice.intervention)
+
+
+def _checkpointed(m: Metrics) -> Ladder:
+    fact, settings = m.get(model), m.get(flags)
+    if fact is None or fact.blocks < 2 or not fact.block or (settings and settings.checkpointing):
+        return ()
+    found = []
+    for every in (8, 4, 2, 1) if spelling(m).chooses_blocks else (1,):
+        if every > fact.blocks // 2:
+            continue
+        again = (RECOMPUTE - 1) / every
+        which = f"one in {every} of" if every > 1 else "each of"
+        low, expected, high = (-again * factor for factor in ckpt_every_n.RECOMPUTE)
+        found.append(
+            _remedy(
+                "ckpt-every-n",
+                f"Checkpoint {which} the {fact.blocks} {fact.block} blocks: their activations are computed again in "
+                "the backward pass.",
+                spelling(m).checkpoint(fact.block, every),
+                Intervention(
+                    name="checkpointing", settings={"block": fact.block, "every": every}, safety=Safety.MEMORY
+                ),
+                "None to results: the same numbers are computed again.",
+                (low, expected, high),
+            )
+        )
+    return tuple(found)
+
+
+def _in_pieces(m: Metrics) -> Ladder:
+    fact = m.get(loader)
+    if fact is None or not fact.batch_size or (m.get(micro_steps_per_step) or 1.0) > 1:
+        return ()
+    found = []
+    for k in PIECES:
+        if k > fact.batch_size:
+            break
+        change, micro = grad_accum.in_pieces(fact, k), -(-fact.batch_size // k)
+        if change is None:
+            return ()
+        found.append(
+            _remedy(
+                "grad-accum",
+                f"Load {micro} samples at a time and update after every {k} micro-batches.",
+                spelling(m).accumulate(k, micro),
+                change,
+                "The same gradient but for rounding, if the loss is a mean over samples and no layer looks at others "
+                "of its batch, as batch normalization does.",
+            )
+        )
+    return tuple(found)
+
+
+def _in_half(m: Metrics) -> Ladder:
+    gpu, settings = m.get(device), m.get(flags)
+    if gpu is None or (gpu.capability or (0, 0)) < precision_bf16.CAPABILITY or (settings and settings.autocast):
+        return ()
+    return (
+        _remedy(
+            "precision-bf16",
+            "Run the forward pass and the loss under bf16 autocast: activations take about half the memory.",
+            spelling(m).half("bf16"),
+            Intervention(name="autocast", settings={"dtype": "bfloat16"}, safety=Safety.NUMERICS),
+            "Low: products round to 8 bits of mantissa. Compare the loss over some hundred steps.",
+        ),
+    )
+
+
+def _sharded(m: Metrics) -> Ladder:
+    change = zero_1_2.in_one_optimizer(m)
+    if change is None:
+        return ()
+    return (
+        _remedy(
+            "zero-1-2",
+            "Shard the optimizer's state over the ranks: each keeps and updates a part.",
+            zero_1_2.redundancy_free(m),
+            change,
+            "Low: the same update. Before saving, the ranks' states are gathered: consolidate_state_dict().",
+        ),
+    )
+
+
+def _remedy(
+    rule: str,
+    then: str,
+    changes: tuple[Change, ...],
+    change: Intervention,
+    risk: str,
+    gain: Triple | None = None,
+) -> Remedy:
+    advice = Advice(then=then, changes=changes, basis=_TRIED, risk=risk, fault=True, intervention=change)
+    alone = None if gain is None else Gain(*gain)
+    finding = Finding(
+        rule=next(each for each in all_rules() if each.id == rule),
+        severity=Severity.ACTION,
+        evidence=Evidence(()),
+        advice=advice,
+        alone=alone,
+        in_plan=alone,
+        score=0.0,
+    )
+    return Remedy(finding, change)

@@ -1,0 +1,311 @@
+"""A batch in pieces: their gradients add up to one update, and activations need memory for one piece only.
+
+The loader hands out a batch's pieces one after the other. Each loss counts as its piece's share of the samples;
+updates, zeroed gradients, clipping and learning-rate schedules wait for the last piece. So a step of the trial trains
+the samples that it did before, and its time can be compared. The gradient is the same but for rounding where the loss
+is a mean over the samples and no layer looks at others of its batch; batch normalisation does, and so do losses that
+are averaged over tokens of which some are padding, or contrast samples with each other.
+
+This is only so in a loop that fetches a batch, makes one backward pass, and updates. Every other one is told.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..importing import when_imported
+from ..session import Agent
+from ..stack import place
+from ..tracebacks import step_aside
+from ._expected import expect
+
+_CLIPPING = {"clip_grad_norm_": "max_norm", "clip_grad_value_": "clip_value"}
+"""Functions of torch.nn.utils, and their arguments that say how far."""
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """`pieces` of each batch of the loaders made at that line of the program."""
+
+    file: str
+    line: int
+    pieces: int
+
+    def apply(self, agent: Agent) -> Callable[[], None]:
+        """To every loader and optimizer made from now on."""
+        if self.pieces < 2:
+            raise ValueError("A batch in one piece is as it was.")
+        torch = agent.torch
+        from torch.optim import lr_scheduler  # type: ignore[import-not-found,unused-ignore]
+
+        state = _Accumulation(agent)
+        undo = [
+            _replace(torch.Tensor, "backward", functools.partial(_backward, torch, state)),
+            _replace(torch.optim.Optimizer, "_patch_step_function", functools.partial(_made, state)),
+        ]
+        for cls in (torch.optim.Optimizer, torch.nn.Module):
+            undo.append(_replace(cls, "zero_grad", functools.partial(_unless, lambda: state.waiting)))
+        for cls in [each for each in vars(lr_scheduler).values() if isinstance(each, type) and "step" in vars(each)]:
+            undo.append(_replace(cls, "step", functools.partial(_unless, lambda: state.accumulating)))
+        scaler = torch.amp.GradScaler
+        undo.append(_replace(scaler, "step", functools.partial(_scaled, state)))
+        for name in ("unscale_", "update"):
+            undo.append(_replace(scaler, name, functools.partial(_unless, lambda: state.accumulating)))
+        for module in (torch.nn.utils, torch.nn.utils.clip_grad):
+            for name, limit in _CLIPPING.items():
+                undo.append(_replace(module, name, functools.partial(_clipped, state, limit)))
+        when_imported("torch.utils.data.dataloader", lambda: undo.extend(self._split(torch, state)))
+        expect(agent, lambda: state.has_split, f"no batch of a DataLoader made at {self.file}:{self.line} was split")
+
+        def undo_all() -> None:
+            for each in undo[::-1]:
+                each()
+
+        return undo_all
+
+    def _split(self, torch: Any, state: _Accumulation) -> list[Callable[[], None]]:
+        cls = torch.utils.data.DataLoader
+        ours = "_profile_train_split"
+
+        def made(plain: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+            where = place()
+            plain(loader, *args, **kwargs)
+            if where is not None and (where["file"], where["line"]) == (self.file, self.line):
+                loader.__dict__[ours] = True
+
+        def iterated(plain: Any, loader: Any) -> Any:
+            iterator = plain(loader)
+            return _Pieces(torch, state, iterator, self.pieces) if ours in loader.__dict__ else iterator
+
+        return [_replace(cls, "__init__", made), _replace(cls, "__iter__", iterated)]
+
+
+class _Accumulation:
+    """How far the update is."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.has_split = False
+        self.share: float | None = None
+        """Of the batch's samples, in the piece that was handed out; None before there is one."""
+        self.is_last = True
+        """That piece is."""
+        self.waiting = False
+        """There are gradients that have not been used."""
+        self._passes = self._asked = 0
+        """Backward passes, and updates that were asked for, since it was handed out."""
+        self._optimizers: list[Any] = []
+        self._seen: list[tuple[Any, Any, int]] = []
+        """Parameters, their gradients as the last pass left them, and the gradients' versions."""
+
+    @property
+    def accumulating(self) -> bool:
+        """More is to come to the gradients that there are."""
+        return self.waiting and not self.is_last
+
+    def hand_out(self, share: float, is_last: bool, is_first: bool) -> None:
+        """Another piece; `is_first` of an iterator."""
+        if not is_first:
+            if self._passes != 1:
+                self.fail(f"It makes {self._passes} backward passes for a batch before it fetches the next one.")
+            elif not self._asked:
+                self.fail("It does not update after every batch.")
+        self.share, self.is_last = share, is_last
+        self.has_split = self.has_split or share < 1
+        self._passes = self._asked = 0
+
+    def before_pass(self) -> None:
+        """Nobody else may have had a hand in what the last pass left."""
+        if any(parameter.grad is not grad or grad._version != version for parameter, grad, version in self._seen):
+            self.fail("Its gradients are changed between backward pass and update.")
+
+    def passed(self, loss: Any) -> None:
+        """A backward pass has been."""
+        losses = self._agent.losses
+        if losses and losses[-1].data_ptr() == loss.data_ptr():  # the trial keeps that of a batch
+            losses[-1] = loss * self.share
+            if self.waiting and len(losses) > 1:
+                losses[-2:] = [losses[-2] + losses[-1]]
+        self._passes += 1
+        self.waiting = True
+        self.look()
+
+    def look(self) -> None:
+        """The gradients are as they should be."""
+        self._seen = [
+            (parameter, parameter.grad, parameter.grad._version)
+            for optimizer in (self._optimizers if self.accumulating else ())
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
+        ]
+
+    def made(self, optimizer: Any) -> None:
+        """Its gradients are looked at."""
+        self._optimizers.append(optimizer)
+
+    def asked(self) -> bool:
+        """An update is: whether it is to be made now."""
+        self._asked += 1
+        return self.is_last
+
+    def updated(self) -> None:
+        """It has been made."""
+        self.waiting = False
+        self._seen = []
+
+    def fail(self, why: str) -> None:
+        """It cannot be seen that the update is the same."""
+        self._agent.problem("trial", RuntimeError(why))
+
+
+class _Pieces:
+    """An iterator of a loader, which it stands for in everything else."""
+
+    def __init__(self, torch: Any, state: _Accumulation, iterator: Any, number: int) -> None:
+        self.__dict__.update(_torch=torch, _state=state, _iterator=iterator, _number=number, _left=[], _is_first=True)
+
+    def __iter__(self) -> _Pieces:
+        return self
+
+    def __next__(self) -> Any:
+        own = self.__dict__
+        if not own["_left"]:
+            batch = next(own["_iterator"])
+            try:
+                own["_left"] = pieces(own["_torch"], batch, own["_number"])
+            except ValueError as error:
+                own["_state"].fail(str(error))
+                return batch
+        share, piece = own["_left"].pop(0)
+        own["_state"].hand_out(share, not own["_left"], own["_is_first"])
+        own["_is_first"] = False
+        return piece
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_iterator"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.__dict__["_iterator"], name, value)
+
+    def __len__(self) -> int:
+        return len(self.__dict__["_iterator"])
+
+
+def pieces(torch: Any, batch: Any, number: int) -> list[tuple[float, Any]]:
+    """A batch in so many pieces, or as many as it has samples, each with its share of them. ValueError where it is not
+    clear what a sample is."""
+    sizes = {tensor.shape[0] for tensor in _tensors(torch, batch) if tensor.dim()}
+    if len(sizes) != 1:
+        raise ValueError(f"A batch cannot be split whose tensors have the first sizes {sorted(sizes)}.")
+    (samples,) = sizes
+    length = max(1, -(-samples // number))
+    starts = range(0, max(1, samples), length)
+    return [
+        ((min(start + length, samples) - start) / max(1, samples), _part(torch, batch, start, start + length, samples))
+        for start in starts
+    ]
+
+
+def _tensors(torch: Any, value: Any) -> list[Any]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    children = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    return [tensor for child in children for tensor in _tensors(torch, child)]
+
+
+def _part(torch: Any, value: Any, start: int, end: int, samples: int) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value[start:end] if value.dim() else value
+    if isinstance(value, Mapping):
+        parts = {key: _part(torch, each, start, end, samples) for key, each in value.items()}
+        return parts if type(value) is dict else type(value)(parts)  # type: ignore[call-arg]
+    if isinstance(value, (list, tuple)):
+        if not _tensors(torch, value):  # a list of names, or of sizes
+            return value[start:end] if len(value) == samples else value
+        made = [_part(torch, each, start, end, samples) for each in value]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    return value
+
+
+def _backward(torch: Any, state: _Accumulation, plain: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
+    if state.share is None:
+        return plain(loss, *args, **kwargs)
+    if args or kwargs.get("gradient") is not None or loss.numel() != 1:
+        state.fail("Its backward pass does not begin at a loss.")
+        return plain(loss, *args, **kwargs)
+    state.before_pass()
+    try:
+        result = plain(loss, torch.full_like(loss, state.share), **kwargs)
+    except BaseException as error:
+        step_aside(error)
+        raise
+    state.passed(loss.detach())
+    return result
+
+
+def _made(state: _Accumulation, plain: Any, optimizer: Any) -> Any:
+    result = plain(optimizer)
+    state.made(optimizer)
+
+    @functools.wraps(type(optimizer).step)
+    def step(self: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if not state.asked():
+            return closure() if closure is not None else None
+        given = () if closure is None else (closure,)
+        result = type(self).step(self, *given, *args, **kwargs)
+        state.updated()
+        return result
+
+    optimizer.__dict__["step"] = types.MethodType(step, optimizer)
+    return result
+
+
+def _scaled(state: _Accumulation, plain: Any, *args: Any, **kwargs: Any) -> Any:
+    """Of a GradScaler, which may leave the update out."""
+    if not state.accumulating:
+        result = plain(*args, **kwargs)
+        state.updated()
+        return result
+    state.asked()
+    return None
+
+
+def _unless(waits: Callable[[], bool], plain: Any, *args: Any, **kwargs: Any) -> Any:
+    return None if waits() else plain(*args, **kwargs)
+
+
+def _clipped(state: _Accumulation, limit: str, plain: Any, *args: Any, **kwargs: Any) -> Any:
+    if not state.accumulating:
+        return plain(*args, **kwargs)
+    given = inspect.signature(plain).bind(*args, **kwargs)
+    given.arguments[limit] = float("inf")
+    result = plain(*given.args, **given.kwargs)
+    state.look()
+    return result
+
+
+def _replace(owner: Any, name: str, function: Callable[..., Any]) -> Callable[[], None]:
+    """`function(plain, *args, **kwargs)` is called in place of `plain(*args, **kwargs)`; returns what takes it back."""
+    plain = getattr(owner, name)
+
+    @functools.wraps(plain)
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        return function(plain, *args, **kwargs)
+
+    own = name in vars(owner)
+    setattr(owner, name, replaced)
+
+    def undo() -> None:
+        if vars(owner).get(name) is replaced:
+            if own:
+                setattr(owner, name, plain)
+            else:
+                delattr(owner, name)
+
+    return undo

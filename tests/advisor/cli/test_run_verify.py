@@ -1,0 +1,135 @@
+"""A run whose advice is tried right after it: the program's exit status is the command's, whatever becomes of that."""
+
+import json
+
+import pytest
+from programs import COMMAND, PATIENCE, ROOT
+
+# Each sample of a batch takes 5 ms in the training process.
+STARVED = """
+import sys, time, torch
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self): return 8 * 70
+    def __getitem__(self, index):
+        time.sleep(0.005)
+        return torch.full((64,), index / 560)
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(64, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    for batch in DataLoader(Slow(), batch_size=8):
+        loss = (model(batch) + 1).square().mean()
+        time.sleep(0.01)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def verified(script, start, tmp_path):
+    """Run the program with --verify until it has ended with this status."""
+
+    def run(status, *options, stdin=b""):
+        path = script(STARVED, "project/train.py")
+        words = ("--out", "run", "--verify", "--no-windows", *options, path.name, status)
+        environment = {"PYTHONPATH": str(ROOT), "PROFILE_TRAIN_CALIBRATION": str(tmp_path / "calibration.jsonl")}
+        running = start(*COMMAND, *words, cwd=path.parent, env=environment, stdin=stdin)
+        running.process.wait(5 * PATIENCE)
+        return running.finish(), path.parent / "run"
+
+    return run
+
+
+@pytest.mark.slow
+def test_what_is_advised_is_tried(verified, tmp_path):
+    ran, folder = verified(0, "--yes", "--processes", 2)
+
+    assert ran.status == 0
+    assert b"To be tried: train.py 0" in ran.err
+    (advice,) = (
+        each
+        for each in json.loads((folder / "result.json").read_text())["advice"]
+        if each["rule"] == "data-workers-zero"
+    )
+    kept = json.loads((tmp_path / "calibration.jsonl").read_text())
+    assert kept["verdict"] == advice["verified"]["verdict"]
+    assert advice["past"].startswith("Tried once so far")
+
+
+def test_who_does_not_want_it_is_told_how_to_later(verified, tmp_path):
+    ran, folder = verified(0, stdin=b"n\n")
+
+    assert ran.status == 0
+    assert b"Go on?" in ran.err
+    assert b"this goes on with it: profile-train verify run" in ran.err
+    assert (folder / "report.html").exists()
+    assert not (tmp_path / "calibration.jsonl").exists()
+
+
+def test_nothing_is_tried_of_a_program_that_failed(verified):
+    ran, folder = verified(3, "--yes")
+
+    assert ran.status == 3
+    assert b"nothing is tried, for the program did not end well." in ran.err
+    assert (folder / "report.html").exists()
+    assert not (folder / "trials").exists()
+
+
+def test_there_is_nothing_to_try_without_a_report(verified):
+    ran, folder = verified(0, "--no-report")
+
+    assert ran.status == 2
+    assert not folder.exists()
+
+
+TUNED = """
+[[change]]
+name = "loader"
+[change.settings]
+file = "FILE"
+line = LINE
+num_workers = 2
+
+[[change]]
+name = "environment"
+[change.settings]
+variables = { "BY_THE_TUNING" = "yes" }
+"""
+
+
+def with_tuned(script, start, line):
+    """The program to its end, with what a tuning has kept."""
+    path = script(STARVED.replace("sys.exit(", "import os; print(os.environ['BY_THE_TUNING']); sys.exit("))
+    path.with_name("tuned.toml").write_text(TUNED.replace("FILE", str(path)).replace("LINE", str(line)))
+    words = ("--out", "run", "--with", "tuned.toml", "--no-windows", path.name, 5)
+    ran = start(*COMMAND, *words, cwd=path.parent, env={"PYTHONPATH": str(ROOT)}).finish()
+    assert ran.status == 5
+    assert b"yes" in ran.out
+    assert b"made from outside, by tuned.toml: loader, environment" in ran.err
+    return json.loads((path.parent / "run/result.json").read_text())
+
+
+def line_of_loader():
+    return next(number for number, line in enumerate(STARVED.splitlines(), 1) if "DataLoader(Slow" in line)
+
+
+def test_a_tuning_is_made_from_outside_until_the_program_ends_itself(script, start):
+    result = with_tuned(script, start, line_of_loader())
+
+    assert result["steps"]["count"] == 70
+    assert [each["source"] for each in result["environment"]["problems"] if each["source"] == "trial"] == []
+    # What a loader without workers is judged by is not there to be judged.
+    assert "data-workers-zero" not in [each["rule"] for each in result["advice"]]
+
+
+def test_a_change_that_could_not_be_made_is_told(script, start):
+    result = with_tuned(script, start, 1)
+
+    assert result["steps"]["count"] == 70
+    (problem,) = (each for each in result["environment"]["problems"] if each["source"] == "trial")
+    assert "no DataLoader was made at" in problem["message"]

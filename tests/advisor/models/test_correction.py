@@ -1,0 +1,58 @@
+"""An effect that trials have shown to be off, alone and within a plan."""
+
+import pytest
+
+from advisor.models.correction import corrected, nothing
+from advisor.models.effects import remove
+from advisor.models.state import Scenario, State, Workers, removed
+
+START = State(phases={"forward": 0.06, "other": 0.02}, load=0.02)
+FOUND = (0.05, 0.1, 0.15)
+HALF = remove("forward", shares=(0.5, 0.5, 0.5))
+
+
+def share(effect, state, scenario=Scenario.EXPECTED):
+    return removed(state, effect(state, scenario))
+
+
+@pytest.mark.parametrize("scenario", Scenario)
+def test_alone_it_removes_what_was_found(scenario):
+    assert share(corrected(HALF, START, FOUND), START, scenario) == pytest.approx(scenario.of(FOUND))
+
+
+def test_where_half_of_what_it_is_about_is_gone_half_of_the_share_is_left():
+    """Of .1 s the model removes .03; of .08 s with .04 of forward .02 s, a quarter."""
+    after = START.without("forward", 0.02)
+
+    assert share(corrected(HALF, START, FOUND), after) == pytest.approx(0.1 * 0.25 / 0.3)
+
+
+def test_what_others_have_brought_it_does_not_bring_once_more():
+    after = START.without("forward", 0.06)
+
+    assert share(corrected(HALF, START, FOUND), after) == pytest.approx(0.0)
+
+
+def test_a_change_without_a_model_removes_what_was_found_of_any_state():
+    assert share(corrected(nothing, START, FOUND), START.without("forward", 0.06)) == pytest.approx(0.1)
+
+
+def test_harm_is_harm():
+    assert share(corrected(HALF, START, (-0.3, -0.2, -0.1)), START) == pytest.approx(-0.2)
+
+
+def test_a_step_keeps_some_of_its_time():
+    assert share(corrected(HALF, START, (0.9, 0.95, 0.999)), START.without("other", 0.02)) <= 0.99
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        State(phases={"forward": 0.1}, between={"evaluation": 0.05}, launch=0.3, matmul=0.01, membound=0.02),
+        State(phases={"forward": 0.1}, load=0.2, supply=0.4, launch_idle=0.05),
+        State(phases={"forward": 0.1}, workers=Workers(t_w=0.6, u_w=1.0, cores=3, floor=0.01)),
+    ],
+)
+def test_a_longer_step_is_longer_in_every_part(state):
+    assert state.times(3).time == pytest.approx(3 * state.time)
+    assert state.times(1) == state

@@ -1,0 +1,238 @@
+"""Programs that run out of memory are made to fit, with as little as that takes."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+from gpu_runs import ADAM, FLAGS, LOADER, MODEL, gpu_metrics
+from programs import COMMAND, PATIENCE, ROOT
+
+from advisor.judge import Gain
+from advisor.metrics.input import loader
+from advisor.metrics.settings import flags, model, optimizer, world_size
+from advisor.rules.base import Safety
+from advisor.verify import kept
+from advisor.verify.fitting import smallest
+from advisor.verify.remedies import ladders
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+# Eight equal blocks, and an allocator of LIMIT bytes for what a step holds. As it is, a step takes 2.9 million.
+LIMITED = """
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import DataLoader, TensorDataset
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(32, 128), torch.nn.Linear(128, 32)
+    def forward(self, features):
+        return features + self.down(torch.nn.functional.gelu(self.up(features)))
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList([Block() for _ in range(8)])
+        self.head = torch.nn.Linear(32, 1)
+    def forward(self, features):
+        for block in self.blocks:
+            features = block(features)
+        return self.head(features)
+
+class Limited(TorchDispatchMode):
+    held = {}
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in torch.utils._pytree.tree_leaves(result):
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                self.held.setdefault(storage._cdata, (StorageWeakRef(storage), storage.nbytes()))
+        self.held = {key: each for key, each in self.held.items() if not each[0].expired()}
+        if sum(size for _, size in self.held.values()) > LIMIT:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte")
+        return result
+
+def train():
+    torch.set_num_threads(1)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    data = TensorDataset(torch.randn(512, 32), torch.randn(512, 1))
+    loader = DataLoader(data, batch_size=256)
+    with Limited():
+        for epoch in range(500):
+            for features, targets in loader:
+                loss = torch.nn.functional.mse_loss(model(features), targets)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+train()
+"""
+OPTIONS = ("--goal", "memory", "--yes", "--steps", "40", "--out", "tuning")
+
+
+@pytest.fixture
+def fitting(script, start):
+    """Make the program fit into `limit` bytes; gives back how that ended and its folder."""
+
+    def begin(limit, *options, text=LIMITED):
+        path = script(text.replace("LIMIT:", f"{limit}:"), "project/train.py")
+        words = (*COMMAND, "tune", *OPTIONS, *options, path.name)
+        running = start(*words, cwd=path.parent, env={"PYTHONPATH": str(ROOT)})
+        running.process.wait(8 * PATIENCE)
+        return running.finish(), path.parent / "tuning"
+
+    return begin
+
+
+@pytest.mark.slow
+def test_the_cheapest_change_that_suffices_is_found(fitting):
+    ran, folder = fitting(2_000_000)
+
+    assert ran.status == 0, ran.err
+    assert b"As it is: it ran out of memory in its first step." in ran.err
+    tuned = tomllib.loads((folder / "tuned.toml").read_text())
+    assert (tuned["fits"], tuned["steps_before"], tuned["steps_after"]) == (True, 0, 40)
+    (change,) = tuned["change"]
+    assert (change["name"], change["settings"]) == ("checkpointing", {"block": "Block", "every": 2})
+    page = (folder / "tuning.md").read_text()
+    assert "apply_activation_checkpointing(model" in page
+    assert "blocks[::2]" in page
+    assert "grad-accum: it changes more than speed; --allow trajectory tries it." in page
+    profile = folder / "fitting/ckpt-every-n-every-2"
+    assert kept.read(profile)["ckpt-every-n"].applied
+    for name in ("report.html", "report.md"):
+        text = (profile / name).read_text()
+        assert "What makes it fit" in text
+        assert "it ran out of memory in its first step" in text
+
+
+@pytest.mark.slow
+def test_two_changes_where_one_does_not_suffice(fitting):
+    two_samples = LIMITED.replace("randn(512,", "randn(4, 256,").replace("batch_size=256", "batch_size=2")
+    ran, folder = fitting(1_600_000, "--allow", "trajectory", text=two_samples)
+
+    assert ran.status == 0, ran.err
+    tuned = tomllib.loads((folder / "tuned.toml").read_text())
+    first, second = tuned["change"]
+    assert first["settings"] == {"block": "Block", "every": 1}
+    assert second["settings"]["pieces"] == 2
+    assert "With these together" in (folder / "fitting/ckpt-every-n-every-1+grad-accum-pieces-2/report.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_program_that_nothing_makes_fit(fitting):
+    ran, folder = fitting(300_000)
+
+    assert ran.status == 1
+    assert b"No set of changes" in ran.err
+    assert tomllib.loads((folder / "tuned.toml").read_text()) == {"fits": False, "steps_before": 0}
+
+
+@pytest.mark.slow
+def test_a_program_that_fails_for_another_reason_is_told(fitting):
+    ran, _ = fitting(0, text=LIMITED.replace("can't allocate memory", "no"))
+
+    assert ran.status == 1
+    assert b"Memory is not what it died for" in ran.err
+
+
+# ---- which, and in which order ----
+
+PLAIN = replace(FLAGS, autocast=False)
+
+
+def metrics(**changes):
+    """A run on a GPU with 32 blocks and a batch of 16, of which only this is known."""
+    known = {"model": MODEL, "loader": LOADER, "flags": PLAIN, "optimizer": ADAM, **changes}
+    values = {"model": model, "loader": loader, "flags": flags, "optimizer": optimizer, "ranks": world_size}
+    return gpu_metrics({values[name]: value for name, value in known.items()})
+
+
+def names(found):
+    return [[remedy.name for remedy in ladder] for ladder in found]
+
+
+def test_what_applies_is_known_without_any_memory_measured():
+    assert names(ladders(metrics(), ())) == [
+        [f"ckpt-every-n every {every}" for every in (8, 4, 2, 1)],
+        [f"grad-accum pieces {k}" for k in (2, 4, 8, 16)],
+        ["precision-bf16"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "gone"),
+    [
+        ({"flags": replace(PLAIN, checkpointing=True)}, "ckpt-every-n"),
+        ({"model": replace(MODEL, blocks=1)}, "ckpt-every-n"),
+        ({"loader": replace(LOADER, batch_size=1)}, "grad-accum"),
+        ({"loader": replace(LOADER, place=None)}, "grad-accum"),
+        ({"flags": replace(FLAGS, autocast=True)}, "precision-bf16"),
+    ],
+)
+def test_what_does_not_apply_is_no_remedy(changes, gone):
+    found = names(ladders(metrics(**changes), ()))
+    assert len(found) == 2
+    assert not any(name.startswith(gone) for ladder in found for name in ladder)
+
+
+def test_ranks_that_train_one_model_can_share_the_optimizer():
+    shared = metrics(flags=replace(PLAIN, ddp=True), ranks=2)
+    assert ["zero-1-2"] in names(ladders(shared, ()))
+    assert ["zero-1-2"] not in names(ladders(metrics(ranks=2), ()))
+
+
+class Device:
+    """Fits what frees enough: of each change the more, the further up its ladder."""
+
+    def __init__(self, known, needed):
+        self.freed = {remedy: place + 1 for ladder in known for place, remedy in enumerate(ladder)}
+        self.needed = needed
+        self.asked = []
+
+    def __call__(self, chosen):
+        self.asked.append([remedy.name for remedy in chosen])
+        return sum(self.freed[remedy] for remedy in chosen) >= self.needed
+
+
+def best(needed, *, without=()):
+    known = [ladder for ladder in ladders(metrics(), ()) if ladder[0].finding.rule.id not in without]
+    fits = Device(known, needed)
+    return [remedy.name for remedy in smallest(known, fits)], fits.asked
+
+
+def test_what_costs_nothing_goes_first_and_of_that_what_is_less_risky():
+    assert best(1)[0] == ["precision-bf16"]
+    assert best(2)[0] == ["grad-accum pieces 4"]
+    assert best(1, without=("precision-bf16",))[0] == ["grad-accum pieces 2"]
+    assert best(2, without=("grad-accum",))[0] == ["ckpt-every-n every 4"]
+
+
+def test_one_change_goes_before_two_and_is_as_weak_as_can_be():
+    assert best(4)[0] == ["grad-accum pieces 16"]
+    assert best(5)[0] == ["grad-accum pieces 16", "precision-bf16"]
+    assert best(6)[0] == ["ckpt-every-n every 4", "grad-accum pieces 16"]
+    assert best(9)[0] == ["ckpt-every-n every 1", "grad-accum pieces 16", "precision-bf16"]
+
+
+def test_where_all_together_do_not_suffice_nothing_more_is_tried():
+    found, asked = best(10)
+    assert found == []
+    assert len(asked) == 4
+
+
+def test_recomputing_is_dearer_the_more_is_recomputed():
+    every = next(ladder for ladder in ladders(metrics(), ()) if len(ladder) == 4)
+    times = [remedy.weight[0] for remedy in every]
+    assert times == sorted(times)
+    assert times[-1] == pytest.approx(1 / 3)
+    assert all(isinstance(remedy.finding.alone, Gain) for remedy in every)
+    assert {remedy.change.safety for remedy in every} == {Safety.MEMORY}

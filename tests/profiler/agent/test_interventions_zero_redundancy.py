@@ -1,0 +1,64 @@
+"""Ranks that share the optimizer's state train as ranks that each keep all of it."""
+
+LOOP = """
+import json, torch
+import torch.distributed as dist
+from torch.optim import AdamW
+
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 32), torch.nn.Linear(32, 1))
+model = MODEL
+torch.manual_seed(dist.get_rank())  # each rank sees batches of its own
+optimizer = torch.optim.AdamW(
+    [{"params": net[0].parameters(), "lr": 0.02}, {"params": list(net[2:].parameters())}], 0.05, weight_decay=0.1
+)
+scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
+for step in range(100):
+    loss = model(torch.randn(4, 8)).square().mean() + 0.1
+    loss.backward()
+    optimizer.step()
+    scheduler.step()
+    optimizer.zero_grad()
+    if step == 20:
+        kept = getattr(optimizer, "optim", optimizer).state.values()
+        held = sum(value.numel() for state in kept for value in state.values())
+        told = json.dumps([held, net[2].weight.sum().item()])
+        print(f"seen: {told}\\n", end="", flush=True)  # in one piece: the other rank writes too
+"""
+TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node", "2")
+CHANGE = ("zero_redundancy", {"name": "AdamW"})
+
+
+def loop(model="torch.nn.parallel.DistributedDataParallel(net)"):
+    return LOOP.replace("MODEL", model)
+
+
+def test_each_rank_keeps_a_part_and_the_losses_are_the_same(tried):
+    plain = tried(loop(), launcher=TORCHRUN)
+    changed = tried(loop(), CHANGE, launcher=TORCHRUN)
+
+    assert not changed.failed
+    (all_of_it, weight), _ = plain.seen
+    parts = [held for held, _ in changed.seen]
+    assert sum(parts) == all_of_it
+    assert max(parts) < all_of_it
+    assert [seen for _, seen in changed.seen] == [weight, weight]
+    assert changed.losses == plain.losses
+    assert len(set(plain.losses[0])) > 25
+    assert changed.ran.run.outcome == "completed"
+
+
+def test_ranks_that_train_models_of_their_own_are_told(tried):
+    changed = tried(loop("net"), CHANGE, launcher=TORCHRUN)
+
+    assert "No AdamW was made by ranks that train one model" in changed.failed[0]
+
+
+def test_a_program_without_ranks_is_as_it_was_and_that_is_told(tried):
+    alone = loop("net").replace('dist.init_process_group("gloo")', "").replace("dist.get_rank()", "0")
+    changed = tried(alone, CHANGE)
+
+    assert "No AdamW was made" in changed.failed[0]
+    assert changed.losses == tried(alone).losses

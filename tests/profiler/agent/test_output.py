@@ -1,0 +1,120 @@
+"""What leads up to a log line is timed from what the training thread did last."""
+
+import logging
+import threading
+
+import pytest
+
+from profiler.agent.hooks import output
+from profiler.agent.hooks.output import Output
+from profiler.agent.ring import FETCH, GC, OPTIMIZER
+from profiler.agent.session import Agent, ident
+
+
+class Clock:
+    now = 0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(output, "clock", clock)
+    return clock
+
+
+@pytest.fixture
+def told(tmp_path, clock):
+    """An agent with nothing but this hook in; what it tells, newest last."""
+    agent = Agent(None, {"rings": str(tmp_path)})
+    agent.flushed = 0
+    facts = []
+    agent.fact = lambda kind, body: facts.append(body)
+    uninstall = Output(agent).install()
+    tick(agent)  # the start is over
+    agent.steps = 10
+    tick(agent)
+    yield agent, facts
+    uninstall()
+
+
+@pytest.fixture
+def log(clock):
+    """A log line takes 3 ns."""
+    handler = logging.Handler()
+    handler.emit = lambda record: setattr(clock, "now", clock.now + 3)
+    return lambda: handler.handle(logging.LogRecord("a", logging.INFO, "", 0, "", None, None))
+
+
+def tick(agent):
+    for each in agent.on_tick:
+        each()
+
+
+def seconds(facts):
+    return {name: round(facts[-1][name] * 1e9) for name in ("leading_up", "seconds")}
+
+
+@pytest.fixture(autouse=True)
+def no_torch(monkeypatch):
+    monkeypatch.setattr(output, "not_for_dynamo", lambda torch, function: None)
+
+
+def test_from_the_update_to_the_line_and_from_one_line_to_the_next(told, clock, log):
+    agent, facts = told
+    agent.put((ident(), OPTIMIZER, 50, 100, 1))
+    clock.now = 140
+    log()  # 40 after the update
+    clock.now += 7
+    log()
+    tick(agent)
+
+    assert seconds(facts) == {"leading_up": 47, "seconds": 6}
+
+
+def test_what_was_flushed_is_over(told, clock, log):
+    agent, facts = told
+    agent.flushed = 120
+    clock.now = 140
+    log()
+    tick(agent)
+
+    assert seconds(facts)["leading_up"] == 20
+
+
+def test_a_collection_and_other_threads_end_nothing(told, clock, log):
+    agent, facts = told
+    agent.put((ident(), OPTIMIZER, 50, 100, 1))
+    agent.put((ident(), GC, 110, 120))
+    agent.put((ident() + 1, FETCH, 110, 130))
+    clock.now = 140
+    log()
+    tick(agent)
+
+    assert seconds(facts)["leading_up"] == 40
+
+
+def test_a_thread_that_writes_in_the_background_keeps_nobody_waiting(told, clock, log):
+    agent, facts = told
+    agent.put((ident(), OPTIMIZER, 50, 100, 1))
+    clock.now = 140
+    writer = threading.Thread(target=log)
+    writer.start()
+    writer.join()
+    tick(agent)
+
+    assert seconds(facts) == {"leading_up": 0, "seconds": 3}
+
+
+def test_our_own_look_leads_up_to_nothing(told, clock, log):
+    agent, facts = told
+    agent.put((ident(), OPTIMIZER, 50, 100, 1))
+    clock.now = 130
+    tick(agent)
+    clock.now = 140
+    log()
+    tick(agent)
+
+    assert seconds(facts)["leading_up"] == 10
