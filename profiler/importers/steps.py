@@ -1,0 +1,84 @@
+"""The steps that a trace marks, and when the GPU reached them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler.importers.breakdown import named
+from profiler.importers.columns import ANNOTATION, OPERATOR, Integers, Mask
+from profiler.importers.kineto import Trace
+from profiler.importers.work import Work
+from profiler.recorder.kernels import MARK
+
+PROFILER_STEP = "ProfilerStep#"
+"""What torch.profiler calls its own, with `schedule` or `step()`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Nanoseconds of the trace."""
+
+    host: Integers
+    """When each began on the host, and the end of the last; without marks the begin and end of all that there is."""
+    reached: Integers
+    """The same as the GPU reached it: once all that was asked for before it was done. Without GPU work as `host`."""
+    marked: bool
+
+    @property
+    def number(self) -> int:
+        """Marked steps."""
+        return len(self.host) - 1 if self.marked else 0
+
+    @property
+    def begin(self) -> int:
+        """Of what is analysed."""
+        return int(self.reached[0])
+
+    @property
+    def end(self) -> int:
+        """As above."""
+        return int(self.reached[-1])
+
+    def asked_in(self, work: Work) -> Mask:
+        """Which work the host asked for in these steps; without marks, all."""
+        asked = work.asked
+        return np.asarray((asked >= self.host[0]) & (asked < self.host[-1]) if self.marked else np.ones(len(work), bool))
+
+
+def steps_of(trace: Trace, work: Work) -> Steps:
+    """The marked steps, but on a GPU the first of several: the work it waits for was launched before the trace began."""
+    host = _marks(trace)
+    marked = len(host) > 1
+    if not marked:
+        ranges = trace.ranges
+        if len(work):
+            host = np.array([work.start.min(), work.end.max()])
+        else:
+            host = np.array([ranges.start.min(), ranges.end.max()])
+        return Steps(host, host, False)
+    if not len(work):
+        return Steps(host, host, True)
+    reached = _reached(host, work)
+    return Steps(host[1:], reached[1:], True) if len(host) > 2 else Steps(host, reached, True)
+
+
+def _reached(host: Integers, work: Work) -> Integers:
+    order = np.argsort(work.asked, kind="stable")
+    done = np.maximum.accumulate(work.end[order])
+    before = np.searchsorted(work.asked[order], host, "left")
+    return np.maximum(host, np.where(before > 0, np.append(done, 0)[before - 1], host))
+
+
+def _marks(trace: Trace) -> Integers:
+    """Our own where there are any; of torch.profiler's all begins, and the last end."""
+    ranges = trace.ranges
+    ours = named(trace, lambda name: name == MARK) & np.isin(ranges.category, (OPERATOR, ANNOTATION))
+    if ours.any():
+        return np.unique(ranges.start[ours])
+    theirs = named(trace, lambda name: name.startswith(PROFILER_STEP)) & (ranges.category == ANNOTATION)
+    if not theirs.any():
+        return np.empty(0, np.int64)
+    starts = np.unique(ranges.start[theirs])
+    return np.append(starts, max(int(ranges.end[theirs].max()), int(starts[-1]) + 1))
