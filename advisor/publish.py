@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from advisor import traces
 from advisor.judge import judge
 from advisor.load import load
 from advisor.metrics.base import Goals, Metrics
@@ -37,6 +39,20 @@ def report_of(folder: Path, goals: Goals | None = None, rules: RuleSet | None = 
     return build(profile, judge(metrics, chosen.rules), metrics, verified)
 
 
+def report_of_traces(paths: Sequence[Path], goals: Goals | None = None, rules: RuleSet | None = None) -> Report:
+    """The report on traces that torch.profiler wrote, a file a rank; nothing is written.
+
+    Raises:
+        ProfilerError: none of them can be read.
+    """
+    chosen = rules or load_rules()
+    profile, traced = traces.load(paths)
+    notes = [Problem(time=0.0, source="rules", message=line) for line in chosen.broken]
+    profile = replace(profile, problems=(*profile.problems, *notes))
+    metrics = Metrics(profile, goals)
+    return build(profile, judge(metrics, chosen.rules), metrics, traces=traced)
+
+
 def publish(folder: Path, goals: Goals | None = None, out: Path | None = None, rules: RuleSet | None = None) -> Report:
     """Write result.json, report.html and report.md into the run folder, or into `out`; each whole or not at all.
 
@@ -47,12 +63,22 @@ def publish(folder: Path, goals: Goals | None = None, out: Path | None = None, r
         ProfilerError: as `report_of`, or not all of them could be written.
     """
     report = report_of(folder, goals, rules)
+    write(report, out or folder, f"profile-train report {folder} --out FOLDER")
+    return report
+
+
+def write(report: Report, folder: Path, elsewhere: str) -> None:
+    """The report's forms, into `folder`; `elsewhere` is the command that puts them into another.
+
+    Raises:
+        ProfilerError: not all of them could be written.
+    """
     forms = {
         "result.json": result_json.render(report),
         "report.html": html.render(report),
         "report.md": markdown.render(report),
     }
-    failures = [failure for name, text in forms.items() if (failure := _write((out or folder) / name, text))]
+    failures = [failure for name, text in forms.items() if (failure := _write(folder / name, text))]
     if failures:
         raise ProfilerError(failures[0], f"Make room, or put it elsewhere: profile-train report {folder} --out FOLDER")
     return report

@@ -24,6 +24,7 @@ MAY_IMPORT = {
         "profiler profiler.agent.redact profiler.agent.ring profiler.errors profiler.printable profiler.schema"
         " profiler.sketch profiler.store"
     ),
+    "profiler.importers": "profiler.agent.redact profiler.errors profiler.recorder profiler.schema",
     "profiler.launch": "profiler.errors profiler.recorder",
     "profiler.sandbox": "profiler.errors",
     "profiler.trial": "profiler.errors profiler.launch profiler.recorder.private profiler.sandbox",
@@ -48,6 +49,7 @@ MAY_IMPORT = {
     "advisor.pages": "advisor.metrics advisor.rules profiler.errors",
     "advisor.environment": "advisor.profile profiler.schema",
     "advisor.timeline": "advisor.profile profiler.schema",
+    "advisor.traces": "advisor.profile profiler.errors profiler.importers profiler.schema",
     "advisor.operations": "advisor.profile",
     "advisor.verify": (
         "advisor.equivalence advisor.judge advisor.load advisor.metrics advisor.models advisor.probe advisor.profile"
@@ -56,17 +58,18 @@ MAY_IMPORT = {
     ),
     "advisor.report": (
         "advisor.environment advisor.judge advisor.metrics advisor.operations advisor.pages advisor.profile"
-        " advisor.rules advisor.timeline advisor.units advisor.verify.kept profiler.schema"
+        " advisor.rules advisor.timeline advisor.traces advisor.units advisor.verify.kept profiler.schema"
+        " profiler.version"
     ),
     # renderers see the report, and the types that it is made of
     "advisor.render": (
         "advisor.environment advisor.judge advisor.models.cost advisor.models.effects advisor.models.sharding"
-        " advisor.plan advisor.report advisor.rules.base advisor.timeline advisor.units advisor.verify"
-        " profiler.printable profiler.version"
+        " advisor.plan advisor.report advisor.rules.base advisor.timeline advisor.traces advisor.units"
+        " advisor.verify profiler.printable profiler.version"
     ),
     "advisor.publish": (
-        "advisor.judge advisor.load advisor.metrics advisor.own_rules advisor.render advisor.report advisor.verify.kept"
-        " profiler.errors profiler.schema"
+        "advisor.judge advisor.load advisor.metrics advisor.own_rules advisor.render advisor.report advisor.traces"
+        " advisor.verify.kept profiler.errors profiler.schema"
     ),
     "advisor.probe": "advisor.load advisor.metrics advisor.rules profiler.recorder",
     "advisor.cli": (

@@ -11,8 +11,10 @@ from profiler.importers import kineto, tables
 from profiler.importers.breakdown import Breakdown, breakdown, host_of
 from profiler.importers.collectives import Collectives, collectives
 from profiler.importers.critical_path import Part, critical_path
+from profiler.importers.gpu_time import shares
 from profiler.importers.kineto import Device
 from profiler.importers.launches import Launches, launches
+from profiler.importers.phases import steps_on_gpu, steps_on_host
 from profiler.importers.queue import Queue, queues
 from profiler.importers.steps import steps_of
 from profiler.importers.work import device_count, work_of
@@ -61,6 +63,7 @@ def analyse(path: Path) -> Analysis:
         )
     inside = work.where(steps.asked_in(work))
     on_gpu = len(work) > 0
+    parts = shares(trace, work, host, steps.begin, steps.end) if on_gpu else None
     median = _median(steps.reached)
     return Analysis(
         path=path,
@@ -70,8 +73,8 @@ def analyse(path: Path) -> Analysis:
         devices=trace.devices,
         events=trace.events,
         marked=steps.marked,
-        window=tables.window(trace, work, host, steps),
-        steps=(),
+        window=tables.window(trace, work, parts, steps),
+        steps=steps_on_host(trace, steps) if parts is None else steps_on_gpu(trace, work, parts, steps),
         kernels=tables.kernels(trace, work, steps) if on_gpu else tables.operators_by_name(trace, steps),
         operators=tables.operators(trace, work, steps),
         breakdown=breakdown(work, host, steps.begin, steps.end) if on_gpu else None,

@@ -39,7 +39,7 @@ CATEGORIES = {
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """One row a range. Times are whole nanoseconds from an origin common to the trace."""
+    """One row a range. Times are whole nanoseconds from the begin of the first."""
 
     start: Integers
     end: Integers
@@ -89,8 +89,7 @@ class Builder:
         self.inputs: dict[tuple[bytes, bytes], int] = {}
         self.seen = 0
         """Ranges of any kind."""
-        self.origin: float | None = None
-        """Microseconds of the trace's own clock at 0."""
+        self._origin: float | None = None
         self._pieces: list[Columns] = []
 
     def add(self, events: list[Event]) -> None:
@@ -101,10 +100,10 @@ class Builder:
         if not kept:
             return
         start = np.array([event.ts for event in kept])
-        if self.origin is None:
-            self.origin = float(np.floor(start[0]))
+        if self._origin is None:
+            self._origin = float(np.floor(start[0]))
         category = np.array([CATEGORIES[event.cat] for event in kept], np.int8)
-        begin = _nanoseconds(start - self.origin)
+        begin = _nanoseconds(start - self._origin)
         names, threads, streams = self.names, self.threads, self.streams
         args = [event.args or _NOTHING for event in kept]
         self._pieces.append(
@@ -140,8 +139,10 @@ class Builder:
             joined.append(np.concatenate([getattr(piece, each.name) for piece in self._pieces]).astype(_TYPES[position]))
         self._pieces.clear()
         whole = Columns(*joined)
-        order = np.lexsort((-whole.end, whole.start))
-        return whole.where(order)
+        first = whole.start.min()
+        whole.start[:] -= first
+        whole.end[:] -= first
+        return whole.where(np.lexsort((-whole.end, whole.start)))
 
     def _collective(self, args: Arguments) -> int:
         told = Collective(

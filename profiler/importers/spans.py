@@ -62,6 +62,14 @@ def covers(spans: Spans, moments: Integers) -> Mask:
     return np.asarray((at >= 0) & (moments < np.append(spans.end, 0)[at]))
 
 
+def covered(spans: Spans, moments: Integers) -> Integers:
+    """How much of them lies before each moment, in nanoseconds."""
+    before = np.concatenate(([0], np.cumsum(spans.end - spans.start)))
+    begun = np.searchsorted(spans.start, moments, "right")
+    reach = np.concatenate((moments[:1], spans.end))[begun]
+    return np.asarray(before[begun] - np.where(begun > 0, np.maximum(reach - moments, 0), 0))
+
+
 def _swept(one: Spans, other: Spans) -> tuple[Integers, Mask, Mask]:
     """All moments at which something begins or ends, and what is covered from each to the next."""
     times = np.concatenate((*one, *other))

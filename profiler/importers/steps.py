@@ -58,10 +58,18 @@ def steps_of(trace: Trace, work: Work) -> Steps:
         else:
             host = np.array([ranges.start.min(), ranges.end.max()])
         return Steps(host, host, False)
+    host = _without_stub(host, work.asked if len(work) else trace.ranges.start[trace.ranges.category == OPERATOR])
     if not len(work):
         return Steps(host, host, True)
     reached = _reached(host, work)
     return Steps(host[1:], reached[1:], True) if len(host) > 2 else Steps(host, reached, True)
+
+
+def _without_stub(host: Integers, asked: Integers) -> Integers:
+    """A last step in which nothing is asked for is none: the profiler was stopped after its `step()`."""
+    if len(host) > 2 and not ((asked >= host[-2]) & (asked < host[-1])).any():
+        return host[:-1]
+    return host
 
 
 def _reached(host: Integers, work: Work) -> Integers:

@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 
 from profiler.agent.redact import redact_text
-from profiler.importers.breakdown import Host, named
+from profiler.importers.breakdown import named
 from profiler.importers.columns import ANNOTATION, KERNEL, OPERATOR, Integers, Mask
-from profiler.importers.gpu_time import account
+from profiler.importers.gpu_time import Shares, account
 from profiler.importers.kineto import Trace
 from profiler.importers.nesting import around
 from profiler.importers.spans import Spans, covers, union
@@ -28,7 +28,7 @@ PID = 0
 """Stands for the traced process in every row of its rank: the trace's own number may be another machine's."""
 
 
-def window(trace: Trace, work: Work, host: Host, steps: Steps) -> Window:
+def window(trace: Trace, work: Work, parts: Shares | None, steps: Steps) -> Window:
     """The analysed steps; where none are marked, all that there is, as one."""
     row = Window(
         pid=PID,
@@ -39,7 +39,7 @@ def window(trace: Trace, work: Work, host: Host, steps: Steps) -> Window:
         shapes=bool(trace.inputs),
         events=trace.events,
     )
-    if not len(work):
+    if parts is None:
         return row
     inside = steps.asked_in(work) & (work.category == KERNEL)
     lengths = (work.end - work.start)[inside]
@@ -48,7 +48,7 @@ def window(trace: Trace, work: Work, host: Host, steps: Steps) -> Window:
         device="cuda",
         kernels=len(lengths),
         median_kernel=float(np.median(lengths)) * 1e-9 if len(lengths) else None,
-        **account(trace, work, host, steps.begin, steps.end)._asdict(),
+        **account(trace, work, parts, steps.begin, steps.end)._asdict(),
     )
 
 

@@ -1,0 +1,131 @@
+"""Steps and their phases, as far as a trace tells them apart.
+
+On a GPU they are exposed times: what of a step is not waiting, copying or talking belongs to the pass that asked for
+what runs, or for what runs next. On a CPU they are the host's. A backward pass is told by the autograd engine's ranges,
+an update by the optimizer's; what comes before a step's last backward pass is forward, what comes after is other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profiler.importers.breakdown import FETCH, Host, named
+from profiler.importers.columns import ANNOTATION, OPERATOR, Integers, Mask
+from profiler.importers.gpu_time import Shares
+from profiler.importers.kineto import Trace
+from profiler.importers.spans import Spans, covered, covers, difference, intersection, union
+from profiler.importers.steps import Steps
+from profiler.importers.tables import PID, is_backward, optimizer_ranges
+from profiler.importers.work import Work
+from profiler.schema import Step
+
+FORWARD, BACKWARD, OPTIMIZER, OTHER = range(4)
+SINGLE = f"{FETCH}_SingleProcessDataLoaderIter"
+"""Of a loader without workers: fetching is all waiting."""
+
+
+def steps_on_gpu(trace: Trace, work: Work, parts: Shares, steps: Steps) -> tuple[Step, ...]:
+    """From when the GPU reached each to when it reached the next."""
+    passes = {
+        "data_wait": parts.data if len(_fetches(trace)[0]) else None,
+        "h2d": parts.h2d,
+        "communication": parts.communication,
+        "sync": parts.sync,
+    }
+    asked = _pass_of(work.asked, trace, steps)
+    left = parts.running
+    computing = []
+    for each in (BACKWARD, FORWARD, OPTIMIZER):
+        mine = intersection(left, work.spans(asked == each))
+        left = difference(left, mine)
+        computing.append(mine)
+    # An idle moment belongs to what it waited for.
+    for idle in (parts.launch, parts.other):
+        following = np.append(asked, OTHER)[np.minimum(np.searchsorted(work.start, idle.end, "left"), len(work))]
+        for number, each in enumerate((BACKWARD, FORWARD, OPTIMIZER)):
+            chosen = following == each
+            computing[number] = _with(computing[number], idle.start[chosen], idle.end[chosen])
+    return _rows(trace, steps, steps.reached, passes, computing)
+
+
+def steps_on_host(trace: Trace, steps: Steps) -> tuple[Step, ...]:
+    """From each mark to the next."""
+    ranges = trace.ranges
+    single = named(trace, lambda name: name.startswith(SINGLE)) & (ranges.category == ANNOTATION)
+    data = union(ranges.start[single], ranges.end[single])
+    updating = difference(optimizer_ranges(trace), data)
+    backward = difference(difference(_backward(trace), data), updating)
+    rest = union(steps.host[:-1], steps.host[1:])
+    for taken in (data, updating, backward):
+        rest = difference(rest, taken)
+    # A stretch may reach over the last backward pass: only from one edge to the next it belongs to one pass.
+    edges = _last_backward(trace, steps)
+    ahead = union(steps.host[:-1], edges)
+    return _rows(
+        trace, steps, steps.host, {"data_wait": data if single.any() else None}, [backward, intersection(rest, ahead), updating]
+    )
+
+
+def _rows(
+    trace: Trace, steps: Steps, bounds: Integers, passes: dict[str, Spans | None], computing: list[Spans]
+) -> tuple[Step, ...]:
+    if not steps.marked:
+        return ()
+    known = {name: np.diff(covered(each, bounds)) * 1e-9 for name, each in passes.items() if each is not None}
+    told = zip(("backward", "forward", "optimizer"), computing, strict=True)
+    if len(_backward(trace).start):
+        known |= {name: np.diff(covered(each, bounds)) * 1e-9 for name, each in told}
+    elif len(computing[2].start):
+        known["optimizer"] = np.diff(covered(computing[2], bounds)) * 1e-9
+    durations = np.diff(bounds) * 1e-9
+    other = durations - sum(known.values(), np.zeros(len(durations)))
+    fetched, fetching = _fetches(trace)
+    batches = np.diff(np.searchsorted(fetched, steps.host))
+    in_fetch = np.diff(covered(fetching, steps.host)) * 1e-9
+    return tuple(
+        Step(
+            pid=PID,
+            index=index,
+            start=float(bounds[index]) * 1e-9,
+            duration=float(durations[index]),
+            batches=float(batches[index]),
+            fetch_host=float(in_fetch[index]) if len(fetched) else None,
+            other=max(0.0, float(other[index])),
+            **{name: float(each[index]) for name, each in known.items()},
+        )
+        for index in range(len(durations))
+    )
+
+
+def _pass_of(moments: Integers, trace: Trace, steps: Steps) -> Integers:
+    """To which pass belongs what was asked for at each moment."""
+    step = np.clip(np.searchsorted(steps.host, moments, "right") - 1, 0, len(steps.host) - 2)
+    found = np.where(moments < _last_backward(trace, steps)[step], FORWARD, OTHER)
+    found[covers(_backward(trace), moments)] = BACKWARD
+    found[covers(optimizer_ranges(trace), moments)] = OPTIMIZER
+    return found
+
+
+def _last_backward(trace: Trace, steps: Steps) -> Integers:
+    """When the last backward pass of each step begins to end: the last range of it that begins in the step."""
+    begins = _backward(trace).start
+    at = np.searchsorted(begins, steps.host[1:], "left") - 1
+    last = np.concatenate((begins, [0]))[at]
+    return np.where((at >= 0) & (last >= steps.host[:-1]), last, steps.host[:-1])
+
+
+def _backward(trace: Trace) -> Spans:
+    ranges = trace.ranges
+    chosen = named(trace, is_backward) & (ranges.category == OPERATOR)
+    return union(ranges.start[chosen], ranges.end[chosen])
+
+
+def _fetches(trace: Trace) -> tuple[Integers, Spans]:
+    """When each began, and their time."""
+    ranges = trace.ranges
+    chosen: Mask = named(trace, lambda name: name.startswith(FETCH)) & (ranges.category == ANNOTATION)
+    return np.sort(ranges.start[chosen]), union(ranges.start[chosen], ranges.end[chosen])
+
+
+def _with(spans: Spans, start: Integers, end: Integers) -> Spans:
+    return union(np.concatenate((spans.start, start)), np.concatenate((spans.end, end)))
