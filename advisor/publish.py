@@ -54,13 +54,10 @@ def report_of_traces(paths: Sequence[Path], goals: Goals | None = None, rules: R
 
 
 def publish(folder: Path, goals: Goals | None = None, out: Path | None = None, rules: RuleSet | None = None) -> Report:
-    """Write result.json, report.html and report.md into the run folder, or into `out`; each whole or not at all.
-
-    They are of mode 0600, whatever the umask: a report tells paths, arguments and the machine, so sharing it is left to
-    the user.
+    """Write result.json, report.html and report.md into the run folder, or into `out`.
 
     Raises:
-        ProfilerError: as `report_of`, or not all of them could be written.
+        ProfilerError: as `report_of` or `write`.
     """
     report = report_of(folder, goals, rules)
     write(report, out or folder, f"profile-train report {folder} --out FOLDER")
@@ -68,7 +65,10 @@ def publish(folder: Path, goals: Goals | None = None, out: Path | None = None, r
 
 
 def write(report: Report, folder: Path, elsewhere: str) -> None:
-    """The report's forms, into `folder`; `elsewhere` is the command that puts them into another.
+    """Write all forms of it into `folder`, each whole or not at all; `elsewhere` is the command that chooses another.
+
+    They are of mode 0600, whatever the umask: a report tells paths, arguments and the machine, so sharing it is left to
+    the user.
 
     Raises:
         ProfilerError: not all of them could be written.
@@ -80,8 +80,7 @@ def write(report: Report, folder: Path, elsewhere: str) -> None:
     }
     failures = [failure for name, text in forms.items() if (failure := _write(folder / name, text))]
     if failures:
-        raise ProfilerError(failures[0], f"Make room, or put it elsewhere: profile-train report {folder} --out FOLDER")
-    return report
+        raise ProfilerError(failures[0], f"Make room, or put it elsewhere: {elsewhere}")
 
 
 def _write(path: Path, text: str) -> str | None:

@@ -397,9 +397,11 @@ class Report:
         busy = [each for each in self.traces if each.idle is not None]
         if not busy:
             of = "steps take" if self.steps and self.steps.mean else "trace spans"
-            return f"These traces hold no work of a GPU: a step takes {seconds(self.steps.mean)}." if (
-                self.steps and self.steps.mean
-            ) else f"This {of} {seconds(self.traces[0].seconds)}, and holds no work of a GPU."
+            return (
+                f"These traces hold no work of a GPU: a step takes {seconds(self.steps.mean)}."
+                if (self.steps and self.steps.mean)
+                else f"This {of} {seconds(self.traces[0].seconds)}, and holds no work of a GPU."
+            )
         worst = max(busy, key=lambda each: each.idle or 0.0)
         most = max(worst.parts, key=lambda part: part.share)
         whose = f" of rank {worst.rank}" if len(self.traces) > 1 else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,16 +11,29 @@ from profiler.errors import ProfilerError
 from profiler.importers.analysis import Analysis, analyse
 from profiler.importers.breakdown import Breakdown
 from profiler.importers.collectives import waits
+from profiler.importers.critical_path import Part
 from profiler.schema import DeviceFact, Problem, Process
 
 PARTS = {
     "compute": ("forward", "Computing", "Some kernel computed."),
-    "communication_exposed": ("communication", "Communication", "A collective ran, and nothing was computed meanwhile."),
+    "communication_exposed": (
+        "communication",
+        "Communication",
+        "A collective ran, and nothing computed meanwhile.",
+    ),
     "memory_exposed": ("h2d", "Moving memory", "Only a copy or a fill ran."),
     "idle_data": ("data_wait", "Idle: host fetches a batch", "Nothing ran while the host was in next(loader)."),
-    "idle_sync": ("sync", "Idle: host had waited", "The GPU ran dry while the host waited for it: .item(), .cpu(), a print."),
+    "idle_sync": (
+        "sync",
+        "Idle: host had waited",
+        "It ran dry while the host waited for it: .item(), .cpu(), a print.",
+    ),
     "idle_launch": ("loader_overhead", "Idle: launch came late", "The host asked for the next kernel too late."),
-    "idle_queued": ("other", "Idle: queued", "The next work had been asked for in time, and waited for another stream."),
+    "idle_queued": (
+        "other",
+        "Idle: queued",
+        "The next work was asked for in time, and waited for another stream.",
+    ),
 }
 """Of a breakdown: the colour of a part, its label, and what it is."""
 
@@ -150,15 +163,13 @@ def _numbers(found: Sequence[Analysis]) -> tuple[list[int], list[str]]:
         return [number for number in told if number is not None], []
     if len(found) == 1:
         return [0], []
-    note = "These traces do not say, or not in the same way, of which ranks they are: they are numbered as they were given."
+    note = "These traces do not say, each its own, of which ranks they are: they are numbered as they were given."
     return list(range(len(found))), [note]
 
 
 def _rank(number: int, found: Analysis, files: int) -> Rank:
     return Rank(
-        process=Process(
-            pid=found.window.pid, rank=number, world_size=max(found.world_size or 1, files), started=0.0
-        ),
+        process=Process(pid=found.window.pid, rank=number, world_size=max(found.world_size or 1, files), started=0.0),
         steps=found.steps,
         windows=(found.window,),
         kernels=found.kernels,
@@ -222,7 +233,7 @@ def _parts(time: Breakdown) -> tuple[Share, ...]:
     )
 
 
-def _critical(seconds: dict[str, float]) -> tuple[Share, ...]:
+def _critical(seconds: Mapping[Part, float]) -> tuple[Share, ...]:
     """Most time first."""
     whole = sum(seconds.values())
     shares = [Share(name, LINKS[name], "", "", each, each / whole) for name, each in seconds.items() if each > 0]

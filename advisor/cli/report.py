@@ -30,14 +30,21 @@ def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Pa
 
 @click.command(
     cls=options.Command,
-    short_help="Make the report of a recorded run again, or of traces of torch.profiler.",
+    short_help="Make the report of a recorded run, or of traces.",
     help="Make the report of a recorded RUN (its folder) again, or of TRACES that torch.profiler exported anywhere: "
     "trace.json or trace.json.gz, one a rank.",
 )
 @click.argument(
-    "paths", metavar="RUN|TRACES...", nargs=-1, required=True, type=click.Path(path_type=Path), callback=_a_run_or_traces
+    "paths",
+    metavar="RUN|TRACES...",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path),
+    callback=_a_run_or_traces,
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Where to put the report.  [RUN; profile-train-runs/<trace>]")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder for the report.  [RUN; profile-train-runs/<trace>]"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print result.json to stdout; write nothing.")
 @click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
 @click.option("--summary/--no-summary", default=True, help="Print what was found.")

@@ -184,8 +184,8 @@ class View:
             )
         if calls := one.launches:
             told.append(
-                f"Launching calls: {calls.calls:,}, of {seconds(calls.median)} in the median and {seconds(calls.p99)} at "
-                f"the 99th percentile, {calls.slow} above 50 us; {share(calls.shorter)} took longer than what they "
+                f"Launching calls: {calls.calls:,}, of {seconds(calls.median)} in the median and {seconds(calls.p99)} "
+                f"at the 99th percentile, {calls.slow} above 50 us; {share(calls.shorter)} took longer than what they "
                 f"launched, which began {seconds(calls.delay)} later in the median."
             )
         return told

@@ -10,6 +10,7 @@ import numpy as np
 from profiler.importers import kineto, tables
 from profiler.importers.breakdown import Breakdown, breakdown, host_of
 from profiler.importers.collectives import Collectives, collectives
+from profiler.importers.columns import Integers
 from profiler.importers.critical_path import Part, critical_path
 from profiler.importers.gpu_time import shares
 from profiler.importers.kineto import Device
@@ -86,7 +87,7 @@ def analyse(path: Path) -> Analysis:
     )
 
 
-def _median(reached: np.ndarray) -> tuple[int, int]:  # type: ignore[type-arg]
+def _median(reached: Integers) -> tuple[int, int]:
     """Begin and end of the step of median length; of two in the middle the shorter."""
     lengths = np.diff(reached)
     at = int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])

@@ -1,6 +1,6 @@
 """Where the GPU's time went between two moments: computing, talking to other ranks, moving memory, or idle and why.
 
-Every nanosecond belongs to one part, tried in this order: a kernel computed; a collective ran, hidden by none; a copy or
+Each nanosecond belongs to one part, tried in this order: a kernel computed; a collective ran, hidden by none; a copy or
 fill ran, hidden by neither; idle. A gap in which nothing ran is idle for the first of these reasons that applies: the
 host was fetching a batch (data); the GPU had run dry while the host waited for it (sync); the host was late with the
 next launch (launch); the work had been queued in time (queued): it waited for another stream, or for the GPU itself.

@@ -23,7 +23,9 @@ _SIZES = {
 }
 """Bytes of a number, by torch's names."""
 
-_IN_NAME = re.compile(r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv|broadcast|reduce", re.IGNORECASE)
+_IN_NAME = re.compile(
+    r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv|broadcast|reduce", re.IGNORECASE
+)
 
 
 class Key(NamedTuple):

@@ -112,9 +112,7 @@ class Builder:
                 end=begin + _nanoseconds(np.array([event.dur for event in kept])),
                 category=category,
                 name=np.array([names.setdefault(event.name, len(names)) for event in kept], np.int32),
-                thread=np.array(
-                    [threads.setdefault((event.pid, event.tid), len(threads)) for event in kept], np.int32
-                ),
+                thread=np.array([threads.setdefault((event.pid, event.tid), len(threads)) for event in kept], np.int32),
                 stream=np.array(
                     [
                         streams.setdefault((event.pid, event.tid if a.stream == -1 else a.stream), len(streams))
@@ -133,12 +131,9 @@ class Builder:
     def columns(self) -> Columns:
         """All that was added, by start, of two that begin together the longer first."""
         if not self._pieces:
-            return Columns(*(np.empty(0, dtype) for dtype in _TYPES))
-        joined = []
-        for position, each in enumerate(fields(Columns)):
-            joined.append(np.concatenate([getattr(piece, each.name) for piece in self._pieces]).astype(_TYPES[position]))
+            return _of([np.empty(0) for _ in _TYPES])
+        whole = _of([np.concatenate([getattr(piece, each.name) for piece in self._pieces]) for each in fields(Columns)])
         self._pieces.clear()
-        whole = Columns(*joined)
         first = whole.start.min()
         whole.start[:] -= first
         whole.end[:] -= first
@@ -161,7 +156,11 @@ class Builder:
 
 
 _NOTHING = Arguments()
-_TYPES = (np.int64, np.int64, np.int8, np.int32, np.int32, np.int32, np.int64, np.int32, np.int32)
+_TYPES: tuple[Any, ...] = (np.int64, np.int64, np.int8, np.int32, np.int32, np.int32, np.int64, np.int32, np.int32)
+
+
+def _of(arrays: list[npt.NDArray[Any]]) -> Columns:
+    return Columns(*(array.astype(dtype, copy=False) for array, dtype in zip(arrays, _TYPES, strict=True)))
 
 
 def _nanoseconds(microseconds: npt.NDArray[np.float64]) -> Integers:

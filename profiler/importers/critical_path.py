@@ -22,7 +22,7 @@ from profiler.importers.work import COMMUNICATION, COMPUTE, Work
 Part = Literal["compute", "communication", "memory", "gpu_gap", "launch", "data", "host", "sync"]
 PARTS: tuple[Part, ...] = ("compute", "communication", "memory", "gpu_gap", "launch", "data", "host", "sync")
 """GPU work of three kinds; the GPU between two pieces that had both been asked for; from a launching call to its work;
-the host fetching a batch, or doing anything else; from the end of the awaited work to the return of the waiting call."""
+the host fetching a batch, or at anything else; from the end of awaited work to the return of the waiting call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A trace that torch.profiler wrote, wherever it did: Chrome's JSON with Kineto's categories, packed with gzip or not."""
+"""A trace that torch.profiler wrote, wherever it did: Chrome's JSON with Kineto's categories, packed or not."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _problems(stream: Stream, kept: int) -> list[str]:
     told = []
     if stream.cut_off:
         told.append(
-            f"The trace {stream.path.name} is not whole: {stream.cut_off}. This is about the {kept:,} ranges up to there."
+            f"The trace {stream.path.name} is not whole: {stream.cut_off}. This is about the {kept:,} ranges before."
         )
     if stream.unreadable:
         told.append(f"{stream.unreadable:,} events of {stream.path.name} are no valid JSON and were left out.")

@@ -7,9 +7,11 @@ an update by the optimizer's; what comes before a step's last backward pass is f
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from profiler.importers.breakdown import FETCH, Host, named
+from profiler.importers.breakdown import FETCH, named
 from profiler.importers.columns import ANNOTATION, OPERATOR, Integers, Mask
 from profiler.importers.gpu_time import Shares
 from profiler.importers.kineto import Trace
@@ -62,7 +64,11 @@ def steps_on_host(trace: Trace, steps: Steps) -> tuple[Step, ...]:
     edges = _last_backward(trace, steps)
     ahead = union(steps.host[:-1], edges)
     return _rows(
-        trace, steps, steps.host, {"data_wait": data if single.any() else None}, [backward, intersection(rest, ahead), updating]
+        trace,
+        steps,
+        steps.host,
+        {"data_wait": data if single.any() else None},
+        [backward, intersection(rest, ahead), updating],
     )
 
 
@@ -71,7 +77,9 @@ def _rows(
 ) -> tuple[Step, ...]:
     if not steps.marked:
         return ()
-    known = {name: np.diff(covered(each, bounds)) * 1e-9 for name, each in passes.items() if each is not None}
+    known: dict[str, Any] = {
+        name: np.diff(covered(each, bounds)) * 1e-9 for name, each in passes.items() if each is not None
+    }
     told = zip(("backward", "forward", "optimizer"), computing, strict=True)
     if len(_backward(trace).start):
         known |= {name: np.diff(covered(each, bounds)) * 1e-9 for name, each in told}
@@ -91,7 +99,7 @@ def _rows(
             batches=float(batches[index]),
             fetch_host=float(in_fetch[index]) if len(fetched) else None,
             other=max(0.0, float(other[index])),
-            **{name: float(each[index]) for name, each in known.items()},
+            **{name: float(each[index]) for name, each in known.items()},  # type: ignore[arg-type]
         )
         for index in range(len(durations))
     )

@@ -44,11 +44,13 @@ class Steps:
     def asked_in(self, work: Work) -> Mask:
         """Which work the host asked for in these steps; without marks, all."""
         asked = work.asked
-        return np.asarray((asked >= self.host[0]) & (asked < self.host[-1]) if self.marked else np.ones(len(work), bool))
+        return np.asarray(
+            (asked >= self.host[0]) & (asked < self.host[-1]) if self.marked else np.ones(len(work), bool)
+        )
 
 
 def steps_of(trace: Trace, work: Work) -> Steps:
-    """The marked steps, but on a GPU the first of several: the work it waits for was launched before the trace began."""
+    """The marked steps, on a GPU without the first of several: it waits for work that was launched before the trace."""
     host = _marks(trace)
     marked = len(host) > 1
     if not marked:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from profiler.agent.redact import redact_text
 from profiler.importers.breakdown import named
@@ -130,7 +131,7 @@ def _operators(trace: Trace, steps: Steps) -> tuple[Integers, Integers, Integers
     return rows[inside], own[inside], outer[inside]
 
 
-def _summed(name: Integers, flag: Mask, times: Integers) -> Iterable[tuple[int, bool, int, int]]:
+def _summed(name: npt.NDArray[np.int32], flag: Mask, times: Integers) -> Iterable[tuple[int, bool, int, int]]:
     """By name and flag: how many, and their time together."""
     key = name.astype(np.int64) * 2 + flag
     found, at, calls = np.unique(key, return_inverse=True, return_counts=True)
@@ -168,9 +169,7 @@ def _merged(rows: list[Kernel]) -> tuple[Kernel, ...]:
     return tuple(sorted(rows, key=lambda row: (-row.total, row.name, row.kind)))
 
 
-def _by_shape(
-    trace: Trace, device: Literal["cpu", "cuda"], rows: Integers, times: Integers
-) -> tuple[Operator, ...]:
+def _by_shape(trace: Trace, device: Literal["cpu", "cuda"], rows: Integers, times: Integers) -> tuple[Operator, ...]:
     shaped = trace.ranges.inputs[rows] >= 0
     rows, times = rows[shaped], times[shaped]
     key = trace.ranges.name[rows].astype(np.int64) * len(trace.inputs) + trace.ranges.inputs[rows]

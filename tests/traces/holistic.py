@@ -1,4 +1,4 @@
-"""What Holistic Trace Analysis says of traces, as JSON: run with a Python that has it. Arguments: the traces, a rank each."""
+"""What Holistic Trace Analysis says of traces, as JSON: run by a Python that has it. Arguments: the traces, by rank."""
 
 import json
 import os
