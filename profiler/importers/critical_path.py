@@ -83,7 +83,7 @@ class _Walk:
         before = min(self._last_ended(start), place - 1)
         ready = int(self._ends[before]) if before >= 0 else self._begin
         called = int(work.call_start[row]) if work.call[row] >= 0 else ready
-        if called > ready:
+        if called > ready or (before < 0 and work.call[row] >= 0):
             self._add("launch", min(called, start), start)
             return min(called, start), before, False
         self._add("gpu_gap", min(ready, start), start)

@@ -29,7 +29,7 @@ class Arguments(Struct, gc=False):
 class Event(Struct, gc=False):
     """A range ("X") or anything else. Times are microseconds."""
 
-    ph: str
+    ph: str = ""
     name: str = ""
     cat: str = ""
     pid: Text = 0

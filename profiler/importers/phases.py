@@ -1,8 +1,9 @@
 """Steps and their phases, as far as a trace tells them apart.
 
 On a GPU they are exposed times: what of a step is not waiting, copying or talking belongs to the pass that asked for
-what runs, or for what runs next. On a CPU they are the host's. A backward pass is told by the autograd engine's ranges,
-an update by the optimizer's; what comes before a step's last backward pass is forward, what comes after is other.
+what runs, or that the host was in while the GPU waited for it. On a CPU they are the host's. A backward pass is told by
+the autograd engine's ranges, an update by the optimizer's; what comes before a step's last backward pass is forward,
+what comes after is other.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from profiler.schema import Step
 FORWARD, BACKWARD, OPTIMIZER, OTHER = range(4)
 SINGLE = f"{FETCH}_SingleProcessDataLoaderIter"
 """Of a loader without workers: fetching is all waiting."""
+BETWEEN_NODES = 10_000
+"""Nanoseconds that the autograd engine may take from one node to the next (assumption)."""
 
 
 def steps_on_gpu(trace: Trace, work: Work, parts: Shares, steps: Steps) -> tuple[Step, ...]:
@@ -41,12 +44,13 @@ def steps_on_gpu(trace: Trace, work: Work, parts: Shares, steps: Steps) -> tuple
         mine = intersection(left, work.spans(asked == each))
         left = difference(left, mine)
         computing.append(mine)
-    # An idle moment belongs to what it waited for.
-    for idle in (parts.launch, parts.other):
-        following = np.append(asked, OTHER)[np.minimum(np.searchsorted(work.start, idle.end, "left"), len(work))]
-        for number, each in enumerate((BACKWARD, FORWARD, OPTIMIZER)):
-            chosen = following == each
-            computing[number] = _with(computing[number], idle.start[chosen], idle.end[chosen])
+    # What had been queued belongs to the pass that is next, a late launch to what the host was at meanwhile.
+    following = np.append(asked, OTHER)[np.searchsorted(work.start, parts.other.end, "left")]
+    host = _passes(trace, steps, union(steps.host[:1], steps.host[-1:]))
+    for number, each in enumerate((BACKWARD, FORWARD, OPTIMIZER)):
+        chosen = following == each
+        queued = Spans(parts.other.start[chosen], parts.other.end[chosen])
+        computing[number] = _either(computing[number], _either(queued, intersection(parts.launch, host[number])))
     return _rows(trace, steps, steps.reached, passes, computing)
 
 
@@ -55,21 +59,18 @@ def steps_on_host(trace: Trace, steps: Steps) -> tuple[Step, ...]:
     ranges = trace.ranges
     single = named(trace, lambda name: name.startswith(SINGLE)) & (ranges.category == ANNOTATION)
     data = union(ranges.start[single], ranges.end[single])
-    updating = difference(optimizer_ranges(trace), data)
-    backward = difference(difference(_backward(trace), data), updating)
-    rest = union(steps.host[:-1], steps.host[1:])
-    for taken in (data, updating, backward):
-        rest = difference(rest, taken)
-    # A stretch may reach over the last backward pass: only from one edge to the next it belongs to one pass.
-    edges = _last_backward(trace, steps)
-    ahead = union(steps.host[:-1], edges)
-    return _rows(
-        trace,
-        steps,
-        steps.host,
-        {"data_wait": data if single.any() else None},
-        [backward, intersection(rest, ahead), updating],
-    )
+    rest = difference(union(steps.host[:-1], steps.host[1:]), data)
+    waiting: dict[str, Spans | None] = {"data_wait": data if single.any() else None}
+    return _rows(trace, steps, steps.host, waiting, _passes(trace, steps, rest))
+
+
+def _passes(trace: Trace, steps: Steps, time: Spans) -> list[Spans]:
+    """When the host was in backward passes, forward passes and updates, of this time."""
+    updating = intersection(time, optimizer_ranges(trace))
+    rest = difference(time, updating)
+    backward = intersection(rest, _backward(trace))
+    ahead = union(steps.host[:-1], _last_backward(trace, steps))
+    return [backward, intersection(difference(rest, backward), ahead), updating]
 
 
 def _rows(
@@ -125,7 +126,11 @@ def _last_backward(trace: Trace, steps: Steps) -> Integers:
 def _backward(trace: Trace) -> Spans:
     ranges = trace.ranges
     chosen = named(trace, is_backward) & (ranges.category == OPERATOR)
-    return union(ranges.start[chosen], ranges.end[chosen])
+    found = union(ranges.start[chosen], ranges.end[chosen])
+    if not len(found.start):
+        return found
+    apart = found.start[1:] - found.end[:-1] > BETWEEN_NODES
+    return Spans(found.start[np.append(True, apart)], found.end[np.append(apart, True)])
 
 
 def _fetches(trace: Trace) -> tuple[Integers, Spans]:
@@ -135,5 +140,5 @@ def _fetches(trace: Trace) -> tuple[Integers, Spans]:
     return np.sort(ranges.start[chosen]), union(ranges.start[chosen], ranges.end[chosen])
 
 
-def _with(spans: Spans, start: Integers, end: Integers) -> Spans:
-    return union(np.concatenate((spans.start, start)), np.concatenate((spans.end, end)))
+def _either(one: Spans, other: Spans) -> Spans:
+    return union(*(np.concatenate(both) for both in zip(one, other, strict=True)))

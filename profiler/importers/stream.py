@@ -22,6 +22,8 @@ MOST_HEAD = 1 << 26
 """Bytes before the events: more is some other JSON, and not worth reading to its end."""
 MOST_EVENT = 1 << 28
 """Bytes without the end of an event: as above."""
+MOST_TORN = 1 << 16
+"""Bytes of one event that could not be read whole."""
 _COMPRESSED = 1 << 18
 _TRIES = 8
 
@@ -30,8 +32,11 @@ _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 _NO_NUMBER = re.compile(rb":\s*[-+]?(?:nan|inf|infinity)(?=\s*[,}])", re.IGNORECASE)
 _AT = re.compile(r"\(byte (\d+)\)")
 
+DECODE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for texts that it cannot read."""
+
 _events = msgspec.json.Decoder(list[Event])
-_apart = msgspec.json.Decoder(list[msgspec.Raw])
+_parts = msgspec.json.Decoder(list[msgspec.Raw])
 _leniently = msgspec.json.Decoder(Event, strict=False)
 
 NO_TRACE = "Give the JSON that torch.profiler's export_chrome_trace or tensorboard_trace_handler writes, packed or not."
@@ -152,21 +157,16 @@ class Stream:
             whole = b"".join((b"[", memoryview(text)[: end + 1], b"]"))
             try:
                 return _events.decode(whole), text[between.end() :], False
-            except msgspec.DecodeError as error:
-                if (closing := _closing(error, whole)) is not None:
+            except DECODE as error:
+                flaw = _flaw(error, whole)
+                if (closing := _closing(flaw, whole)) is not None:
                     return self._tolerantly(whole[:closing]), text[closing - 1 :], True
-                if not _is_cut(error, whole):
+                if not _is_cut(flaw, whole):
                     return self._tolerantly(whole), text[between.end() :], False
         return [], text, False
 
     def _last(self, text: bytes) -> tuple[list[Event], bytes, bool]:
         """The same of the end of the file."""
-        whole = b"[" + text
-        try:
-            return _events.decode(whole), b"", True
-        except msgspec.DecodeError as error:
-            if (closing := _closing(error, whole)) is not None:
-                return self._tolerantly(whole[:closing]), whole[closing:], True
         events, rest, ended = self._take(text)
         if not ended:
             closed, rest, ended = self._closed(rest)
@@ -178,12 +178,14 @@ class Stream:
         whole = b"[" + rest
         try:
             return _events.decode(whole), b"", True
-        except msgspec.DecodeError as error:
-            if (closing := _closing(error, whole)) is not None:
+        except DECODE as error:
+            flaw = _flaw(error, whole)
+            closing = len(whole) if flaw is None else _closing(flaw, whole)
+            if closing is not None:
                 return self._tolerantly(whole[:closing]), whole[closing:], True
         try:
             return _events.decode(whole.rstrip(b", \t\r\n") + b"]"), b"", False
-        except msgspec.DecodeError:
+        except DECODE:
             return [], rest, False
 
     def _tolerantly(self, whole: bytes) -> list[Event]:
@@ -191,20 +193,31 @@ class Stream:
         whole = _NO_NUMBER.sub(b": null", whole)
         try:
             return _events.decode(whole)
-        except msgspec.DecodeError:
+        except DECODE:
             pass
-        try:
-            parts = [bytes(part) for part in _apart.decode(whole)]
-        except msgspec.DecodeError:
-            inside = whole[1:-1]
-            parts = [part + b"}" for part in _BETWEEN.split(inside)[:-1]] + [_BETWEEN.split(inside)[-1]]
         found = []
-        for part in parts:
+        begun = b""
+        for part in self._apart(whole):
+            begun += part
             try:
-                found.append(_leniently.decode(part))
-            except msgspec.DecodeError:
+                found.append(_leniently.decode(begun))
+            except DECODE as error:
+                if _is_cut(_flaw(error, begun), begun) and len(begun) < MOST_TORN:
+                    begun += b","  # what stands between two events may also stand inside one
+                    continue
                 self.unreadable += 1
+            begun = b""
+        self.unreadable += bool(begun)
         return found
+
+    @staticmethod
+    def _apart(whole: bytes) -> list[bytes]:
+        """The events; where something is no JSON, what stands between any two objects' ends and begins."""
+        try:
+            return [bytes(part) for part in _parts.decode(whole)]
+        except DECODE:
+            *parts, last = _BETWEEN.split(whole[1:-1])
+            return [*(part + b"}" for part in parts), last]
 
     def _tail(self, text: bytes) -> None:
         """What is said of the whole trace after its events."""
@@ -227,29 +240,34 @@ def _last_between(text: bytes, before: int) -> re.Match[bytes] | None:
     return None
 
 
-def _closing(error: msgspec.DecodeError, whole: bytes) -> int | None:
+def _flaw(error: Exception, text: bytes) -> Exception | None:
+    """What is wrong with its JSON; None if that is only not what Kineto writes."""
+    if not isinstance(error, msgspec.ValidationError):
+        return error
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except DECODE as flaw:
+        return flaw
+    return None
+
+
+def _closing(flaw: Exception | None, text: bytes) -> int | None:
     """How far the list reaches, if it is followed by something else."""
-    at = _AT.search(str(error))
-    if at is None or "trailing characters" not in str(error):
+    at = _AT.search(str(flaw))
+    if at is None or "trailing characters" not in str(flaw):
         return None
-    return whole.rindex(b"]", 0, int(at[1]) + 1) + 1
+    return text.rindex(b"]", 0, int(at[1]) + 1) + 1
 
 
-def _is_cut(error: msgspec.DecodeError, whole: bytes) -> bool:
-    """Whether it ends inside an event, rather than holding one that cannot be read."""
-    if isinstance(error, msgspec.ValidationError):
-        try:
-            _apart.decode(whole)
-        except msgspec.DecodeError as structural:
-            return _is_cut(structural, whole)
-        return False
-    at = _AT.search(str(error))
-    return at is None or int(at[1]) >= len(whole) - 1
+def _is_cut(flaw: Exception | None, text: bytes) -> bool:
+    """Whether it ends inside a value, rather than holding one that cannot be read."""
+    at = _AT.search(str(flaw))
+    return "truncated" in str(flaw) or (at is not None and int(at[1]) >= len(text) - 1)
 
 
 def _object(text: bytes) -> dict[str, Any] | None:
     try:
         found = msgspec.json.decode(_NO_NUMBER.sub(b": null", text))
-    except (msgspec.DecodeError, RecursionError):
+    except DECODE:
         return None
     return found if isinstance(found, dict) else None
