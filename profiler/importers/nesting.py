@@ -23,9 +23,13 @@ def around(thread: npt.NDArray[np.int32], start: Integers, end: Integers) -> Int
 
 def _of_a_thread(rows: Integers, start: Integers, end: Integers) -> Integers:
     """Those before it that have not ended are as many as it lies deep in, for ranges of a thread never just overlap."""
+    ended = np.searchsorted(np.sort(end), start, "right")
+    # Of those ranges one without length, and its like behind it, have not ended before it.
+    instant = np.cumsum(end == start)
+    behind = np.searchsorted(start, start, "right") - 1
+    ended -= instant[behind] - instant + (end == start)
     # A clock's ticks may let a range seem to outlast the one around it, or to end as the next begins.
-    depth = np.arange(len(rows)) - np.searchsorted(np.sort(end), start, "right")
-    depth = np.maximum(depth, 0)
+    depth = np.maximum(np.arange(len(rows)) - ended, 0)
     found = np.full(len(rows), -1)
     outer = np.flatnonzero(depth == 0)
     for level in range(1, int(depth.max(initial=0)) + 1):

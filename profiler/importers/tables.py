@@ -172,31 +172,30 @@ def _merged(rows: list[Kernel]) -> tuple[Kernel, ...]:
 def _by_shape(trace: Trace, device: Literal["cpu", "cuda"], rows: Integers, times: Integers) -> tuple[Operator, ...]:
     shaped = trace.ranges.inputs[rows] >= 0
     rows, times = rows[shaped], times[shaped]
-    key = trace.ranges.name[rows].astype(np.int64) * len(trace.inputs) + trace.ranges.inputs[rows]
+    read = [_inputs(*each) for each in trace.inputs]
+    alike = {each: number for number, each in reversed(list(enumerate(read)))}  # types may differ where shapes do not
+    number = np.array([alike[each] for each in read])[trace.ranges.inputs[rows]]
+    key = trace.ranges.name[rows].astype(np.int64) * len(read) + number
     found, at, calls = np.unique(key, return_inverse=True, return_counts=True)
     totals = np.zeros(len(found), np.int64)
     np.add.at(totals, at, times)
-    dearest = np.argsort(-totals, kind="stable")
-    made: list[Operator] = []
-    for position in dearest.tolist():
-        name, inputs = divmod(int(found[position]), len(trace.inputs))
-        shapes, dtype = _inputs(*trace.inputs[inputs])
+    made = []
+    for code, count, total in zip(found.tolist(), calls.tolist(), totals.tolist(), strict=True):
+        shapes, dtype = read[code % len(read)]
         if any(shapes):
             made.append(
                 Operator(
                     pid=PID,
                     window=0,
                     device=device,
-                    name=_shown(trace.names[name]),
+                    name=_shown(trace.names[code // len(read)]),
                     inputs=shapes,
                     dtype=dtype,
-                    calls=int(calls[position]),
-                    total=int(totals[position]) * 1e-9,
+                    calls=count,
+                    total=total * 1e-9,
                 )
             )
-        if len(made) == MOST:
-            break
-    return tuple(made)
+    return tuple(sorted(made, key=lambda row: (-row.total, row.name, row.inputs))[:MOST])
 
 
 def _inputs(dims: bytes, types: bytes) -> tuple[tuple[tuple[int, ...], ...], str | None]:

@@ -23,7 +23,6 @@ def main(paths: list[str]) -> None:
         .tolist(),
         "queue": [],
         "launches": [],
-        "kernels": [],
     }
     queues = analysis.get_queue_length_time_series(ranks)
     launches = analysis.get_cuda_kernel_launch_stats(ranks=ranks, visualize=False)
@@ -38,7 +37,6 @@ def main(paths: list[str]) -> None:
             {
                 "count": len(each),
                 "cpu": float(each.cpu_duration.sum()),
-                "gpu": float(each.gpu_duration.sum()),
                 "delay": float(each.launch_delay.sum()),
             }
         )

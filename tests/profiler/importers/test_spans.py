@@ -62,3 +62,9 @@ def test_the_innermost_range_around_each():
 
 def test_ranges_that_touch_do_not_lie_in_one_another():
     assert around(np.zeros(3, np.int32), *arrays([(0, 10), (0, 5), (5, 10)])).tolist() == [-1, 0, 0]
+
+
+def test_ranges_without_length_lie_in_what_is_around_them():
+    start, end = arrays([(0, 10), (2, 2), (2, 2), (2, 5), (4, 4), (6, 6), (7, 8)])
+
+    assert around(np.zeros(7, np.int32), start, end).tolist() == [-1, 3, 3, 0, 3, 0, 0]
