@@ -36,6 +36,9 @@ from profiler.version import __version__
 NOTHING = 5e-4
 """A share of the step time that reads as zero."""
 
+NOTABLE_TRACED = 0.05
+"""Share of a trace's time from which it is worth a word in its first sentence."""
+
 NO_DRIVER = "This machine has no NVIDIA driver"
 """How the one note begins that is as it should be: training on the CPU of a machine without a GPU."""
 
@@ -396,19 +399,20 @@ class Report:
         """Of the rank whose GPU idles most."""
         busy = [each for each in self.traces if each.idle is not None]
         if not busy:
-            of = "steps take" if self.steps and self.steps.mean else "trace spans"
-            return (
-                f"These traces hold no work of a GPU: a step takes {seconds(self.steps.mean)}."
-                if (self.steps and self.steps.mean)
-                else f"This {of} {seconds(self.traces[0].seconds)}, and holds no work of a GPU."
-            )
+            mean = self.steps.mean if self.steps else None
+            told = f"a step takes {seconds(mean)}" if mean else f"they span {seconds(self.traces[0].seconds)}"
+            return f"These traces hold no work of a GPU; {told}."
         worst = max(busy, key=lambda each: each.idle or 0.0)
-        most = max(worst.parts, key=lambda part: part.share)
+        parts = {part.name: part for part in worst.parts}
+        of = [f"computes for {share(parts['compute'].share)} of the time"]
+        for name, does in (("communication_exposed", "communicates"), ("memory_exposed", "moves memory")):
+            if parts[name].share >= NOTABLE_TRACED:
+                of.append(f"only {does} for {share(parts[name].share)}")
+        if (worst.idle or 0.0) >= NOTABLE_TRACED:
+            why = max(_IDLE, key=lambda name: parts[name].share)
+            of.append(f"idles for {share(worst.idle or 0.0)}, mostly {_IDLE[why]}")
         whose = f" of rank {worst.rank}" if len(self.traces) > 1 else ""
-        return (
-            f"The GPU{whose} computes for {share(worst.parts[0].share)} of the time and idles for "
-            f"{share(worst.idle or 0.0)}; most of it is: {_inside(most.label)}, {share(most.share)}."
-        )
+        return f"The GPU{whose} {_listed(of)}."
 
     @property
     def _ending(self) -> str:
@@ -486,6 +490,13 @@ _UNSEEN = (
 )
 
 _KEPT_OUT = " Python's options -I, -E and -S keep the recording out, and so does an environment that is made anew."
+
+_IDLE = {
+    "idle_data": "because the host fetched a batch",
+    "idle_sync": "because the host had waited for it",
+    "idle_launch": "because the host asked late",
+    "idle_queued": "though work was queued",
+}
 
 _UNMARKED = (
     "The trace marks no steps, so nothing can be said of one: call prof.step() once in each iteration of the loop."

@@ -75,7 +75,7 @@ def analyse(path: Path) -> Analysis:
         events=trace.events,
         marked=steps.marked,
         window=tables.window(trace, work, parts, steps),
-        steps=steps_on_host(trace, steps) if parts is None else steps_on_gpu(trace, work, parts, steps),
+        steps=steps_on_host(trace, steps) if parts is None else steps_on_gpu(trace, work, host, parts, steps),
         kernels=tables.kernels(trace, work, steps) if on_gpu else tables.operators_by_name(trace, steps),
         operators=tables.operators(trace, work, steps),
         breakdown=breakdown(work, host, steps.begin, steps.end) if on_gpu else None,

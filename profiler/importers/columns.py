@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -78,55 +79,68 @@ class Collective:
     dtype: str
 
 
+class Numbers(dict[Any, int]):
+    """Things, numbered as they are first asked for."""
+
+    def __missing__(self, thing: Any) -> int:
+        self[thing] = number = len(self)
+        return number
+
+
 class Builder:
     """Columns out of events, piece by piece."""
 
     def __init__(self) -> None:
-        self.names: dict[str, int] = {}
-        self.threads: dict[Any, int] = {}
-        self.streams: dict[Any, int] = {}
-        self.collectives: dict[Any, int] = {}
-        self.inputs: dict[tuple[bytes, bytes], int] = {}
+        self.names, self.threads, self.streams, self.collectives, self.inputs = (Numbers() for _ in range(5))
         self.seen = 0
-        """Ranges of any kind."""
+        """Events of any kind."""
         self._origin: float | None = None
         self._pieces: list[Columns] = []
 
     def add(self, events: list[Event]) -> None:
         """Take over what is kept of these."""
-        ranges = [event for event in events if event.ph == "X"]
-        self.seen += len(ranges)
-        kept = [event for event in ranges if event.cat in CATEGORIES and event.dur >= 0]
+        self.seen += len(events)
+        kept = [event for event in events if event.cat in CATEGORIES and event.ph == "X" and event.dur >= 0]
         if not kept:
             return
-        start = np.array([event.ts for event in kept])
+        number = len(kept)
+        # Maps of C functions: a loop of Python's own over every value would take longer than the parser.
+        start = np.fromiter(map(attrgetter("ts"), kept), np.float64, number)
+        lasts = np.fromiter(map(attrgetter("dur"), kept), np.float64, number)
         if self._origin is None:
             self._origin = float(np.floor(start[0]))
-        category = np.array([CATEGORIES[event.cat] for event in kept], np.int8)
         begin = _nanoseconds(start - self._origin)
-        names, threads, streams = self.names, self.threads, self.streams
-        args = [event.args or _NOTHING for event in kept]
-        self._pieces.append(
-            Columns(
-                start=begin,
-                end=begin + _nanoseconds(np.array([event.dur for event in kept])),
-                category=category,
-                name=np.array([names.setdefault(event.name, len(names)) for event in kept], np.int32),
-                thread=np.array([threads.setdefault((event.pid, event.tid), len(threads)) for event in kept], np.int32),
-                stream=np.array(
-                    [
-                        streams.setdefault((event.pid, event.tid if a.stream == -1 else a.stream), len(streams))
-                        if is_work
-                        else -1
-                        for event, a, is_work in zip(kept, args, (category >= KERNEL).tolist(), strict=True)
-                    ],
-                    np.int32,
-                ),
-                correlation=np.array([a.correlation for a in args], np.int64),
-                collective=np.array([self._collective(a) if a.collective else -1 for a in args], np.int32),
-                inputs=np.array([self._inputs(a) if a.dims else -1 for a in args], np.int32),
-            )
+        category = np.fromiter(map(CATEGORIES.__getitem__, map(attrgetter("cat"), kept)), np.int8, number)
+        piece = Columns(
+            start=begin,
+            end=begin + _nanoseconds(lasts),
+            category=category,
+            name=np.fromiter(map(self.names.__getitem__, map(attrgetter("name"), kept)), np.int32, number),
+            thread=np.fromiter(map(self.threads.__getitem__, map(attrgetter("pid", "tid"), kept)), np.int32, number),
+            stream=np.full(number, -1, np.int32),
+            correlation=np.full(number, -1, np.int64),
+            collective=np.full(number, -1, np.int32),
+            inputs=np.full(number, -1, np.int32),
         )
+        calls, args = self._told(kept, category >= CALL)
+        piece.correlation[calls] = np.fromiter(map(attrgetter("correlation"), args), np.int64, len(calls))
+        work, args = self._told(kept, category >= KERNEL)
+        piece.stream[work] = [
+            self.streams[kept[row].pid, kept[row].tid if each.stream == -1 else each.stream]
+            for row, each in zip(work.tolist(), args, strict=True)
+        ]
+        piece.collective[work] = [self._collective(each) if each.collective else -1 for each in args]
+        operators, args = self._told(kept, category == OPERATOR)
+        piece.inputs[operators] = [
+            self.inputs[bytes(each.dims), bytes(each.types)] if each.dims else -1 for each in args
+        ]
+        self._pieces.append(piece)
+
+    @staticmethod
+    def _told(kept: list[Event], chosen: Mask) -> tuple[Integers, list[Arguments]]:
+        """Positions of these, and what is told of each."""
+        rows = np.flatnonzero(chosen)
+        return rows, [kept[row].args or _NOTHING for row in rows.tolist()]
 
     def columns(self) -> Columns:
         """All that was added, by start, of two that begin together the longer first."""
@@ -149,10 +163,7 @@ class Builder:
             args.elements_out,
             args.dtype,
         )
-        return self.collectives.setdefault(told, len(self.collectives))
-
-    def _inputs(self, args: Arguments) -> int:
-        return self.inputs.setdefault((bytes(args.dims), bytes(args.types)), len(self.inputs))
+        return self.collectives[told]
 
 
 _NOTHING = Arguments()

@@ -8,14 +8,17 @@ what comes after is other.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from profiler.importers.breakdown import FETCH, named
+from profiler.importers.breakdown import FETCH, Host, named
 from profiler.importers.columns import ANNOTATION, OPERATOR, Integers, Mask
 from profiler.importers.gpu_time import Shares
 from profiler.importers.kineto import Trace
+from profiler.importers.launches import SLOW_CALL
 from profiler.importers.spans import Spans, covered, covers, difference, intersection, union
 from profiler.importers.steps import Steps
 from profiler.importers.tables import PID, is_backward, optimizer_ranges
@@ -29,7 +32,7 @@ BETWEEN_NODES = 10_000
 """Nanoseconds that the autograd engine may take from one node to the next (assumption)."""
 
 
-def steps_on_gpu(trace: Trace, work: Work, parts: Shares, steps: Steps) -> tuple[Step, ...]:
+def steps_on_gpu(trace: Trace, work: Work, host: Host, parts: Shares, steps: Steps) -> tuple[Step, ...]:
     """From when the GPU reached each to when it reached the next."""
     passes = {
         "data_wait": parts.data if len(_fetches(trace)[0]) else None,
@@ -46,12 +49,14 @@ def steps_on_gpu(trace: Trace, work: Work, parts: Shares, steps: Steps) -> tuple
         computing.append(mine)
     # What had been queued belongs to the pass that is next, a late launch to what the host was at meanwhile.
     following = np.append(asked, OTHER)[np.searchsorted(work.start, parts.other.end, "left")]
-    host = _passes(trace, steps, union(steps.host[:1], steps.host[-1:]))
+    during = _passes(trace, steps, union(steps.host[:1], steps.host[-1:]))
     for number, each in enumerate((BACKWARD, FORWARD, OPTIMIZER)):
         chosen = following == each
         queued = Spans(parts.other.start[chosen], parts.other.end[chosen])
-        computing[number] = _either(computing[number], _either(queued, intersection(parts.launch, host[number])))
-    return _rows(trace, steps, steps.reached, passes, computing)
+        computing[number] = _either(computing[number], _either(queued, intersection(parts.launch, during[number])))
+    rows = _rows(trace, steps, steps.reached, passes, computing)
+    asking = _asking(work, host, steps)
+    return tuple(replace(row, host_launch=float(each)) for row, each in zip(rows, asking, strict=False))
 
 
 def steps_on_host(trace: Trace, steps: Steps) -> tuple[Step, ...]:
@@ -71,6 +76,21 @@ def _passes(trace: Trace, steps: Steps, time: Spans) -> list[Spans]:
     backward = intersection(rest, _backward(trace))
     ahead = union(steps.host[:-1], _last_backward(trace, steps))
     return [backward, intersection(difference(rest, backward), ahead), updating]
+
+
+def _asking(work: Work, host: Host, steps: Steps) -> npt.NDArray[np.float64]:
+    """Seconds until the host had asked for all of each step, without fetching, and without waiting for the GPU: for
+    something that it was to do, or in a launch until a full queue had room."""
+    known = work.where(work.launched)
+    slow = known.call_end - known.call_start > SLOW_CALL
+    idle = _either(_either(host.fetches, host.waits), union(known.call_start[slow], known.call_end[slow]))
+    last = np.zeros(len(steps.host) - 1, np.int64)
+    step = np.searchsorted(steps.host, known.call_start, "right") - 1
+    inside = (step >= 0) & (step < len(last))
+    np.maximum.at(last, step[inside], known.call_end[inside])
+    begin = steps.host[:-1]
+    end = np.clip(last, begin, steps.host[1:])
+    return (end - begin - (covered(idle, end) - covered(idle, begin))) * 1e-9
 
 
 def _rows(

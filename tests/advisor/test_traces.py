@@ -55,8 +55,9 @@ def test_a_report_on_a_trace(tmp_path):
         "compute": 0.6,
         "idle_launch": 0.4,
     }
-    assert report.diagnosis == (
-        "The GPU computes for 60% of the time and idles for 40%; most of it is: computing, 60%."
+    assert (
+        report.diagnosis
+        == "The GPU computes for 60% of the time and idles for 40%, mostly because the host asked late."
     )
     result = json.loads(result_json.render(report))
     jsonschema.validate(result, SCHEMA)
@@ -117,7 +118,7 @@ def test_on_a_cpu_there_is_no_breakdown_and_nothing_is_zero(tmp_path):
     report = report_of_traces([made.write(tmp_path / "t.json")])
     result = report.result()
 
-    assert report.diagnosis == "These traces hold no work of a GPU: a step takes 100 us."
+    assert report.diagnosis == "These traces hold no work of a GPU; a step takes 100 us."
     assert (result["traces"][0]["time"], result["traces"][0]["communication_overlap"]) == (None, None)
     assert "value" not in result["metrics"]["gpu_busy_fraction"]
     jsonschema.validate(json.loads(json.dumps(result)), SCHEMA)

@@ -296,6 +296,22 @@ def test_the_phases_of_a_step_add_up(tmp_path):
         assert sum(getattr(step, part) for part in parts) == pytest.approx(step.duration)
 
 
+def test_the_hosts_time_to_ask_for_a_step(tmp_path):
+    made = Made()
+    for number in range(3):
+        at = 1000 * number
+        made.step(number, at, at + 1000)
+        made.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, at + 100, "user_annotation")
+        made.gpu(KERNEL, at + 150, at + 200, (at + 110, at + 120))
+        made.wait(at + 130, at + 230)
+        made.gpu(KERNEL, at + 480, at + 500, (at + 240, at + 440))  # the queue was full
+        made.gpu(KERNEL, at + 500, at + 900, (at + 450, at + 460))
+    (first, _) = analyse(made.write(tmp_path / "t.json")).steps
+
+    # 460 until the last call, less 100 in the loader, 100 waiting and 200 in the slow call
+    assert first.host_launch == pytest.approx(60e-6)
+
+
 def test_kernels_by_time_with_kind_and_tensor_cores(tmp_path):
     found = analyse(trained().write(tmp_path / "t.json"))
 
