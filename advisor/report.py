@@ -837,6 +837,8 @@ def _traced_result(one: Traced) -> dict[str, Any]:
         "communication_overlap": one.overlap,
         "queue": asdict(one.queue) if one.queue else None,
         "launches": asdict(one.launches) if one.launches else None,
+        "kinds": {kind.name: kind.share for kind in one.kinds} or None,
+        "tensor_cores": one.tensor_cores,
         "critical_path_s": {part.name: part.seconds for part in one.critical} or None,
         "collectives": [asdict(each) for each in one.exchanges],
     }

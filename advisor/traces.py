@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from profiler.importers.analysis import Analysis, analyse
 from profiler.importers.breakdown import Breakdown
 from profiler.importers.collectives import waits
 from profiler.importers.critical_path import Part
-from profiler.schema import DeviceFact, Problem, Process
+from profiler.schema import DeviceFact, Kernel, Problem, Process
 
 PARTS = {
     "compute": ("forward", "Computing", "Some kernel computed."),
@@ -124,6 +124,10 @@ class Traced:
     critical: tuple[Share, ...]
     """Of the step of median length."""
     exchanges: tuple[Exchange, ...]
+    kinds: tuple[Share, ...]
+    """Of the time of kernels, or on a CPU of operators, each by itself; most first."""
+    tensor_cores: float | None
+    """Share of the time of kernels in those known to use tensor cores; None without a GPU."""
 
 
 def load(paths: Sequence[Path]) -> tuple[Profile, tuple[Traced, ...]]:
@@ -206,6 +210,8 @@ def _traced(number: int, found: Analysis) -> Traced:
         if calls and calls.calls
         else None,
         critical=_critical(found.critical or {}),
+        kinds=_kinds(found.kernels),
+        tensor_cores=_share(found.kernels, lambda kernel: kernel.tensor_cores is True) if time else None,
         exchanges=tuple(
             Exchange(
                 name=each.key.name,
@@ -231,6 +237,24 @@ def _parts(time: Breakdown) -> tuple[Share, ...]:
         Share(name, label, meaning, colour, getattr(time, name) * 1e-9, getattr(time, name) / time.whole)
         for name, (colour, label, meaning) in PARTS.items()
     )
+
+
+def _kinds(kernels: Sequence[Kernel]) -> tuple[Share, ...]:
+    kinds = {kernel.kind for kernel in kernels}
+    shares = [
+        Share(kind, kind, "", "", sum(k.total for k in kernels if k.kind == kind), _share(kernels, _is(kind)))
+        for kind in sorted(kinds)
+    ]
+    return tuple(sorted(shares, key=lambda share: -share.seconds))
+
+
+def _is(kind: str) -> Callable[[Kernel], bool]:
+    return lambda kernel: kernel.kind == kind
+
+
+def _share(kernels: Sequence[Kernel], wanted: Callable[[Kernel], bool]) -> float:
+    whole = sum(kernel.total for kernel in kernels)
+    return sum(kernel.total for kernel in kernels if wanted(kernel)) / whole if whole else 0.0
 
 
 def _critical(seconds: Mapping[Part, float]) -> tuple[Share, ...]:

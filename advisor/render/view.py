@@ -175,6 +175,10 @@ class View:
         if one.critical:
             links = ", ".join(f"{link.label} {share(link.share)}" for link in one.critical if link.share >= NOTABLE)
             told.append(f"Critical path of the median step: {links}.")
+        if one.kinds:
+            kinds = ", ".join(f"{kind.label} {share(kind.share)}" for kind in one.kinds if kind.share >= NOTABLE)
+            cores = "" if one.tensor_cores is None else f"; on tensor cores for certain: {share(one.tensor_cores)}"
+            told.append(f"{'Operators' if one.tensor_cores is None else 'Kernels'} by kind: {kinds}{cores}.")
         if one.overlap is not None:
             told.append(f"Communication hidden by computing: {share(one.overlap)}.")
         if one.queue:

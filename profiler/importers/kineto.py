@@ -38,7 +38,7 @@ class Trace:
     inputs: tuple[tuple[bytes, bytes], ...]
     """JSON of the shapes and of the types of an operator's arguments."""
     events: int
-    """Ranges in the file, those that are not kept too."""
+    """In the file, those of which nothing is kept too."""
     rank: int | None
     world_size: int | None
     backend: str | None

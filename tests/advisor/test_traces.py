@@ -59,6 +59,8 @@ def test_a_report_on_a_trace(tmp_path):
         report.diagnosis
         == "The GPU computes for 60% of the time and idles for 40%, mostly because the host asked late."
     )
+    assert {kind.name: round(kind.share, 3) for kind in one.kinds} == {"matmul": 0.833, "elementwise": 0.167}
+    assert one.tensor_cores == pytest.approx(5 / 6)
     result = json.loads(result_json.render(report))
     jsonschema.validate(result, SCHEMA)
     assert sum(result["traces"][0]["time"].values()) == pytest.approx(1)
