@@ -8,10 +8,11 @@ from pathlib import Path
 
 from advisor.profile import Profile, Rank
 from profiler.errors import ProfilerError
-from profiler.importers.analysis import Analysis, analyse
+from profiler.importers.analysis import Analysis
 from profiler.importers.breakdown import Breakdown
 from profiler.importers.collectives import waits
 from profiler.importers.critical_path import Part
+from profiler.importers.several import analyse_all
 from profiler.schema import DeviceFact, Kernel, Problem, Process
 
 PARTS = {
@@ -136,13 +137,9 @@ def load(paths: Sequence[Path]) -> tuple[Profile, tuple[Traced, ...]]:
     Raises:
         ProfilerError: none of them can be read.
     """
-    found: list[Analysis] = []
-    failures: list[ProfilerError] = []
-    for path in paths:
-        try:
-            found.append(analyse(path))
-        except ProfilerError as failure:
-            failures.append(failure)
+    read = analyse_all(paths)
+    found = [each for each in read if isinstance(each, Analysis)]
+    failures = [each for each in read if isinstance(each, ProfilerError)]
     if not found:
         raise failures[0]
     numbers, notes = _numbers(found)

@@ -4,7 +4,7 @@
 
 Eight ranks of 109,000 events each, packed; one file of 1.09 million events, 284 MB; and one twice as large, for growth.
 The traces are made here, the same ones each time. Each way reads in a process of its own; the ways take turns. Times
-leave imports out, memory is the peak of the process and its children. HTA needs a Python that has it.
+leave imports out, memory is the peak of the largest process. HTA needs a Python that has it.
 """
 
 import argparse

@@ -18,6 +18,7 @@ from advisor.publish import report_of_traces
 from advisor.render import html, markdown, result_json
 from advisor.traces import load
 from profiler.errors import ProfilerError
+from profiler.importers import several
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text())
 EVIL = "<script>alert(1)</script>{{ 7*7 }}`__import__('os')` \x1b[31m"
@@ -91,6 +92,17 @@ def test_one_that_cannot_be_read_does_not_hide_the_others(tmp_path):
 
     assert [one.file for one in traced] == ["good.json"]
     assert "bad.json is no trace of torch.profiler" in profile.problems[0].message
+
+
+def test_processes_of_their_own_tell_the_same(tmp_path, monkeypatch):
+    (tmp_path / "bad.json").write_text("no trace")
+    paths = [*two_ranks(tmp_path), tmp_path / "bad.json"]
+    alone = load(paths)
+
+    monkeypatch.setattr(several, "LARGE", 0)
+    monkeypatch.setattr(several, "_cores", lambda: 2)
+
+    assert load(paths) == alone
 
 
 def test_none_that_can_be_read_is_an_error(tmp_path):
