@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from profiler.errors import ProfilerError
 from profiler.importers import kineto, tables
 from profiler.importers.breakdown import Breakdown, breakdown, host_of
 from profiler.importers.collectives import Collectives, collectives
@@ -51,12 +52,14 @@ def analyse(path: Path) -> Analysis:
     """Read the trace at `path` and work out what it tells.
 
     Raises:
-        ProfilerError: it cannot be read, or is no trace.
+        ProfilerError: it cannot be read, is no trace, or holds nothing to measure.
     """
     trace = kineto.read(path)
     work = work_of(trace)
     host = host_of(trace, work)
     steps = steps_of(trace, work)
+    if steps.end <= steps.begin:
+        raise ProfilerError(f"The trace {path} spans no time.", "Record several steps of the training.")
     problems = list(trace.problems)
     if (devices := device_count(trace)) > 1:
         problems.append(

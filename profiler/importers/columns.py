@@ -17,6 +17,11 @@ Mask = npt.NDArray[np.bool_]
 OPERATOR, ANNOTATION, CALL, KERNEL, COPY, FILL = range(6)
 """What a range is: an operator or a named range of the host, a call into the GPU's runtime or driver, GPU work."""
 
+LARGEST = 1 << 63
+"""Numbers from here on are none of a call: some tools write -1 without its sign."""
+LONGEST = 1e15
+"""Microseconds that any time is from the first at most: thirty years."""
+
 CATEGORIES = {
     "cpu_op": OPERATOR,
     "user_annotation": ANNOTATION,
@@ -123,7 +128,7 @@ class Builder:
             inputs=np.full(number, -1, np.int32),
         )
         calls, args = self._told(kept, category >= CALL)
-        piece.correlation[calls] = np.fromiter(map(attrgetter("correlation"), args), np.int64, len(calls))
+        piece.correlation[calls] = [each.correlation if each.correlation < LARGEST else -1 for each in args]
         work, args = self._told(kept, category >= KERNEL)
         piece.stream[work] = [
             self.streams[kept[row].pid, kept[row].tid if each.stream == -1 else each.stream]
@@ -175,4 +180,4 @@ def _of(arrays: list[npt.NDArray[Any]]) -> Columns:
 
 
 def _nanoseconds(microseconds: npt.NDArray[np.float64]) -> Integers:
-    return np.rint(microseconds * 1e3).astype(np.int64)
+    return np.rint(np.clip(microseconds, -LONGEST, LONGEST) * 1e3).astype(np.int64)

@@ -13,7 +13,6 @@ class Arguments(Struct, gc=False):
 
     correlation: int = -1
     """Ties GPU work to the call that launched it."""
-    device: Text = -1
     stream: Text = -1
     collective: str = field(name="Collective name", default="")
     group_size: int = field(name="Group size", default=0)

@@ -20,7 +20,7 @@ from profiler.importers.gpu_time import Shares
 from profiler.importers.kineto import Trace
 from profiler.importers.launches import SLOW_CALL
 from profiler.importers.spans import Spans, covered, covers, difference, intersection, union
-from profiler.importers.steps import Steps
+from profiler.importers.steps import Steps, numbers
 from profiler.importers.tables import PID, is_backward, optimizer_ranges
 from profiler.importers.work import Work
 from profiler.schema import Step
@@ -114,7 +114,7 @@ def _rows(
     return tuple(
         Step(
             pid=PID,
-            index=index,
+            index=number,
             start=float(bounds[index]) * 1e-9,
             duration=float(durations[index]),
             batches=float(batches[index]),
@@ -122,7 +122,7 @@ def _rows(
             other=max(0.0, float(other[index])),
             **{name: float(each[index]) for name, each in known.items()},  # type: ignore[arg-type]
         )
-        for index in range(len(durations))
+        for index, number in enumerate(numbers(trace, steps))
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from profiler.recorder.kernels import MARK
 
 PROFILER_STEP = "ProfilerStep#"
 """What torch.profiler calls its own, with `schedule` or `step()`."""
+_NUMBER = re.compile(rf"{PROFILER_STEP}\s*(\d{{1,15}})$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,16 @@ def steps_of(trace: Trace, work: Work) -> Steps:
         return Steps(host, host, True)
     reached = _reached(host, work)
     return Steps(host[1:], reached[1:], True) if len(host) > 2 else Steps(host, reached, True)
+
+
+def numbers(trace: Trace, steps: Steps) -> list[int]:
+    """What torch.profiler counts each step as, so that those of several ranks can be told to be the same; else their
+    order."""
+    ranges = trace.ranges
+    rows = np.flatnonzero(np.isin(ranges.start, steps.host[:-1]) & (ranges.category == ANNOTATION))
+    matches = ((int(ranges.start[row]), _NUMBER.match(trace.names[ranges.name[row]])) for row in rows)
+    told = {start: int(match[1]) for start, match in matches if match}
+    return [told.get(start, position) for position, start in enumerate(steps.host[:-1].tolist())]
 
 
 def _without_stub(host: Integers, asked: Integers) -> Integers:

@@ -20,7 +20,7 @@ PIECE = 1 << 22
 """Bytes of JSON that are looked at together."""
 MOST_HEAD = 1 << 26
 """Bytes before the events: more is some other JSON, and not worth reading to its end."""
-MOST_EVENT = 1 << 28
+MOST_EVENT = 1 << 26
 """Bytes without the end of an event: as above."""
 MOST_TORN = 1 << 16
 """Bytes of one event that could not be read whole."""

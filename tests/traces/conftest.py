@@ -1,11 +1,9 @@
-"""Traces from real machines: a folder of them is named by PROFILE_TRAIN_TRACES; none are part of this project."""
+"""Real traces by name."""
 
-import os
 from pathlib import Path
 
 import pytest
-
-FOLDER = os.environ.get("PROFILE_TRAIN_TRACES", "")
+from traces_real import FOLDER
 
 
 @pytest.fixture

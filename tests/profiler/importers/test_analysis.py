@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from traces_made import DTOH, GEMM, GPU, HTOD, KERNEL, MAIN, NCCL, Made, two_ranks
 
+from profiler.errors import ProfilerError
 from profiler.importers.analysis import analyse
 from profiler.importers.breakdown import breakdown, host_of
 from profiler.importers.collectives import collectives, waits
@@ -282,7 +283,7 @@ def trained() -> Made:
 def test_the_phases_of_a_step_add_up(tmp_path):
     found = analyse(trained().write(tmp_path / "t.json"))
 
-    assert len(found.steps) == 2
+    assert [step.index for step in found.steps] == [1, 2]
     for step in found.steps:
         assert step.data_wait == pytest.approx(10e-6)
         assert step.h2d == pytest.approx(4e-6)
@@ -365,3 +366,11 @@ def test_names_are_shown_without_secrets(tmp_path):
     made.host("call with api_key=sk-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 1, 5)
 
     assert "sk-aaaa" not in str(analyse(made.write(tmp_path / "t.json")).kernels)
+
+
+def test_a_trace_that_spans_no_time(tmp_path):
+    made = Made()
+    made.gpu(KERNEL, 5, 5)
+
+    with pytest.raises(ProfilerError, match="spans no time"):
+        analyse(made.write(tmp_path / "t.json"))

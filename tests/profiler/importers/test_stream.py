@@ -257,3 +257,16 @@ def test_times_are_whole_nanoseconds_from_the_first(tmp_path):
 
 def test_two_ranks_are_two_traces(tmp_path):
     assert [kineto.read(path).rank for path in two_ranks(tmp_path)] == [0, 1]
+
+
+def test_numbers_that_are_too_large(tmp_path):
+    trace = Made()
+    trace.gpu(KERNEL, 5, 9, (1, 2))
+    trace.host("far", 1e300, 1e300)
+    for event in trace.events[:2]:
+        event["args"]["correlation"] = 2**64 - 1
+
+    found = read(trace.write(tmp_path / "t.json")).ranges
+
+    assert found.correlation.tolist() == [-1, -1, -1]
+    assert found.start.tolist() == [0, 4000, 10**18 + 4000]
