@@ -16,7 +16,7 @@ import msgspec
 from profiler.errors import ProfilerError
 from profiler.importers.events import Event
 
-PIECE = 1 << 22
+PIECE = 1 << 21
 """Bytes of JSON that are looked at together."""
 MOST_HEAD = 1 << 26
 """Bytes before the events: more is some other JSON, and not worth reading to its end."""
