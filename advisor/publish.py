@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from advisor import traces
 from advisor.calibration import Calibration, Tried
 from advisor.judge import judge
 from advisor.load import load
@@ -46,6 +48,25 @@ def report_of(
     return build(profile, judge(metrics, chosen.rules, past=past, tried=tried), metrics, verified, past)
 
 
+def report_of_traces(
+    paths: Sequence[Path],
+    goals: Goals | None = None,
+    rules: RuleSet | None = None,
+    past: Calibration | None = None,
+) -> Report:
+    """The report on traces that torch.profiler wrote, a file a rank; nothing is written.
+
+    Raises:
+        ProfilerError: none of them can be read.
+    """
+    chosen = rules or load_rules()
+    profile, traced = traces.load(paths)
+    notes = [Problem(time=0.0, source="rules", message=line) for line in chosen.broken]
+    profile = replace(profile, problems=(*profile.problems, *notes))
+    metrics = Metrics(profile, goals)
+    return build(profile, judge(metrics, chosen.rules, past=past), metrics, past=past, traces=traced)
+
+
 def publish(
     folder: Path,
     goals: Goals | None = None,
@@ -53,24 +74,33 @@ def publish(
     rules: RuleSet | None = None,
     past: Calibration | None = None,
 ) -> Report:
-    """Write result.json, report.html and report.md into the run folder, or into `out`; each whole or not at all.
+    """Write result.json, report.html and report.md into the run folder, or into `out`.
+
+    Raises:
+        ProfilerError: as `report_of` or `write`.
+    """
+    report = report_of(folder, goals, rules, past)
+    write(report, out or folder, f"profile-train report {folder} --out FOLDER")
+    return report
+
+
+def write(report: Report, folder: Path, elsewhere: str) -> None:
+    """Write all forms of it into `folder`, each whole or not at all; `elsewhere` is the command that chooses another.
 
     They are of mode 0600, whatever the umask: a report tells paths, arguments and the machine, so sharing it is left to
     the user.
 
     Raises:
-        ProfilerError: as `report_of`, or not all of them could be written.
+        ProfilerError: not all of them could be written.
     """
-    report = report_of(folder, goals, rules, past)
     forms = {
         "result.json": result_json.render(report),
         "report.html": html.render(report),
         "report.md": markdown.render(report),
     }
-    failures = [failure for name, text in forms.items() if (failure := _write((out or folder) / name, text))]
+    failures = [failure for name, text in forms.items() if (failure := _write(folder / name, text))]
     if failures:
-        raise ProfilerError(failures[0], f"Make room, or put it elsewhere: profile-train report {folder} --out FOLDER")
-    return report
+        raise ProfilerError(failures[0], f"Make room, or put it elsewhere: {elsewhere}")
 
 
 def _write(path: Path, text: str) -> str | None:

@@ -29,15 +29,20 @@ from advisor.operations import Operations, operations
 from advisor.profile import Profile
 from advisor.rules.base import Change, Fact, Source
 from advisor.timeline import Chart, charts
+from advisor.traces import Traced
 from advisor.units import quantity, seconds, share, span
 from advisor.verify.kept import Verified
 from profiler.schema import BETWEEN, Outcome, RegionFact
+from profiler.version import __version__
 
 NOTHING = 5e-4
 """A share of the step time that reads as zero."""
 
 LARGE_OTHER = 2 * ACTION_EXPECTED
 """Share of the step from which everything else is worth a look: were half of it gone, that would be worth acting on."""
+
+NOTABLE_TRACED = 0.05
+"""Share of a trace's time from which it is worth a word in its first sentence."""
 
 NO_DRIVER = "This machine has no NVIDIA driver"
 """How the one note begins that is as it should be: training on the CPU of a machine without a GPU."""
@@ -309,6 +314,8 @@ class Report:
     gpu_hours: float | None = None
     applied: tuple[Verified, ...] = ()
     """Changes that this run was made with, as they were tried one after the other."""
+    traces: tuple[Traced, ...] = ()
+    """What others' traces told; empty of a run of our own."""
 
     @property
     def verdict(self) -> str:
@@ -319,6 +326,8 @@ class Report:
     def diagnosis(self) -> str:
         """Where the time goes."""
         steps = self.steps
+        if self.traces:
+            return self._of_traces
         if not steps or not steps.count:
             return f"No training step was seen{self._ending}, so there is nothing to judge yet."
         if steps.mean is None:
@@ -333,6 +342,8 @@ class Report:
     @property
     def counsel(self) -> str:
         """What to do first."""
+        if self.traces and (not self.steps or self.steps.mean is None):
+            return "" if self.steps else _UNMARKED
         if not self.steps or not self.steps.count:
             return _UNSEEN if self.run.ranks else _UNSEEN + _KEPT_OUT
         if self.steps.mean is None:
@@ -415,6 +426,26 @@ class Report:
         return f"A step with its share of {_listed(parts or list(_BETWEEN_INSIDE.values()))}"
 
     @property
+    def _of_traces(self) -> str:
+        """Of the rank whose GPU idles most."""
+        busy = [each for each in self.traces if each.idle is not None]
+        if not busy:
+            mean = self.steps.mean if self.steps else None
+            told = f"a step takes {seconds(mean)}" if mean else f"they span {seconds(self.traces[0].seconds)}"
+            return f"These traces hold no work of a GPU; {told}."
+        worst = max(busy, key=lambda each: each.idle or 0.0)
+        parts = {part.name: part for part in worst.parts}
+        of = [f"computes for {share(parts['compute'].share)} of the time"]
+        for name, does in (("communication_exposed", "communicates"), ("memory_exposed", "moves memory")):
+            if parts[name].share >= NOTABLE_TRACED:
+                of.append(f"only {does} for {share(parts[name].share)}")
+        if (worst.idle or 0.0) >= NOTABLE_TRACED:
+            why = max(_IDLE, key=lambda name: parts[name].share)
+            of.append(f"idles for {share(worst.idle or 0.0)}, mostly {_IDLE[why]}")
+        whose = f" of rank {worst.rank}" if len(self.traces) > 1 else ""
+        return f"The GPU{whose} {_listed(of)}."
+
+    @property
     def _ending(self) -> str:
         return f" before the run was {_ENDED[self.run.ended]}" if self.run.ended in _ENDED else ""
 
@@ -480,6 +511,7 @@ class Report:
                 **{group.name: {row.name: row.value for row in group.rows} for group in self.environment},
                 "problems": [{"source": n.source, "message": n.message} for n in self.problems if n.matters],
             },
+            **({"traces": [_traced_result(each) for each in self.traces]} if self.traces else {}),
         }
 
 
@@ -516,6 +548,17 @@ _UNSEEN = (
 )
 
 _KEPT_OUT = " Python's options -I, -E and -S keep the recording out, and so does an environment that is made anew."
+
+_IDLE = {
+    "idle_data": "because the host fetched a batch",
+    "idle_sync": "because the host had waited for it",
+    "idle_launch": "because the host asked late",
+    "idle_queued": "though work was queued",
+}
+
+_UNMARKED = (
+    "The trace marks no steps, so nothing can be said of one: call prof.step() once in each iteration of the loop."
+)
 
 LOADER_HOOK = "dataloader"
 """What a problem with the watching of DataLoaders has as its source."""
@@ -558,14 +601,16 @@ def build(
     metrics: Metrics,
     verified: Mapping[str, Verified] | None = None,
     past: Calibration | None = None,
+    traces: Sequence[Traced] = (),
 ) -> Report:
-    """Put together what was recorded, measured, judged and, by rule, tried: on this run, and on all in the `past`."""
+    """Put together what was recorded or traced, measured, judged and, by rule, tried: on this run, and on all in the
+    `past`."""
     known = (verified or {}).values()
     tried = {each.rule: each for each in known if not each.applied}
     quantities = tuple(_quantity(one, metrics) for one in all_metrics() if one.unit is not None)
     return Report(
-        version=profile.runs[0].version if profile.runs else "",
-        run=_run(profile),
+        version=profile.runs[0].version if profile.runs else __version__,
+        run=_run_of_traces(traces) if traces else _run(profile),
         steps=_steps(profile, metrics),
         phases=_phases(metrics),
         between=_between(metrics),
@@ -581,13 +626,24 @@ def build(
         memory=_memory(metrics),
         memory_total=max((gpu.memory_total for gpu in profile.gpus), default=None),
         operations=operations(profile),
-        charts=charts(profile),
+        charts=() if traces and len(profile.ranks[0].steps) < 2 else charts(profile),
         problems=_problems(profile),
         environment=environment(profile),
         overhead=_overhead(profile),
         goals=metrics.goals,
         gpu_hours=metrics.get(cost.gpu_hours),
         applied=tuple(each for each in known if each.applied),
+        traces=tuple(traces),
+    )
+
+
+def _run_of_traces(traces: Sequence[Traced]) -> RunInfo:
+    """A stretch of a run that somebody else watched."""
+    return RunInfo(
+        command=tuple(each.file for each in traces),
+        ended="attached",
+        duration=max(each.seconds for each in traces),
+        ranks=len(traces),
     )
 
 
@@ -849,4 +905,22 @@ def _verified_result(tried: Verified) -> dict[str, Any]:
         "processes": tried.processes,
         "why": tried.why,
         "not_tried": tried.leaves,
+    }
+
+
+def _traced_result(one: Traced) -> dict[str, Any]:
+    return {
+        "rank": one.rank,
+        "file": one.file,
+        "events": one.events,
+        "steps": one.steps,
+        "duration_s": one.seconds,
+        "time": {part.name: part.share for part in one.parts} or None,
+        "communication_overlap": one.overlap,
+        "queue": asdict(one.queue) if one.queue else None,
+        "launches": asdict(one.launches) if one.launches else None,
+        "kinds": {kind.name: kind.share for kind in one.kinds} or None,
+        "tensor_cores": one.tensor_cores,
+        "critical_path_s": {part.name: part.seconds for part in one.critical} or None,
+        "collectives": [asdict(each) for each in one.exchanges],
     }

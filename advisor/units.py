@@ -21,6 +21,8 @@ def span(low: float, high: float) -> str:
 
 def seconds(value: float) -> str:
     """0.1048 as "105 ms", 4000 as "1 h 7 min"."""
+    if not math.isfinite(value):
+        return f"{digits(value)} s"
     size = abs(value)
     if size >= 3600:
         hours, minutes = divmod(round(value / 60), 60)
@@ -35,7 +37,7 @@ def seconds(value: float) -> str:
 
 def size(value: float) -> str:
     """Bytes in powers of 1024: 16777216 as "16 MiB"."""
-    step = min(int(math.log(abs(value), 1024)), 4) if abs(value) >= 1 else 0
+    step = min(int(math.log(abs(value), 1024)), 4) if 1 <= abs(value) < math.inf else 0
     return f"{digits(value / 1024**step)} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[step]}"
 
 

@@ -1,6 +1,7 @@
 """The benchmarks run and tell what they should; what they measure is no test's business."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -109,3 +110,16 @@ def test_a_round_with_any_gain_or_harm_is_false(ours, verdicts, false, within):
 def test_no_module_bears_a_name_of_the_standard_library():
     """They lie in the script's folder: torch would import them."""
     assert not {path.stem for path in BENCHMARKS.glob("*.py")} & sys.stdlib_module_names
+
+
+def test_traces_are_read_beside_the_least_it_takes(tmp_path):
+    told = tmp_path / "told.json"
+    line = [sys.executable, BENCHMARKS / "traces.py", "--rounds", "1", "--events", "2000", "--json", told]
+    environment = {name: value for name, value in os.environ.items() if name != "PROFILE_TRAIN_HTA"}
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(told.read_text())
+    assert set(found) == {"8 ranks", "one file", "twice as large"}
+    assert all(row["seconds"] > 0 and row["memory"] > 0 for case in found.values() for row in case.values())
+    assert "one file: times the floor" in done.stdout

@@ -24,6 +24,7 @@ MAY_IMPORT = {
         "profiler profiler.agent.redact profiler.agent.ring profiler.errors profiler.printable profiler.schema"
         " profiler.sketch profiler.store"
     ),
+    "profiler.importers": "profiler.agent.redact profiler.errors profiler.recorder profiler.schema",
     "profiler.launch": "profiler.errors profiler.recorder",
     "profiler.sandbox": "profiler.errors",
     "profiler.trial": "profiler.errors profiler.launch profiler.recorder.private profiler.sandbox",
@@ -50,6 +51,7 @@ MAY_IMPORT = {
     "advisor.pages": "advisor.calibration advisor.metrics advisor.rules profiler.errors",
     "advisor.environment": "advisor.profile profiler.schema",
     "advisor.timeline": "advisor.profile profiler.schema",
+    "advisor.traces": "advisor.profile profiler.errors profiler.importers profiler.schema",
     "advisor.operations": "advisor.profile",
     "advisor.verify": (
         "advisor.calibration advisor.calibration_file advisor.equivalence advisor.judge advisor.load advisor.metrics"
@@ -59,24 +61,38 @@ MAY_IMPORT = {
     ),
     "advisor.report": (
         "advisor.calibration advisor.environment advisor.judge advisor.metrics advisor.operations advisor.pages"
-        " advisor.profile advisor.rules advisor.timeline advisor.units advisor.verify.kept profiler.schema"
+        " advisor.profile advisor.rules advisor.timeline advisor.traces advisor.units advisor.verify.kept"
+        " profiler.schema profiler.version"
+    ),
+    "advisor.compare": (
+        "advisor.environment advisor.metrics advisor.profile advisor.rules advisor.significance profiler.schema"
+    ),
+    "advisor.doctor": (
+        "advisor.metrics advisor.units profiler profiler.agent.installed profiler.errors profiler.launch"
+        " profiler.recorder profiler.sandbox profiler.schema"
+    ),
+    "advisor.watch": (
+        "advisor.judge advisor.load advisor.metrics advisor.own_rules advisor.profile profiler.errors profiler.recorder"
+        " profiler.schema"
     ),
     # renderers see the report, and the types that it is made of
     "advisor.render": (
-        "advisor.environment advisor.judge advisor.models.cost advisor.models.effects advisor.models.sharding"
-        " advisor.plan advisor.report advisor.rules.base advisor.timeline advisor.units advisor.verify"
-        " advisor.verify.verdict profiler.printable profiler.version"
+        "advisor.compare advisor.doctor advisor.environment advisor.judge advisor.models.cost"
+        " advisor.models.effects advisor.models.sharding advisor.plan advisor.report advisor.rules.base"
+        " advisor.timeline advisor.traces advisor.units advisor.verify advisor.verify.verdict advisor.watch"
+        " profiler.printable profiler.version"
     ),
     "advisor.publish": (
         "advisor.calibration advisor.judge advisor.load advisor.metrics advisor.own_rules advisor.render"
-        " advisor.report advisor.verify.kept profiler.errors profiler.schema"
+        " advisor.report advisor.traces advisor.verify.kept profiler.errors profiler.schema"
     ),
+    "advisor.entry.profile_train_pytest": "",  # every pytest loads it
     "advisor.probe": "advisor.load advisor.metrics advisor.rules profiler.recorder",
     "advisor.cli": (
-        "advisor.calibration advisor.calibration_file advisor.config advisor.declared advisor.metrics"
-        " advisor.own_rules advisor.pages advisor.plan advisor.probe advisor.publish advisor.render advisor.rules"
-        " advisor.verify profiler profiler.errors profiler.launch profiler.printable profiler.recorder"
-        " profiler.trial"
+        "advisor.calibration advisor.calibration_file advisor.compare advisor.config advisor.declared"
+        " advisor.doctor advisor.load advisor.metrics advisor.own_rules advisor.pages advisor.plan"
+        " advisor.probe advisor.publish advisor.render advisor.rules advisor.verify advisor.watch profiler"
+        " profiler.errors profiler.launch profiler.printable profiler.recorder profiler.trial"
     ),
 }
 

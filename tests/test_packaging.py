@@ -74,6 +74,7 @@ def test_the_wheel_holds_the_two_packages_and_the_templates_and_nothing_else(bui
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     code = sources("profiler", "*.py") | sources("advisor", "*.py")
+    code = {name.removeprefix("advisor/entry/") for name in code}
     templates = {f"advisor/{name}" for name in sources("templates", "*")}
     assert {name for name in names if not name.startswith("advisor/templates/")} == code
     assert {name for name in names if name.startswith("advisor/templates/")} == templates
@@ -92,6 +93,15 @@ def test_the_installed_command_answers(installed: Path, tmp_path: Path) -> None:
         version = next(line.split('"')[1] for line in project if line.startswith("version"))
     assert version in run(installed / "profile-train", "--version", cwd=tmp_path)
     assert "optimizer-fused" in run(installed / "profile-train", "rules", cwd=tmp_path)
+
+
+def test_the_installed_pytest_has_the_fixture_and_none_of_our_packages(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import sys\n\n"
+        "def test_it(assert_training_performance):\n"
+        "    assert not {'advisor', 'profiler'} & set(sys.modules)\n"
+    )
+    assert "1 passed" in run(installed / "python", "-m", "pytest", "-p", "no:cacheprovider", "test_it.py", cwd=tmp_path)
 
 
 def test_the_installed_command_records_and_reports(installed: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import click
 from profiler.errors import ProfilerError
 from profiler.printable import printable
 
-COMMANDS = ("run", "report", "verify", "tune", "plan", "rules", "explain")
+COMMANDS = ("run", "watch", "report", "compare", "verify", "tune", "plan", "doctor", "rules", "explain")
 
 EPILOG = """
 \b
@@ -19,8 +19,7 @@ Examples:
   profile-train train.py --lr 3e-4
   profile-train --out runs/first -m package.train --epochs 2
   profile-train torchrun --nproc-per-node 8 train.py
-  profile-train report runs/first
-  profile-train plan --params 1.5B --gpus 8 --gpu-memory 24GB
+  profile-train compare runs/first runs/second
 """
 
 
@@ -53,9 +52,9 @@ def _version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None
 
 @click.group(
     cls=_Commands,
-    help="Find out what slows a PyTorch training program, what to change, and how much that brings.\n\n"
+    help="Find out what slows a PyTorch training, what to change, and the gain.\n\n"
     "The program runs as it always does. Options of ours come before it; everything after belongs to it.\n\n"
-    "\b\nOptions before the script: --out, --budget, --gpu-price, ...\nAll of them: profile-train run --help",
+    "Options before the script (--out, --budget ...): profile-train run --help",
     epilog=EPILOG,
     subcommand_metavar="[COMMAND] [OPTIONS] SCRIPT [ARGS]...",
     options_metavar="",

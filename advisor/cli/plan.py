@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from advisor.cli import options
+from advisor.cli import forms, options
 from advisor.plan import quantities
 from advisor.plan.cluster import HOST_MEMORY, PCIE
 from advisor.plan.model import OPTIMIZERS, PRECISIONS
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from advisor.plan.interval import IntervalPlan
     from advisor.plan.memory import MemoryPlan
     from advisor.plan.plan import Plan
-
-FORMATS = {"text": ".txt", "json": ".json", "html": ".html", "markdown": ".md"}
 
 EPILOG = """
 \b
@@ -125,8 +123,7 @@ _NUMBER = click.IntRange(min=1)
 @click.option("--spot-discount", type=_SHARE, help="Of interruptible machines; --mtbf is theirs.")
 @click.option("--gpu-price", type=click.FloatRange(min=0), help="Of a GPU hour on demand.")
 @options.CONFIG
-@click.option("--format", "form", type=click.Choice(list(FORMATS)), help="[text, or by the ending of --out]")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file.")
+@forms.options
 @click.pass_context
 def plan(ctx: click.Context, /, form: str | None, out: Path | None, config: Path | None, **given: Any) -> None:
     """See the module."""
@@ -135,26 +132,15 @@ def plan(ctx: click.Context, /, form: str | None, out: Path | None, config: Path
         made = _plan(_with_goals(given, chosen.goals if chosen else {}))
     except ProfilerError as error:
         raise click.UsageError(f"{error.message} {error.remedy}", ctx) from error
-    if form is None:
-        form = next((name for name, ending in FORMATS.items() if out and out.suffix.lower() == ending), "text")
-    if out is None and form == "text":
-        from rich.console import Console
+    from advisor.render import plan_json
+    from advisor.render.plan_view import sections
+    from advisor.render.section import Page
 
-        from advisor.render.plan_text import show
-
-        show(made, Console(highlight=False))
-        return
-    text = _rendered(made, form, ctx.obj)
-    if out is None:
-        click.echo(text, nl=False)
-        return
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ProfilerError(
-            f"{out} could not be written: {error.strerror or error}.", "Give --out in a folder that can be written to."
-        ) from error
-    click.echo(f"Plan: {out}", err=True)
+    about = "A plan is arithmetic, not a measurement: start with it, then record a run."
+    page = Page("profile-train plan", "training plan", about, ctx.obj)
+    forms.give(sections(made), lambda: plan_json.render(made), page, form, out)
+    if out is not None:
+        click.echo(f"Plan: {out}", err=True)
 
 
 def _with_goals(given: dict[str, Any], goals: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,30 +151,6 @@ def _with_goals(given: dict[str, Any], goals: Mapping[str, Any]) -> dict[str, An
         if given["nodes"] is None:  # with it, --mtbf is that of a node; the goal is of the whole job
             names |= {"mtbf": "mtbf"}
     return {**given, **{name: goals[goal] for name, goal in names.items() if given[name] is None and goal in goals}}
-
-
-def _rendered(made: Plan, form: str, command: str) -> str:
-    if form == "json":
-        from advisor.render import plan_json
-
-        return plan_json.render(made)
-    if form == "markdown":
-        from advisor.render import plan_markdown
-
-        return plan_markdown.render(made)
-    if form == "html":
-        from advisor.render import plan_html
-
-        return plan_html.render(made, command)
-    import io
-
-    from rich.console import Console
-
-    from advisor.render.plan_text import show
-
-    written = io.StringIO()
-    show(made, Console(file=written, width=100, highlight=False))
-    return written.getvalue()
 
 
 def _plan(given: dict[str, Any]) -> Plan:

@@ -1,4 +1,4 @@
-"""Make the report of a run again."""
+"""Make the report of a run again, or of traces that torch.profiler wrote."""
 
 from __future__ import annotations
 
@@ -10,23 +10,41 @@ import click
 from advisor.cli import options
 from profiler.printable import printable
 
+REPORTS = ("report.html", "report.md", "result.json")
 
-def _a_folder(ctx: click.Context, param: click.Parameter, path: Path) -> Path:
-    """Told apart here, because a report in the folder is easily given in its stead."""
-    if path.is_dir():
-        return path
-    if path.exists():
-        raise click.BadParameter(f"{path} is a file. Give the run's folder: profile-train report {path.parent}")
-    raise click.BadParameter(f"There is no folder {path}. Give the run's folder: what --out named, or the run printed.")
+
+def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    """A run's folder, or files. Told apart here, because a report in the folder is easily given in its stead."""
+    for path in paths:
+        if not path.exists():
+            raise click.BadParameter(
+                f"There is no folder or file {path}. Give the run's folder - what --out named, or the run printed - "
+                "or traces of torch.profiler."
+            )
+        if path.is_file() and (path.name in REPORTS or path.suffix == ".db"):
+            raise click.BadParameter(f"{path} is a file. Give the run's folder: profile-train report {path.parent}")
+        if path.is_dir() and len(paths) > 1:
+            raise click.BadParameter(f"{path} is a folder. Give one run's folder, or files of traces, not both.")
+    return paths
 
 
 @click.command(
     cls=options.Command,
-    short_help="Make the report of a recorded run again.",
-    help="Make the report of a recorded RUN (its folder) again.",
+    short_help="Make the report of a recorded run, or of traces.",
+    help="Make the report of a recorded RUN (its folder) again, or of TRACES that torch.profiler exported anywhere: "
+    "trace.json or trace.json.gz, one a rank.",
 )
-@click.argument("folder", metavar="RUN", type=click.Path(path_type=Path), callback=_a_folder)
-@click.option("--out", type=click.Path(path_type=Path), help="Where to put the report.  [RUN]")
+@click.argument(
+    "paths",
+    metavar="RUN|TRACES...",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path),
+    callback=_a_run_or_traces,
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder for the report.  [RUN; profile-train-runs/<trace>]"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print result.json to stdout; write nothing.")
 @click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
 @click.option("--summary/--no-summary", default=True, help="Print what was found.")
@@ -35,7 +53,7 @@ def _a_folder(ctx: click.Context, param: click.Parameter, path: Path) -> Path:
 @options.CALIBRATION
 @options.goals
 def report(
-    folder: Path,
+    paths: tuple[Path, ...],
     out: Path | None,
     as_json: bool,
     open_report: bool,
@@ -49,23 +67,25 @@ def report(
     # Imported only now: other commands start that much sooner.
     from advisor.config import configure
     from advisor.declared import goals
-    from advisor.publish import publish, report_of
+    from advisor.publish import report_of, report_of_traces, write
+    from advisor.render import result_json
+    from advisor.render.terminal import summarize
+    from profiler.recorder.folder import DEFAULT
     from profiler.recorder.record import finish_orphan
 
-    note = finish_orphan(folder)
-    if note is not None:
+    recorded = paths[0].is_dir()
+    if recorded and (note := finish_orphan(paths[0])) is not None:
         click.echo(f"profile-train: {printable(note)}", err=True)
     chosen = options.configuration(config, own_rules) or configure()
     wanted, past = goals(chosen.declared(declared)), options.past(calibration)
+    rules = chosen.rules
+    made = report_of(paths[0], wanted, rules, past) if recorded else report_of_traces(paths, wanted, rules, past)
     if as_json:
-        from advisor.render import result_json
-
-        click.echo(result_json.render(report_of(folder, wanted, chosen.rules, past)), nl=False)
+        click.echo(result_json.render(made), nl=False)
         return
-    made = publish(folder, wanted, out, chosen.rules, past)
+    folder = out or (paths[0] if recorded else Path(DEFAULT) / paths[0].name.partition(".")[0])
+    write(made, folder, f"profile-train report {paths[0]}{' ...' if len(paths) > 1 else ''} --out FOLDER")
     if summary:
-        from advisor.render.terminal import summarize
-
-        summarize(made, out or folder)
+        summarize(made, folder)
     if open_report:
-        click.launch(str((out or folder) / "report.html"))
+        click.launch(str(folder / "report.html"))

@@ -67,6 +67,12 @@ def worker_cpu(m: Metrics) -> float:
     return _mean(m, "cpu_workers")
 
 
+@metric("count", "cores that others use")
+def others_cpu(m: Metrics) -> float:
+    """Cores of the machine that other programs use or the hypervisor takes."""
+    return max(0.0, _mean(m, "machine_cpu") + (_optional_mean(m, "steal") or 0.0) - _mean(m, "cpu"))
+
+
 @metric("B", "host memory of the program")
 def host_rss(m: Metrics) -> int:
     """Most memory the program's processes held together; shared pages are counted in each."""

@@ -25,9 +25,9 @@ def stack_mismatches(m: Metrics) -> tuple[str, ...]:
     if not rank.devices and not gpus:
         raise Missing("No GPU was seen", "Run on a machine with an NVIDIA GPU, its driver and nvidia-ml-py.", Need.GPU)
     process = rank.process
-    unserved = [fact for fact in rank.devices if not _has_code_for(fact)]
-    drivers = [_major(gpu.cuda_driver) for gpu in gpus if gpu.cuda_driver]
-    wanted = _major(process.cuda)
+    unserved = [fact for fact in rank.devices if not has_code_for(fact)]
+    drivers = [major(gpu.cuda_driver) for gpu in gpus if gpu.cuda_driver]
+    wanted = major(process.cuda)
     idle = bool(gpus) and m[on_cpu]
     found = {
         ARCHITECTURE: bool(unserved),
@@ -37,7 +37,7 @@ def stack_mismatches(m: Metrics) -> tuple[str, ...]:
     return tuple(name for name, is_so in found.items() if is_so)
 
 
-def _has_code_for(fact: DeviceFact) -> bool:
+def has_code_for(fact: DeviceFact) -> bool:
     """Code of sm_XY runs on capabilities X.Y and later of the same X; that of compute_XY is translated for any later.
 
     With the suffix "a" for that capability alone, with "f" for its family: the same X (CUDA programming guide).
@@ -58,7 +58,7 @@ def _runs(code: re.Match[str], capability: tuple[int, int]) -> bool:
     return built <= capability
 
 
-def _major(version: str | None) -> int | None:
+def major(version: str | None) -> int | None:
     """Of "12.4": 12."""
     first = (version or "").partition(".")[0]
     return int(first) if first.isdecimal() else None

@@ -186,7 +186,7 @@ def step_time_ci(m: Metrics) -> tuple[float, float]:
 
     Neighbouring steps resemble one another, so whole blocks of max(5, n^(1/3), batches in flight) steps are drawn.
     """
-    low, high = _interval(m, [step.duration for step in m[steady_steps]])
+    low, high = mean_interval(m, m[steady_steps], [step.duration for step in m[steady_steps]])
     # Blocks reach the first and last steps less often than the others, which can push the interval off the mean.
     return min(low, m[step_time_mean]), max(high, m[step_time_mean])
 
@@ -204,30 +204,39 @@ def typical_step_uncertainty(m: Metrics) -> float:
 
     From the winsorized times, whose spread over 1 - 2 x 10 % is that of the trimmed mean (Tukey and McLaughlin 1963).
     """
+    mean, half = typical_step(m)
+    return half / mean
+
+
+def typical_step(m: Metrics) -> tuple[float, float]:
+    """The 10 % trimmed mean of the step time and half the width of its 95 % interval, seconds."""
     steps = m[steady_steps]
     weighted = [(step.duration, step.count) for step in steps]
     least, most = (quantile(weighted, q) for q in (TRIMMED, 1 - TRIMMED))
     kept = [(duration, count) for duration, count in weighted if least <= duration <= most]
     mean = sum(duration * count for duration, count in kept) / sum(count for _, count in kept)
-    low, high = _interval(m, [min(max(step.duration, least), most) for step in steps])
-    return (high - low) / 2 / (1 - 2 * TRIMMED) / mean
+    low, high = mean_interval(m, steps, [min(max(step.duration, least), most) for step in steps])
+    return mean, (high - low) / 2 / (1 - 2 * TRIMMED)
 
 
-def _interval(m: Metrics, durations: Sequence[float]) -> tuple[float, float]:
-    """95 % interval of the mean of these, one for each steady step."""
-    steps = m[steady_steps]
-    if len(steps) < FEWEST:
-        raise Missing(f"Fewer than {FEWEST} steady steps", "Record more: 100 or so give a narrow interval.")
+def block_length(m: Metrics, steps: Sequence[Step]) -> int:
+    """Rows that hang together: max(5, n^(1/3), batches in flight), of few rows a quarter."""
     in_flight = max((fact.num_workers * (fact.prefetch_factor or 2) for fact in m[primary_rank].loaders), default=0)
     block = max(5, math.ceil(len(steps) ** (1 / 3)), in_flight)
-    if len(steps) < 2 * block:
-        block = len(steps) // 4
+    return block if len(steps) >= 2 * block else len(steps) // 4
+
+
+def mean_interval(m: Metrics, steps: Sequence[Step], values: Sequence[float]) -> tuple[float, float]:
+    """95 % interval of the mean of these values, one for each of the steps."""
+    if len(steps) < FEWEST:
+        raise Missing(f"Fewer than {FEWEST} steady steps", "Record more: 100 or so give a narrow interval.")
+    block = block_length(m, steps)
     weights = np.array([step.count for step in steps], dtype=float)
-    sums = (np.concatenate(([0.0], np.cumsum(values))) for values in (weights * np.array(durations), weights))
-    of_times, of_weights = (each[block:] - each[:-block] for each in sums)
+    sums = (np.concatenate(([0.0], np.cumsum(values))) for values in (weights * np.array(values), weights))
+    of_values, of_weights = (each[block:] - each[:-block] for each in sums)
     size = (DRAWS, math.ceil(len(steps) / block))
-    drawn = np.random.default_rng(SEED).integers(len(of_times), size=size)
-    low, high = np.quantile(of_times[drawn].sum(axis=1) / of_weights[drawn].sum(axis=1), (0.025, 0.975))
+    drawn = np.random.default_rng(SEED).integers(len(of_values), size=size)
+    low, high = np.quantile(of_values[drawn].sum(axis=1) / of_weights[drawn].sum(axis=1), (0.025, 0.975))
     return float(low), float(high)
 
 

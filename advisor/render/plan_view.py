@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from advisor.plan import advice
 from advisor.plan.interval import IntervalPlan
@@ -11,48 +10,12 @@ from advisor.plan.memory import Choice, MemoryPlan
 from advisor.plan.placement import Account
 from advisor.plan.plan import Plan
 from advisor.plan.quantities import gb, in_gb, parameters
-from advisor.plan.settings import Setting, settings
+from advisor.plan.settings import settings
 from advisor.render.part import Part
+from advisor.render.section import Bar, Section, Table
 from advisor.units import digits, seconds, share
 
 UNKNOWN = "?"
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The first column names a row; the others are numbers, to the right."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    chosen: int | None = None
-    """The row of the recommendation."""
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """What fills a GPU. `width` is its share of the longest bar."""
-
-    label: str
-    parts: tuple[Part, ...]
-    total: float
-    width: float
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One question and its answer."""
-
-    id: str
-    title: str
-    headline: str
-    sentences: tuple[str, ...]
-    tables: tuple[Table, ...]
-    settings: tuple[Setting, ...] = ()
-    notes: tuple[str, ...] = ()
-    bars: tuple[Bar, ...] = ()
-    tiles: tuple[tuple[str, str], ...] = ()
 
 
 def sections(plan: Plan) -> tuple[Section, ...]:

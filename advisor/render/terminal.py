@@ -30,6 +30,9 @@ def summarize(report: Report, folder: Path, console: Console | None = None) -> N
     console.print(Text(printable(report.diagnosis), style="bold"))
     if report.counsel:
         console.print(Text(printable(report.counsel)))
+    if report.traces:
+        console.print()
+        console.print(Padding(_traces(view, console), (0, 0, 0, 2)))
     if view.phases:
         console.print()
         console.print(Padding(_phases(view, console), (0, 0, 0, 2)))
@@ -65,6 +68,17 @@ def _phases(view: View, console: Console) -> Table:
         part = phase.share or 0.0
         bar = Text(block * round(BAR * part), style="cyan")
         table.add_row(phase.label, seconds(phase.seconds or 0.0), share(part), bar)
+    return table
+
+
+def _traces(view: View, console: Console) -> Table:
+    """Of the first rank."""
+    block = "#" if console.options.ascii_only else "\u2588"
+    table = Table.grid(padding=(0, 2))
+    for part in view.report.traces[0].parts:
+        if part.seconds:
+            bar = Text(block * round(BAR * part.share), style="cyan")
+            table.add_row(part.label, seconds(part.seconds), share(part.share), bar)
     return table
 
 

@@ -13,6 +13,7 @@ from advisor.render.part import Part
 from advisor.render.tried import Bands, bands, details, outcome
 from advisor.report import Checked, Measured, Note, Phase, Recommendation, Report, gain_text
 from advisor.rules.base import Change
+from advisor.traces import Traced
 from advisor.units import digits, money, seconds, share, size
 
 
@@ -84,6 +85,8 @@ class View:
     def ending(self) -> str:
         """How the run ended, with the status or the signal."""
         run = self.report.run
+        if self.report.traces:
+            return "traced by torch.profiler"
         if run.signal is not None:
             return f"{ENDINGS[run.ended]}, signal {run.signal}"
         return f"{ENDINGS[run.ended]}, exit status {run.exit_status}" if run.exit_status else ENDINGS[run.ended]
@@ -153,6 +156,46 @@ class View:
     def unmeasured(self) -> list[str]:
         """Parts of a step that this run could not tell."""
         return [f"{phase.label[:1].lower()}{phase.label[1:]}" for phase in self.report.phases if phase.share is None]
+
+    @property
+    def traced_span(self) -> str:
+        """What of the traces is looked at, in a sentence."""
+        first = self.report.traces[0]
+        if first.steps is None:
+            return f"The trace marks no steps: this is all of it, {seconds(first.seconds)}."
+        several = "step" if first.steps == 1 else f"{first.steps} steps"
+        return f"Of the {several} that the trace marks whole: {seconds(first.seconds)} from the first to the last."
+
+    @staticmethod
+    def traced_parts(one: Traced) -> list[Part]:
+        """Where its time goes, for a stacked bar."""
+        return [Part(part.colour, part.label, part.share, share(part.share)) for part in one.parts if part.seconds]
+
+    @staticmethod
+    def traced_facts(one: Traced) -> list[str]:
+        """What else a trace tells, a sentence each; what it does not tell is left out."""
+        told = []
+        if one.critical:
+            links = ", ".join(f"{link.label} {share(link.share)}" for link in one.critical if link.share >= NOTABLE)
+            told.append(f"Critical path of the median step: {links}.")
+        if one.kinds:
+            kinds = ", ".join(f"{kind.label} {share(kind.share)}" for kind in one.kinds if kind.share >= NOTABLE)
+            cores = "" if one.tensor_cores is None else f"; on tensor cores for certain: {share(one.tensor_cores)}"
+            told.append(f"{'Operators' if one.tensor_cores is None else 'Kernels'} by kind: {kinds}{cores}.")
+        if one.overlap is not None:
+            told.append(f"Communication hidden by computing: {share(one.overlap)}.")
+        if one.queue:
+            told.append(
+                f"Work waiting on the busiest stream: {digits(one.queue.mean)} pieces on average, "
+                f"{one.queue.most} at most, none for {share(one.queue.empty)} of the time."
+            )
+        if calls := one.launches:
+            told.append(
+                f"Launching calls: {calls.calls:,}, of {seconds(calls.median)} in the median and {seconds(calls.p99)} "
+                f"at the 99th percentile, {calls.slow} above 50 us; {share(calls.shorter)} took longer than what they "
+                f"launched, which began {seconds(calls.delay)} later in the median."
+            )
+        return told
 
     @property
     def between(self) -> list[Phase]:

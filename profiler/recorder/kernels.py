@@ -22,10 +22,10 @@ from profiler.schema import Kernel, Operator, Window
 MARK = "profile-train step"
 """The agent's mark at a step boundary. `profiler.agent.window.MARK` is the same; a test holds the two together."""
 
-_NAME_LENGTH = 300  # C++ template names run to thousands of characters; a reader needs the first few
+NAME_LENGTH = 300  # C++ template names run to thousands of characters; a reader needs the first few
 
 # What an optimizer without a fused or foreach implementation launches looks like any other arithmetic.
-_MAY_BE_OPTIMIZER = frozenset({"elementwise", "reduction", "normalization", "other"})
+MAY_BE_OPTIMIZER = frozenset({"elementwise", "reduction", "normalization", "other"})
 
 
 def parse(
@@ -122,7 +122,7 @@ def _on_gpu(
             pid=window.pid,
             window=position,
             device="cuda",
-            name=name[:_NAME_LENGTH],
+            name=name[:NAME_LENGTH],
             kind=kind,
             calls=len(seconds),
             total=sum(seconds),
@@ -143,7 +143,7 @@ def _operators(pid: int, position: int, own: list[tuple[Event, float]], optimizi
             pid=pid,
             window=position,
             device="cpu",
-            name=name[:_NAME_LENGTH],
+            name=name[:NAME_LENGTH],
             kind=kind,
             calls=len(seconds),
             total=sum(seconds),
@@ -188,7 +188,7 @@ def _optimizer_ranges(events: list[Event]) -> list[Interval]:
 
 def _kind_in(kind: str, moment: float, optimizing: list[Interval]) -> str:
     """`kind`, or "optimizer" if it is arithmetic asked for inside an optimizer's step."""
-    if kind not in _MAY_BE_OPTIMIZER:
+    if kind not in MAY_BE_OPTIMIZER:
         return kind
     at = bisect_right(optimizing, (moment, math.inf)) - 1
     return "optimizer" if at >= 0 and moment < optimizing[at][1] else kind

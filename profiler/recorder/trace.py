@@ -100,7 +100,7 @@ def _redacted(name: bytes, known: Sequence[str]) -> bytes:
 
 
 # As Kineto names them.
-_FLOATING = {
+FLOATING = {
     "double": "fp64",
     "float": "fp32",
     "c10::Half": "fp16",
@@ -152,4 +152,4 @@ def _shapes(dims: object) -> tuple[tuple[int, ...], ...]:
 
 def _dtype(types: object) -> str | None:
     names = types if isinstance(types, list) else []
-    return next((_FLOATING[name] for name in names if isinstance(name, str) and name in _FLOATING), None)
+    return next((FLOATING[name] for name in names if isinstance(name, str) and name in FLOATING), None)

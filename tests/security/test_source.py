@@ -22,7 +22,7 @@ ALLOWED = {
     "advisor/testing.py": {"compile": "whether the code of advice is Python; it is not run"},
     "advisor/rules/__init__.py": {"import_module": "the modules of our own package"},
     "advisor/render/html.py": {"Markup": "our own style and scripts, and JSON in which `<` is escaped"},
-    "advisor/render/plan_html.py": {"Markup": "our own style"},
+    "advisor/render/section_html.py": {"Markup": "our own style"},
     "advisor/render/markdown.py": {"Markup": "text that has just been escaped"},
     "advisor/rules/compile_model.py": {"compile": "how torch.compile is spelled in the user's framework"},
     "advisor/rules/launch_bound_graphs.py": {"compile": "how torch.compile is spelled in the user's framework"},

@@ -1,11 +1,12 @@
-"""A plan as one HTML file that holds all it needs, runs no script and asks the network for nothing."""
+"""Sections as one HTML file that holds all it needs, runs no script and asks the network for nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from markupsafe import Markup
 
-from advisor.plan.plan import Plan
-from advisor.render.plan_view import sections
+from advisor.render.section import Page, Section
 from advisor.render.templates import environment, folder
 from profiler.version import __version__
 
@@ -13,11 +14,11 @@ from profiler.version import __version__
 _POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'"
 
 
-def render(plan: Plan, command: str) -> str:
-    """The whole page; `command` is what made it."""
+def render(sections: Sequence[Section], page: Page) -> str:
+    """The whole page."""
     style = (folder() / "report.css").read_text(encoding="utf-8")
     return (
         environment()
-        .get_template("plan.html")
-        .render(sections=sections(plan), command=command, policy=_POLICY, style=Markup(style), version=__version__)
+        .get_template("sections.html")
+        .render(sections=sections, page=page, policy=_POLICY, style=Markup(style), version=__version__)
     )

@@ -1,6 +1,9 @@
-"""A plan in the terminal."""
+"""Sections in the terminal."""
 
 from __future__ import annotations
+
+import io
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -8,25 +11,33 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from advisor.plan.plan import Plan
 from advisor.plan.settings import Setting
-from advisor.render.plan_view import Section, Table, sections
+from advisor.render.section import Section, Table
 from profiler.printable import printable
 
+_MARKS = {"better": "green", "worse": "red"}
 
-def show(plan: Plan, console: Console) -> None:
+
+def show(sections: Sequence[Section], console: Console) -> None:
     """Print it. What is from outside is text, never markup."""
-    for section in sections(plan):
+    for section in sections:
         console.print()
         console.print(_section(section, ascii_only=console.options.ascii_only))
     console.print()
+
+
+def written(sections: Sequence[Section]) -> str:
+    """The same, for a file or a message."""
+    file = io.StringIO()
+    show(sections, Console(file=file, width=100, highlight=False))
+    return file.getvalue()
 
 
 def _section(section: Section, *, ascii_only: bool) -> RenderableType:
     parts: list[RenderableType] = [_text(section.headline, "bold")]
     parts += [_text(sentence) for sentence in section.sentences]
     for table in section.tables:
-        parts += [Text(), _text(table.title, "bold"), _table(table, ascii_only=ascii_only)]
+        parts += [Text(), *([_text(table.title, "bold")] if table.title else []), _table(table, ascii_only=ascii_only)]
         if table.note:
             parts.append(Padding(_text(table.note, "dim"), (0, 0, 0, 2)))
     for setting in section.settings:
@@ -46,10 +57,12 @@ def _table(table: Table, *, ascii_only: bool) -> RenderableType:
     )
     grid.add_column("  " + table.columns[0], no_wrap=True)
     for column in table.columns[1:]:
-        grid.add_column(column, justify="right")
+        grid.add_column(column, justify="left" if table.words else "right", overflow="fold")
     for number, row in enumerate(table.rows):
         chosen = number == table.chosen
-        grid.add_row(("> " if chosen else "  ") + row[0], *row[1:], style="bold green" if chosen else None)
+        style = "bold green" if chosen else _MARKS.get(table.marks[number]) if table.marks else None
+        cells = (Text(printable(cell)) for cell in (("> " if chosen else "  ") + row[0], *row[1:]))
+        grid.add_row(*cells, style=style)
     return grid
 
 

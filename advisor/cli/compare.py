@@ -1,0 +1,95 @@
+"""Compare two recorded runs: what changed, and whether it is more than chance."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from advisor.cli import forms
+from profiler.printable import printable
+
+if TYPE_CHECKING:
+    from advisor.metrics.base import Metrics
+
+SLOWER = 3
+UNTOLD = 4
+
+EPILOG = """
+\b
+Exit status with --fail-if-slower: 3 if RUN_B is slower, 4 if there are too few
+steps to tell, 0 otherwise.
+
+\b
+Examples:
+  profile-train compare runs/before runs/after
+  profile-train compare runs/main runs/branch --fail-if-slower 5% --out pull-request.md
+"""
+
+
+def _share(_ctx: click.Context, _option: click.Parameter, value: str | None) -> float | None:
+    from advisor.plan import quantities
+
+    if value is None:
+        return None
+    try:
+        return quantities.share(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command(
+    short_help="Compare two recorded runs.",
+    help="Compare two recorded runs (their folders): step time, phases, memory, settings and environment of RUN_B "
+    "beside RUN_A's, with intervals and a verdict.",
+    epilog=EPILOG,
+)
+@click.argument("run_a", type=click.Path(path_type=Path))
+@click.argument("run_b", type=click.Path(path_type=Path))
+@click.option("--fail-if-slower", "slower", metavar="SHARE", callback=_share, help="Such as 5%: fail if RUN_B is.")
+@click.option("--relevant", metavar="SHARE", callback=_share, help="Smallest difference that matters.  [5%]")
+@forms.options
+def compare(
+    run_a: Path, run_b: Path, slower: float | None, relevant: float | None, form: str | None, out: Path | None
+) -> int:
+    """See the module."""
+    # Imported only now: other commands start that much sooner.
+    from advisor.compare.change import RELEVANT, Verdict
+    from advisor.compare.comparison import compare
+    from advisor.render.compare_view import headline, sections
+    from advisor.render.section import Page
+
+    if slower is not None and relevant is not None:
+        raise click.UsageError("--fail-if-slower says already what difference matters: leave --relevant out.")
+    matters = next((value for value in (slower, relevant) if value is not None), RELEVANT)
+    found = compare(_metrics(run_a), _metrics(run_b), (str(run_a), str(run_b)), matters)
+    command = shlex.join(["profile-train", "compare", str(run_a), str(run_b)])
+    about = "Two runs are two samples: what matters is worth a second pair."
+    page = Page("profile-train compare", "comparison of two runs", about, command)
+    forms.give(sections(found), lambda: _json(found.result()), page, form, out)
+    if slower is None:
+        return 0
+    if found.verdict in (Verdict.TOO_FEW, Verdict.NOT_MEASURED):
+        status = UNTOLD
+    else:
+        status = SLOWER if found.verdict is Verdict.WORSE else 0
+    if out is not None or form not in (None, "text") or status:
+        click.echo(f"profile-train: {printable(headline(found))}", err=True)
+    return status
+
+
+def _metrics(folder: Path) -> Metrics:
+    from advisor.load import load
+    from advisor.metrics.base import Metrics
+    from profiler.recorder.record import finish_orphan
+
+    if folder.is_dir() and (note := finish_orphan(folder)) is not None:
+        click.echo(f"profile-train: {printable(note)}", err=True)
+    return Metrics(load(folder))
+
+
+def _json(result: dict[str, Any]) -> str:
+    return json.dumps(result, indent=2, allow_nan=False) + "\n"

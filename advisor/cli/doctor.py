@@ -1,0 +1,33 @@
+"""Check whether this machine can train, and be measured while it does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+FAILED = 1
+
+
+@click.command(
+    short_help="Check driver, torch, permissions and machine.",
+    help="Check what a training and its profile need of this machine: driver, CUDA, torch, permissions, cores, memory, "
+    "disk. Each line is ok, a warning, or something to fix, which makes the exit status 1.",
+)
+@click.option("--data", type=click.Path(path_type=Path), help="What the training reads: tells how fast that is.")
+@click.option("--python", "interpreter", metavar="PATH", help="The program's Python.  [the active environment's]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
+def doctor(data: Path | None, interpreter: str | None, as_json: bool) -> int:
+    """See the module."""
+    # Imported only now: other commands start that much sooner.
+    from advisor.doctor.examination import SCHEMA, examine
+    from advisor.doctor.finding import State
+    from advisor.render.doctor_text import show
+
+    found = list(examine(data, interpreter)) if as_json else show(examine(data, interpreter))
+    if as_json:
+        checks = [{**asdict(each), "state": each.state.value} for each in found]
+        click.echo(json.dumps({"schema": SCHEMA, "checks": checks}, indent=2))
+    return FAILED if any(each.state is State.FIX for each in found) else 0

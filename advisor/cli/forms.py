@@ -1,0 +1,70 @@
+"""The forms in which a plan or a comparison is given: text, JSON, HTML or Markdown, to stdout or into a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from profiler.errors import ProfilerError
+
+if TYPE_CHECKING:
+    from advisor.render.section import Page, Section
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FORMATS = {"text": ".txt", "json": ".json", "html": ".html", "markdown": ".md"}
+
+
+def options(command: F) -> F:
+    """The options of such a command; it takes `form` and `out`."""
+    out = click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file.")
+    form = click.option("--format", "form", type=click.Choice(list(FORMATS)), help="[text, or by the ending of --out]")
+    return form(out(command))
+
+
+def give(
+    sections: Sequence[Section], as_json: Callable[[], str], page: Page, form: str | None, out: Path | None
+) -> None:
+    """In the form that was asked for, else in that of the file's ending.
+
+    Raises:
+        ProfilerError: the file could not be written.
+    """
+    if form is None:
+        form = next((name for name, ending in FORMATS.items() if out and out.suffix.lower() == ending), "text")
+    if out is None and form == "text":
+        from rich.console import Console
+
+        from advisor.render.section_text import show
+
+        show(sections, Console(highlight=False))
+        return
+    text = _rendered(sections, as_json, page, form)
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ProfilerError(
+            f"{out} could not be written: {error.strerror or error}.", "Give --out in a folder that can be written to."
+        ) from error
+
+
+def _rendered(sections: Sequence[Section], as_json: Callable[[], str], page: Page, form: str) -> str:
+    if form == "json":
+        return as_json()
+    if form == "markdown":
+        from advisor.render import section_markdown
+
+        return section_markdown.render(sections)
+    if form == "html":
+        from advisor.render import section_html
+
+        return section_html.render(sections, page)
+    from advisor.render.section_text import written
+
+    return written(sections)

@@ -1,0 +1,91 @@
+"""Watch a run from another terminal while it goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from advisor.cli import options
+from profiler.errors import ProfilerError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from advisor.watch.snapshot import Snapshot
+    from advisor.watch.watching import Watching
+
+
+@click.command(
+    short_help="Watch a run from another terminal.",
+    help="Watch a RUN (its folder) from another terminal while it goes on: step rate, phases, GPU, CPU and memory, and "
+    "the advice so far, each second. Without RUN, the latest in ./profile-train-runs.",
+)
+@click.argument("folder", metavar="[RUN]", required=False, type=click.Path(path_type=Path))
+@click.option("--once", is_flag=True, help="Show it as it stands, and end.")
+@click.option("--json", "as_json", is_flag=True, help="With --once: print JSON.")
+@options.CONFIG
+def watch(folder: Path | None, once: bool, as_json: bool, config: Path | None) -> None:
+    """See the module."""
+    from rich.console import Console
+
+    from advisor.config import configure
+    from advisor.declared import goals
+    from advisor.watch.watching import Watching, latest
+
+    if as_json and not once:
+        raise click.UsageError("--json takes --once.")
+    chosen = options.configuration(config) or configure()
+    watching = Watching(folder or latest(), chosen.rules, goals(chosen.declared({})))
+    seen = watching.look()  # an error is told before anything is drawn
+    console = Console(highlight=False)
+    if as_json:
+        click.echo(json.dumps(seen.result(), indent=2, allow_nan=False))
+        return
+    if not once and console.is_terminal:
+        with contextlib.suppress(OSError):
+            os.nice(5)  # on a machine with no core to spare, the program goes first
+        seen = _live(watching, seen, console)
+    _print(seen, watching, console)
+
+
+def _live(watching: Watching, seen: Snapshot, console: Console) -> Snapshot:
+    """On a screen of its own until the run or the user ends it; what was in the terminal comes back."""
+    from rich.live import Live
+
+    resized = threading.Event()
+    signal.signal(signal.SIGWINCH, lambda *_: resized.set())
+    note = ""
+    with contextlib.suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(_drawn(seen, watching, console, note), refresh=True)
+            if seen.is_over or not watching.is_recorded:
+                break
+            if resized.wait(watching.pause):
+                resized.clear()
+                continue
+            try:
+                seen, note = watching.look(), ""
+            except ProfilerError as error:  # it may be readable again in a second
+                note = error.message
+    return seen
+
+
+def _drawn(seen: Snapshot, watching: Watching, console: Console, note: str = "", height: int | None = None) -> Text:
+    from advisor.render.watch_text import draw
+
+    if not note and not seen.is_over and not watching.is_recorded:
+        note = f"Nobody records this run any more. Report: profile-train report {seen.folder}"
+    ascii_only = console.options.ascii_only
+    return draw(seen, console.width, height or console.height, ascii_only=ascii_only, note=note)
+
+
+def _print(seen: Snapshot, watching: Watching, console: Console) -> None:
+    console.print(_drawn(seen, watching, console, height=1000))

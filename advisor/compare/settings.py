@@ -1,0 +1,57 @@
+"""What two runs were set to, and ran on, that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from advisor.environment import Group, Row, environment
+from advisor.profile import Profile
+
+MACHINE = ("machine", "software", "gpu")
+"""Groups that tell where a run ran; the others tell how it was set."""
+
+# Lines move with every edit of the source, and say nothing of how it trains.
+LEFT_OUT = ("place",)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One fact, by its group, that is not alike; None: that run does not know it, or has no such thing at all."""
+
+    group: str
+    before: Row | None
+    after: Row | None
+
+    @property
+    def name(self) -> str:
+        """Of the fact."""
+        return next(row.name for row in (self.before, self.after) if row is not None)
+
+
+def differences(before: Profile, after: Profile) -> tuple[tuple[Difference, ...], tuple[Difference, ...]]:
+    """Of the settings, and of the environment."""
+    groups = [{_name(group): group for group in environment(profile)} for profile in (before, after)]
+    found: tuple[list[Difference], list[Difference]] = ([], [])
+    for name in dict.fromkeys((*groups[0], *groups[1])):
+        is_machine = name.split()[0] in MACHINE
+        found[is_machine].extend(_of_group(name, groups[0].get(name), groups[1].get(name)))
+    return tuple(found[0]), tuple(found[1])
+
+
+def _name(group: Group) -> str:
+    """The first of several is the only one of another run."""
+    return group.name.removesuffix(" 0")
+
+
+def _of_group(name: str, before: Group | None, after: Group | None) -> Iterator[Difference]:
+    if before is None or after is None:  # of what one run alone has, or tells, one line is enough
+        seen = Row("seen", True)
+        yield Difference(name, seen if before else None, seen if after else None)
+        return
+    rows = [{row.name: row for row in group.rows} for group in (before, after)]
+    for key in dict.fromkeys((*rows[0], *rows[1])):
+        pair = [one if (one := each.get(key)) and one.value is not None else None for each in rows]
+        values = [None if row is None else row.value for row in pair]
+        if key not in LEFT_OUT and values[0] != values[1]:
+            yield Difference(name, pair[0], pair[1])

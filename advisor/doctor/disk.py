@@ -1,0 +1,144 @@
+"""Where runs are written, and how fast the data can be read."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from advisor.doctor.finding import Finding, fix, ok, warning
+from advisor.units import digits, size
+from profiler.recorder.folder import DEFAULT
+
+ROOM = 1 << 30
+"""Free bytes below which a long run with its windows may not fit (assumption)."""
+
+LONGEST = 3.0
+"""Seconds of reading."""
+MOST = 512 << 20
+BLOCK = 1 << 20
+FILES = 5000
+"""Of which the ones to read are drawn."""
+
+SLOW = 150e6
+"""Bytes/s: what a single hard disk reads in a row; eight images of 100 kB at 200 steps a second take as much."""
+SMALL = 1 << 20
+FEW_FILES = 500.0
+"""Small files a second below which single files are better packed (assumption: a step of 0.1 s with 64 of them)."""
+
+REMOTE = ("nfs", "cifs", "smb", "fuse", "9p", "lustre", "gpfs", "ceph", "beegfs", "virtiofs")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What came of reading for some seconds."""
+
+    files: int
+    bytes: int
+    seconds: float
+    filesystem: str
+
+
+def findings(here: Path, data: Path | None) -> Iterator[Finding]:
+    """Of the folder where runs are kept, and of the data's, if one is given."""
+    yield _runs(here)
+    if data is not None:
+        yield of_data(data)
+
+
+def _runs(here: Path) -> Finding:
+    runs = here / DEFAULT
+    place = runs if runs.is_dir() else here
+    if not os.access(place, os.W_OK):
+        return warning(
+            "run folder", f"{place} cannot be written: runs go to a temporary folder.", "Name another with --out."
+        )
+    free = shutil.disk_usage(place).free
+    if free < ROOM:
+        return warning("run folder", f"{size(free)} free in {place}.", "Make room, or name another with --out.")
+    return ok("run folder", f"{runs}, {size(free)} free")
+
+
+def of_data(data: Path) -> Finding:
+    """Read some of it for a few seconds, not from the kernel's cache where that can be dropped."""
+    if not data.exists():
+        return fix("data", f"There is no {data}.", "Give the path that the training reads: --data PATH.")
+    try:
+        reading = read(data)
+    except OSError as error:
+        return fix("data", f"{data} cannot be read: {error.strerror or error}.", "Check its permissions.")
+    if not reading.bytes or not reading.seconds:
+        return warning("data", f"{data} holds no file with anything in it.", "Give the path that the training reads.")
+    rate, each = reading.bytes / reading.seconds, reading.bytes / reading.files
+    said = (
+        f"{size(rate)}/s, {digits(reading.files / reading.seconds)} files/s of {size(each)}, on {reading.filesystem}, "
+        "by one reader"
+    )
+    remote = any(reading.filesystem.startswith(kind) for kind in REMOTE)
+    if each < SMALL and reading.files / reading.seconds < FEW_FILES:
+        return warning(
+            "data",
+            f"{said}: small files come slowly.",
+            "Pack them (WebDataset, Parquet), or copy them to a local disk.",
+        )
+    if each >= SMALL and rate < SLOW:
+        where = "Copy the data to a local disk." if remote else "Put the data on an SSD, or read with more workers."
+        return warning("data", f"{said}: slow.", where)
+    return ok("data", said)
+
+
+def read(data: Path, longest: float = LONGEST) -> Reading:
+    """Files in an order drawn by chance, whole or until time or volume is up. Raises OSError if none can be read."""
+    files = [data] if data.is_file() else list(itertools.islice(_files(data), FILES))
+    random.Random(0).shuffle(files)
+    done, volume, begin, failure = 0, 0, time.perf_counter(), None
+    for file in files:
+        try:
+            volume += _whole(file, begin + longest, MOST - volume)
+        except OSError as error:
+            failure = error
+            continue
+        done += 1
+        if time.perf_counter() - begin > longest or volume >= MOST:
+            break
+    if failure is not None and not done:
+        raise failure
+    return Reading(done, volume, time.perf_counter() - begin, _filesystem(data))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for root, _, names in os.walk(folder):
+        for name in names:
+            path = Path(root, name)
+            if path.is_file():
+                yield path
+
+
+def _whole(path: Path, until: float, most: int) -> int:
+    volume = 0
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError, AttributeError):  # what is cached would say nothing of the disk
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        while volume < most and (block := os.read(handle, BLOCK)):
+            volume += len(block)
+            if time.perf_counter() > until:
+                break
+    finally:
+        os.close(handle)
+    return volume
+
+
+def _filesystem(path: Path) -> str:
+    """As mounted: "ext4", "nfs4"; of the longest mount point above it."""
+    place = path.resolve()
+    mounts = [part for part in psutil.disk_partitions(all=True) if place.is_relative_to(part.mountpoint)]
+    return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else "an unknown filesystem"

@@ -1,0 +1,92 @@
+"""The driver and the GPUs, as NVML tells of them while a run is recorded."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from advisor.doctor.finding import Finding, fix, ok, warning
+from advisor.doctor.stack import Torch
+from advisor.units import size
+from profiler.recorder.gpu import GPM_PERIOD, GpuSampler
+from profiler.schema import Gpu, GpuSample
+
+NO_DRIVER = "This machine has no NVIDIA driver"
+
+COUNTING = (9, 0)
+"""Compute capability from which on there are performance counters (GPM)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """By NVML."""
+
+    gpus: tuple[Gpu, ...] = ()
+    samples: tuple[GpuSample, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def see() -> Seen:
+    """Sample each GPU once, as the recorder does."""
+    sampler = GpuSampler.open(os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
+    try:
+        sampler.sample(0.0, ())
+        if any(gpu.gpm for gpu in sampler.gpus):
+            time.sleep(GPM_PERIOD)
+        samples = sampler.sample(2 * GPM_PERIOD, ())
+        return Seen(sampler.gpus, tuple(samples), tuple(problem.message for problem in sampler.problems))
+    finally:
+        sampler.close()
+
+
+def findings(seen: Seen, torch: Torch) -> Iterator[Finding]:
+    """Of the driver, of each GPU, and of what it refuses to tell."""
+    if not seen.gpus:
+        yield _without(seen, torch)
+        return
+    first = seen.gpus[0]
+    yield ok("driver", f"{first.driver or 'of unknown version'}, serves CUDA {first.cuda_driver or '(unknown)'}")
+    for gpu in seen.gpus:
+        yield ok(f"GPU {gpu.index}", f"{gpu.name}, {size(gpu.memory_total)}{', a MIG slice' if gpu.mig else ''}")
+    for problem in seen.problems:
+        said, _, remedy = problem.partition(". ")
+        yield warning("NVML", f"{said}.", remedy)
+    yield _sampled(seen)
+    yield _counters(seen)
+
+
+def _without(seen: Seen, torch: Torch) -> Finding:
+    said, _, remedy = next(iter(seen.problems), "NVML shows no GPU. See nvidia-smi.").partition(". ")
+    if seen.problems and said.startswith(NO_DRIVER):
+        if torch.cuda:
+            return warning("driver", f"{said}.", "Install the driver, unless training on the CPU is meant.")
+        return ok("driver", "No NVIDIA driver: the training runs on the CPU")
+    return fix("driver", f"{said}.", remedy)
+
+
+def _sampled(seen: Seen) -> Finding:
+    """Whether what the report is made of can be read."""
+    wanted = ("utilization", "memory_used", "power", "sm_clock")
+    missing = sorted({name for one in seen.samples for name in wanted if getattr(one, name) is None})
+    if missing:
+        return warning(
+            "GPU samples",
+            f"NVML does not tell {', '.join(missing).replace('_', ' ')}: not measured.",
+            "See nvidia-smi; some boards and virtual GPUs do not have it.",
+        )
+    return ok("GPU samples", "utilization, memory, power and clocks can be read")
+
+
+def _counters(seen: Seen) -> Finding:
+    name = "counters (GPM)"
+    if all(gpu.gpm for gpu in seen.gpus):
+        return ok(name, "SM, tensor core and memory activity can be read")
+    if any(gpu.capability is not None and gpu.capability >= COUNTING and not gpu.gpm for gpu in seen.gpus):
+        return warning(
+            name,
+            "The GPU has counters that cannot be read: SM and tensor core activity are not measured.",
+            "Run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0.",
+        )
+    return ok(name, "None before Hopper: SM and tensor core activity are not measured")

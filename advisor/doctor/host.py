@@ -1,0 +1,134 @@
+"""Cores, memory, shared memory and NUMA nodes, as this process may use them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from advisor.doctor.finding import Finding, fix, ok, warning
+from advisor.doctor.stack import Torch
+from advisor.units import digits, size
+from profiler.recorder.cgroup import Cgroup
+from profiler.recorder.folder import RINGS_ROOM
+from profiler.recorder.host import machine
+from profiler.schema import Gpu
+
+GIB = 1 << 30
+
+SHARED = GIB
+"""DataLoader workers hand batches over in /dev/shm; Docker gives 64 MiB (assumption: a GiB holds what is in flight)."""
+
+SCARCE = 0.1
+"""Share of the memory below which a training is in danger of the kernel's killer (assumption)."""
+
+FULL = 0.5
+"""Share of the cores that others use, above which what is measured says little (assumption)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """Bytes and cores; None where the machine does not tell."""
+
+    cores: float
+    cores_allowed: int
+    """By affinity, as programs count them."""
+    cores_total: int
+    quota: float | None = None
+    load: float | None = None
+    """Programs that ran or waited for a core, mean of the last minute."""
+    memory: int
+    """The machine's, or the cgroup's limit if that is less."""
+    memory_total: int
+    memory_left: int
+    shared: int | None = None
+    """Size of /dev/shm; None: there is none."""
+    shared_left: int = 0
+    numa: dict[int, str] = field(default_factory=dict)
+
+
+def look(shared: Path = Path("/dev/shm")) -> Host:
+    """At this machine."""
+    here, group, memory = machine(), Cgroup.own(), psutil.virtual_memory()
+    left = group.memory_available()
+    try:
+        disk = shutil.disk_usage(shared)
+    except OSError:
+        disk = None
+    try:
+        load = os.getloadavg()[0]
+    except OSError:
+        load = None
+    return Host(
+        cores=here.cores,
+        cores_allowed=len(os.sched_getaffinity(0)),
+        cores_total=here.cores_total,
+        quota=group.cpu_quota(),
+        load=load,
+        memory=here.memory_total,
+        memory_total=memory.total,
+        memory_left=memory.available if left is None else min(left, memory.available),
+        shared=disk.total if disk else None,
+        shared_left=disk.free if disk else 0,
+        numa=here.numa_nodes,
+    )
+
+
+def findings(host: Host, torch: Torch, gpus: Sequence[Gpu] = ()) -> Iterator[Finding]:
+    """Of what programs get of the machine."""
+    yield _cores(host, torch)
+    if host.load is not None and host.load > FULL * host.cores_total:
+        yield warning(
+            "load",
+            f"{digits(host.load)} programs ran or waited for a core in the last minute; there are {host.cores_total}.",
+            "Measure on a machine that is idle, or step times are those of the crowd.",
+        )
+    yield _memory(host)
+    yield _shared(host)
+    yield _numa(host, gpus)
+
+
+def _cores(host: Host, torch: Torch) -> Finding:
+    said = f"{digits(host.cores)} of the machine's {host.cores_total}"
+    if host.quota is not None and host.quota < host.cores_allowed:
+        threads = f", and torch starts {torch.threads} threads" if (torch.threads or 0) > host.quota else ""
+        return warning(
+            "cores",
+            f"The cgroup allows {digits(host.quota)} cores, but programs count {host.cores_allowed}{threads}.",
+            f"Set OMP_NUM_THREADS={max(1, int(host.quota))}, and give DataLoaders no more workers than that.",
+        )
+    if host.cores < 2:
+        return warning("cores", f"{said}: loading data and training share it.", "Give the job two cores or more.")
+    return ok("cores", said)
+
+
+def _memory(host: Host) -> Finding:
+    limit = f", limited by the cgroup to {size(host.memory)}" if host.memory < host.memory_total else ""
+    said = f"{size(host.memory_left)} free of {size(host.memory_total)}{limit}"
+    if host.memory_left < SCARCE * host.memory:
+        return warning("memory", f"{said}: a training may be killed.", "End what else runs, or raise the limit.")
+    return ok("memory", said)
+
+
+def _shared(host: Host) -> Finding:
+    name, remedy = "/dev/shm", "Start the container with --shm-size=8g or --ipc=host."
+    if host.shared is None:
+        return fix(name, "There is none: DataLoader workers cannot hand over batches.", remedy)
+    said = f"{size(host.shared_left)} free of {size(host.shared)}"
+    if host.shared_left < RINGS_ROOM:
+        return fix(name, f"{said}: too little for DataLoader workers.", f"Remove what lies in it. {remedy}")
+    if host.shared < SHARED:
+        return warning(name, f'{said}: batches of several workers may not fit ("Bus error").', remedy)
+    return ok(name, said)
+
+
+def _numa(host: Host, gpus: Sequence[Gpu]) -> Finding:
+    if len(host.numa) < 2:
+        return ok("NUMA", "one node" if host.numa else "not told: one node, or a virtual machine")
+    nodes = "; ".join(f"{node}: {cores}" for node, cores in host.numa.items())
+    near = "".join(f"; GPU {gpu.index} at {gpu.numa_node}" for gpu in gpus if gpu.numa_node is not None)
+    return ok("NUMA", f"{len(host.numa)} nodes (cores {nodes}{near})")

@@ -1,0 +1,178 @@
+"""The program's Python and its torch, asked in a process of their own, beside the driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from advisor.doctor.finding import Finding, fix, ok, warning
+from advisor.metrics.stack import has_code_for, major
+from profiler.agent import installed
+from profiler.schema import DeviceFact, Gpu
+
+PATIENCE = 120.0
+"""Seconds to import torch from a slow disk, and to start CUDA on several GPUs."""
+
+OLDEST_PYTHON = (3, 9)
+OLDEST_TORCH = (2, 4)
+
+BUILDS = "https://pytorch.org/get-started/locally/"
+
+
+@dataclass(frozen=True, slots=True)
+class Torch:
+    """What the program's Python said; None where it did not say."""
+
+    interpreter: str
+    python: str | None = None
+    version: str | None = None
+    """Of torch; None: not installed."""
+    cuda: str | None = None
+    hip: str | None = None
+    threads: int | None = None
+    architectures: tuple[str, ...] = ()
+    devices: tuple[DeviceFact, ...] = ()
+    kernels: int | None = None
+    """Kernels that its profiler saw of two or three; None where there was no GPU to try it on."""
+    error: str = ""
+
+
+def ask(interpreter: str) -> Torch:
+    """Never raises."""
+    path = str(Path(interpreter).absolute()) if os.sep in interpreter else shutil.which(interpreter) or interpreter
+    try:
+        ran = subprocess.run(
+            [path, str(Path(installed.__file__))],
+            cwd="/",  # whatever modules lie where the user stands are not meant
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Torch(interpreter, error=f"It did not answer within {PATIENCE:.0f} s.")
+    except OSError as error:
+        return Torch(interpreter, error=f"It could not be started: {error.strerror or error}.")
+    try:
+        told = json.loads(ran.stdout.rstrip().rpartition("\n")[2])
+        return _read(interpreter, told)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        last = (ran.stderr.strip() or ran.stdout.strip() or "It said nothing").splitlines()[-1]
+        return Torch(interpreter, error=f"It ended with status {ran.returncode}: {last}")
+
+
+def _read(interpreter: str, told: dict[str, Any]) -> Torch:
+    architectures = tuple(told.get("architectures", ()))
+    return Torch(
+        interpreter=str(told.get("executable") or interpreter),
+        python=told["python"],
+        version=told.get("torch"),
+        cuda=told.get("cuda"),
+        hip=told.get("hip"),
+        threads=told.get("threads"),
+        architectures=architectures,
+        devices=tuple(
+            DeviceFact(
+                id=number,
+                name=device["name"],
+                capability=tuple(device["capability"]),
+                memory_total=device["memory"],
+                architectures=architectures,
+            )
+            for number, device in enumerate(told.get("devices", ()))
+        ),
+        kernels=told.get("kernels"),
+        error=told.get("error", ""),
+    )
+
+
+def findings(torch: Torch, gpus: Sequence[Gpu]) -> Iterator[Finding]:
+    """Of Python, of torch, and of whether torch, driver and GPUs fit."""
+    if torch.python is None:
+        yield fix("python", f"{torch.interpreter}: {torch.error}", "Activate the environment of your program.")
+        return
+    yield _python(torch)
+    if torch.version is None:
+        why = f" ({torch.error})" if torch.error else ""
+        yield fix(
+            "torch",
+            f"{torch.interpreter} has no torch{why}.",
+            f"Activate the environment of your program, or install torch: {BUILDS}",
+        )
+        return
+    yield _torch(torch)
+    yield _fit(torch, gpus)
+    if torch.kernels is not None:
+        yield _kernels(torch.kernels)
+
+
+def _python(torch: Torch) -> Finding:
+    said = f"{torch.python}, {torch.interpreter}"
+    if _numbers(torch.python) < OLDEST_PYTHON:
+        return fix("python", f"{said}: too old to be recorded.", "Train on Python 3.9 or newer.")
+    return ok("python", said)
+
+
+def _torch(torch: Torch) -> Finding:
+    build = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "CPU only"
+    kinds = f", code for {' '.join(torch.architectures)}" if torch.architectures else ""
+    said = f"{torch.version} ({build}{kinds})"
+    if _numbers(torch.version) < OLDEST_TORCH:
+        return warning("torch", f"{said}: older than what is tested.", "Update to torch 2.4 or newer.")
+    return ok("torch", said)
+
+
+def _fit(torch: Torch, gpus: Sequence[Gpu]) -> Finding:
+    """Whether torch reaches the GPUs that the driver shows."""
+    name = "torch and GPU"
+    if strange := [each for each in torch.devices if not has_code_for(each)]:
+        capability = ".".join(map(str, strange[0].capability or ()))
+        return fix(
+            name,
+            f"This torch has no code for {strange[0].name} (compute capability {capability}).",
+            f"Install a build that has: {BUILDS}",
+        )
+    if torch.devices:
+        return ok(name, f"torch sees {', '.join(each.name for each in torch.devices)}")
+    if not gpus:
+        if torch.cuda:
+            why = torch.error.splitlines()[0] if torch.error else "no GPU was found"
+            return warning(name, f"torch is built for CUDA, but: {why}", "Without a GPU the training runs on the CPU.")
+        return ok(name, "No GPU: the training runs on the CPU")
+    if torch.cuda is None and torch.hip is None:
+        return fix(
+            name, f"This torch is for the CPU only; {gpus[0].name} stands idle.", f"Install a CUDA build: {BUILDS}"
+        )
+    served, wanted = major(gpus[0].cuda_driver), major(torch.cuda)
+    if served is not None and wanted is not None and served < wanted:
+        return fix(
+            name,
+            f"torch is built with CUDA {torch.cuda}, the driver serves {gpus[0].cuda_driver} at most.",
+            f"Update the driver, or install a build for CUDA {gpus[0].cuda_driver}: {BUILDS}",
+        )
+    why = torch.error.splitlines()[0] if torch.error else "torch.cuda.is_available() is False"
+    return fix(name, f"torch does not reach {gpus[0].name}: {why}", "See CUDA_VISIBLE_DEVICES and /dev/nvidia*.")
+
+
+def _kernels(seen: int) -> Finding:
+    if seen:
+        return ok("kernels (CUPTI)", "torch.profiler sees kernels")
+    return warning(
+        "kernels (CUPTI)",
+        "torch.profiler saw no kernel: no kernel detail will be recorded.",
+        "End other profilers (nsys, ncu, DCGM's profiling); else allow it: NVreg_RestrictProfilingToAdminUsers=0.",
+    )
+
+
+def _numbers(version: str | None) -> tuple[int, ...]:
+    """Of "2.13.0+cpu": (2, 13)."""
+    parts = (version or "").split(".")[:2]
+    return tuple(int("".join(letter for letter in part if letter.isdigit()) or 0) for part in parts)

@@ -1,0 +1,40 @@
+"""The doctor's findings in the terminal, each as soon as it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from advisor.doctor.finding import Finding, State
+from profiler.printable import printable
+
+_STYLES = {State.OK: "green", State.WARNING: "yellow", State.FIX: "bold red"}
+_WIDEST = 16
+
+
+def show(findings: Iterable[Finding], console: Console | None = None) -> list[Finding]:
+    """Print them; gives them back."""
+    console = console or Console(highlight=False)
+    shown = []
+    for each in findings:
+        console.print(_line(each))
+        shown.append(each)
+    counts = {state: sum(one.state is state for one in shown) for state in State}
+    parts = [f"{counts[State.FIX]} to fix", f"{counts[State.WARNING]} warnings", f"{counts[State.OK]} ok"]
+    console.print(Text(f"\n{', '.join(parts)}."))
+    return shown
+
+
+def _line(each: Finding) -> Table:
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(width=7)
+    grid.add_column(width=_WIDEST)
+    grid.add_column()
+    said = Text(printable(each.said))
+    if each.remedy:
+        said.append(f"\n-> {printable(each.remedy)}", style="cyan")
+    grid.add_row(Text(each.state.value, style=_STYLES[each.state]), Text(printable(each.name)), said)
+    return grid

@@ -1,0 +1,16 @@
+"""Sections as GitHub-flavoured Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from advisor.render.markdown import fence, text
+from advisor.render.section import Section
+from advisor.render.templates import environment
+
+
+def render(sections: Sequence[Section]) -> str:
+    """The whole page."""
+    made = environment()
+    made.filters |= {"text": text, "fence": fence}
+    return made.get_template("sections.md").render(sections=sections)

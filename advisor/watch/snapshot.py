@@ -1,0 +1,196 @@
+"""What is to be seen of a run at one moment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from advisor.judge import Gain, Judgement
+from advisor.metrics.base import Metrics
+from advisor.metrics.settings import primary_rank, world_size
+from advisor.profile import Profile
+from profiler.schema import BETWEEN, PHASES, TAG_FIRST, GpuSample, Outcome, Step
+
+SCHEMA = "profile-train/watch@1"
+
+RECENT = 30.0
+"""Seconds that the present step rate and phases are taken over."""
+
+SPAN = 120
+"""Seconds that curves reach back, a value each; None where nothing was measured."""
+
+Curve = tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Of the primary rank; seconds. None: none of them in the last RECENT seconds."""
+
+    count: int
+    rate: float | None
+    """Steps a second."""
+    mean: float | None
+    phases: dict[str, float | None]
+    """Seconds of the mean step; None: not measured."""
+    between: float | None
+    """Seconds of evaluation, saving and epoch starts, for each step."""
+    rates: Curve
+    silent: float
+    """Seconds since the last step's end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A quantity now, and over time. None: not measured."""
+
+    now: float | None
+    of: float | None
+    """What there is of it."""
+    curve: Curve
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU."""
+
+    index: int
+    name: str
+    utilization: Gauge
+    memory: Gauge
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """What the advice would begin with if the run ended now."""
+
+    rule: str
+    title: str
+    then: str
+    gain: Gain | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything that is shown."""
+
+    folder: str
+    command: tuple[str, ...]
+    ended: Outcome
+    time: float
+    """Seconds on the run clock of the newest that was recorded."""
+    ranks: int
+    steps: Steps | None
+    gpus: tuple[Gpu, ...]
+    cpu: Gauge
+    """Cores."""
+    memory: Gauge
+    """Bytes of the program's processes."""
+    advice: Advised | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more will be recorded."""
+        return self.ended != "running"
+
+    def result(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+def snapshot(profile: Profile, folder: str, advice: Advised | None = None) -> Snapshot:
+    """Of a profile as it stands."""
+    run = profile.runs[0]
+    m = Metrics(profile)
+    rank = m.get(primary_rank)
+    # A store may come from anybody: what has no place in time has none here.
+    steps = [step for step in rank.steps if math.isfinite(_end(step)) and step.count > 0] if rank else []
+    times = (*map(_end, steps[-1:]), *(one.time for one in profile.host_samples[-1:]))
+    now = max(filter(math.isfinite, times), default=0.0)
+    return Snapshot(
+        folder=folder,
+        command=run.command,
+        ended=run.outcome,
+        time=now,
+        ranks=m.get(world_size) or 0,
+        steps=_steps(steps, now) if steps else None,
+        gpus=tuple(_gpu(gpu.index, gpu.name, gpu.memory_total, profile.gpu_samples, now) for gpu in profile.gpus),
+        cpu=_gauge(profile.host_samples, now, lambda sample: sample.cpu, run.cores),
+        memory=_gauge(profile.host_samples, now, lambda sample: sample.rss, run.memory_total),
+        advice=advice,
+    )
+
+
+def advised(judgement: Judgement) -> Advised | None:
+    """Its first advice above information."""
+    first = next((found for found in judgement.findings if found.severity.value != "info"), None)
+    return None if first is None else Advised(first.rule.id, first.rule.title, first.advice.then, first.in_plan)
+
+
+def _steps(steps: Sequence[Step], now: float) -> Steps:
+    shown = [step for step in steps if _end(step) > now - RECENT and not step.tags & TAG_FIRST]
+    number = sum(step.count for step in shown)
+    first = _end(steps[0]) if steps[0].tags & TAG_FIRST else steps[0].start  # the first has no start of its own
+    since = max(now - RECENT, first)
+    done = sum(_share(step, since, now) * step.count for step in shown)
+    return Steps(
+        count=sum(step.count for step in steps),
+        rate=done / (now - since) if shown and now > since else None,
+        mean=_mean(shown, number, "duration"),
+        phases={phase: _mean(shown, number, phase) for phase in PHASES},
+        between=sum(_mean(shown, number, name) or 0.0 for name in BETWEEN) if shown else None,
+        rates=_rates(steps, now),
+        silent=max(0.0, now - _end(steps[-1])),
+    )
+
+
+def _mean(steps: Sequence[Step], number: int, name: str) -> float | None:
+    values = [step.count * value for step in steps if (value := getattr(step, name)) is not None]
+    return math.fsum(values) / number if values else None
+
+
+def _end(step: Step) -> float:
+    return step.start + step.count * (step.duration + sum(getattr(step, name) or 0.0 for name in BETWEEN))
+
+
+def _share(step: Step, begin: float, end: float) -> float:
+    """Of the step's time, between these two moments."""
+    last = _end(step)
+    inside = min(last, end) - max(step.start, begin)
+    return max(0.0, inside) / (last - step.start) if last > step.start else float(begin <= last < end)
+
+
+def _rates(steps: Sequence[Step], now: float) -> Curve:
+    """Steps a second; None before the first."""
+    first, start = steps[0].start, now - SPAN
+    done = [0.0] * SPAN
+    for step in reversed(steps):
+        last = _end(step)
+        if last <= start:
+            break
+        for second in range(max(0, int(step.start - start)), min(SPAN - 1, int(last - start)) + 1):
+            done[second] += step.count * _share(step, start + second, start + second + 1)
+    return tuple(value if start + second + 1 > first else None for second, value in enumerate(done))
+
+
+def _gpu(index: int, name: str, total: int, samples: Sequence[GpuSample], now: float) -> Gpu:
+    own = [sample for sample in samples if sample.gpu == index]
+    return Gpu(
+        index=index,
+        name=name,
+        utilization=_gauge(own, now, lambda sample: sample.utilization, 1.0),
+        memory=_gauge(own, now, lambda sample: sample.memory_used, total or None),
+    )
+
+
+def _gauge(samples: Iterable[Any], now: float, value: Callable[[Any], float | None], of: float | None) -> Gauge:
+    """Means of each second; now: of the last one that has any."""
+    start = now - SPAN
+    seconds: list[list[float]] = [[] for _ in range(SPAN)]
+    for sample in samples:
+        told = value(sample)
+        if told is not None and start < sample.time < math.inf:
+            seconds[min(SPAN - 1, int(sample.time - start))].append(told)
+    curve = tuple(math.fsum(each) / len(each) if each else None for each in seconds)
+    return Gauge(next((each for each in reversed(curve[-3:]) if each is not None), None), of, curve)

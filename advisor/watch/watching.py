@@ -1,0 +1,69 @@
+"""Looking at a run again and again, for no more than a tenth of a core."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from advisor.judge import judge
+from advisor.load import load
+from advisor.metrics.base import Goals, Metrics
+from advisor.own_rules import RuleSet
+from advisor.watch.snapshot import Advised, Snapshot, advised, snapshot
+from profiler.errors import ProfilerError
+from profiler.recorder import folder as place
+
+EVERY = 1.0
+"""Seconds from one look to the next, at least."""
+
+SHARE = 0.1
+"""Of a core, at most: reading a long run takes longer, and the training may want the core."""
+
+JUDGED_EVERY = 10.0
+"""Seconds between two judgements, at least."""
+
+
+def latest(runs: Path = Path(place.DEFAULT)) -> Path:
+    """The run that was written to last; of those that still go on, if there is any.
+
+    Raises ProfilerError if there is none.
+    """
+    found = [folder for folder in runs.glob("*") if any(folder.glob("run-*.db"))] if runs.is_dir() else []
+    if not found:
+        raise ProfilerError(f"There is no run in {runs}.", "Start one, or name its folder: profile-train watch RUN")
+    return max(found, key=lambda folder: (place.is_running(folder), _written(folder)))
+
+
+def _written(folder: Path) -> float:
+    return max((path.stat().st_mtime for path in folder.glob("run-*.db*")), default=0.0)
+
+
+class Watching:
+    """One run."""
+
+    def __init__(self, folder: Path, rules: RuleSet, goals: Goals) -> None:
+        self.folder = folder
+        self.pause = EVERY
+        """Seconds until it is to be looked at again."""
+        self._rules = rules
+        self._goals = goals
+        self._advice: Advised | None = None
+        self._judge_at = 0.0
+
+    def look(self) -> Snapshot:
+        """The run as it stands. Raises ProfilerError if it cannot be read."""
+        begin = time.perf_counter()
+        profile = load(self.folder)
+        if begin >= self._judge_at:
+            self._advice = advised(judge(Metrics(profile, self._goals), self._rules.rules))
+            spent = time.perf_counter() - begin
+            self._judge_at = begin + max(JUDGED_EVERY, spent / SHARE)
+        seen = snapshot(profile, str(self.folder), self._advice)
+        spent = time.perf_counter() - begin
+        self.pause = max(EVERY - spent, spent / SHARE - spent)
+        return seen
+
+    @property
+    def is_recorded(self) -> bool:
+        """Somebody writes into the run; else nothing will change."""
+        return place.is_running(self.folder)

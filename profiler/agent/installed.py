@@ -1,0 +1,69 @@
+"""A program of its own: what torch is installed for this Python, and whether its profiler sees the GPU's kernels.
+
+    python installed.py
+
+It prints JSON; what went wrong stands under "error". Nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from typing import Any
+
+
+def about() -> dict[str, Any]:
+    """What can be said of this Python and its torch."""
+    found: dict[str, Any] = {"python": platform.python_version(), "executable": sys.executable}
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name == "torch":
+            return found
+        return {**found, "error": str(error)}
+    except Exception as error:
+        return {**found, "error": str(error)}
+    found.update(
+        torch=str(torch.__version__),
+        cuda=torch.version.cuda,
+        hip=torch.version.hip,
+        threads=torch.get_num_threads(),
+        file=torch.__file__,
+    )
+    try:
+        if torch.version.cuda or torch.version.hip:
+            found.update(_gpus(torch))
+    except Exception as error:
+        found["error"] = str(error)
+    return found
+
+
+def _gpus(torch: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"architectures": list(torch.cuda.get_arch_list()), "devices": []}
+    if not torch.cuda.is_available():
+        try:
+            torch.cuda.init()  # says why
+        except Exception as error:
+            found["error"] = str(error)
+        return found
+    for number in range(torch.cuda.device_count()):
+        device = torch.cuda.get_device_properties(number)
+        found["devices"].append(
+            {"name": device.name, "capability": [device.major, device.minor], "memory": device.total_memory}
+        )
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        ones = torch.ones(64, 64, device="cuda")
+        (ones @ ones).sum().item()
+    found["kernels"] = sum(1 for event in profiler.events() if "CUDA" in str(event.device_type).upper())
+    return found
+
+
+if __name__ == "__main__":
+    # Our folder is no place to import from: it holds modules by names of others'.
+    sys.path[:] = [
+        entry for entry in sys.path if os.path.realpath(entry) != os.path.dirname(os.path.realpath(__file__))
+    ]
+    answer = json.dumps(about())
+    sys.stdout.write(f"\n{answer}\n")  # on a line of its own, whatever a library has printed before

@@ -1,0 +1,1 @@
+"""Recordings that others made, as the tables of a run."""

@@ -1,0 +1,143 @@
+"""What ranks tell one another: collectives by kind and group, their bytes, and who waits for whom."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from profiler.importers.columns import Integers
+from profiler.importers.kineto import Trace
+from profiler.importers.spans import difference, union
+from profiler.importers.work import COMMUNICATION, COMPUTE, Work
+
+_SIZES = {
+    **dict.fromkeys(("Double", "Long"), 8),
+    **dict.fromkeys(("Float", "Int"), 4),
+    **dict.fromkeys(("BFloat16", "Half", "Short"), 2),
+    **dict.fromkeys(("Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2", "Float8_e4m3fnuz", "Float8_e5m2fnuz"), 1),
+}
+"""Bytes of a number, by torch's names."""
+
+_IN_NAME = re.compile(
+    r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv|broadcast|reduce", re.IGNORECASE
+)
+
+
+class Key(NamedTuple):
+    """Collectives that are counted together."""
+
+    name: str
+    """In lower case without underscores: allreduce, allgather, reducescatter, alltoall, sendrecv, broadcast, ..."""
+    group: str
+    """As torch describes the group of ranks; "" if the trace does not tell."""
+    ranks: int | None
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collectives:
+    """All of one key, between two moments. Times are nanoseconds."""
+
+    key: Key
+    durations: tuple[int, ...]
+    """Of each, in order."""
+    exposed: int
+    """In which nothing was computed."""
+    bytes: int | None
+    """Of the larger side of each, together."""
+    waited: int | None = None
+    """For ranks that came later: by how much each took longer than on the rank that came last. None unless the traces
+    of all ranks of the group are there."""
+
+    @property
+    def total(self) -> int:
+        """Of all, each by itself."""
+        return sum(self.durations)
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Bytes a second over the link of each rank ("bus bandwidth" of nccl-tests, PERFORMANCE.md), waiting left
+        out where it is known."""
+        seconds = (self.total - (self.waited or 0)) * 1e-9
+        if not self.bytes or not self.key.ranks or seconds <= 0:
+            return None
+        ring = (self.key.ranks - 1) / self.key.ranks
+        share = {"allreduce": 2 * ring, "allgather": ring, "reducescatter": ring, "alltoall": ring}
+        return share.get(self.key.name, 1.0) * self.bytes / seconds
+
+
+def collectives(trace: Trace, work: Work) -> tuple[Collectives, ...]:
+    """Of this work; most time first."""
+    rows = np.flatnonzero(work.kind == COMMUNICATION)
+    by_key: dict[Key, list[int]] = defaultdict(list)
+    for row in rows.tolist():
+        by_key[_key(trace, int(work.collective[row]), int(work.name[row]))].append(row)
+    computing = work.spans(work.kind == COMPUTE)
+    found = []
+    for key, those in by_key.items():
+        at = np.array(those)
+        start, end = work.start[at], work.end[at]
+        found.append(
+            Collectives(
+                key=key,
+                durations=tuple((end - start).tolist()),
+                exposed=difference(union(start, end), computing).total,
+                bytes=_bytes(trace, work.collective[at]),
+            )
+        )
+    return tuple(sorted(found, key=lambda each: (-each.total, each.key)))
+
+
+def waits(ranks: Sequence[Sequence[Collectives]]) -> list[tuple[Collectives, ...]]:
+    """The same with `waited`, where the ranks of a group agree on how many collectives they made.
+
+    A collective ends on all ranks together, and only the last rank to come does not wait: the shortest is the transfer.
+    """
+    everywhere: dict[Key, list[Collectives]] = defaultdict(list)
+    for rank in ranks:
+        for each in rank:
+            everywhere[each.key].append(each)
+    shortest: Mapping[Key, Integers] = {
+        key: np.array([each.durations for each in those]).min(axis=0)
+        for key, those in everywhere.items()
+        if len(those) > 1 and len(those) == key.ranks and len({len(each.durations) for each in those}) == 1
+    }
+    return [
+        tuple(
+            replace(each, waited=each.total - int(shortest[each.key].sum())) if each.key in shortest else each
+            for each in rank
+        )
+        for rank in ranks
+    ]
+
+
+def _key(trace: Trace, told: int, name: int) -> Key:
+    if told < 0:
+        found = _IN_NAME.search(trace.names[name])
+        return Key(_plain(found[0]) if found else "other", "", trace.world_size, "")
+    said = trace.collectives[told]
+    return Key(_plain(said.name), said.about or said.group, said.ranks or None, said.dtype)
+
+
+def _plain(name: str) -> str:
+    """torch writes allreduce, _allgather_base, all_to_allv, ..."""
+    bare = name.lower().replace("_", "")
+    found = _IN_NAME.search(bare)
+    return found[0] if found else bare[:40]
+
+
+def _bytes(trace: Trace, told: Integers) -> int | None:
+    total = 0
+    for number, count in zip(*(each.tolist() for each in np.unique(told, return_counts=True)), strict=True):
+        if number < 0:
+            return None
+        said = trace.collectives[number]
+        if said.dtype not in _SIZES:
+            return None
+        total += count * _SIZES[said.dtype] * max(said.elements_in, said.elements_out)
+    return total

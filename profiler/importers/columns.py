@@ -1,0 +1,183 @@
+"""The ranges of a trace as columns: numbers in arrays, texts once each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.importers.events import Arguments, Event
+
+Integers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+OPERATOR, ANNOTATION, CALL, KERNEL, COPY, FILL = range(6)
+"""What a range is: an operator or a named range of the host, a call into the GPU's runtime or driver, GPU work."""
+
+LARGEST = 1 << 63
+"""Numbers from here on are none of a call: some tools write -1 without its sign."""
+LONGEST = 1e15
+"""Microseconds that any time is from the first at most: thirty years."""
+
+CATEGORIES = {
+    "cpu_op": OPERATOR,
+    "user_annotation": ANNOTATION,
+    "cuda_runtime": CALL,
+    "cuda_driver": CALL,
+    "hip_runtime": CALL,
+    "hip_driver": CALL,
+    "xpu_runtime": CALL,
+    "kernel": KERNEL,
+    "gpu_memcpy": COPY,
+    "gpu_memset": FILL,
+    # torch 1.8 to 1.11
+    "Operator": OPERATOR,
+    "Runtime": CALL,
+    "Kernel": KERNEL,
+    "Memcpy": COPY,
+    "Memset": FILL,
+}
+"""By Kineto's names. Ranges of Python functions, and annotations that are drawn again on the GPU, are not kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """One row a range. Times are whole nanoseconds from the begin of the first."""
+
+    start: Integers
+    end: Integers
+    category: npt.NDArray[np.int8]
+    name: npt.NDArray[np.int32]
+    """Position in the trace's names; so are the others below in theirs."""
+    thread: npt.NDArray[np.int32]
+    stream: npt.NDArray[np.int32]
+    """Of GPU work; -1 on the host."""
+    correlation: Integers
+    """-1 where there is none."""
+    collective: npt.NDArray[np.int32]
+    """Of a collective that tells what it is; else -1."""
+    inputs: npt.NDArray[np.int32]
+    """Shapes and types of an operator's arguments; -1 where they were not recorded."""
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def where(self, chosen: Mask | Integers) -> Columns:
+        """These rows."""
+        return Columns(*(getattr(self, each.name)[chosen] for each in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """What a kernel of a collective says of itself, in Kineto's words."""
+
+    name: str
+    group: str
+    about: str
+    """What the group is for."""
+    ranks: int
+    elements_in: int
+    elements_out: int
+    dtype: str
+
+
+class Numbers(dict[Any, int]):
+    """Things, numbered as they are first asked for."""
+
+    def __missing__(self, thing: Any) -> int:
+        self[thing] = number = len(self)
+        return number
+
+
+class Builder:
+    """Columns out of events, piece by piece."""
+
+    def __init__(self) -> None:
+        self.names, self.threads, self.streams, self.collectives, self.inputs = (Numbers() for _ in range(5))
+        self.seen = 0
+        """Events of any kind."""
+        self._origin: float | None = None
+        self._pieces: list[Columns] = []
+
+    def add(self, events: list[Event]) -> None:
+        """Take over what is kept of these."""
+        self.seen += len(events)
+        kept = [event for event in events if event.cat in CATEGORIES and event.ph == "X" and event.dur >= 0]
+        if not kept:
+            return
+        number = len(kept)
+        # Maps of C functions: a loop of Python's own over every value would take longer than the parser.
+        start = np.fromiter(map(attrgetter("ts"), kept), np.float64, number)
+        lasts = np.fromiter(map(attrgetter("dur"), kept), np.float64, number)
+        if self._origin is None:
+            self._origin = float(np.floor(start[0]))
+        begin = _nanoseconds(start - self._origin)
+        category = np.fromiter(map(CATEGORIES.__getitem__, map(attrgetter("cat"), kept)), np.int8, number)
+        piece = Columns(
+            start=begin,
+            end=begin + _nanoseconds(lasts),
+            category=category,
+            name=np.fromiter(map(self.names.__getitem__, map(attrgetter("name"), kept)), np.int32, number),
+            thread=np.fromiter(map(self.threads.__getitem__, map(attrgetter("pid", "tid"), kept)), np.int32, number),
+            stream=np.full(number, -1, np.int32),
+            correlation=np.full(number, -1, np.int64),
+            collective=np.full(number, -1, np.int32),
+            inputs=np.full(number, -1, np.int32),
+        )
+        calls, args = self._told(kept, category >= CALL)
+        piece.correlation[calls] = [each.correlation if each.correlation < LARGEST else -1 for each in args]
+        work, args = self._told(kept, category >= KERNEL)
+        piece.stream[work] = [
+            self.streams[kept[row].pid, kept[row].tid if each.stream == -1 else each.stream]
+            for row, each in zip(work.tolist(), args, strict=True)
+        ]
+        piece.collective[work] = [self._collective(each) if each.collective else -1 for each in args]
+        operators, args = self._told(kept, category == OPERATOR)
+        piece.inputs[operators] = [
+            self.inputs[bytes(each.dims), bytes(each.types)] if each.dims else -1 for each in args
+        ]
+        self._pieces.append(piece)
+
+    @staticmethod
+    def _told(kept: list[Event], chosen: Mask) -> tuple[Integers, list[Arguments]]:
+        """Positions of these, and what is told of each."""
+        rows = np.flatnonzero(chosen)
+        return rows, [kept[row].args or _NOTHING for row in rows.tolist()]
+
+    def columns(self) -> Columns:
+        """All that was added, by start, of two that begin together the longer first."""
+        if not self._pieces:
+            return _of([np.empty(0) for _ in _TYPES])
+        whole = _of([np.concatenate([getattr(piece, each.name) for piece in self._pieces]) for each in fields(Columns)])
+        self._pieces.clear()
+        first = whole.start.min()
+        whole.start[:] -= first
+        whole.end[:] -= first
+        return whole.where(np.lexsort((-whole.end, whole.start)))
+
+    def _collective(self, args: Arguments) -> int:
+        told = Collective(
+            args.collective,
+            args.group_name,
+            args.group_about,
+            args.group_size,
+            args.elements_in,
+            args.elements_out,
+            args.dtype,
+        )
+        return self.collectives[told]
+
+
+_NOTHING = Arguments()
+_TYPES: tuple[Any, ...] = (np.int64, np.int64, np.int8, np.int32, np.int32, np.int32, np.int64, np.int32, np.int32)
+
+
+def _of(arrays: list[npt.NDArray[Any]]) -> Columns:
+    return Columns(*(array.astype(dtype, copy=False) for array, dtype in zip(arrays, _TYPES, strict=True)))
+
+
+def _nanoseconds(microseconds: npt.NDArray[np.float64]) -> Integers:
+    return np.rint(np.clip(microseconds, -LONGEST, LONGEST) * 1e3).astype(np.int64)

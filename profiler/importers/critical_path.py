@@ -1,0 +1,126 @@
+"""What a step's length hangs on: the chain of host and GPU work of which each link waited for the one before.
+
+It is followed backwards from the step's end. A kernel began late either because the work before it had not ended (the
+chain goes on there), or because the host asked late (it goes on at the call). The host was late because of all it did
+since it last waited for the GPU; then the chain goes on at the work that it waited for.
+
+Traces do not tell which stream waited for which: the work that ended last before a kernel began is taken for it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from profiler.importers.breakdown import Host
+from profiler.importers.spans import Spans, intersection
+from profiler.importers.work import COMMUNICATION, COMPUTE, Work
+
+Part = Literal["compute", "communication", "memory", "gpu_gap", "launch", "data", "host", "sync"]
+PARTS: tuple[Part, ...] = ("compute", "communication", "memory", "gpu_gap", "launch", "data", "host", "sync")
+"""GPU work of three kinds; the GPU between two pieces that had both been asked for; from a launching call to its work;
+the host fetching a batch, or at anything else; from the end of awaited work to the return of the waiting call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A stretch of the chain, in nanoseconds; `row` is a position in the step's work, or -1."""
+
+    part: Part
+    start: int
+    end: int
+    row: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The chain of one step, first link first: without gaps, from its begin to its end."""
+
+    links: tuple[Link, ...]
+
+    def seconds(self) -> dict[Part, float]:
+        """By part, those that occur."""
+        sums: dict[Part, float] = defaultdict(float)
+        for link in self.links:
+            sums[link.part] += (link.end - link.start) * 1e-9
+        return {part: sums[part] for part in PARTS if part in sums}
+
+
+def critical_path(work: Work, host: Host, begin: int, end: int) -> Path:
+    """Of the step from `begin` to `end`."""
+    walk = _Walk(work, host, begin)
+    walk.back_from(end)
+    return Path(tuple(reversed(walk.links)))
+
+
+class _Walk:
+    def __init__(self, work: Work, host: Host, begin: int) -> None:
+        self.links: list[Link] = []
+        self._work, self._host, self._begin = work, host, begin
+        self._order = np.argsort(work.end, kind="stable")
+        self._ends = work.end[self._order]
+
+    def back_from(self, end: int) -> None:
+        # Whatever the GPU ends with, the step ends with: what it waited for is the last to end.
+        moment, place = end, self._last_ended(end)
+        on_gpu = place >= 0 and self._ends[place] == end
+        while moment > self._begin:
+            if on_gpu:
+                moment, place, on_gpu = self._gpu(moment, place)
+            else:
+                moment, place, on_gpu = self._asked(moment, place)
+
+    def _gpu(self, moment: int, place: int) -> tuple[int, int, bool]:
+        """Over a piece of work, to what it waited for."""
+        row = int(self._order[place])
+        work = self._work
+        start = int(work.start[row])
+        part: Part = {COMPUTE: "compute", COMMUNICATION: "communication"}.get(int(work.kind[row]), "memory")  # type: ignore[assignment]
+        self._add(part, start, moment, row)
+        before = min(self._last_ended(start), place - 1)
+        ready = int(self._ends[before]) if before >= 0 else self._begin
+        called = int(work.call_start[row]) if work.call[row] >= 0 else ready
+        if called > ready or (before < 0 and work.call[row] >= 0):
+            self._add("launch", min(called, start), start)
+            return min(called, start), before, False
+        self._add("gpu_gap", min(ready, start), start)
+        return min(ready, start), before, before >= 0
+
+    def _asked(self, moment: int, place: int) -> tuple[int, int, bool]:
+        """Over what the host did before `moment`, to the work that it had waited for, if it had."""
+        waits = self._host.waits
+        at = int(np.searchsorted(waits.end, moment, "right")) - 1
+        while at >= 0 and waits.end[at] > self._begin:
+            awaited = min(self._last_ended(int(waits.end[at])), place)
+            if awaited >= 0 and self._ends[awaited] > waits.start[at]:
+                back, done = int(waits.end[at]), int(self._ends[awaited])
+                self._host_links(back, moment)
+                self._add("sync", done, back)
+                return done, awaited, True
+            at -= 1
+        self._host_links(self._begin, moment)
+        return self._begin, -1, False
+
+    def _host_links(self, start: int, end: int) -> None:
+        """The host's time, that of fetching told apart."""
+        start = max(start, self._begin)
+        if end <= start:
+            return
+        fetches = intersection(self._host.fetches, Spans(np.array([start]), np.array([end])))
+        moment = end
+        for first, last in zip(fetches.start[::-1].tolist(), fetches.end[::-1].tolist(), strict=True):
+            self._add("host", last, moment)
+            self._add("data", first, last)
+            moment = first
+        self._add("host", start, moment)
+
+    def _last_ended(self, moment: int) -> int:
+        return int(np.searchsorted(self._ends, moment, "right")) - 1
+
+    def _add(self, part: Part, start: int, end: int, row: int = -1) -> None:
+        start = max(start, self._begin)
+        if end > start:
+            self.links.append(Link(part, start, end, row))

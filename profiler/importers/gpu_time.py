@@ -1,0 +1,75 @@
+"""A stretch of a trace in the terms of `schema.Window`: as `profiler.recorder.gpu_time` accounts for one of ours."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from profiler.importers.breakdown import Host, is_copy, why_idle
+from profiler.importers.kineto import Trace
+from profiler.importers.spans import Spans, difference, intersection, union, within
+from profiler.importers.work import COMMUNICATION, Work
+from profiler.recorder.gpu_time import GpuTime
+
+
+class Shares(NamedTuple):
+    """Sets of time that together are the whole."""
+
+    running: Spans
+    """Anything but copies from and to the host, and collectives."""
+    communication: Spans
+    """Collectives, where nothing else of these ran."""
+    data: Spans
+    h2d: Spans
+    sync: Spans
+    launch: Spans
+    other: Spans
+
+
+def shares(trace: Trace, work: Work, host: Host, begin: int, end: int) -> Shares:
+    """Share out the time from `begin` to `end`."""
+    incoming, outgoing = is_copy(trace, work, "HtoD"), is_copy(trace, work, "DtoH")
+    collective = work.kind == COMMUNICATION
+    running = within(work.spans(~incoming & ~outgoing & ~collective), begin, end)
+    sent = difference(within(work.spans(collective), begin, end), running)
+    idle = difference(difference(union(np.array([begin]), np.array([end])), running), sent)
+    data = intersection(idle, host.fetches)
+    idle = difference(idle, data)
+    h2d = intersection(idle, work.spans(incoming))
+    idle = difference(idle, h2d)
+    reading = intersection(idle, work.spans(outgoing))
+    active = work.spans(np.ones(len(work), bool))
+    sync, launch, queued = why_idle(difference(idle, reading), active, work, host, begin)
+    return Shares(
+        running=running,
+        communication=sent,
+        data=data,
+        h2d=h2d,
+        sync=_either(sync, intersection(reading, host.waits)),
+        launch=launch,
+        other=_either(queued, difference(reading, host.waits)),
+    )
+
+
+def account(trace: Trace, work: Work, parts: Shares, begin: int, end: int) -> GpuTime:
+    """The shares in seconds; what of the copying came from pageable memory; and all communication, hidden or not."""
+    copies = is_copy(trace, work, "HtoD")
+    names = [trace.names[number] for number in np.unique(work.name[copies])]
+    told = all("Pageable" in name or "Pinned" in name for name in names)
+    pageable = copies & np.isin(work.name, [n for n, name in enumerate(trace.names) if "Pageable" in name])
+    return GpuTime(
+        busy=(parts.running.total + parts.communication.total) * 1e-9,
+        h2d=parts.h2d.total * 1e-9,
+        h2d_pageable=intersection(parts.h2d, work.spans(pageable)).total * 1e-9 if told else None,
+        idle_data=parts.data.total * 1e-9,
+        idle_sync=parts.sync.total * 1e-9,
+        idle_launch=parts.launch.total * 1e-9,
+        idle_other=parts.other.total * 1e-9,
+        communication=within(work.spans(work.kind == COMMUNICATION), begin, end).total * 1e-9,
+        communication_exposed=parts.communication.total * 1e-9,
+    )
+
+
+def _either(one: Spans, other: Spans) -> Spans:
+    return union(*(np.concatenate(both) for both in zip(one, other, strict=True)))

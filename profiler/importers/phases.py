@@ -1,0 +1,164 @@
+"""Steps and their phases, as far as a trace tells them apart.
+
+On a GPU they are exposed times: what of a step is not waiting, copying or talking belongs to the pass that asked for
+what runs, or that the host was in while the GPU waited for it. On a CPU they are the host's. A backward pass is told by
+the autograd engine's ranges, an update by the optimizer's; what comes before a step's last backward pass is forward,
+what comes after is other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.importers.breakdown import FETCH, Host, named
+from profiler.importers.columns import ANNOTATION, OPERATOR, Integers, Mask
+from profiler.importers.gpu_time import Shares
+from profiler.importers.kineto import Trace
+from profiler.importers.launches import SLOW_CALL
+from profiler.importers.spans import Spans, covered, covers, difference, intersection, union
+from profiler.importers.steps import Steps, numbers
+from profiler.importers.tables import PID, is_backward, optimizer_ranges
+from profiler.importers.work import Work
+from profiler.schema import Step
+
+FORWARD, BACKWARD, OPTIMIZER, OTHER = range(4)
+SINGLE = f"{FETCH}_SingleProcessDataLoaderIter"
+"""Of a loader without workers: fetching is all waiting."""
+BETWEEN_NODES = 10_000
+"""Nanoseconds that the autograd engine may take from one node to the next (assumption)."""
+
+
+def steps_on_gpu(trace: Trace, work: Work, host: Host, parts: Shares, steps: Steps) -> tuple[Step, ...]:
+    """From when the GPU reached each to when it reached the next."""
+    passes = {
+        "data_wait": parts.data if len(_fetches(trace)[0]) else None,
+        "h2d": parts.h2d,
+        "communication": parts.communication,
+        "sync": parts.sync,
+    }
+    asked = _pass_of(work.asked, trace, steps)
+    left = parts.running
+    computing = []
+    for each in (BACKWARD, FORWARD, OPTIMIZER):
+        mine = intersection(left, work.spans(asked == each))
+        left = difference(left, mine)
+        computing.append(mine)
+    # What had been queued belongs to the pass that is next, a late launch to what the host was at meanwhile.
+    following = np.append(asked, OTHER)[np.searchsorted(work.start, parts.other.end, "left")]
+    during = _passes(trace, steps, union(steps.host[:1], steps.host[-1:]))
+    for number, each in enumerate((BACKWARD, FORWARD, OPTIMIZER)):
+        chosen = following == each
+        queued = Spans(parts.other.start[chosen], parts.other.end[chosen])
+        computing[number] = _either(computing[number], _either(queued, intersection(parts.launch, during[number])))
+    rows = _rows(trace, steps, steps.reached, passes, computing)
+    asking = _asking(work, host, steps)
+    return tuple(replace(row, host_launch=float(each)) for row, each in zip(rows, asking, strict=False))
+
+
+def steps_on_host(trace: Trace, steps: Steps) -> tuple[Step, ...]:
+    """From each mark to the next."""
+    ranges = trace.ranges
+    single = named(trace, lambda name: name.startswith(SINGLE)) & (ranges.category == ANNOTATION)
+    data = union(ranges.start[single], ranges.end[single])
+    rest = difference(union(steps.host[:-1], steps.host[1:]), data)
+    waiting: dict[str, Spans | None] = {"data_wait": data if single.any() else None}
+    return _rows(trace, steps, steps.host, waiting, _passes(trace, steps, rest))
+
+
+def _passes(trace: Trace, steps: Steps, time: Spans) -> list[Spans]:
+    """When the host was in backward passes, forward passes and updates, of this time."""
+    updating = intersection(time, optimizer_ranges(trace))
+    rest = difference(time, updating)
+    backward = intersection(rest, _backward(trace))
+    ahead = union(steps.host[:-1], _last_backward(trace, steps))
+    return [backward, intersection(difference(rest, backward), ahead), updating]
+
+
+def _asking(work: Work, host: Host, steps: Steps) -> npt.NDArray[np.float64]:
+    """Seconds until the host had asked for all of each step, without fetching, and without waiting for the GPU: for
+    something that it was to do, or in a launch until a full queue had room."""
+    known = work.where(work.launched)
+    slow = known.call_end - known.call_start > SLOW_CALL
+    idle = _either(_either(host.fetches, host.waits), union(known.call_start[slow], known.call_end[slow]))
+    last = np.zeros(len(steps.host) - 1, np.int64)
+    step = np.searchsorted(steps.host, known.call_start, "right") - 1
+    inside = (step >= 0) & (step < len(last))
+    np.maximum.at(last, step[inside], known.call_end[inside])
+    begin = steps.host[:-1]
+    end = np.clip(last, begin, steps.host[1:])
+    return (end - begin - (covered(idle, end) - covered(idle, begin))) * 1e-9
+
+
+def _rows(
+    trace: Trace, steps: Steps, bounds: Integers, passes: dict[str, Spans | None], computing: list[Spans]
+) -> tuple[Step, ...]:
+    if not steps.marked:
+        return ()
+    known: dict[str, Any] = {
+        name: np.diff(covered(each, bounds)) * 1e-9 for name, each in passes.items() if each is not None
+    }
+    told = zip(("backward", "forward", "optimizer"), computing, strict=True)
+    if len(_backward(trace).start):
+        known |= {name: np.diff(covered(each, bounds)) * 1e-9 for name, each in told}
+    elif len(computing[2].start):
+        known["optimizer"] = np.diff(covered(computing[2], bounds)) * 1e-9
+    durations = np.diff(bounds) * 1e-9
+    other = durations - sum(known.values(), np.zeros(len(durations)))
+    fetched, fetching = _fetches(trace)
+    batches = np.diff(np.searchsorted(fetched, steps.host))
+    in_fetch = np.diff(covered(fetching, steps.host)) * 1e-9
+    return tuple(
+        Step(
+            pid=PID,
+            index=number,
+            start=float(bounds[index]) * 1e-9,
+            duration=float(durations[index]),
+            batches=float(batches[index]),
+            fetch_host=float(in_fetch[index]) if len(fetched) else None,
+            other=max(0.0, float(other[index])),
+            **{name: float(each[index]) for name, each in known.items()},  # type: ignore[arg-type]
+        )
+        for index, number in enumerate(numbers(trace, steps))
+    )
+
+
+def _pass_of(moments: Integers, trace: Trace, steps: Steps) -> Integers:
+    """To which pass belongs what was asked for at each moment."""
+    step = np.clip(np.searchsorted(steps.host, moments, "right") - 1, 0, len(steps.host) - 2)
+    found = np.where(moments < _last_backward(trace, steps)[step], FORWARD, OTHER)
+    found[covers(_backward(trace), moments)] = BACKWARD
+    found[covers(optimizer_ranges(trace), moments)] = OPTIMIZER
+    return found
+
+
+def _last_backward(trace: Trace, steps: Steps) -> Integers:
+    """When the last backward pass of each step begins to end: the last range of it that begins in the step."""
+    begins = _backward(trace).start
+    at = np.searchsorted(begins, steps.host[1:], "left") - 1
+    last = np.concatenate((begins, [0]))[at]
+    return np.where((at >= 0) & (last >= steps.host[:-1]), last, steps.host[:-1])
+
+
+def _backward(trace: Trace) -> Spans:
+    ranges = trace.ranges
+    chosen = named(trace, is_backward) & (ranges.category == OPERATOR)
+    found = union(ranges.start[chosen], ranges.end[chosen])
+    if not len(found.start):
+        return found
+    apart = found.start[1:] - found.end[:-1] > BETWEEN_NODES
+    return Spans(found.start[np.append(True, apart)], found.end[np.append(apart, True)])
+
+
+def _fetches(trace: Trace) -> tuple[Integers, Spans]:
+    """When each began, and their time."""
+    ranges = trace.ranges
+    chosen: Mask = named(trace, lambda name: name.startswith(FETCH)) & (ranges.category == ANNOTATION)
+    return np.sort(ranges.start[chosen]), union(ranges.start[chosen], ranges.end[chosen])
+
+
+def _either(one: Spans, other: Spans) -> Spans:
+    return union(*(np.concatenate(both) for both in zip(one, other, strict=True)))

@@ -1,0 +1,70 @@
+"""How much work waits on each stream: what the host has asked for, and the GPU has not begun."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler.importers.columns import Integers
+from profiler.importers.spans import union
+from profiler.importers.work import Work
+
+FULL = 1000
+"""Pieces of work from which a stream counts as full: the driver holds 1024, then its calls wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """Of one stream between two moments."""
+
+    stream: int
+    """Position among the trace's streams."""
+    launches: int
+    most: int
+    mean: float
+    """Over time."""
+    empty: float
+    """Share of the time in which nothing waited."""
+    full: float
+    """Share of the time in which FULL or more waited."""
+
+
+def queues(work: Work, begin: int, end: int) -> tuple[Queue, ...]:
+    """Of every stream whose launches are known; the one with most launches first."""
+    found = []
+    for stream in np.unique(work.stream[work.launched]).tolist():
+        times, lengths = length(work.where(work.launched & (work.stream == stream)))
+        # What came before `begin` sets the length that it begins with.
+        edges = np.clip(np.concatenate((times, [end])), begin, end)
+        lasts = np.diff(edges)
+        whole = end - begin
+        found.append(
+            Queue(
+                stream=stream,
+                launches=len(times) // 2,
+                most=int(lengths[lasts > 0].max(initial=0)),
+                mean=float((lengths * lasts).sum() / whole) if whole else 0.0,
+                empty=1 - float(lasts[lengths > 0].sum() / whole) if whole else 1.0,
+                full=float(lasts[lengths >= FULL].sum() / whole) if whole else 0.0,
+            )
+        )
+    return tuple(sorted(found, key=lambda queue: (-queue.launches, queue.stream)))
+
+
+def length(work: Work) -> tuple[Integers, Integers]:
+    """Each moment at which the length of a stream's queue changes, and the length from there on.
+
+    It grows when a call begins, and shrinks when its work does; where both fall together it grows first.
+    """
+    times = np.concatenate((work.call_start, work.start))
+    change = np.repeat((1, -1), len(work))
+    order = np.argsort(times, kind="stable")
+    return times[order], np.cumsum(change[order])
+
+
+def starved(work: Work, begin: int, end: int) -> float:
+    """Share of the time in which nothing waited or ran on any stream: the GPU had not been asked for anything."""
+    known = work.where(work.launched)
+    asked = union(np.maximum(known.call_start, begin), np.minimum(np.maximum(known.end, known.call_start), end))
+    return 1 - asked.total / (end - begin) if end > begin else 0.0

@@ -1,0 +1,116 @@
+"""The GPU work of a trace, each with the call that launched it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.importers.columns import CALL, COPY, KERNEL, Integers, Mask
+from profiler.importers.kineto import Trace
+from profiler.importers.spans import Spans, union
+from profiler.recorder.kernel_kinds import kernel_kind
+
+COMPUTE, COMMUNICATION, MEMORY = range(3)
+"""Kernels, kernels of collectives, and copies and fills."""
+
+NOWHERE = np.iinfo(np.int64).min
+"""Times of a call that the trace does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One row a kernel, copy or fill, by start. Times are nanoseconds of the trace."""
+
+    start: Integers
+    end: Integers
+    name: npt.NDArray[np.int32]
+    kind: npt.NDArray[np.int8]
+    """COMPUTE, COMMUNICATION or MEMORY."""
+    category: npt.NDArray[np.int8]
+    stream: npt.NDArray[np.int32]
+    collective: npt.NDArray[np.int32]
+    call: Integers
+    """Position of the call that launched it among the trace's ranges; -1 if the trace has none."""
+    call_start: Integers
+    call_end: Integers
+    thread: npt.NDArray[np.int32]
+    """That called; -1 as above."""
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def launched(self) -> Mask:
+        """Whether the trace has the call."""
+        return np.asarray(self.call >= 0)
+
+    @property
+    def asked(self) -> Integers:
+        """When the host asked for it; where that is not known, when it began."""
+        return np.where(self.launched, self.call_start, self.start)
+
+    def where(self, chosen: Mask | Integers) -> Work:
+        """These rows."""
+        return Work(*(getattr(self, each.name)[chosen] for each in fields(self)))
+
+    def spans(self, chosen: Mask) -> Spans:
+        """The time in which any of these ran."""
+        return union(self.start[chosen], self.end[chosen])
+
+
+def work_of(trace: Trace) -> Work:
+    """All of it: of several GPUs that the process uses, the one with most kernels."""
+    ranges = trace.ranges
+    rows = np.flatnonzero(ranges.category >= KERNEL)
+    rows = rows[_busiest(trace, ranges.stream[rows], ranges.category[rows] == KERNEL)]
+    calls = np.flatnonzero((ranges.category == CALL) & (ranges.correlation >= 0))
+    numbers = ranges.correlation[calls]
+    order = np.argsort(numbers, kind="stable")
+    calls, numbers = calls[order], numbers[order]
+    wanted = ranges.correlation[rows]
+    # Of calls with the same number the last, as `profiler.recorder.gpu_time` takes it.
+    at = np.searchsorted(numbers, wanted, "right") - 1
+    known = (at >= 0) & (wanted >= 0)
+    if len(numbers):
+        known &= numbers[at] == wanted
+    call = np.where(known, calls[at] if len(calls) else -1, -1)
+    return Work(
+        start=ranges.start[rows],
+        end=ranges.end[rows],
+        name=ranges.name[rows],
+        kind=_kinds(trace)[ranges.name[rows], (ranges.category[rows] >= COPY).astype(np.int8)],
+        category=ranges.category[rows],
+        stream=ranges.stream[rows],
+        collective=ranges.collective[rows],
+        call=call,
+        call_start=np.where(known, ranges.start[call], NOWHERE),
+        call_end=np.where(known, ranges.end[call], NOWHERE),
+        thread=np.where(known, ranges.thread[call], -1).astype(np.int32),
+    )
+
+
+def device_count(trace: Trace) -> int:
+    """GPUs that the process uses."""
+    return len({device for device, _ in trace.streams})
+
+
+def _busiest(trace: Trace, streams: npt.NDArray[np.int32], is_kernel: Mask) -> Mask:
+    if device_count(trace) < 2:
+        return np.ones(len(streams), bool)
+    numbers: dict[object, int] = {}
+    of_stream = np.array([numbers.setdefault(device, len(numbers)) for device, _ in trace.streams])
+    counts = np.bincount(of_stream[streams[is_kernel]], minlength=len(numbers))
+    return np.asarray(of_stream[streams] == counts.argmax())
+
+
+def _kinds(trace: Trace) -> npt.NDArray[np.int8]:
+    """By name: as a kernel, and as a copy or fill."""
+    used = set(np.unique(trace.ranges.name[trace.ranges.category == KERNEL]).tolist())
+    kinds = np.full((len(trace.names), 2), COMPUTE, np.int8)
+    for number in used:
+        if kernel_kind(trace.names[number]).kind == "communication":
+            kinds[number, 0] = COMMUNICATION
+    kinds[:, 1] = MEMORY
+    return kinds

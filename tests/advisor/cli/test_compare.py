@@ -1,0 +1,145 @@
+"""`profile-train compare`, as it is called."""
+
+import json
+import sqlite3
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from advisor.cli import main
+from profiler.schema import Process, Run, Step
+from profiler.store import Writer, find
+
+SHAPE = (0.97, 1.0, 1.03, 1.0, 0.98, 1.02, 1.0)
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """Write a run of steps that take that long."""
+
+    def write(name, step=0.1, number=140, words=("train.py",)):
+        folder = tmp_path / name
+        folder.mkdir()
+        writer = Writer(folder, "h")
+        writer.put(
+            Run(
+                id=name,
+                command=words,
+                cwd="/",
+                host="h",
+                started_at=1.7e9,
+                duration=60.0,
+                outcome="completed",
+                cores=2.0,
+                cores_total=2,
+                memory_total=2**30,
+                platform="Linux",
+                python="3.11",
+                version="0.1.0",
+            )
+        )
+        writer.put(Process(pid=1, started=0.5))
+        times = [step * SHAPE[i % len(SHAPE)] for i in range(number)]
+        writer.append(
+            [
+                Step(pid=1, index=i, start=i * step, duration=time, forward=time / 2, backward=time / 2)
+                for i, time in enumerate(times)
+            ]
+        )
+        writer.close()
+        return str(folder)
+
+    return write
+
+
+@pytest.fixture
+def compare(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*words, status=0):
+        assert main(["compare", *words]) == status
+        return capsys.readouterr()
+
+    return call
+
+
+def test_the_verdict_comes_first_and_fits_80_columns(recorded, compare):
+    text = compare(recorded("a"), recorded("b", 0.12)).out
+
+    assert " ".join(text.split()).startswith("Slower: a mean step takes 120 ms in B, 100 ms in A: 20% more")
+    assert "settings: no difference" in text.lower()
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("step", "limit", "status"),
+    [(0.12, "5%", 3), (0.12, "25%", 0), (0.102, "5%", 0), (0.08, "5%", 0)],
+)
+def test_the_exit_status_is_for_ci(recorded, compare, step, limit, status):
+    compare(recorded("a"), recorded("b", step), "--fail-if-slower", limit, status=status)
+
+
+def test_too_few_steps_are_not_passed_over(recorded, compare):
+    told = compare(recorded("a"), recorded("b", number=39), "--fail-if-slower", "5%", status=4)
+
+    assert "Too few steps to tell: A has 130 steady ones, B 29; it takes 30 of each." in told.err
+
+
+def test_without_a_limit_slower_is_no_failure(recorded, compare):
+    compare(recorded("a"), recorded("b", 0.2))
+
+
+def test_every_form_says_the_same(recorded, compare, tmp_path):
+    a, b = recorded("a"), recorded("b", 0.12)
+    told = {}
+    for ending in ("md", "html", "json", "txt"):
+        compare(a, b, "--out", str(tmp_path / f"x.{ending}"))
+        told[ending] = (tmp_path / f"x.{ending}").read_text()
+
+    assert told["md"].startswith("# Slower: a mean step takes 120 ms in B, 100 ms in A: 20% more")
+    assert "| Mean | 100 ms | 120 ms | +20% \\[" in told["md"]
+    assert json.loads(told["json"])["verdict"] == "worse"
+    assert "<h1>Slower: a mean step takes 120 ms" in told["html"]
+    assert "Slower: a mean step takes 120 ms" in told["txt"]
+
+
+def test_what_a_run_says_of_itself_is_only_text(recorded, compare):
+    attack = "<script>alert(1)</script>.py"
+    a, b = recorded("a", words=(attack,)), recorded("b", words=("\x1b[31m[bold]x",))
+
+    page = compare(a, b, "--format", "html").out
+    seen = []
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, _attributes: seen.append(tag)
+    parser.feed(page)
+
+    assert "script" not in seen
+    assert "\x1b" not in compare(a, b).out
+    assert "[bold]x" in compare(a, b).out
+    assert attack not in compare(a, b, "--format", "markdown").out
+
+
+def test_a_folder_without_a_run_is_an_error_of_ours(recorded, compare, tmp_path):
+    told = compare(recorded("a"), str(tmp_path), status=1)
+
+    assert f"{tmp_path} holds no recording." in told.err
+
+
+def test_a_run_of_a_newer_version_and_a_torn_one_are_told(recorded, compare):
+    a, newer, torn = recorded("a"), recorded("newer"), recorded("torn")
+    (path,) = find(Path(newer))
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    (path,) = find(Path(torn))
+    path.write_bytes(b"x" * 5000)
+
+    assert "newer" in compare(a, newer, status=1).err
+    assert "torn" in compare(a, torn, status=1).err
+
+
+def test_a_limit_that_is_none_is_told(recorded, compare):
+    told = compare(recorded("a"), recorded("b"), "--fail-if-slower", "five", status=2)
+
+    assert 'Write "65%" or "0.65"' in told.err

@@ -1,0 +1,55 @@
+"""`profile-train doctor`, as it is called."""
+
+import json
+import stat
+import sys
+
+import pytest
+
+from advisor.cli import main
+
+
+@pytest.fixture
+def doctor(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*words, status=0):
+        assert main(["doctor", *words]) == status
+        return capsys.readouterr().out
+
+    return call
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """A Python without torch."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho \'{"python": "3.12.0"}\'\n')
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    return str(python)
+
+
+def test_each_line_says_how_it_stands_and_fits_80_columns(doctor, bare):
+    text = doctor("--python", bare, status=1)
+
+    assert "fix     torch" in text
+    assert "-> Activate the environment" in text
+    assert "1 to fix" in text.splitlines()[-1]
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_json_is_for_scripts(doctor, bare, tmp_path):
+    (tmp_path / "x.bin").write_bytes(bytes(5000))
+
+    told = json.loads(doctor("--json", "--python", bare, "--data", str(tmp_path), status=1))
+
+    states = {each["name"]: each["state"] for each in told["checks"]}
+    assert told["schema"] == "profile-train/doctor@1"
+    assert states["torch"] == "fix"
+    assert {"python", "driver", "cores", "memory", "/dev/shm", "NUMA", "ptrace", "trials", "data"} <= set(states)
+
+
+def test_the_real_python_is_asked(doctor):
+    pytest.importorskip("torch")
+
+    assert "ok      torch " in doctor("--python", sys.executable)

@@ -1,0 +1,204 @@
+"""`profile-train watch`, beside a training that goes on, on terminals of its own."""
+
+import fcntl
+import json
+import os
+import pty
+import select
+import shlex
+import shutil
+import struct
+import subprocess
+import termios
+
+import pytest
+from programs import COMMAND, TRAINS, wait_until
+
+# Prints a line now and then, and trains until it is told to end.
+TRAINING = (
+    TRAINS
+    + """
+import pathlib
+for number in range(100_000):
+    train(20)
+    print("epoch", number, flush=True)
+    if pathlib.Path("enough").exists():
+        break
+"""
+)
+
+
+@pytest.fixture
+def training(script, start_profiled, tmp_path):
+    """A program that trains under profile-train; its latest run is in ./profile-train-runs."""
+    path = script(TRAINING)
+    running = start_profiled(path, out=tmp_path / "profile-train-runs" / "now")
+    running.wait_for("epoch 1")
+    yield running
+    (tmp_path / "enough").touch()
+    running.finish()
+
+
+def told(start, *words, status=0):
+    ran = start(*COMMAND, "watch", *words).finish()
+    assert ran.status == status, ran.err
+    return ran
+
+
+def test_once_shows_the_latest_run_as_it_stands(training, start):
+    told(start, "--once", "--json")
+
+    def trained():
+        seen = json.loads(told(start, "--once", "--json").out)
+        return seen if seen["steps"] and seen["steps"]["count"] > 40 else None
+
+    seen = wait_until(trained, "forty steps in the store")
+    text = told(start, "--once", "profile-train-runs/now").out.decode()
+
+    assert seen["schema"] == "profile-train/watch@1"
+    assert seen["ended"] == "running"
+    assert seen["steps"]["rate"] > 0
+    assert seen["steps"]["phases"]["forward"] > 0
+    assert seen["steps"]["phases"]["h2d"] is None
+    assert text.startswith("running ")
+    assert "Forward" in text
+
+
+def test_nothing_is_drawn_over_the_programs_own_output(training, start):
+    told(start, "--once")
+
+    assert all(line.startswith(("20 ", "epoch ")) for line in training.out.splitlines())
+
+
+def test_a_mistake_is_told_plainly(start, tmp_path):
+    assert b"There is no run in profile-train-runs.\nStart one" in told(start, status=1).err
+    assert b"holds no recording" in told(start, "--once", tmp_path, status=1).err
+    assert b"--json takes --once" in told(start, "--json", status=2).err
+
+
+class Terminal:
+    """A terminal of a size, and what was written to it."""
+
+    def __init__(self, words, cwd, width, height):
+        self.master, slave = pty.openpty()
+        self.resize(width, height)
+        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "", "LINES": ""}
+        del environment["COLUMNS"], environment["LINES"]
+        self.process = subprocess.Popen(
+            words,
+            cwd=cwd,
+            env=environment,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(slave)
+        self.out = b""
+
+    def resize(self, width, height):
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+
+    def read(self):
+        """All so far."""
+        while select.select([self.master], [], [], 0)[0]:
+            try:
+                self.out += os.read(self.master, 1 << 16)
+            except OSError:  # the other end is closed
+                break
+        return self.out
+
+    def wait_for(self, text):
+        return wait_until(lambda: text in self.read(), f"{text!r} on the terminal")
+
+    def clear(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+
+
+@pytest.fixture
+def terminal(tmp_path):
+    opened = []
+
+    def open_(*words, width=80, height=24):
+        opened.append(Terminal([*COMMAND, "watch", *words], tmp_path, width, height))
+        return opened[-1]
+
+    yield open_
+    for each in opened:
+        each.clear()
+
+
+def test_ctrl_c_ends_the_watching_and_gives_the_screen_back(training, terminal):
+    shown = terminal()
+    shown.wait_for(b"Ctrl-C ends the watching")
+    assert b"\x1b[?1049h" in shown.out
+
+    os.write(shown.master, b"\x03")
+    assert shown.process.wait(60) == 0
+
+    left = shown.read().rpartition(b"\x1b[?1049l")[2]
+    assert b"Forward" in left
+    assert training.process.poll() is None
+
+
+def test_it_ends_with_the_run(training, terminal, tmp_path):
+    shown = terminal()
+    shown.wait_for(b"Ctrl-C ends the watching")
+
+    (tmp_path / "enough").touch()
+    wait_until(lambda: shown.read() and shown.process.poll() is not None, "the end of watching")
+
+    assert shown.process.returncode == 0
+    assert b"completed" in shown.read().rpartition(b"\x1b[?1049l")[2]
+
+
+@pytest.fixture
+def tmux(tmp_path):
+    """A tmux of its own: call it with a tmux command; it gives back what that prints."""
+    if shutil.which("tmux") is None:
+        pytest.skip("needs tmux")
+    socket = tmp_path / "tmux"
+    environment = {**os.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+
+    def call(*words):
+        done = subprocess.run(
+            ["tmux", "-f", "/dev/null", "-S", socket, *words],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout
+
+    yield call
+    call("kill-server")
+
+
+def test_on_a_screen_of_80_by_24_and_after_it_was_resized(training, tmux):
+    tmux("new-session", "-d", "-x", "80", "-y", "24", f"{shlex.join([*COMMAND, 'watch'])}; sleep 60")
+
+    def screen():
+        return tmux("capture-pane", "-p").rstrip("\n").splitlines()
+
+    def complete():
+        shown = screen()
+        return shown if any("Forward" in line for line in shown) and "Ctrl-C" in shown[-1] else None
+
+    shown = wait_until(complete, "the whole screen")
+    assert len(shown) <= 24
+    assert shown[0].startswith("running ")
+    assert any(line.startswith("Steps ") and "a second" in line for line in shown)
+    assert any(line.startswith("CPU ") and "cores" in line for line in shown)
+    assert any(line.startswith("Host memory ") for line in shown)
+
+    first = shown[0]
+    wait_until(lambda: complete() and screen()[0] != first, "an update")
+
+    tmux("resize-window", "-x", "50", "-y", "12")
+    wait_until(lambda: (len(screen()) <= 12 and screen()[-1].startswith("Ctrl-C")) or None, "the smaller screen")
+    assert screen()[0].startswith("running ")
+    assert max(map(len, screen())) <= 50

@@ -1,0 +1,59 @@
+"""Two sided: what is significant and relevant, and what is neither."""
+
+import math
+import random
+from statistics import NormalDist, fmean, stdev
+
+import pytest
+
+from advisor.compare.change import Verdict, difference, for_few, unbounded, verdict
+from advisor.significance import Interval
+
+
+def test_bounds_add_up_as_squares():
+    made = difference(Interval(7.0, 10.0, 14.0), Interval(17.0, 20.0, 23.0))
+
+    assert (made.low, made.estimate, made.high) == pytest.approx((10 - 5, 10, 10 + math.hypot(3, 3)))
+
+
+def test_nineteen_of_twenty_intervals_hold_the_difference():
+    chance, level = random.Random(0), NormalDist().inv_cdf(0.975)
+
+    def estimated(mean):
+        values = [chance.gauss(mean, 1.0) for _ in range(200)]
+        half = level * stdev(values) / math.sqrt(200)
+        return Interval(fmean(values) - half, fmean(values), fmean(values) + half)
+
+    held = [made.low <= 0.3 <= made.high for made in (difference(estimated(5.0), estimated(5.3)) for _ in range(400))]
+
+    assert 0.92 < fmean(held) < 0.98
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ((0.01, 0.05, 0.09), Verdict.WORSE),
+        ((0.01, 0.049, 0.088), Verdict.UNCLEAR),  # surely slower, but perhaps by too little
+        ((-0.01, 0.20, 0.41), Verdict.UNCLEAR),  # much slower, or not at all
+        ((-0.09, -0.05, -0.01), Verdict.BETTER),
+        ((-0.41, -0.20, 0.01), Verdict.UNCLEAR),
+        ((0.01, 0.02, 0.03), Verdict.SAME),  # more than chance, less than matters
+        ((-0.049, 0.0, 0.049), Verdict.SAME),
+        ((-0.051, 0.0, 0.049), Verdict.UNCLEAR),
+    ],
+)
+def test_a_verdict_takes_significance_and_a_relevant_difference(change, expected):
+    assert verdict(Interval(*change), 0.05) is expected
+
+
+def test_without_an_interval_nothing_is_told():
+    assert verdict(difference(unbounded(1.0), Interval(2.9, 3.0, 3.1)), 0.05) is Verdict.UNCLEAR
+
+
+def test_few_blocks_widen_an_interval_by_students_t():
+    """Of five degrees of freedom it is 2.571 where the normal quantile is 1.960; six blocks spread by sqrt(6 / 5)."""
+    made = for_few(Interval(8.0, 10.0, 11.0), 6)
+
+    factor = 2.571 / 1.960 * math.sqrt(6 / 5)
+    assert (made.low, made.high) == pytest.approx((10 - 2 * factor, 10 + factor), rel=0.01)
+    assert for_few(Interval(8.0, 10.0, 11.0), 1e6).high == pytest.approx(11.0)

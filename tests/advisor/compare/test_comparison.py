@@ -1,0 +1,227 @@
+"""Profiles beside one another."""
+
+import json
+from dataclasses import replace
+from random import Random
+
+import pytest
+from profiles import RUN, metrics, rank, steps
+
+from advisor.compare.change import Verdict
+from advisor.compare.comparison import compare
+from profiler.schema import (
+    TAG_CHECKPOINT,
+    FlagsFact,
+    HostSample,
+    LoaderFact,
+    MemorySample,
+)
+
+SHAPE = (0.97, 1.0, 1.03, 1.0, 0.98, 1.02, 1.0)
+"""Of steps that scatter by some percent."""
+
+
+def times(mean, number=140):
+    return [mean * SHAPE[i % len(SHAPE)] for i in range(number)]
+
+
+def run(mean=0.1, number=140, run=RUN, host=(), **tables):
+    """A run whose steps are half forward, half backward pass."""
+    columns = tables.pop("columns", {"forward": mean / 2, "backward": mean / 2})
+    made = tables.pop("made", None) or steps(*times(mean, number), **columns)
+    return metrics(rank(steps=made, **tables), runs=(run,), host_samples=host)
+
+
+def row(rows, name):
+    return next(each for each in rows if each.name == name)
+
+
+@pytest.mark.parametrize(
+    ("mean", "expected"),
+    [
+        (0.1, Verdict.SAME),
+        (0.102, Verdict.SAME),
+        (0.108, Verdict.WORSE),
+        (0.092, Verdict.BETTER),
+    ],
+)
+def test_a_step_that_takes_more_is_worse_from_the_relevant_difference_on(mean, expected):
+    found = compare(run(), run(mean))
+
+    assert found.verdict is expected
+    assert found.mean.change.estimate == pytest.approx(mean / 0.1 - 1)
+    assert found.mean.change.low < found.mean.change.estimate < found.mean.change.high
+
+
+def test_what_matters_is_chosen():
+    assert compare(run(), run(0.108), relevant=0.1).verdict is Verdict.SAME
+    assert compare(run(), run(0.102), relevant=0.01).verdict is Verdict.WORSE
+
+
+def test_a_phase_is_judged_beside_the_whole_step():
+    after = run(0.14, columns={"forward": 0.09, "backward": 0.05})
+
+    found = compare(run(), after)
+
+    assert row(found.phases, "forward").verdict is Verdict.WORSE
+    assert row(found.phases, "forward").change.estimate == pytest.approx(0.4)
+    assert row(found.phases, "backward").verdict is Verdict.SAME
+
+
+def test_what_one_run_did_not_measure_is_not_nothing():
+    after = run(columns={"forward": 0.05, "backward": 0.04, "data_wait": 0.01})
+
+    found = row(compare(run(), after).phases, "data_wait")
+
+    assert (found.before, found.after, found.verdict) == (None, pytest.approx(0.01), Verdict.NOT_MEASURED)
+    assert found.change is None
+
+
+@pytest.mark.parametrize("sides", [(39, 140), (140, 39)])
+def test_thirty_steady_steps_are_enough_and_fewer_are_not(sides):
+    few = compare(run(number=sides[0]), run(0.2, number=sides[1]))
+    enough = compare(run(number=max(40, sides[0])), run(0.2, number=max(40, sides[1])))
+
+    assert (few.verdict, enough.verdict) == (Verdict.TOO_FEW, Verdict.WORSE)
+    assert {each.verdict for each in few.phases} == {Verdict.TOO_FEW, Verdict.NOT_MEASURED}
+
+
+def test_a_run_without_steps_is_not_judged():
+    found = compare(run(), metrics(rank()))
+
+    assert found.verdict is Verdict.NOT_MEASURED
+    assert found.mean.after is None
+
+
+def test_single_stalls_leave_the_mean_unclear_and_the_typical_step_as_it_is():
+    stalled = times(0.1)
+    stalled[60] = 5.0
+    found = compare(run(), run(made=steps(*stalled)))
+
+    assert (found.mean.verdict, found.typical.verdict, found.verdict) == (
+        Verdict.UNCLEAR,
+        Verdict.SAME,
+        Verdict.SAME,
+    )
+
+
+def test_a_stall_in_every_tenth_step_is_no_chance():
+    stalled = [each + 0.2 * (i % 10 == 5) for i, each in enumerate(times(0.1))]
+
+    assert compare(run(), run(made=steps(*stalled))).verdict is Verdict.WORSE
+
+
+def saving(seconds, number=140):
+    """Every tenth step is followed by a save."""
+    made = steps(*times(0.1, number), checkpoint_save=0.0)
+    return tuple(
+        replace(each, tags=TAG_CHECKPOINT, checkpoint_save=seconds) if i % 10 == 0 else each
+        for i, each in enumerate(made)
+    )
+
+
+def test_what_falls_between_steps_counts_too():
+    found = compare(run(made=saving(0.05)), run(made=saving(0.5)))
+
+    assert found.mean.verdict is Verdict.SAME
+    assert row(found.between, "checkpoint_save").change.estimate == pytest.approx(0.45, rel=0.02)
+    assert found.verdict is Verdict.WORSE
+
+
+def test_twice_the_batch_in_twice_the_time_is_the_same_speed():
+    def of(mean, batch):
+        return run(mean, loaders=(LoaderFact(id=1, batch_size=batch),), columns={"batches": 1.0, "forward": mean})
+
+    found = compare(of(0.1, 32), of(0.2, 64))
+
+    assert found.scale == 0.5
+    assert found.verdict is Verdict.SAME
+    assert found.mean.after == pytest.approx(0.1)
+
+
+def test_memory_is_judged_by_its_size():
+    def of(size):
+        return run(
+            memory=(
+                MemorySample(time=1, pid=1, device=0, allocated=1, allocated_peak=size, reserved=1, reserved_peak=1),
+            )
+        )
+
+    found = compare(of(1000), of(1200))
+
+    assert row(found.memory, "mem_peak_allocated").verdict is Verdict.WORSE
+    assert row(found.memory, "mem_peak_reserved").verdict is Verdict.SAME
+    assert row(found.memory, "mem_params").verdict is Verdict.NOT_MEASURED
+    assert found.verdict is Verdict.SAME
+
+
+def busy(program, machine):
+    return tuple(HostSample(time=t, cpu=program, cpu_workers=0.0, machine_cpu=machine) for t in (2.0, 5.0, 8.0))
+
+
+def test_a_run_beside_others_that_take_the_cores_is_not_called_slower():
+    """The machine has 16 cores."""
+    alone, crowded, leaving = busy(4.0, 5.0), busy(4.0, 16.0), busy(4.0, 13.0)
+
+    assert compare(run(host=alone), run(0.15, host=crowded)).verdict is Verdict.UNCLEAR
+    assert compare(run(0.15, host=crowded), run(host=alone)).verdict is Verdict.UNCLEAR
+    assert compare(run(host=crowded), run(0.15, host=alone)).verdict is Verdict.WORSE
+    assert compare(run(host=alone), run(0.15, host=leaving)).verdict is Verdict.WORSE
+    assert compare(run(host=crowded), run(0.15, host=crowded)).verdict is Verdict.WORSE
+
+
+def test_settings_and_environment_that_differ_are_named():
+    def of(cores, workers, flags):
+        fact = LoaderFact(id=1, num_workers=workers)
+        return run(run=replace(RUN, cores=cores), loaders=(fact,), flags=flags)
+
+    found = compare(of(8.0, 0, FlagsFact(autocast=True)), of(4.0, 5, None))
+
+    assert [(each.group, each.name) for each in found.settings] == [("loader", "num_workers"), ("flags", "seen")]
+    assert (found.settings[0].before.value, found.settings[0].after.value) == (0, 5)
+    assert found.settings[1].after is None
+    assert [(each.group, each.name) for each in found.environment] == [("machine", "cores")]
+
+
+def test_the_result_is_json_and_an_interval_without_bounds_has_none():
+    few = compare(run(number=12), run(number=4)).result()
+
+    told = json.loads(json.dumps(few, allow_nan=False))
+
+    assert told["schema"] == "profile-train/comparison@1"
+    assert told["verdict"] == "too few steps"
+    assert told["steps"][0]["change"]["low"] is None
+
+
+def test_two_runs_of_one_program_differ_by_chance_one_time_in_twenty():
+    """Steps that scatter by 5 %, each like the one before by 0.4; whatever is significant counts."""
+    chance = Random(0)
+
+    def scattered():
+        noise, made = 0.0, []
+        for _ in range(140):
+            noise = 0.4 * noise + chance.gauss(0.0, 0.05)
+            made.append(0.1 * (1 + noise))
+        return run(made=steps(*made))
+
+    verdicts = [compare(scattered(), scattered(), relevant=1e-9).mean.verdict for _ in range(150)]
+
+    assert sum(verdict is not Verdict.UNCLEAR for verdict in verdicts) <= 15
+
+
+def test_faster_steps_do_not_hide_what_is_lost_between_them():
+    found = compare(run(made=saving(0.05)), run(made=tuple(replace(s, duration=0.9 * s.duration) for s in saving(0.3))))
+
+    assert found.mean.verdict is Verdict.BETTER
+    assert found.whole.change.estimate == pytest.approx(found.mean.change.estimate + 0.25, abs=0.01)
+    assert found.verdict is Verdict.WORSE
+
+
+def test_rare_long_saves_do_not_hide_that_steps_are_slower():
+    def rare(mean):
+        made = steps(*times(mean), checkpoint_save=0.0)
+        return tuple(replace(each, checkpoint_save=9.0) if i in (40, 90, 120) else each for i, each in enumerate(made))
+
+    found = compare(run(made=rare(0.1)), run(made=rare(0.13)))
+
+    assert (found.whole.verdict, found.verdict) == (Verdict.UNCLEAR, Verdict.WORSE)

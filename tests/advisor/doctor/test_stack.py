@@ -1,0 +1,144 @@
+"""The program's Python, its torch, the driver: each misfit is told, and what to do about it."""
+
+import stat
+import sys
+
+import pytest
+
+from advisor.doctor import gpus, stack
+from advisor.doctor.finding import State
+from advisor.doctor.gpus import Seen
+from advisor.doctor.stack import Torch
+from profiler.schema import DeviceFact, Gpu, GpuSample
+
+H100 = Gpu(
+    index=0,
+    uuid="GPU-1",
+    name="H100",
+    capability=(9, 0),
+    memory_total=80 << 30,
+    driver="570.1",
+    cuda_driver="12.8",
+    gpm=True,
+)
+CUDA = Torch(
+    "/env/bin/python",
+    "3.12.1",
+    "2.8.0+cu128",
+    cuda="12.8",
+    architectures=("sm_80", "sm_90"),
+    devices=(DeviceFact(id=0, name="H100", capability=(9, 0), architectures=("sm_80", "sm_90")),),
+    kernels=2,
+)
+SAMPLE = GpuSample(time=0, gpu=0, utilization=0.0, memory_used=1, power=70.0, sm_clock=300.0)
+
+
+def changed(torch=CUDA, **fields):
+    return Torch(**{**{name: getattr(torch, name) for name in Torch.__slots__}, **fields})
+
+
+def told(findings, name):
+    (found,) = [each for each in findings if each.name == name]
+    return found
+
+
+def test_all_is_well():
+    found = [*stack.findings(CUDA, (H100,)), *gpus.findings(Seen((H100,), (SAMPLE,)), CUDA)]
+
+    assert {each.state for each in found} == {State.OK}
+    assert "code for sm_80 sm_90" in told(found, "torch").said
+    assert "torch sees H100" in told(found, "torch and GPU").said
+
+
+@pytest.mark.parametrize(
+    ("torch", "gpu", "said"),
+    [
+        (changed(cuda=None, devices=()), H100, "for the CPU only; H100 stands idle"),
+        (changed(cuda="13.0", devices=()), H100, "built with CUDA 13.0, the driver serves 12.8 at most"),
+        (changed(devices=(), error="no permission\nmore"), H100, "does not reach H100: no permission"),
+        (
+            changed(devices=(DeviceFact(id=0, name="B200", capability=(10, 0), architectures=("sm_90",)),)),
+            H100,
+            "no code for B200 (compute capability 10.0)",
+        ),
+    ],
+)
+def test_torch_that_does_not_fit_the_gpu_is_to_be_fixed(torch, gpu, said):
+    found = told(stack.findings(torch, (gpu,)), "torch and GPU")
+
+    assert found.state is State.FIX
+    assert said in found.said
+    assert found.remedy
+
+
+def test_a_machine_without_a_gpu_is_as_it_should_be():
+    cpu = changed(cuda=None, devices=(), architectures=(), kernels=None)
+    none = Seen(problems=("This machine has no NVIDIA driver, so no GPU was measured. That is normal.",))
+
+    assert told(stack.findings(cpu, ()), "torch and GPU").state is State.OK
+    assert told(gpus.findings(none, cpu), "driver").state is State.OK
+    assert told(gpus.findings(none, changed(devices=())), "driver").state is State.WARNING
+
+
+def test_a_driver_that_fails_is_to_be_fixed():
+    failed = Seen(problems=("NVML failed (mismatch), so no GPU was measured. The driver was updated: restart.",))
+
+    found = told(gpus.findings(failed, CUDA), "driver")
+
+    assert (found.state, found.remedy) == (State.FIX, "The driver was updated: restart.")
+
+
+def test_what_the_gpu_refuses_is_a_warning():
+    refusing = Gpu(index=0, uuid="GPU-1", name="H100", capability=(9, 0), memory_total=1, gpm=False)
+    silent = GpuSample(time=0, gpu=0, utilization=0.0, memory_used=1, sm_clock=300.0)
+    found = list(gpus.findings(Seen((refusing,), (silent,), ("GPU 0 refused power. Run as root.",)), CUDA))
+
+    assert told(found, "NVML").state is State.WARNING
+    assert "does not tell power" in told(found, "GPU samples").said
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in told(found, "counters (GPM)").remedy
+
+
+def test_an_older_gpu_has_no_counters_to_refuse():
+    ampere = Gpu(index=0, uuid="GPU-1", name="A100", capability=(8, 0), memory_total=1, gpm=False)
+
+    assert told(gpus.findings(Seen((ampere,), (SAMPLE,)), CUDA), "counters (GPM)").state is State.OK
+
+
+def test_a_profiler_that_sees_no_kernel_is_a_warning():
+    assert told(stack.findings(changed(kernels=0), (H100,)), "kernels (CUPTI)").state is State.WARNING
+
+
+def test_the_interpreter_is_asked_in_a_process_of_its_own():
+    torch = pytest.importorskip("torch")
+
+    asked = stack.ask(sys.executable)
+
+    assert (asked.version, asked.cuda) == (str(torch.__version__), torch.version.cuda)
+    assert told(stack.findings(asked, ()), "python").state is State.OK
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('echo noise; echo \'{"python": "3.12.0"}\'', "has no torch"),
+        ('echo \'{"python": "3.12.0", "error": "libcudart is missing"}\'', "libcudart is missing"),
+        ("echo cannot load >&2; exit 3", "ended with status 3: cannot load"),
+        ("echo '[1]'", "ended with status 0: [1]"),
+    ],
+)
+def test_whatever_the_interpreter_answers_is_told(tmp_path, text, said):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{text}\n")
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+
+    found = list(stack.findings(stack.ask(str(python)), ()))
+
+    assert found[-1].state is State.FIX
+    assert said in found[-1].said
+
+
+def test_an_interpreter_that_is_not_there_is_told():
+    (found,) = stack.findings(stack.ask("/nowhere/python"), ())
+
+    assert found.state is State.FIX
+    assert "could not be started" in found.said

@@ -1,0 +1,94 @@
+"""The fixture, in a pytest of its own that trains a real program."""
+
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).parents[2]
+
+TRAIN = """
+import sys, time
+import torch
+torch.set_num_threads(1)
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(int(sys.argv[1])):
+    model(torch.randn(2, 4)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    time.sleep(float(sys.argv[2]))
+"""
+
+TEST = """
+def test_speed(assert_training_performance):
+    assert_training_performance(["train.py", "{steps}", "{pause}"], "baseline"{more})
+"""
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "advisor" / "entry"))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # where we are installed, it is there already
+    pytester.makefile(".py", train=TRAIN)
+
+    def test(steps=60, pause=0.02, *options, more=""):
+        pytester.makepyfile(test_speed=TEST.format(steps=steps, pause=pause, more=more))
+        return pytester.runpytest_subprocess("-p", "profile_train_pytest", "-p", "no:cacheprovider", "-rs", *options)
+
+    return test
+
+
+def test_a_program_that_becomes_slower_fails(project, pytester):
+    project(60, 0.02, "--store-training-baselines").assert_outcomes(passed=1)
+    _change(pytester, "DELETE FROM host_samples")  # then nobody can say that others took the cores, as they may here
+
+    project(60, 0.02, more=", slower=0.5").assert_outcomes(passed=1)
+    slow = project(60, 0.06, more=", slower=0.5")
+
+    slow.assert_outcomes(failed=1)
+    slow.stdout.fnmatch_lines(["*lower: a * step takes 6* ms in B, 2* ms in A:*", "*Everything else*worse*"])
+
+
+def test_what_cannot_be_judged_is_no_pass(project):
+    project().stdout.fnmatch_lines(["*There is no baseline baseline. Store it: pytest --store-training-baselines"])
+    project(60, 0.001, "--store-training-baselines").assert_outcomes(passed=1)
+
+    few = project(12, 0.001)
+
+    few.assert_outcomes(failed=1)
+    few.stdout.fnmatch_lines(["*Too few steps to tell: A has * steady ones, B *"])
+
+
+def test_a_program_that_fails_says_why(project):
+    failed = project("nonsense", 0.0, "--store-training-baselines")
+
+    failed.assert_outcomes(failed=1)
+    failed.stdout.fnmatch_lines(["*ValueError: invalid literal for int()*"])
+
+
+def test_packages_of_the_project_by_our_names_are_its_own(project, pytester):
+    pytester.mkpydir("advisor")
+    pytester.mkpydir("profiler")
+
+    project(60, 0.001, "--store-training-baselines").assert_outcomes(passed=1)
+
+
+def test_another_machine_skips(project, pytester):
+    project(60, 0.001, "--store-training-baselines").assert_outcomes(passed=1)
+    _change(pytester, f"UPDATE runs SET cores_total = cores_total + {os.cpu_count()}")
+
+    skipped = project(60, 0.001)
+
+    skipped.assert_outcomes(skipped=1)
+    skipped.stdout.fnmatch_lines(["*another machine (machine: cores_total)*"])
+
+
+def _change(pytester, statement):
+    (store,) = (pytester.path / "baseline").glob("run-*.db")
+    with contextlib.closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute(statement)

@@ -1,0 +1,210 @@
+"""From traces to a profile and a report, in every form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from traces_made import GEMM, GPU, KERNEL, Made, two_ranks
+
+from advisor.cli import main
+from advisor.metrics.base import Metrics
+from advisor.metrics.communication import straggler_skew
+from advisor.metrics.gpu import device, gpu_busy_fraction, gpu_utilization, tensor_core_fraction
+from advisor.metrics.step import data_wait_fraction, gc_fraction, step_time_mean
+from advisor.publish import report_of_traces
+from advisor.render import html, markdown, result_json
+from advisor.traces import load
+from profiler.errors import ProfilerError
+from profiler.importers import several
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text())
+EVIL = "<script>alert(1)</script>{{ 7*7 }}`__import__('os')` \x1b[31m"
+
+
+def loop(steps: int = 30, **about) -> Made:
+    """Steps of 100 us, of which the GPU computes 60."""
+    made = Made(deviceProperties=[GPU], **about)
+    for number in range(steps):
+        at = 100 * number
+        made.step(number, at, at + 100)
+        made.gpu(GEMM, at + 20, at + 70, (at + 10, at + 12))
+        made.gpu(KERNEL, at + 70, at + 80, (at + 13, at + 14))
+    return made
+
+
+def test_metrics_are_answered_from_a_trace_or_missing(tmp_path):
+    profile, _ = load([loop().write(tmp_path / "t.json")])
+    m = Metrics(profile)
+
+    assert m[step_time_mean] == pytest.approx(100e-6)
+    assert m[gpu_busy_fraction] == pytest.approx(0.6)
+    assert m[tensor_core_fraction] == pytest.approx(5 / 6)
+    assert m[device].name == GPU["name"]
+    for absent in (data_wait_fraction, gc_fraction, gpu_utilization, straggler_skew):
+        assert m.get(absent) is None
+
+
+def test_a_report_on_a_trace(tmp_path):
+    report = report_of_traces([loop().write(tmp_path / "t.json")])
+    (one,) = report.traces
+
+    assert (one.steps, one.seconds) == (29, pytest.approx(29 * 100e-6))
+    assert {part.name: round(part.share, 3) for part in one.parts if part.seconds} == {
+        "compute": 0.6,
+        "idle_launch": 0.4,
+    }
+    assert (
+        report.diagnosis
+        == "The GPU computes for 60% of the time and idles for 40%, mostly because the host asked late."
+    )
+    assert {kind.name: round(kind.share, 3) for kind in one.kinds} == {"matmul": 0.833, "elementwise": 0.167}
+    assert one.tensor_cores == pytest.approx(5 / 6)
+    result = json.loads(result_json.render(report))
+    jsonschema.validate(result, SCHEMA)
+    assert sum(result["traces"][0]["time"].values()) == pytest.approx(1)
+    assert not [check for check in report.checked if check.outcome == "crashed"]
+
+
+def test_ranks_are_told_apart_and_who_waits(tmp_path):
+    report = report_of_traces(two_ranks(tmp_path)[::-1])
+
+    assert [one.rank for one in report.traces] == [0, 1]
+    assert [one.exchanges[0].waited for one in report.traces] == [pytest.approx(20e-6), 0.0]
+    assert "Rank 1" in html.render(report)
+    assert "20 us waiting" in markdown.render(report)
+    jsonschema.validate(json.loads(result_json.render(report)), SCHEMA)
+
+
+def test_traces_that_say_the_same_rank_are_numbered(tmp_path):
+    paths = [loop(distributedInfo={"rank": 0}).write(tmp_path / name) for name in ("a.json", "b.json")]
+    profile, traced = load(paths)
+
+    assert [(one.rank, one.file) for one in traced] == [(0, "a.json"), (1, "b.json")]
+    assert "numbered as they were given" in profile.problems[0].message
+
+
+def test_one_that_cannot_be_read_does_not_hide_the_others(tmp_path):
+    (tmp_path / "bad.json").write_text("no trace")
+    profile, traced = load([tmp_path / "bad.json", loop().write(tmp_path / "good.json")])
+
+    assert [one.file for one in traced] == ["good.json"]
+    assert "bad.json is no trace of torch.profiler" in profile.problems[0].message
+
+
+def test_processes_of_their_own_tell_the_same(tmp_path, monkeypatch):
+    (tmp_path / "bad.json").write_text("no trace")
+    paths = [*two_ranks(tmp_path), tmp_path / "bad.json"]
+    alone = load(paths)
+
+    monkeypatch.setattr(several, "LARGE", 0)
+    monkeypatch.setattr(several, "_cores", lambda: 2)
+
+    assert load(paths) == alone
+
+
+def test_none_that_can_be_read_is_an_error(tmp_path):
+    (tmp_path / "bad.json").write_text("no trace")
+
+    with pytest.raises(ProfilerError, match="is no trace"):
+        load([tmp_path / "bad.json"])
+
+
+def test_without_marks_it_is_taken_as_a_whole(tmp_path):
+    made = Made()
+    made.gpu(GEMM, 0, 50, (0, 1))
+    made.gpu(GEMM, 60, 100, (58, 59))
+    report = report_of_traces([made.write(tmp_path / "t.json")])
+
+    assert report.steps is None
+    assert report.traces[0].steps is None
+    assert "call prof.step()" in report.counsel
+    assert "The trace marks no steps: this is all of it, 100 us." in html.render(report)
+
+
+def test_on_a_cpu_there_is_no_breakdown_and_nothing_is_zero(tmp_path):
+    made = Made()
+    for number in range(3):
+        made.step(number, 100 * number, 100 * number + 100)
+        made.host("aten::mm", 100 * number, 100 * number + 50)
+    report = report_of_traces([made.write(tmp_path / "t.json")])
+    result = report.result()
+
+    assert report.diagnosis == "These traces hold no work of a GPU; a step takes 100 us."
+    assert (result["traces"][0]["time"], result["traces"][0]["communication_overlap"]) == (None, None)
+    assert "value" not in result["metrics"]["gpu_busy_fraction"]
+    jsonschema.validate(json.loads(json.dumps(result)), SCHEMA)
+
+
+def test_whatever_a_trace_says_is_text(tmp_path):
+    made = loop(distributedInfo={"rank": 0, "world_size": 2, "backend": EVIL})
+    made.about["deviceProperties"] = [{**GPU, "name": EVIL}]
+    named = {"Collective name": EVIL, "Group size": 2, "Process Group Description": EVIL, "dtype": EVIL}
+    made.gpu(f"nccl{EVIL}Kernel", 2950, 2960, (2920, 2921), **named)
+    made.gpu(EVIL, 2960, 2970, (2922, 2923))
+    path = made.write(tmp_path / "<img src=x onerror=alert(1)>.json")
+    report = report_of_traces([path])
+
+    page = html.render(report)
+    assert "<script>alert(1)" not in page
+    assert "<img src=x" not in page
+    assert "{{ 7*7 }}" in page
+    text = markdown.render(report)
+    assert "<script>" not in text.replace("`", "\0").split("\0")[0]
+    assert "\x1b" not in page + text + result_json.render(report)
+
+
+def test_the_command_takes_files_and_writes_all_forms(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    paths = two_ranks(tmp_path)
+
+    assert main(["report", *map(str, paths)]) == 0
+
+    made = tmp_path / "profile-train-runs" / "trace_0"
+    assert sorted(path.name for path in made.iterdir()) == ["report.html", "report.md", "result.json"]
+    told = capsys.readouterr().err
+    assert "The GPU of rank 0 computes for" in told
+    assert "Communication" in told
+
+
+def test_the_command_prints_json_alone(tmp_path, capsys):
+    path = loop().write(tmp_path / "t.json")
+
+    assert main(["report", "--json", str(path)]) == 0
+
+    jsonschema.validate(json.loads(capsys.readouterr().out), SCHEMA)
+    assert [one.name for one in tmp_path.iterdir()] == ["t.json"]
+
+
+def test_a_file_that_is_no_trace_is_said_in_a_sentence(tmp_path, capsys):
+    path = tmp_path / "notes.txt"
+    path.write_text("hello")
+
+    assert main(["report", str(path)]) == 1
+
+    told = capsys.readouterr().err
+    assert told.startswith(f"profile-train: {path} is no trace of torch.profiler: it is no JSON.")
+    assert "export_chrome_trace" in told
+    assert "Traceback" not in told
+
+
+def test_a_truncated_trace_still_gives_a_report_that_says_so(tmp_path, capsys):
+    path = tmp_path / "t.json"
+    path.write_text(loop().text()[:-4000])
+
+    assert main(["report", str(path), "--out", str(tmp_path / "out")]) == 0
+
+    assert "is not whole: it ends in the middle of its events" in capsys.readouterr().err
+    assert "is not whole" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("words", [["none.json"], ["report.html"], [".", "t.json"]])
+def test_what_is_neither_a_run_nor_traces(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    for name in ("report.html", "t.json"):
+        (tmp_path / name).write_text("")
+
+    assert main(["report", *words]) == 2
+    assert "folder" in capsys.readouterr().err

@@ -1,0 +1,57 @@
+"""Which run is the latest, and how often it is looked at."""
+
+import os
+
+import pytest
+
+from advisor.metrics.base import Goals
+from advisor.own_rules import RuleSet
+from advisor.watch import watching
+from advisor.watch.watching import Watching, latest
+from profiler.errors import ProfilerError
+
+
+def run(folder, name, written):
+    (folder / name).mkdir()
+    store = folder / name / "run-h.db"
+    store.touch()
+    os.utime(store, (written, written))
+    return folder / name
+
+
+def test_the_run_that_was_written_last_is_the_latest(tmp_path):
+    run(tmp_path, "20250101-000000-b", 100)
+    newest = run(tmp_path, "20250101-000000-a", 200)
+    (tmp_path / "20260101-000000-empty").mkdir()
+
+    assert latest(tmp_path) == newest
+
+
+def test_a_run_that_goes_on_comes_first(tmp_path, monkeypatch):
+    going = run(tmp_path, "a", 100)
+    run(tmp_path, "b", 200)
+    monkeypatch.setattr(watching.place, "is_running", lambda folder: folder == going)
+
+    assert latest(tmp_path) == going
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_without_a_run_it_says_what_to_do(tmp_path, there):
+    with pytest.raises(ProfilerError, match="Start one, or name its folder"):
+        latest(tmp_path if there else tmp_path / "none")
+
+
+@pytest.mark.parametrize(("takes", "pause"), [(0.05, 0.95), (0.5, 4.5)])
+def test_a_look_takes_a_tenth_of_a_core_at_most(monkeypatch, tmp_path, takes, pause):
+    clock = iter([0.0, 0.0, takes])
+    monkeypatch.setattr(watching.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(watching, "load", lambda folder: None)
+    monkeypatch.setattr(watching, "Metrics", lambda *_: None)
+    monkeypatch.setattr(watching, "judge", lambda *_: None)
+    monkeypatch.setattr(watching, "advised", lambda _: None)
+    monkeypatch.setattr(watching, "snapshot", lambda *_: None)
+    looking = Watching(tmp_path, RuleSet(()), Goals())
+
+    looking.look()
+
+    assert looking.pause == pytest.approx(pause)

@@ -1,0 +1,376 @@
+"""Each analysis on a trace whose numbers can be computed by hand; microseconds in the traces, nanoseconds found."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from traces_made import DTOH, GEMM, GPU, HTOD, KERNEL, MAIN, NCCL, Made, two_ranks
+
+from profiler.errors import ProfilerError
+from profiler.importers.analysis import analyse
+from profiler.importers.breakdown import breakdown, host_of
+from profiler.importers.collectives import collectives, waits
+from profiler.importers.critical_path import critical_path
+from profiler.importers.kineto import read
+from profiler.importers.launches import launches
+from profiler.importers.queue import length, queues
+from profiler.importers.steps import steps_of
+from profiler.importers.work import work_of
+
+US = 1000
+
+
+@pytest.fixture
+def parsed(tmp_path):
+    """The trace, its GPU work, and what the host did."""
+
+    def write(made: Made):
+        trace = read(made.write(tmp_path / "t.json"))
+        work = work_of(trace)
+        return trace, work, host_of(trace, work)
+
+    return write
+
+
+def shared(made: Made, parsed, begin=0, end=100):
+    _, work, host = parsed(made)
+    return breakdown(work, host, begin * US, end * US)
+
+
+def test_each_moment_belongs_to_one_part(parsed):
+    made = Made()
+    made.host("begin", 0, 1)
+    made.gpu(GEMM, 0, 40, (0, 1))
+    made.gpu(NCCL, 30, 60, (2, 3), stream=20)  # 10 of it hidden
+    made.gpu(HTOD, 50, 70, (4, 5), stream=8)  # 10 of it hidden
+    found = shared(made, parsed)
+
+    assert (found.compute, found.communication_exposed, found.memory_exposed) == (40 * US, 20 * US, 10 * US)
+    assert (found.communication, found.memory, found.overlap) == (30 * US, 20 * US, 10 * US)
+    assert found.idle == 30 * US
+    assert found.compute + found.communication_exposed + found.memory_exposed + found.idle == found.whole
+
+
+def test_why_the_gpu_was_idle(parsed):
+    made = Made()
+    made.gpu(KERNEL, 0, 10, (0, 1))
+    made.gpu(KERNEL, 14, 20, (2, 3))  # had been asked for when the GPU ran dry: queued, 4
+    made.gpu(KERNEL, 30, 40, (26, 28))  # asked for too late: launch, 10
+    made.wait(35, 45)
+    made.gpu(KERNEL, 52, 60, (50, 51))  # the host had waited for the last: sync, 12
+    made.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 60, 75, "user_annotation")
+    made.gpu(KERNEL, 80, 100, (78, 79))  # 15 in the loader: data; then late: launch, 5
+    found = shared(made, parsed)
+
+    assert (found.idle_queued, found.idle_launch, found.idle_sync, found.idle_data) == (
+        4 * US,
+        15 * US,
+        12 * US,
+        15 * US,
+    )
+
+
+def test_a_copy_that_the_host_waits_for_is_a_wait(parsed):
+    made = Made()
+    made.gpu(KERNEL, 0, 10, (0, 1))
+    made.gpu(DTOH, 10, 12, (2, 13), api="cudaMemcpyAsync")
+    made.gpu(KERNEL, 20, 100, (18, 19))
+
+    assert shared(made, parsed).idle_sync == 8 * US
+
+
+def test_an_unknown_launch_accuses_nobody(parsed):
+    made = Made()
+    made.gpu(KERNEL, 0, 10, (0, 1))
+    made.gpu(KERNEL, 60, 100)
+
+    assert shared(made, parsed).idle_queued == 50 * US
+
+
+def test_the_queue_of_a_stream(parsed):
+    made = Made()
+    made.gpu(KERNEL, 10, 20, (0, 1))
+    made.gpu(KERNEL, 20, 30, (2, 3))
+    made.gpu(KERNEL, 30, 40, (4, 5))
+    made.gpu(KERNEL, 35, 40, (34, 35), stream=8)
+    _, work, _ = parsed(made)
+
+    times, lengths = length(work.where(work.stream == 0))
+    assert (times.tolist(), lengths.tolist()) == ([0, 2 * US, 4 * US, 10 * US, 20 * US, 30 * US], [1, 2, 3, 2, 1, 0])
+
+    first, second = queues(work, 0, 40 * US)
+    # 2 x 1 + 2 x 2 + 6 x 3 + 10 x 2 + 10 x 1 = 54 over 40
+    assert (first.most, first.mean, first.empty, first.full) == (3, 54 / 40, 0.25, 0.0)
+    assert (second.launches, second.most, second.mean) == (1, 1, 1 / 40)
+
+
+def test_a_queue_begins_with_what_was_asked_for_before(parsed):
+    made = Made()
+    made.gpu(KERNEL, 0, 10, (0, 1))
+    made.gpu(KERNEL, 30, 40, (2, 3))
+    _, work, _ = parsed(made)
+
+    (found,) = queues(work, 10 * US, 30 * US)
+    assert (found.mean, found.most, found.empty) == (1.0, 1, 0.0)
+
+
+def test_what_launches_cost(parsed):
+    made = Made()
+    made.gpu(KERNEL, 10, 12, (0, 4))  # shorter than its call; 6 later
+    made.gpu(KERNEL, 20, 30, (5, 8))  # 12 later
+    made.gpu(KERNEL, 90, 99, (20, 80))  # slow; 10 later
+    made.gpu(KERNEL, 99, 100)
+    _, work, _ = parsed(made)
+    found = launches(work)
+
+    assert (found.calls, found.work, found.unknown, found.slow_calls, found.shorter_than_call) == (3, 3, 1, 1, 2)
+    assert (found.call_total, found.call_median) == (67 * US, 4 * US)
+    assert (found.delay_total, found.delay_median) == (28 * US, 10 * US)
+
+
+def test_a_replayed_graph_is_one_launch(parsed):
+    made = Made()
+    made.gpu(KERNEL, 10, 12, (0, 4), api="cudaGraphLaunch")
+    for at in (12, 14):
+        made.gpu(KERNEL, at, at + 2)
+        made.events[-1]["args"]["correlation"] = 1
+    _, work, _ = parsed(made)
+    found = launches(work)
+
+    assert (found.calls, found.work, found.unknown, found.call_total, found.delay_total) == (1, 3, 0, 4 * US, 6 * US)
+
+
+def test_work_of_several_gpus_is_not_mixed(parsed):
+    made = Made()
+    for at in (0, 10):
+        made.gpu(KERNEL, at, at + 5, (at, at + 1))
+    made.gpu(KERNEL, 0, 50)
+    made.events[-1]["pid"] = 1
+
+    _, work, _ = parsed(made)
+    assert work.end.tolist() == [5 * US, 15 * US]
+
+
+def path(made: Made, parsed, begin, end):
+    _, work, host = parsed(made)
+    return [
+        (link.part, link.start // US, link.end // US) for link in critical_path(work, host, begin * US, end * US).links
+    ]
+
+
+def test_a_step_hangs_on_the_gpu_while_work_is_queued(parsed):
+    made = Made()
+    made.gpu(KERNEL, 2, 10, (0, 1))
+    made.gpu(GEMM, 10, 40, (1, 2))
+    made.gpu(NCCL, 41, 60, (2, 3), stream=20)
+
+    assert path(made, parsed, 0, 60) == [
+        ("launch", 0, 2),
+        ("compute", 2, 10),
+        ("compute", 10, 40),
+        ("gpu_gap", 40, 41),
+        ("communication", 41, 60),
+    ]
+
+
+def test_a_step_hangs_on_the_host_when_it_asks_late_and_on_what_it_waited_for(parsed):
+    made = Made()
+    made.gpu(GEMM, 2, 30, (0, 1))
+    made.wait(5, 33)
+    made.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 35, 45, "user_annotation")
+    made.gpu(KERNEL, 54, 60, (50, 51))
+
+    assert path(made, parsed, 0, 60) == [
+        ("launch", 0, 2),
+        ("compute", 2, 30),
+        ("sync", 30, 33),
+        ("host", 33, 35),
+        ("data", 35, 45),
+        ("host", 45, 50),
+        ("launch", 50, 54),
+        ("compute", 54, 60),
+    ]
+
+
+def test_a_path_has_no_gaps(parsed):
+    chance = np.random.default_rng(1)
+    made = Made()
+    at = 0.0
+    for _ in range(60):
+        at += float(chance.integers(1, 9))
+        begin = at + float(chance.integers(0, 30))
+        made.gpu(GEMM, begin, begin + float(chance.integers(0, 20)), (at, at + 1), stream=int(chance.integers(3)))
+        if chance.random() < 0.2:
+            made.wait(at + 1, at + 1 + float(chance.integers(1, 25)))
+            at += 20
+    links = path(made, parsed, 10, 400)
+
+    assert (links[0][1], links[-1][2]) == (10, 400)
+    assert all(one[2] == other[1] for one, other in pairwise(links))
+
+
+def test_collectives_by_group_with_bytes_and_bandwidth(tmp_path):
+    one, other = (collectives(trace, work_of(trace)) for trace in (read(path) for path in two_ranks(tmp_path)))
+
+    (first,), (second,) = waits([one, other])
+    assert first.key == ("allreduce", "default_pg", 2, "Float")
+    assert first.durations == (40 * US,) * 3
+    assert first.bytes == 3 * 4000
+    assert first.exposed == 3 * 40 * US
+    # It ends on both together; rank 1 came last, and its 30 us are the transfer.
+    assert (first.waited, second.waited) == (3 * 10 * US, 0)
+    assert first.bandwidth == second.bandwidth == pytest.approx(12000 / 90e-6)
+
+
+def test_without_all_ranks_nobody_knows_who_waited(tmp_path):
+    (found,) = collectives(trace := read(two_ranks(tmp_path)[0]), work_of(trace))
+
+    assert waits([[found]])[0][0].waited is None
+
+
+def test_a_collective_that_tells_nothing_is_known_by_its_kernel(parsed):
+    made = Made()
+    made.gpu("ncclKernel_ReduceScatter_RING_LL_Sum_half(ncclWorkElem)", 0, 10)
+    trace, work, _ = parsed(made)
+    (found,) = collectives(trace, work)
+
+    assert (found.key.name, found.key.ranks, found.bytes, found.bandwidth) == ("reducescatter", None, None, None)
+
+
+def test_steps_are_cut_where_the_gpu_reaches_them_and_the_first_leads_in(parsed):
+    made = Made()
+    for number in range(3):
+        made.step(number, 100 * number, 100 * number + 100)
+        made.gpu(KERNEL, 100 * number + 50, 100 * number + 120, (100 * number + 10, 100 * number + 12))
+    trace, work, _ = parsed(made)
+    found = steps_of(trace, work)
+
+    assert (found.number, found.host.tolist()) == (2, [100 * US, 200 * US, 300 * US])
+    assert found.reached.tolist() == [120 * US, 220 * US, 320 * US]
+    assert found.asked_in(work).tolist() == [False, True, True]
+
+
+def test_a_step_begun_as_the_profiler_stopped_is_none(parsed):
+    made = Made()
+    for number in range(2):
+        made.step(number, 100 * number, 100 * number + 100)
+        made.gpu(KERNEL, 100 * number + 50, 100 * number + 60, (100 * number + 10, 100 * number + 12))
+    made.step(2, 200, 203)
+    trace, work, _ = parsed(made)
+
+    assert steps_of(trace, work).host.tolist() == [100 * US, 200 * US]
+
+
+def trained() -> Made:
+    """Two steps of 100 us: a batch for 10, forward, backward in another thread, an update."""
+    made = Made(deviceProperties=[GPU])
+    for number in range(3):
+        at = 100 * number
+        made.step(number, at, at + 100)
+        made.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, at + 10, "user_annotation")
+        made.gpu(HTOD, at + 11, at + 15, (at + 10, at + 11), api="cudaMemcpyAsync")
+        made.host("aten::mm", at + 11, at + 13, **{"Input Dims": [[8, 16], [16, 4]], "Input type": ["float", "float"]})
+        made.gpu(GEMM, at + 15, at + 35, (at + 11, at + 12))
+        made.host("autograd::engine::evaluate_function: MmBackward0", at + 20, at + 25, thread=200)
+        made.gpu(GEMM, at + 35, at + 75, (at + 21, at + 22), thread=200)
+        made.host("Optimizer.step#AdamW.step", at + 70, at + 80, "user_annotation")
+        made.gpu(KERNEL, at + 75, at + 95, (at + 71, at + 72))
+    return made
+
+
+def test_the_phases_of_a_step_add_up(tmp_path):
+    found = analyse(trained().write(tmp_path / "t.json"))
+
+    assert [step.index for step in found.steps] == [1, 2]
+    for step in found.steps:
+        assert step.data_wait == pytest.approx(10e-6)
+        assert step.h2d == pytest.approx(4e-6)
+        assert step.forward == pytest.approx(21e-6)  # with 1 us until the copy
+        assert step.backward == pytest.approx(40e-6)
+        assert step.optimizer == pytest.approx(20e-6)
+        assert step.other == pytest.approx(5e-6)
+        assert step.communication == step.sync == 0.0
+        assert step.batches == 1
+        parts = ("data_wait", "h2d", "forward", "backward", "optimizer", "communication", "sync", "other")
+        assert sum(getattr(step, part) for part in parts) == pytest.approx(step.duration)
+
+
+def test_the_hosts_time_to_ask_for_a_step(tmp_path):
+    made = Made()
+    for number in range(3):
+        at = 1000 * number
+        made.step(number, at, at + 1000)
+        made.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, at + 100, "user_annotation")
+        made.gpu(KERNEL, at + 150, at + 200, (at + 110, at + 120))
+        made.wait(at + 130, at + 230)
+        made.gpu(KERNEL, at + 480, at + 500, (at + 240, at + 440))  # the queue was full
+        made.gpu(KERNEL, at + 500, at + 900, (at + 450, at + 460))
+    (first, _) = analyse(made.write(tmp_path / "t.json")).steps
+
+    # 460 until the last call, less 100 in the loader, 100 waiting and 200 in the slow call
+    assert first.host_launch == pytest.approx(60e-6)
+
+
+def test_kernels_by_time_with_kind_and_tensor_cores(tmp_path):
+    found = analyse(trained().write(tmp_path / "t.json"))
+
+    assert [(k.name, k.kind, k.calls, k.tensor_cores, k.dtype) for k in found.kernels] == [
+        (GEMM, "matmul", 4, True, "bf16"),
+        (KERNEL, "optimizer", 2, False, "fp32"),
+        (HTOD, "copy", 2, False, None),
+    ]
+    assert [k.total for k in found.kernels] == pytest.approx([120e-6, 40e-6, 8e-6])
+
+
+def test_kernels_count_for_the_operator_that_launched_them(tmp_path):
+    (found,) = analyse(trained().write(tmp_path / "t.json")).operators
+
+    assert (found.name, found.inputs, found.dtype, found.calls) == ("aten::mm", ((8, 16), (16, 4)), "fp32", 2)
+    assert found.total == pytest.approx(40e-6)
+
+
+def test_on_a_cpu_operators_count_by_themselves_and_phases_are_the_hosts(tmp_path):
+    made = Made()
+    for number in range(2):
+        at = 100 * number
+        made.step(number, at, at + 100)
+        made.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, at + 10, "user_annotation")
+        made.host("aten::linear", at + 10, at + 40)
+        made.host("aten::addmm", at + 15, at + 40)
+        made.host("autograd::engine::evaluate_function: AddmmBackward0", at + 40, at + 80, thread=MAIN + 1)
+        made.host("Optimizer.step#SGD.step", at + 80, at + 95, "user_annotation")
+    found = analyse(made.write(tmp_path / "t.json"))
+
+    assert found.breakdown is None
+    assert found.critical is None
+    assert found.launches is None
+    assert len(found.steps) == 2
+    step = found.steps[0]
+    assert step.data_wait == pytest.approx(10e-6)
+    assert step.forward == pytest.approx(30e-6)
+    assert step.backward == pytest.approx(40e-6)
+    assert step.optimizer == pytest.approx(15e-6)
+    assert step.other == pytest.approx(5e-6)
+    assert step.h2d is None
+    assert {k.name: round(k.total * 1e6) for k in found.kernels if k.name.startswith("aten")} == {
+        "aten::addmm": 50,
+        "aten::linear": 10,
+    }
+
+
+def test_names_are_shown_without_secrets(tmp_path):
+    made = Made()
+    made.step(0, 0, 10)
+    made.host("call with api_key=sk-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 1, 5)
+
+    assert "sk-aaaa" not in str(analyse(made.write(tmp_path / "t.json")).kernels)
+
+
+def test_a_trace_that_spans_no_time(tmp_path):
+    made = Made()
+    made.gpu(KERNEL, 5, 5)
+
+    with pytest.raises(ProfilerError, match="spans no time"):
+        analyse(made.write(tmp_path / "t.json"))

@@ -1,0 +1,70 @@
+"""Sets of time, against those of the recorder."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.importers import spans
+from profiler.importers.nesting import around
+from profiler.importers.spans import Spans
+from profiler.recorder import intervals
+
+some = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)).map(lambda pair: (pair[0], sum(pair))), max_size=12)
+
+
+def arrays(pairs):
+    return np.array([a for a, _ in pairs], np.int64), np.array([b for _, b in pairs], np.int64)
+
+
+def pairs(found: Spans):
+    return list(zip(found.start.tolist(), found.end.tolist(), strict=True))
+
+
+@given(some, some)
+def test_they_agree_with_the_recorders(one, other):
+    first, second = spans.union(*arrays(one)), spans.union(*arrays(other))
+    plain, others = intervals.union(one), intervals.union(other)
+
+    assert pairs(first) == plain
+    assert pairs(spans.intersection(first, second)) == intervals.intersection(plain, others)
+    assert pairs(spans.difference(first, second)) == intervals.difference(plain, others)
+    assert first.total == intervals.length(plain)
+
+
+@given(some, st.lists(st.integers(-1, 45), min_size=1))
+def test_what_lies_before_and_at_a_moment(one, moments):
+    found = spans.union(*arrays(one))
+    asked = np.array(moments)
+
+    assert spans.covered(found, asked).tolist() == [
+        sum(max(0, min(end, moment) - start) for start, end in pairs(found)) for moment in moments
+    ]
+    assert spans.covers(found, asked).tolist() == [
+        any(start <= moment < end for start, end in pairs(found)) for moment in moments
+    ]
+
+
+def test_the_part_between_two_moments():
+    assert pairs(spans.within(spans.union(*arrays([(0, 4), (6, 9)])), 2, 7)) == [(2, 4), (6, 7)]
+
+
+def test_the_innermost_range_around_each():
+    #       0: |----------|        4: |--|  (another thread)
+    #       1:  |---|  3: |-|
+    #       2:   |-|
+    start, end = arrays([(0, 11), (1, 5), (2, 4), (12, 14), (3, 4)])
+    thread = np.array([0, 0, 0, 0, 1], np.int32)
+
+    assert around(thread, start, end).tolist() == [-1, 0, 1, -1, -1]
+
+
+def test_ranges_that_touch_do_not_lie_in_one_another():
+    assert around(np.zeros(3, np.int32), *arrays([(0, 10), (0, 5), (5, 10)])).tolist() == [-1, 0, 0]
+
+
+def test_ranges_without_length_lie_in_what_is_around_them():
+    start, end = arrays([(0, 10), (2, 2), (2, 2), (2, 5), (4, 4), (6, 6), (7, 8)])
+
+    assert around(np.zeros(7, np.int32), start, end).tolist() == [-1, 3, 3, 0, 3, 0, 0]

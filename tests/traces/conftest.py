@@ -1,0 +1,19 @@
+"""Real traces by name."""
+
+from pathlib import Path
+
+import pytest
+from traces_real import FOLDER
+
+
+@pytest.fixture
+def real():
+    """The path of one by name; skips the test where there is none."""
+
+    def find(name: str) -> Path:
+        path = Path(FOLDER) / f"{name}.json.gz"
+        if not FOLDER or not path.is_file():
+            pytest.skip(f"needs {name}.json.gz in the folder that PROFILE_TRAIN_TRACES names")
+        return path
+
+    return find

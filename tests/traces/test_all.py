@@ -1,0 +1,43 @@
+"""Every real trace there is: a report in every form, in which the parts add up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from traces_real import PATHS
+
+from advisor.publish import report_of_traces
+from advisor.render import html, markdown, result_json
+from profiler.importers.analysis import analyse
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text())
+PHASES = ("data_wait", "h2d", "forward", "backward", "optimizer", "communication", "sync", "other")
+
+pytestmark = pytest.mark.skipif(not PATHS, reason="PROFILE_TRAIN_TRACES names no folder with traces")
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
+def test_the_parts_add_up(path):
+    found = analyse(path)
+
+    for step in found.steps:
+        assert sum(getattr(step, phase) or 0.0 for phase in PHASES) == pytest.approx(step.duration)
+    if time := found.breakdown:
+        assert time.compute + time.communication_exposed + time.memory_exposed + time.idle == time.whole
+        assert 0 <= time.overlap <= time.communication
+        assert sum((found.critical or {}).values()) > 0
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
+def test_a_report_in_every_form(path):
+    report = report_of_traces([path])
+
+    jsonschema.validate(json.loads(result_json.render(report)), SCHEMA)
+    assert html.render(report)
+    assert markdown.render(report)
+    assert report.checks("crashed") == ()
+    # A trace is short: nothing is insisted on.
+    assert [item.rule for item in report.advice if item.severity == "action"] == []
