@@ -10,7 +10,7 @@ from accelerate import Accelerator
 if __name__ == "__main__":
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
     model = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 80)
     data = Rows(torch.randn(5120, 64), torch.randn(5120, 1))
     model, optimizer, loader, scheduler = accelerator.prepare(

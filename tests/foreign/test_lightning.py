@@ -21,7 +21,7 @@ class Classifier(lightning.LightningModule):
     def validation_step(self, batch, index):
         self.log("val_loss", nn.functional.cross_entropy(self(batch[0]), batch[1]))
     def configure_optimizers(self):
-        optimizer = torch.optim.AdamW(self.parameters(), lr=1e-3)
+        optimizer = torch.optim.AdamW(self.parameters(), lr=1e-3, fused=True)
         scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 120)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 

@@ -36,7 +36,7 @@ if __name__ == "__main__":
         from torch.distributed.fsdp import fully_shard
         for block in model.blocks: fully_shard(block)
         wrapped = fully_shard(model)
-    optimizer = torch.optim.AdamW(wrapped.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(wrapped.parameters(), lr=1e-3, fused=True)
     data = Rows(torch.randn(2560, 128), torch.randn(2560, 1))
     sampler = DistributedSampler(data, seed=0)
     loader = DataLoader(data, 32, sampler=sampler, num_workers=1, persistent_workers=True, collate_fn=tuple)

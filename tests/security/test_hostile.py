@@ -172,8 +172,8 @@ def check_markdown(text):
         assert "](" not in plain
         assert not re.match(r"# heading|- item", line)
         assert "`" not in plain
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} <= {4}
+    for table in re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
 
 
 def check_terminal(text, terminal):

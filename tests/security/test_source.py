@@ -47,6 +47,7 @@ STORED = {
 USED = {
     "PROFILE_TRAIN_AGENT": "our own",
     "PYTHONPATH": "to come in",
+    **dict.fromkeys(("PROFILE_TRAIN_CALIBRATION", "XDG_DATA_HOME"), "where verdicts are kept"),
     "VIRTUAL_ENV": "which Python is meant",
     "CONDA_PREFIX": "which Python is meant",
     "CUDA_VISIBLE_DEVICES": "which GPUs are sampled",
