@@ -58,6 +58,7 @@ def watch(folder: Path | None, once: bool, as_json: bool, config: Path | None) -
 
 def _live(watching: Watching, seen: Snapshot, console: Console) -> Snapshot:
     """On a screen of its own until the run or the user ends it; what was in the terminal comes back."""
+    from rich.console import ConsoleDimensions
     from rich.live import Live
 
     resized = threading.Event()
@@ -65,6 +66,8 @@ def _live(watching: Watching, seen: Snapshot, console: Console) -> Snapshot:
     note = ""
     with contextlib.suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
+            with contextlib.suppress(OSError):  # not as COLUMNS and LINES say, which do not follow the terminal
+                console.size = ConsoleDimensions(*os.get_terminal_size(console.file.fileno()))
             live.update(_drawn(seen, watching, console, note), refresh=True)
             if seen.is_over or not watching.is_recorded:
                 break
