@@ -305,9 +305,13 @@ def test_a_folder_of_other_things(tmp_path, capsys):
         f"profile-train: {tmp_path} holds no recording. Give the folder that a run of profile-train has written.",
     )
     status, err = says(capsys, "report", tmp_path / "train.py")
+    assert status == 1
+    assert "train.py is no trace of torch.profiler: it is no JSON." in err
+    (tmp_path / "report.md").touch()
+    status, err = says(capsys, "report", tmp_path / "report.md")
     assert status == 2
-    assert "is a file." in err
-    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+    assert "is a file. Give the run's folder" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.md", "train.py"]
 
 
 def altered(folder, *statements):
