@@ -126,9 +126,17 @@ def text(found):
     return "\n\n".join([*parts, _about(found)])
 
 
+TITLE = """\
+# How often the advice is right
+
+Training runs of which is known what is wrong with them: whether the right advice comes first, whether healthy runs stay
+without any, and whether what a cure removed of the step time lies in the interval that was predicted. Written by
+`python benchmarks/truth/truth.py --peers FOLDER --markdown docs/truth.md`; bars that are missed stand here, too."""
+
+
 def markdown(found):
     """For the docs."""
-    parts = []
+    parts = [TITLE]
     for title, head, rows in _tables(found):
         lines = [head, tuple("---" for _ in head), *rows]
         parts.append("\n".join([f"## {title}", "", *(f"| {' | '.join(map(_escaped, line))} |" for line in lines)]))
