@@ -5,3 +5,14 @@ from pathlib import Path
 
 FOLDER = os.environ.get("PROFILE_TRAIN_TRACES", "")
 PATHS = sorted(Path(FOLDER).glob("*.json.gz")) if FOLDER else []
+
+GPU = (
+    "hta_df_index_resolver",
+    "hta_nccl",
+    "hta_negative_queue_rank0",
+    "hta_sampled_rank-0",
+    "hta_sampled_rank-1",
+    "tracelens_h100_bert",
+    "tracelens_mi300_bert",
+)
+"""Names of those that others must agree on with us."""

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from traces_made import DTOH, GEMM, HTOD, KERNEL, NCCL, Made, two_ranks
+from traces_real import GPU
 
 from profiler.importers.breakdown import breakdown, host_of, named
 from profiler.importers.kineto import read
@@ -107,19 +108,7 @@ def compare_launches(trace, work: Work, told: dict) -> None:
     assert found.delay_total / 1e3 == pytest.approx(told["delay"], rel=1e-5, abs=0.1)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "hta_df_index_resolver",
-        "hta_nccl",
-        "hta_sampled_rank-0",
-        "hta_sampled_rank-1",
-        "hta_negative_queue_rank0",
-        "hta_mi250",
-        "tracelens_h100_bert",
-        "tracelens_mi300_bert",
-    ],
-)
+@pytest.mark.parametrize("name", [*GPU, "hta_mi250"])
 def test_of_real_traces(real, name):
     compare(real(name))
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 from traces_made import DTOH, GEMM, HTOD, KERNEL, NCCL, Made
+from traces_real import GPU
 
 from profiler.importers.analysis import analyse
 from profiler.recorder import kernels
@@ -53,18 +54,7 @@ def compare_sums(theirs, ours, key):
     assert {row: off for row, off in seconds.items() if abs(off) > most[row]} == {}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "hta_df_index_resolver",
-        "hta_nccl",
-        "hta_negative_queue_rank0",
-        "hta_sampled_rank-0",
-        "hta_sampled_rank-1",
-        "tracelens_h100_bert",
-        "tracelens_mi300_bert",
-    ],
-)
+@pytest.mark.parametrize("name", GPU)
 def test_of_real_traces(real, name):
     compare(real(name))
 
