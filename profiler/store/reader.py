@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -51,13 +53,31 @@ def read(path: Path) -> Tables:
     try:
         if not path.stat().st_size:
             raise ProfilerError(f"{path} is empty: the recorder ended before it could write.", ANEW)
-        with _open_to_read(path) as connection:
+        with _interrupts_held_back(), _open_to_read(path) as connection:
             check(connection, path)
             return _read(connection, path)
     except OSError as error:
         raise ProfilerError(f"{path} cannot be read: {error.strerror}.", "Copy it to where there is room.") from error
     except FAILURES as error:
         raise ProfilerError(f"{path} is damaged, nothing of it can be read ({error}).", ANEW) from error
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Ctrl-C comes after. Raised in the authorizer, KeyboardInterrupt would be swallowed by SQLite, which takes it for a
+    denial."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    came = list[int]()
+    signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager

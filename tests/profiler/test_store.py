@@ -48,7 +48,7 @@ from profiler.schema import (
     Window,
 )
 from profiler.sketch import Quantiles
-from profiler.store import Tables, Writer, decode_fact, find, read
+from profiler.store import Tables, Writer, decode_fact, find, read, reader
 from profiler.store.merge import MERGES
 
 SINGLES = {"runs": Run, "processes": Process, "gpus": Gpu, "sketches": Sketch, "facts": Fact}
@@ -215,6 +215,20 @@ def test_a_later_row_of_the_same_key_replaces_the_first(tmp_path):
         ("loader", 7, None),
     ]
     assert tables.runs == (RUN,)
+
+
+def test_an_interrupt_while_a_recording_is_read_is_not_lost(tmp_path, monkeypatch):
+    path = written(tmp_path, streams=[step(0)])
+    authorize = reader._only_reading
+
+    def interrupted(*asked):
+        signal.raise_signal(signal.SIGINT)
+        return authorize(*asked)
+
+    monkeypatch.setattr(reader, "_only_reading", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        read(path)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_arguments_that_are_no_utf8_can_be_stored(tmp_path):
