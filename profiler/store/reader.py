@@ -64,8 +64,7 @@ def read(path: Path) -> Tables:
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Ctrl-C comes after. Raised in the authorizer, KeyboardInterrupt would be swallowed by SQLite, which takes it for a
-    denial."""
+    """Ctrl-C comes after: a KeyboardInterrupt out of the authorizer would be swallowed by SQLite, as a denial."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
