@@ -131,7 +131,7 @@ def glossary(metrics: Sequence[Metric[Any]]) -> str:
         lines += [f"\n## {area.rpartition('.')[2].capitalize()}\n", f"{about}\n"]
         lines += ["| Metric | Name | Unit | Meaning |", "| --- | --- | --- | --- |"]
         lines += [
-            f"| `{one.name}` | {_cell(one.label)} | {UNITS.get(one.unit, one.unit)} | {_cell(_meaning(one))} |"
+            f"| `{one.name}` | {cell(one.label)} | {UNITS.get(one.unit, one.unit)} | {cell(_meaning(one))} |"
             for one in metrics
             if one.compute.__module__ == area
         ]
@@ -140,8 +140,24 @@ def glossary(metrics: Sequence[Metric[Any]]) -> str:
 
 def table(rules: Sequence[Rule]) -> str:
     """The rules as a Markdown table."""
-    rows = [f"| `{rule.id}` | {TIERS[rule.tier]} | {_cell(rule.title)} | {_cell(condition(rule))} |" for rule in rules]
+    rows = [f"| `{rule.id}` | {TIERS[rule.tier]} | {cell(rule.title)} | {cell(condition(rule))} |" for rule in rules]
     return "\n".join(["| Rule | Area | Advice | If |", "| --- | --- | --- | --- |", *rows])
+
+
+def overview(rules: Sequence[Rule]) -> str:
+    """The rules by area, as a short Markdown table."""
+    rows = [
+        f"| {title} | {', '.join(f'[{one.id}](docs/rules.md#{anchor(one)})' for one in rules if one.tier is tier)} |"
+        for tier, title in TIERS.items()
+        if any(one.tier is tier for one in rules)
+    ]
+    return "\n".join(["| Area | Rules |", "| --- | --- |", *rows])
+
+
+def anchor(rule: Rule) -> str:
+    """Of its heading in docs/rules.md, as GitHub and MkDocs make it."""
+    heading = f"{rule.id}: {rule.title}".lower()
+    return re.sub(r"[^\w\- ]", "", heading).replace(" ", "-")
 
 
 def document(rules: Sequence[Rule]) -> str:
@@ -160,7 +176,7 @@ def with_table(text: str, rules: Sequence[Rule]) -> str:
     _, closed, after = rest.partition(MARKS[1])
     if not opened or not closed:
         raise ProfilerError("The README has no place for the rule table.", f"Add {MARKS[0]} and {MARKS[1]}.")
-    return f"{before}{MARKS[0]}\n{table(rules)}\n{MARKS[1]}{after}"
+    return f"{before}{MARKS[0]}\n{overview(rules)}\n{MARKS[1]}{after}"
 
 
 def write(root: Path) -> None:
@@ -188,7 +204,8 @@ def _meaning(metric: Metric[Any]) -> str:
     return " ".join(_paragraphs(metric.doc))
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """A text as it stands in a cell of a Markdown table."""
     return text.replace("|", "\\|")
 
 

@@ -61,7 +61,7 @@ def _version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
-def _cli() -> None:
+def group() -> None:
     """See help."""
 
 
@@ -85,7 +85,7 @@ def _meant(words: list[str]) -> str | None:
 def main(argv: list[str] | None = None) -> int:
     """Run a command line; the exit status: 0, 1 for an error of ours, 2 for wrong usage, 130 if interrupted."""
     try:
-        status = _cli.main(argv, prog_name="profile-train", standalone_mode=False)
+        status = group.main(argv, prog_name="profile-train", standalone_mode=False)
     except ProfilerError as error:
         click.echo(f"profile-train: {printable(error.message)}\n{printable(error.remedy)}", err=True)
         if meant := _meant((sys.argv[1:] if argv is None else argv)[:1]):
