@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -64,6 +65,10 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home / "bin"
 
 
+# Other Pythons for the tool alone, without torch; the program trains on this environment's.
+TOOL_PYTHONS = [path for path in os.environ.get("PROFILE_TRAIN_TOOL_PYTHONS", "").split(os.pathsep) if path]
+
+
 def sources(folder: str, pattern: str) -> set[str]:
     found = (ROOT / folder).rglob(pattern)
     return {path.relative_to(ROOT).as_posix() for path in found if path.is_file() and "__pycache__" not in path.parts}
@@ -73,7 +78,9 @@ def test_the_wheel_holds_the_two_packages_and_the_templates_and_nothing_else(bui
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    code = sources("profiler", "*.py") | sources("advisor", "*.py")
+    code = {
+        name for folder in ("profiler", "advisor") for kind in ("*.py", "py.typed") for name in sources(folder, kind)
+    }
     code = {name.removeprefix("advisor/entry/") for name in code}
     templates = {f"advisor/{name}" for name in sources("templates", "*")}
     assert {name for name in names if not name.startswith("advisor/templates/")} == code
@@ -111,4 +118,27 @@ def test_the_installed_command_records_and_reports(installed: Path, tmp_path: Pa
     (tmp_path / "train.py").write_text(TRAINING)
     assert run(installed / "profile-train", "--out", "run", "train.py", cwd=tmp_path) == "trained\n"
     assert json.loads((tmp_path / "run" / "result.json").read_text())["steps"]["count"] == 30
+    assert "<html" in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.skipif(not TOOL_PYTHONS, reason="PROFILE_TRAIN_TOOL_PYTHONS names no other Python")
+@pytest.mark.parametrize("python", TOOL_PYTHONS or ["none"])
+def test_the_tool_alone_works_on_another_python(
+    python: str, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(python, "-m", "venv", tmp_path / "tool", cwd=tmp_path)
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        needed = re.findall(
+            r"^Requires-Dist: ([^;\n]+?)(?:;(?! extra).*)?$", archive.read(metadata).decode(), re.MULTILINE
+        )
+    tool = tmp_path / "tool" / "bin"
+    run(tool / "pip", "install", "-q", *(one for one in needed if not one.startswith("torch")), cwd=tmp_path)
+    run(tool / "pip", "install", "-q", "--no-deps", wheel, cwd=tmp_path)
+    (tmp_path / "train.py").write_text(TRAINING)
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+    assert run(tool / "profile-train", "--out", "run", "train.py", cwd=tmp_path) == "trained\n"
+    for arguments in (["report", "run"], ["compare", "run", "run"], ["plan", "--params", "1.5B"], ["rules"]):
+        run(tool / "profile-train", *arguments, cwd=tmp_path)
     assert "<html" in (tmp_path / "run" / "report.html").read_text()
