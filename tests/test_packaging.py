@@ -139,6 +139,6 @@ def test_the_tool_alone_works_on_another_python(
     (tmp_path / "train.py").write_text(TRAINING)
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
     assert run(tool / "profile-train", "--out", "run", "train.py", cwd=tmp_path) == "trained\n"
-    for arguments in (["report", "run"], ["compare", "run", "run"], ["plan", "--params", "1.5B"], ["rules"]):
-        run(tool / "profile-train", *arguments, cwd=tmp_path)
+    for arguments in ("report run", "compare run run", "plan --params 1.5B --gpu-memory 24GB", "rules"):
+        run(tool / "profile-train", *arguments.split(), cwd=tmp_path)
     assert "<html" in (tmp_path / "run" / "report.html").read_text()
