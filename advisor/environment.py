@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -10,6 +11,9 @@ from advisor.profile import Profile, Rank
 from profiler.schema import FlagsFact, Gpu, LoaderFact, ModelFact, OptimizerFact, Place, Process, Run
 
 Scalar = str | int | float | bool | None
+
+MOST = 16
+"""Groups of one thing."""
 
 # Of each table, what says something about the environment; ids and clocks of one recording do not.
 SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
@@ -76,11 +80,28 @@ def _of_rank(rank: Rank) -> Iterable[Group]:
 
 
 def _numbered(name: str, things: tuple[Any, ...]) -> Iterable[Group]:
-    """A group for each; numbered if there are several."""
+    """A group for each; numbered if there are several. Of many, those that are alike are one."""
+    if len(things) > MOST:
+        yield from _kinds(name, things)
+        return
     for number, thing in enumerate(things):
         shown = next(names for kind, names in SHOWN if isinstance(thing, kind))
         rows = tuple(Row(key, _plain(getattr(thing, key))) for key in shown)
         yield Group(f"{name} {number}" if len(things) > 1 else name, rows)
+
+
+def _kinds(name: str, things: tuple[Any, ...]) -> Iterable[Group]:
+    """A group for each kind of these, the most frequent first; what differs in all of them, as a host's name, is left
+    out."""
+    shown = next(names for kind, names in SHOWN if isinstance(things[0], kind))
+    columns = {key: [_plain(getattr(thing, key)) for thing in things] for key in shown}
+    told = {key: values for key, values in columns.items() if len(set(values)) < len(things)}
+    kinds = Counter(zip(*told.values(), strict=True)).most_common()
+    for number, (values, count) in enumerate(kinds[:MOST]):
+        alike = f"{name} {number}" if len(kinds) > 1 else name
+        yield Group(alike, (Row("count", count), *map(Row, told, values)))
+    if len(kinds) > MOST:
+        yield Group(f"{name} others", (Row("count", sum(count for _, count in kinds[MOST:])),))
 
 
 def _plain(value: Any) -> Scalar:

@@ -149,12 +149,14 @@ def judge(
     """Ask every rule; none can stop another. Without `rules`, all there are.
 
     `past` trials of other runs say how wide intervals should be and how far a model is trusted. What was `tried` on
-    this run, by rule, is no prediction any more: the plan has the gain as measured, and nothing that was refuted.
+    this run, by rule, is no prediction any more: the plan has the gain as measured, and nothing that was refuted, which
+    silences no other either.
     """
+    known = tried or {}
     examined = [_examine(rule, metrics) for rule in (all_rules() if rules is None else rules)]
-    examined = _without_superseded(examined)
+    examined = _without_superseded(examined, known)
     start = _baseline_or_none(metrics)
-    plan = _Plan(metrics, start, [e for e in examined if isinstance(e, _Fired)], past or Calibration(), tried or {})
+    plan = _Plan(metrics, start, [e for e in examined if isinstance(e, _Fired)], past or Calibration(), known)
     return Judgement(
         verdicts=tuple(plan.verdict(e) if isinstance(e, _Fired) else e for e in examined),
         findings=tuple(plan.findings),
@@ -250,11 +252,13 @@ def _sentence(rule: Rule) -> str:
     return f"{text[:1].lower()}{text[1:]}."
 
 
-def _without_superseded(examined: list[_Fired | Verdict]) -> list[_Fired | Verdict]:
-    """A rule falls silent if one that fired supersedes it, unless that one has been silenced itself."""
-    fired = [e.rule for e in examined if isinstance(e, _Fired)]
-    named = {other for rule in fired for other in rule.supersedes}
-    silenced_by = {other: rule for rule in fired if rule.id not in named for other in rule.supersedes}
+def _without_superseded(examined: list[_Fired | Verdict], tried: Mapping[str, Tried]) -> list[_Fired | Verdict]:
+    """A rule falls silent if one that fired supersedes it, unless that one has been silenced itself, or was tried and
+    is not worth having: what it would come before is then all there is."""
+    against = {rule for rule, each in tried.items() if each.verdict.is_against}
+    first_of_all = [e.rule for e in examined if isinstance(e, _Fired) and e.rule.id not in against]
+    named = {other for rule in first_of_all for other in rule.supersedes}
+    silenced_by = {other: rule for rule in first_of_all if rule.id not in named for other in rule.supersedes}
 
     def heard(e: _Fired | Verdict) -> _Fired | Verdict:
         first = silenced_by.get(e.rule.id)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import gc
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from advisor.nodes import clocks, host_samples, in_order, numbered, on_one_clock, remarks
 from advisor.profile import Profile, Rank
 from profiler.errors import ProfilerError
 from profiler.schema import (
@@ -27,22 +32,55 @@ from profiler.schema import (
     Process,
     RegionFact,
     ScalerFact,
+    SchedulingFact,
+    Step,
     ThreadsFact,
     TrialFact,
 )
-from profiler.store import Tables, decode_fact, find, read
+from profiler.store import Extent, Stretches, Survey, Tables, Thin, decode_fact, find, read, survey
 
 T = TypeVar("T")
 
+FEW_RANKS = 16
+"""As many are read in full: a node has no more."""
 
+MOST_STEPS = 2**17
+"""Rows of steps that are read of the ranks beside the primary, together: 100 MB."""
+
+MOST_SAMPLES = 2**15
+"""Rows of samples of the GPUs, together."""
+
+NEWEST = 1.0
+"""Seconds that samples of a run which goes on are all read of: `watch` shows what is now."""
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Python's collector would look through all rows again and again while they are made, a third of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_without_collector()
 def load(folder: Path) -> Profile:
     """The run recorded in `folder`, whatever it ended in.
 
     A node whose file cannot be read is a problem of the profile as long as there is another. Raises ProfilerError if
     there is none, or if no file says what was run.
     """
-    nodes, problems = _nodes(find(folder))
-    ranks = [rank for node in nodes for rank in _ranks(node)]
+    paths = find(folder)
+    thinned = _thinned(paths)
+    nodes, problems = _nodes(paths, thinned)
+    nodes = numbered(in_order(nodes))
+    compared = clocks(nodes)
+    problems += remarks(nodes, compared)
+    nodes = [on_one_clock(node, clock) for node, clock in zip(nodes, compared, strict=True)]
+    ranks = [replace(rank, clock=clock) for node, clock in zip(nodes, compared, strict=True) for rank in _ranks(node)]
     stepped = [rank for rank in ranks if rank.steps]
     runs = tuple(run for node in nodes for run in node.runs)
     if not runs:
@@ -52,24 +90,68 @@ def load(folder: Path) -> Profile:
         ranks=tuple(sorted(stepped or ranks, key=lambda rank: (rank.process.rank, rank.process.started))),
         gpus=tuple(gpu for node in nodes for gpu in node.gpus),
         gpu_samples=tuple(sample for node in nodes for sample in node.gpu_samples),
-        host_samples=tuple(sample for node in nodes for sample in node.host_samples),
+        host_samples=host_samples(nodes),
+        stretches=thinned[0].steps if thinned else None,
         problems=(*(problem for node in nodes for problem in node.problems), *problems),
     )
 
 
-def _nodes(paths: list[Path]) -> tuple[list[Tables], list[Problem]]:
+def _nodes(paths: list[Path], thinned: Sequence[Thin]) -> tuple[list[Tables], list[Problem]]:
     nodes: list[Tables] = []
     failures: list[ProfilerError] = []
-    for path in paths:
-        try:
-            node = read(path)
-        except ProfilerError as error:
-            failures.append(error)
+    for found in _each(read, paths, thinned or [None] * len(paths)):
+        if isinstance(found, ProfilerError):
+            failures.append(found)
         else:
-            nodes.append(_renumber(node, sum(len(other.gpus) for other in nodes)))
+            nodes.append(_renumber(found, sum(len(other.gpus) for other in nodes)))
     if not nodes:
         raise failures[0]
     return nodes, [Problem(time=0.0, source="store", message=str(failure)) for failure in failures]
+
+
+def _each(function: Callable[..., T], *arguments: Sequence[object]) -> list[T | ProfilerError]:
+    """The function of each node, several at a time: SQLite lets others run while it searches."""
+
+    def attempt(*given: object) -> T | ProfilerError:
+        try:
+            return function(*given)
+        except ProfilerError as error:
+            return error
+
+    if len(arguments[0]) == 1:
+        return list(map(attempt, *arguments))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(attempt, *arguments))
+
+
+def _thinned(paths: Sequence[Path]) -> list[Thin]:
+    """How little of each node is read; nothing where a run of few ranks is read in full."""
+    surveys = [Survey() if isinstance(one, ProfilerError) else one for one in _each(survey, paths)]
+    ranks = [process for one in surveys for process in one.processes if process.role == "rank" and process.events]
+    if len(ranks) <= FEW_RANKS:
+        return []
+    primary = min(process.rank for process in ranks)
+    steps = _stretches([one.steps for one in surveys], len(ranks), MOST_STEPS)
+    samples = _stretches([one.gpu_samples for one in surveys], len(ranks), MOST_SAMPLES)
+    return [
+        Thin(
+            whole=set(_owners(one.processes, {each.pid for each in one.processes if _heads(each, primary)})),
+            steps=steps,
+            samples=samples,
+            since=one.gpu_samples.end - NEWEST,
+        )
+        for one in surveys
+    ]
+
+
+def _heads(process: Process, rank: int) -> bool:
+    return process.role == "rank" and process.rank == rank and process.events > 0
+
+
+def _stretches(tables: Sequence[Extent], ranks: int, most: int) -> Stretches:
+    """So long that no more rows than that are read, of all nodes together."""
+    rows, end = max(1, sum(table.rows for table in tables)), max(table.end for table in tables)
+    return Stretches.over(end, min(1.0, most / rows), apart=end * ranks / rows)
 
 
 def _renumber(node: Tables, first: int) -> Tables:
@@ -92,7 +174,18 @@ def _ranks(node: Tables) -> list[Rank]:
     ranks = [process for process in node.processes if process.role == "rank"]
     heads = [process for process in ranks if process.pid in stepped] or ranks
     owners = _owners(node.processes, {head.pid for head in heads})
-    return [_rank(head, node, {pid for pid, owner in owners.items() if owner == head.pid}) for head in heads]
+    steps = _by_process(node.steps)
+    return [
+        _rank(head, node, {pid for pid, owner in owners.items() if owner == head.pid}, steps.get(head.pid, ()))
+        for head in heads
+    ]
+
+
+def _by_process(steps: Iterable[Step]) -> dict[int, tuple[Step, ...]]:
+    found: dict[int, list[Step]] = {}
+    for step in steps:
+        found.setdefault(step.pid, []).append(step)
+    return {pid: tuple(each) for pid, each in found.items()}
 
 
 def _owners(processes: Sequence[Process], heads: set[int]) -> dict[int, int]:
@@ -115,13 +208,13 @@ def _owners(processes: Sequence[Process], heads: set[int]) -> dict[int, int]:
     return owners
 
 
-def _rank(process: Process, node: Tables, pids: set[int]) -> Rank:
+def _rank(process: Process, node: Tables, pids: set[int], steps: tuple[Step, ...]) -> Rank:
     facts = _latest(fact for fact in node.facts if fact.pid == process.pid)
     flags, scalers, outputs = _of(FlagsFact, facts), _of(ScalerFact, facts), _of(OutputFact, facts)
     return Rank(
         process=process,
         workers=tuple(worker for worker in node.processes if worker.pid in pids and worker.role == "worker"),
-        steps=tuple(step for step in node.steps if step.pid == process.pid),
+        steps=steps,
         batches=tuple(sorted((batch for batch in node.batches if batch.pid in pids), key=lambda batch: batch.start)),
         memory=tuple(sample for sample in node.memory_samples if sample.pid == process.pid),
         windows=tuple(window for window in node.windows if window.pid == process.pid),
@@ -149,6 +242,7 @@ def _rank(process: Process, node: Tables, pids: set[int]) -> Rank:
         paddings=_of(PaddingFact, facts),
         matmul=next(iter(_of(MatmulFact, facts)), None),
         threads=next(iter(_of(ThreadsFact, facts)), None),
+        scheduling=next(iter(_of(SchedulingFact, facts)), None),
     )
 
 

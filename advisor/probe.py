@@ -13,6 +13,7 @@ from advisor.metrics.threads import compute_fraction, largest_matmul, threads_to
 from advisor.rules.base import Rule
 from advisor.rules.cpu_threads_misset import MIN_COMPUTE
 from profiler.recorder import threads
+from profiler.recorder.folder import is_shared
 
 CPU_THREADS_MISSET = "cpu-threads-misset"
 
@@ -27,7 +28,9 @@ def probe(folder: Path, rules: Iterable[Rule], say: Callable[[str], None]) -> No
         return
     m = asking.view(Metrics(load(folder)))
     try:
-        if len(m.profile.runs) > 1 or not m[threads_to_try] or m[compute_fraction] < m[MIN_COMPUTE]:
+        if len(m.profile.runs) > 1 or is_shared(folder):
+            return
+        if not m[threads_to_try] or m[compute_fraction] < m[MIN_COMPUTE]:
             return
         process = m[primary_rank].process
         say("trying other numbers of threads, some seconds (the program has chosen none)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from advisor.clocks import OWN, Clock
 from profiler.schema import (
     Batch,
     CallFact,
@@ -29,12 +30,14 @@ from profiler.schema import (
     RegionFact,
     Run,
     ScalerFact,
+    SchedulingFact,
     Sketch,
     Step,
     ThreadsFact,
     TrialFact,
     Window,
 )
+from profiler.store import Stretches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,9 @@ class Rank:
     paddings: tuple[PaddingFact, ...] = ()
     matmul: MatmulFact | None = None
     threads: ThreadsFact | None = None
+    scheduling: SchedulingFact | None = None
+    clock: Clock = OWN
+    """That of its recording, against the first rank's: for times that are shown side by side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,4 +86,7 @@ class Profile:
     gpus: tuple[Gpu, ...] = ()
     gpu_samples: tuple[GpuSample, ...] = ()
     host_samples: tuple[HostSample, ...] = ()
+    stretches: Stretches | None = None
+    """Which steps of the ranks beside the primary were read; None: all. Of many ranks no more is known than they are
+    compared by."""
     problems: tuple[Problem, ...] = ()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from advisor import traces
-from advisor.calibration import Calibration, Tried
+from advisor.calibration import Calibration
 from advisor.judge import judge
 from advisor.load import load
 from advisor.metrics.base import Goals, Metrics
@@ -40,12 +40,8 @@ def report_of(
         notes.append(Problem(time=0.0, source="verify", message=str(error)))
     profile = replace(profile, problems=(*profile.problems, *notes))
     metrics = Metrics(profile, goals)
-    tried = {
-        each.rule: Tried(rule=each.rule, verdict=each.verdict, predicted=each.predicted, removed=each.removed)
-        for each in verified.values()
-        if not each.applied
-    }
-    return build(profile, judge(metrics, chosen.rules, past=past, tried=tried), metrics, verified, past)
+    judgement = judge(metrics, chosen.rules, past=past, tried=kept.tried(verified.values()))
+    return build(profile, judgement, metrics, verified, past)
 
 
 def report_of_traces(

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from typing import Any, Literal
 
 from advisor import pages
+from advisor.anatomy import WhatIf, what_if
 from advisor.calibration import Calibration
 from advisor.environment import Group, environment
 from advisor.judge import (
@@ -27,6 +28,8 @@ from advisor.metrics import all_metrics, cost, memory, step
 from advisor.metrics.base import Goals, Metric, Metrics, Missing, Need
 from advisor.operations import Operations, operations
 from advisor.profile import Profile
+from advisor.ranks import FEW, Ranks
+from advisor.ranks import ranks as summed_up
 from advisor.rules.base import Change, Fact, Source
 from advisor.timeline import Chart, charts
 from advisor.traces import Traced
@@ -43,6 +46,9 @@ LARGE_OTHER = 2 * ACTION_EXPECTED
 
 NOTABLE_TRACED = 0.05
 """Share of a trace's time from which it is worth a word in its first sentence."""
+
+MOST_NOTES = 100
+"""A thousand ranks may each say the same in other words."""
 
 NO_DRIVER = "This machine has no NVIDIA driver"
 """How the one note begins that is as it should be: training on the CPU of a machine without a GPU."""
@@ -133,6 +139,20 @@ class Phase:
     def meaning(self) -> str:
         """In a sentence."""
         return LABELS[self.name][1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPhases:
+    """The mean steady step of one rank."""
+
+    rank: int
+    phases: tuple[Phase, ...]
+    """Measured ones that take any time; shares of this rank's step."""
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole step."""
+        return sum(phase.seconds or 0.0 for phase in self.phases)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +312,8 @@ class Report:
     steps: StepTimes | None = None
     phases: tuple[Phase, ...] = ()
     """Every one of CONTRACT_PHASES, measured or not, in their order."""
+    by_rank: tuple[RankPhases, ...] = ()
+    """Where there are several ranks, and few enough to be shown one by one."""
     between: tuple[Phase, ...] = ()
     """Shares of run time."""
     regions: tuple[RegionFact, ...] = ()
@@ -305,7 +327,13 @@ class Report:
     quantities: tuple[Quantity, ...] = ()
     memory: tuple[MemoryPart, ...] = ()
     memory_total: float | None = None
+    what_if: WhatIf | None = None
+    """What may be asked of that memory; None where its parts were not measured."""
+    memory_missing: str = ""
+    """Why its parts are not known and how to get them; nothing where they are, or where nothing trains on a GPU."""
     operations: Operations | None = None
+    ranks: Ranks | None = None
+    """Where there are many."""
     charts: tuple[Chart, ...] = ()
     problems: tuple[Note, ...] = ()
     environment: tuple[Group, ...] = ()
@@ -608,11 +636,14 @@ def build(
     known = (verified or {}).values()
     tried = {each.rule: each for each in known if not each.applied}
     quantities = tuple(_quantity(one, metrics) for one in all_metrics() if one.unit is not None)
+    asked, memory_missing = _what_if(metrics)
+    many = None if traces else summed_up(metrics, profile)
     return Report(
         version=profile.runs[0].version if profile.runs else __version__,
         run=_run_of_traces(traces) if traces else _run(profile),
         steps=_steps(profile, metrics),
         phases=_phases(metrics),
+        by_rank=_by_rank(metrics),
         between=_between(metrics),
         regions=_regions(profile),
         advice=tuple(
@@ -625,8 +656,11 @@ def build(
         quantities=quantities,
         memory=_memory(metrics),
         memory_total=max((gpu.memory_total for gpu in profile.gpus), default=None),
+        what_if=asked,
+        memory_missing="" if traces else memory_missing,
         operations=operations(profile),
-        charts=() if traces and len(profile.ranks[0].steps) < 2 else charts(profile),
+        ranks=many,
+        charts=() if traces and len(profile.ranks[0].steps) < 2 else charts(profile, _drawn(profile, many)),
         problems=_problems(profile),
         environment=environment(profile),
         overhead=_overhead(profile),
@@ -695,6 +729,23 @@ def _phases(metrics: Metrics) -> tuple[Phase, ...]:
     return tuple(
         Phase(name=name, seconds=measured.get(name), share=measured[name] / mean if mean and name in measured else None)
         for name in CONTRACT_PHASES
+    )
+
+
+def _by_rank(metrics: Metrics) -> tuple[RankPhases, ...]:
+    measured = metrics.get(step.phase_seconds_by_rank) or {}
+    if not 1 < len(measured) <= FEW:
+        return ()
+    return tuple(
+        RankPhases(
+            rank=rank,
+            phases=tuple(
+                Phase(name=name, seconds=phases[name], share=phases[name] / sum(phases.values()))
+                for name in CONTRACT_PHASES
+                if phases.get(name)
+            ),
+        )
+        for rank, phases in sorted(measured.items())
     )
 
 
@@ -801,6 +852,27 @@ def _memory(metrics: Metrics) -> tuple[MemoryPart, ...]:
     )
 
 
+def _what_if(metrics: Metrics) -> tuple[WhatIf | None, str]:
+    """And why it is missing, unless it is for want of a GPU."""
+    try:
+        return what_if(metrics), ""
+    except Missing as missing:
+        trained = metrics.get(step.step_time_mean) is not None
+        return None, f"{missing.what}. {missing.remedy}" if trained and missing.need is not Need.GPU else ""
+
+
+def _drawn(profile: Profile, many: Ranks | None) -> dict[int, str]:
+    """Which of many ranks are drawn over time, and what each is: the first, the typical ones, those that stand out."""
+    if many is None:
+        return {}
+    drawn = {profile.ranks[0].process.rank: ""}
+    for what, number in many.typical:
+        drawn[number] = f" ({what})"
+    for one in many.named:
+        drawn.setdefault(one.rank, "")
+    return dict(list(drawn.items())[:FEW])
+
+
 def _problems(profile: Profile) -> tuple[Note, ...]:
     """Each once, however often it was noted."""
     counted = Counter((problem.source, problem.message) for problem in profile.problems)
@@ -810,7 +882,11 @@ def _problems(profile: Profile) -> tuple[Note, ...]:
         of = overhead.events + overhead.events_lost
         lost = f"{overhead.events_lost:,} of {of:,} events were lost, so some steps are told wrong or not at all."
         notes.insert(0, Note(source="ring", message=lost))  # of the problems, what matters most
-    return tuple(sorted(notes, key=lambda note: note.source != "end"))  # how the program ended is wanted first
+    notes.sort(key=lambda note: note.source != "end")  # how the program ended is wanted first
+    if len(notes) > MOST_NOTES:
+        rest = f"{len(notes) - MOST_NOTES:,} more notes are left out here; the recordings hold them."
+        notes[MOST_NOTES:] = [Note(source="report", message=rest)]
+    return tuple(notes)
 
 
 def _overhead(profile: Profile) -> Overhead:

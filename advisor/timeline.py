@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
@@ -50,9 +50,13 @@ class Chart:
     limit_label: str = ""
 
 
-def charts(profile: Profile) -> tuple[Chart, ...]:
-    """What was measured over time; a chart without a single point is left out."""
-    all_charts = (_step_time(profile), _gpu(profile), _cpu(profile), _gpu_memory(profile), _host_memory(profile))
+def charts(profile: Profile, names: Mapping[int, str] | None = None) -> tuple[Chart, ...]:
+    """What was measured over time; a chart without a single point is left out.
+
+    `names` are the ranks to be drawn, and what each is beside its number; without, the first ones are drawn.
+    """
+    steps = _step_time(profile, names or {})
+    all_charts = (steps, _gpu(profile), _cpu(profile), _gpu_memory(profile), _host_memory(profile))
     shown = [chart for chart in all_charts if chart.curves]
     count = sum(len(chart.curves) for chart in shown)
     limit = min(MOST_POINTS, MOST_POINTS_TOGETHER // max(1, count))
@@ -73,19 +77,25 @@ def thinned(curve: Curve, limit: int) -> Curve:
     return replace(curve, times=tuple(curve.times[i] for i in kept), values=tuple(curve.values[i] for i in kept))
 
 
-def _step_time(profile: Profile) -> Chart:
+def _step_time(profile: Profile, names: Mapping[int, str]) -> Chart:
     curves: list[Curve] = []
     several = len(profile.ranks) > 1
-    for rank in profile.ranks[:MOST_CURVES]:
-        label = f"rank {rank.process.rank}" if several else "step"
+    drawn = [rank for rank in profile.ranks if not names or rank.process.rank in names]
+    for rank in drawn[:MOST_CURVES]:
+        label = f"rank {rank.process.rank}{names.get(rank.process.rank, '')}" if several else "step"
         steady = [step for step in rank.steps if not step.tags]
-        curves += _curve(label, steady, lambda step: step.start, lambda step: step.duration)
+        curves += _curve(label, steady, _when(rank), lambda step: step.duration)
     if profile.ranks:
         first = profile.ranks[0]
         steady = [step for step in first.steps if not step.tags]
         curves += _curve("waiting for data", steady, lambda step: step.start, lambda step: step.data_wait)
         curves += _tagged(first)
     return Chart(title="Step time", unit="s", curves=tuple(curves))
+
+
+def _when(rank: Rank) -> Callable[[schema.Step], float]:
+    """Steps of several recordings are shown on the clock of the first."""
+    return lambda step: rank.clock(step.start)
 
 
 def _tagged(rank: Rank) -> Iterable[Curve]:
@@ -101,14 +111,34 @@ def _tagged(rank: Rank) -> Iterable[Curve]:
 def _gpu(profile: Profile) -> Chart:
     curves: list[Curve] = []
     several = len(profile.gpus) > 1
-    for gpu in profile.gpus[:MOST_CURVES]:
+    for gpu, samples in _telling(profile):
         name = f"GPU {gpu.index} " if several else ""
-        samples = [sample for sample in profile.gpu_samples if sample.gpu == gpu.index]
         curves += _curve(f"{name}utilization", samples, lambda s: s.time, lambda s: s.utilization)
         if not several:
             curves += _curve("SMs active", samples, lambda s: s.time, lambda s: s.sm_active)
             curves += _curve("tensor cores active", samples, lambda s: s.time, lambda s: s.tensor_active)
     return Chart(title="GPU", unit="1", curves=tuple(curves))
+
+
+def _telling(profile: Profile) -> list[tuple[schema.Gpu, list[schema.GpuSample]]]:
+    """The GPUs and their samples; of many the busiest, the median and the idlest one, and that of the lowest clock."""
+    samples: dict[int, list[schema.GpuSample]] = {gpu.index: [] for gpu in profile.gpus}
+    for sample in profile.gpu_samples:
+        if sample.gpu in samples:
+            samples[sample.gpu].append(sample)
+    all_gpus = [(gpu, samples[gpu.index]) for gpu in profile.gpus]
+    if len(all_gpus) <= MOST_CURVES:
+        return all_gpus
+    ordered = sorted(all_gpus, key=lambda each: _mean([sample.utilization for sample in each[1]]))
+    slowest = min(all_gpus, key=lambda each: _mean([sample.sm_clock for sample in each[1]]))
+    chosen = (ordered[0], ordered[len(ordered) // 2], ordered[-1], slowest)
+    return list({gpu.index: (gpu, own) for gpu, own in chosen}.values())
+
+
+def _mean(values: Iterable[Value]) -> float:
+    """Of those measured; more than any where none was."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else float("inf")
 
 
 def _cpu(profile: Profile) -> Chart:
@@ -124,9 +154,8 @@ def _cpu(profile: Profile) -> Chart:
 
 def _gpu_memory(profile: Profile) -> Chart:
     curves: list[Curve] = []
-    for gpu in profile.gpus[:MOST_CURVES]:
+    for gpu, samples in _telling(profile):
         name = f"GPU {gpu.index}: " if len(profile.gpus) > 1 else ""
-        samples = [sample for sample in profile.gpu_samples if sample.gpu == gpu.index]
         curves += _curve(f"{name}used on the device", samples, lambda s: s.time, lambda s: s.memory_used)
     if profile.ranks:
         memory = profile.ranks[0].memory

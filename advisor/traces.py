@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,6 +50,14 @@ LINKS = {
     "host": "the host asking for work",
     "sync": "the host noticing that the GPU was done",
 }
+
+
+_BY_THEIR_NAME = re.compile(r"\.pt\.trace\.json(\.gz)?$")
+_OF_A_WORKER = re.compile(r"(.+)\.(\d{10,})\.pt\.trace\.json(?:\.gz)?$")
+"""As tensorboard_trace_handler names them: the process, and when its window was saved."""
+
+_HEAD = 1 << 20
+"""Bytes of a file in which the events of a trace begin: before them come a few hundred bytes a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +139,51 @@ class Traced:
     """Of the time of kernels, or on a CPU of operators, each by itself; most first."""
     tensor_cores: float | None
     """Share of the time of kernels in those known to use tensor cores; None without a GPU."""
+
+
+def in_folder(folder: Path) -> tuple[tuple[Path, ...], str]:
+    """The traces that lie in a folder, of each process its last, and what is to be said of the others.
+
+    Raises:
+        ProfilerError: there is none.
+    """
+    try:
+        named = [path for path in sorted(folder.iterdir()) if path.name.endswith((".json", ".json.gz"))]
+    except OSError as error:
+        raise ProfilerError(
+            f"The folder {folder} cannot be read: {error.strerror or error}.", "Give one that you may read."
+        ) from error
+    files = [path for path in named if _is_trace(path)]
+    if not files:
+        raise ProfilerError(
+            f"{folder} holds neither a recording nor traces.",
+            "Give the folder that a run of profile-train has written, or one into which torch.profiler has written "
+            "*.pt.trace.json, as its tensorboard_trace_handler does.",
+        )
+    last: dict[str, tuple[int, Path]] = {}
+    for path in files:
+        of_a_worker = _OF_A_WORKER.match(path.name)
+        process, saved = (of_a_worker[1], int(of_a_worker[2])) if of_a_worker else (path.name, 0)
+        last[process] = max(last.get(process, (-1, path)), (saved, path))
+    older = len(files) - len(last)
+    told = f"Of each process this is about the last trace; {older} earlier ones in {folder} are left out."
+    return tuple(path for _, path in last.values()), told if older else ""
+
+
+def _is_trace(path: Path) -> bool:
+    """By its name or, as other JSON may lie beside, by how it begins. What cannot be read may be one, to be told."""
+    if not path.is_file() or _BY_THEIR_NAME.search(path.name):
+        return path.is_file()
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+        if head.startswith(b"\x1f\x8b"):
+            head = zlib.decompressobj(31).decompress(head, _HEAD)
+    except OSError:
+        return True
+    except zlib.error:
+        return False
+    return b'"traceEvents"' in head or (head.lstrip().startswith(b"[") and b'"ph"' in head)
 
 
 def load(paths: Sequence[Path]) -> tuple[Profile, tuple[Traced, ...]]:

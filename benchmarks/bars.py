@@ -35,3 +35,12 @@ TRACE_MEMORY = 0.5
 
 TRACE_GROWTH = 2.4
 """Times the CPU seconds that a trace twice as large may take."""
+
+SCALE_RANKS = 1024
+"""Ranks of 100,000 steps each whose report ..."""
+
+SCALE_SECONDS, SCALE_MEMORY = 10.0, 2e9
+"""... takes no more than this in seconds, and in bytes at the peak ..."""
+
+SCALE_PAGE, SCALE_OPEN = 3e6, 1.0
+"""... and is a page of no more bytes, which a browser opens within so many seconds."""

@@ -6,9 +6,18 @@ with profile(out="run"):
     train()
 """
 
+from typing import Any
+
 from profiler.version import __version__
 
 __all__ = ["__version__", "profile", "region", "step"]
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext profiler`."""
+    from profiler.integrations.jupyter import ProfileTrainMagics
+
+    shell.register_magics(ProfileTrainMagics)
 
 
 def __getattr__(name: str) -> object:

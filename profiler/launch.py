@@ -21,6 +21,7 @@ from typing import NoReturn
 
 from profiler.errors import ProfilerError
 from profiler.recorder import folder as place
+from profiler.recorder.job import job as the_job
 
 WAY_IN = Path(__file__).absolute().parent / "agent" / "way_in"
 VARIABLE = "PROFILE_TRAIN_AGENT"
@@ -98,9 +99,14 @@ def python() -> str:
 
 
 def environment(
-    rings: Path, windows: Path | None, budget: float, trial: Mapping[str, object] | None = None
+    rings: Path,
+    windows: Path | None,
+    budget: float,
+    trial: Mapping[str, object] | None = None,
+    folder: Path | None = None,
 ) -> dict[str, str]:
-    """Our environment, with the way in. `trial` is what the agent is to change, and when to end (agent/trial.py).
+    """Our environment, with the way in. `trial` is what the agent is to change, and when to end (agent/trial.py);
+    `folder` the run's, for a program that asks for its own result.
 
     Raises ProfilerError if Python would read our folder's name as those of two, which might be anybody's.
     """
@@ -110,6 +116,8 @@ def environment(
     before = result.get("PYTHONPATH")
     result["PYTHONPATH"] = str(WAY_IN) + (os.pathsep + before if before else "")
     settings = {"rings": str(rings), "windows": str(windows) if windows is not None else None, "budget": budget}
+    if folder is not None:
+        settings["folder"] = str(folder.absolute())
     result[VARIABLE] = json.dumps(settings if trial is None else {**settings, "trial": trial})
     return result
 
@@ -285,26 +293,28 @@ def record(
     _hold_standard_streams()
     argv = program(words)
     name = words[1] if words[0] == "-m" else words[0]
+    job = the_job(words, os.environ, os.uname().nodename)
     try:
-        folder, note = place.make(out, name)
-        rings = place.make_rings(folder.absolute())  # the program may change its folder
+        seat = place.join(out, name, job)
+        folder, part = seat.folder, seat.part
+        rings = place.make_rings(folder.absolute(), part)  # the program may change its folder
     except ProfilerError as error:
         return _run_only(argv, f"Nothing is recorded. {error}")
     try:
         window_folder = place.make_windows(folder) if windows else None
-        env = environment(rings, window_folder, budget, trial)
+        env = environment(rings, window_folder, budget, trial, folder)
     except ProfilerError as error:
         place.forget(folder, rings)
         return _run_only(argv, f"Nothing is recorded. {error}")
-    notes = [note] if note else []
+    notes = [seat.told] if seat.told else []
     origin = time.perf_counter_ns()
     try:
         child = Child(argv, env)
     except ProfilerError:
-        place.forget(folder, rings)
+        place.forget(folder, rings, part)
         raise
     try:
-        _watch(child, folder, rings, tuple(words), origin, budget, rate)
+        _watch(child, seat, rings, tuple(words), origin, budget, rate, job.id)
     except Exception as error:  # noqa: BLE001 - the program is running: whatever befalls us, it is waited for
         notes.append(f"The recording stopped: {error}")
         while not child.wait(1.0):
@@ -336,14 +346,22 @@ def _hold_standard_streams() -> None:
 
 
 def _watch(
-    child: Child, folder: Path, rings: Path, words: tuple[str, ...], origin: int, budget: float, rate: float
+    child: Child,
+    seat: place.Seat,
+    rings: Path,
+    words: tuple[str, ...],
+    origin: int,
+    budget: float,
+    rate: float,
+    job: str,
 ) -> None:
     # Imported only now: the program starts that much sooner.
     from profiler.recorder.record import Recorder, new_run
 
     with contextlib.suppress(OSError):
         os.nice(5)  # on a machine with no core to spare, the program goes first
-    recorder = Recorder(folder, rings, new_run(words, origin, budget), child.pid, origin=origin, rate=rate)
+    run = new_run(words, origin, budget, job)
+    recorder = Recorder(seat.folder, rings, run, child.pid, origin=origin, rate=rate, part=seat.part)
     while not child.wait(recorder.poll()):
         pass
     status = child.status

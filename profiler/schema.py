@@ -73,6 +73,8 @@ class Run:
     """Share of run time the recording may cost the program."""
     recorder_cpu: float | None = None
     """CPU seconds the recorder itself has used."""
+    job: str | None = None
+    """The same in the recordings of one job: a digest of its command and of what its scheduler calls this start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -446,6 +448,10 @@ class ModelFact:
     """The dotted name of the list that holds them, as "transformer.h"."""
     block_bytes: int | None = None
     compiled: bool = False
+    mesh: dict[str, int] = field(default_factory=dict)
+    """The mesh of ranks that its DTensors lie on, by the names of its dimensions: {"dp": 4, "tp": 2}."""
+    data_parallel: int | None = None
+    """Ranks that train it on data of their own and reduce gradients together; None if nothing tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -689,7 +695,20 @@ class ThreadsFact:
     """Medians by number of threads."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulingFact:
+    """kind "scheduling": a rank's main thread and the cores, from its first training event on; made by the recorder."""
+
+    id: int = 0
+    seconds: float = 0.0
+    ran: float = 0.0
+    """Of these, on a core."""
+    waited: float = 0.0
+    """Of these, ready to run while others had its cores."""
+
+
 FACTS: dict[str, type] = {
+    "scheduling": SchedulingFact,
     "trial": TrialFact,
     "error": ErrorFact,
     "matmul": MatmulFact,

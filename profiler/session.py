@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -32,6 +34,7 @@ class profile:
 
     With several ranks, local rank 0 of each node is recorded; `profile-train torchrun ...` records all of them.
     Raises ProfilerError before the block if it cannot be recorded; the block's own exceptions pass through.
+    A block that is still open as the program ends, ends with it.
     """
 
     def __init__(
@@ -53,6 +56,8 @@ class profile:
         self.folder: Path | None = None
         """The run folder; None in a region of another run."""
         self._recorder: subprocess.Popen[bytes] | None = None
+        self._pid = 0
+        """Whose block it is: a fork has it, too."""
         self._agent: Any = None
         self._begin = 0
         self._environment: dict[str, str | None] = {}
@@ -81,9 +86,20 @@ class profile:
             if agent is not None:
                 agent.region(self.name, self._begin, time.perf_counter_ns())
             return
-        self._agent.end()
-        self._restore_environment()
-        self._stop(failed=error is not None and not (isinstance(error, SystemExit) and not error.code))
+        failed = error is not None and not (isinstance(error, SystemExit) and not error.code)
+        self._end(b"failed" if failed else b"completed")
+
+    def result(self) -> dict[str, Any] | None:
+        """What result.json says (docs/result.schema.json); of a run that goes on, as within `profile-train`, what it
+        would say by now. None where nothing is recorded in this process, or no result can be had."""
+        settings = json.loads(os.environ.get(launch.VARIABLE, "{}"))
+        folder = self.folder or settings.get("folder")
+        if folder is None:
+            return None
+        with contextlib.suppress(OSError):
+            return dict(json.loads((Path(folder) / "result.json").read_text()))
+        told = _advise("report", "--json", folder, stdout=subprocess.PIPE)
+        return None if told.returncode else dict(json.loads(told.stdout))
 
     def _start(self) -> None:
         script = Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c") else "python"
@@ -101,6 +117,8 @@ class profile:
             place.forget(self.folder, rings)
             raise
         self._set_environment(environment)
+        self._pid = os.getpid()
+        atexit.register(self._end_with_the_program)
         from profiler.agent import start, wait
 
         self._agent = start
@@ -111,7 +129,7 @@ class profile:
         from profiler.agent.redact import redact_command  # only now: it compiles its patterns
 
         origin = time.perf_counter_ns()
-        environment = launch.environment(rings, windows, self.budget)
+        environment = launch.environment(rings, windows, self.budget, folder=folder)
         arguments = [str(folder), str(rings), str(os.getpid()), str(origin), str(self.rate), str(self.budget)]
         self._recorder = subprocess.Popen(
             [sys.executable, "-c", _BESIDE, str(Path(__file__).parents[1]), *arguments, *redact_command(sys.argv)],
@@ -134,12 +152,19 @@ class profile:
             else:
                 os.environ[variable] = value
 
-    def _stop(self, *, failed: bool) -> None:
-        recorder = self._recorder
+    def _end_with_the_program(self) -> None:
+        if os.getpid() == self._pid:
+            self._end(b"over")  # how, the agent knows
+
+    def _end(self, outcome: bytes) -> None:
+        atexit.unregister(self._end_with_the_program)
+        self._agent.end()
+        self._restore_environment()
+        recorder, self._recorder = self._recorder, None
         assert recorder is not None
         assert recorder.stdin is not None
         with contextlib.suppress(OSError):
-            recorder.stdin.write(b"failed" if failed else b"completed")
+            recorder.stdin.write(outcome)
             recorder.stdin.close()
         try:
             recorder.wait(PATIENCE)
@@ -147,20 +172,22 @@ class profile:
             _say(f"The recording is still being written into {self.folder}.")
             return
         if self.report:
-            # In a process of its own: the program never loads the advisor.
-            subprocess.run(
-                [sys.executable, "-c", _REPORT, str(Path(__file__).parents[1]), str(self.folder)],
-                stdin=subprocess.DEVNULL,
-                check=False,
-            )
+            _advise("report", "--summary", self.folder)
 
 
 # The programs' own folder, which `-c` puts first on sys.path, may hold a profiler.py: ours goes before it.
 _BESIDE = "import sys; sys.path[0] = sys.argv.pop(1); from profiler.recorder.beside import main; main(sys.argv[1:])"
-_REPORT = (
-    "import sys; sys.path[0] = sys.argv.pop(1); "
-    "from advisor.cli import main; sys.exit(main(['report', '--summary', sys.argv[1]]))"
-)
+_ADVISE = "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; sys.exit(main())"
+
+
+def _advise(*words: object, stdout: int | None = None) -> subprocess.CompletedProcess[bytes]:
+    """profile-train, in a process of its own: the program never loads the advisor."""
+    return subprocess.run(
+        [sys.executable, "-c", _ADVISE, str(Path(__file__).parents[1]), *map(str, words)],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        check=False,
+    )
 
 
 def _running() -> Any:

@@ -19,6 +19,12 @@
     });
   }
 
+  // Only what can be scrolled is a stop of the tabulator.
+  const stops = () => { for (const box of all(".scroll, .code pre")) box.tabIndex = box.scrollWidth > box.clientWidth ? 0 : -1; };
+  stops();
+  addEventListener("resize", stops);
+  for (const one of all("details")) one.addEventListener("toggle", stops);
+
   // A part of a bar and its row in the table light up together.
   for (const section of all("section")) {
     const parts = all("[data-part]", section);
@@ -32,10 +38,49 @@
     }
   }
 
+  // A word's meaning is shown beside it, over whatever would cut it off.
+  const meaning = document.createElement("div");
+  meaning.className = "meaning";
+  meaning.role = "tooltip";
+  meaning.hidden = true;
+  document.body.append(meaning);
+  let leaving = 0;
+  const explain = (word) => {
+    clearTimeout(leaving);
+    meaning.textContent = document.getElementById(word.getAttribute("aria-describedby")).textContent;
+    meaning.hidden = false;
+    const box = word.getBoundingClientRect();
+    const below = box.bottom + meaning.offsetHeight < innerHeight;
+    meaning.style.top = `${below ? box.bottom : box.top - meaning.offsetHeight}px`;
+    meaning.style.left = `${Math.max(12, Math.min(box.left, document.body.clientWidth - meaning.offsetWidth - 12))}px`;
+  };
+  const leave = () => { clearTimeout(leaving); leaving = setTimeout(() => { meaning.hidden = true; }, 150); };
+  for (const word of all("button.term")) {
+    word.addEventListener("mouseenter", () => explain(word));
+    word.addEventListener("focus", () => explain(word));
+    word.addEventListener("click", () => explain(word));
+    word.addEventListener("mouseleave", leave);
+    word.addEventListener("blur", leave);
+  }
+  meaning.addEventListener("mouseenter", () => clearTimeout(leaving));
+  meaning.addEventListener("mouseleave", leave);
+  addEventListener("keydown", (event) => { if (event.key === "Escape") meaning.hidden = true; });
+  addEventListener("scroll", () => { meaning.hidden = true; }, { passive: true });
+
   // Paper shows what is folded away.
+  const PAPER = 690;  // of the narrower of A4 and Letter, between its margins, in pixels
   let folded = [];
-  addEventListener("beforeprint", () => { folded = all("details:not([open])"); for (const one of folded) one.open = true; });
-  addEventListener("afterprint", () => { for (const one of folded) one.open = false; });
+  const drawn = document.getElementById("charts");
+  addEventListener("beforeprint", () => {
+    folded = all("details:not([open])");
+    for (const one of folded) one.open = true;
+    // Charts keep their width, which is the screen's.
+    if (drawn) drawn.style.zoom = Math.min(1, PAPER / drawn.clientWidth);
+  });
+  addEventListener("afterprint", () => {
+    for (const one of folded) one.open = false;
+    if (drawn) drawn.style.zoom = "";
+  });
 
   const data = document.getElementById("charts-data");
   if (data) drawCharts(JSON.parse(data.textContent));
@@ -76,9 +121,23 @@
     addEventListener("resize", fit);
     paint();
     dark.addEventListener("change", paint);
-    const reset = document.getElementById("charts-reset");
-    reset.hidden = false;
-    reset.addEventListener("click", () => figures[0].x_range.reset());
+    const range = figures[0].x_range;
+    const [first, last] = range.bounds;
+    const look = (from, width) => {
+      const start = Math.max(first, Math.min(from, last - width));
+      range.setv({ start, end: start + width });
+    };
+    const moves = {
+      closer: (start, width) => look(start + width / 4, Math.max(width / 2, range.min_interval)),
+      wider: (start, width) => look(start - width / 2, Math.min(2 * width, last - first)),
+      earlier: (start, width) => look(start - width / 2, width),
+      later: (start, width) => look(start + width / 2, width),
+      all: () => range.reset(),
+    };
+    for (const button of all("[data-move]")) {
+      button.hidden = false;
+      button.addEventListener("click", () => moves[button.dataset.move](range.start, range.end - range.start));
+    }
     document.documentElement.dataset.charts = "drawn";
   }
 }

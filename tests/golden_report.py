@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from advisor.anatomy import WhatIf
 from advisor.environment import Group, Row
 from advisor.judge import Gain, StepTime
 from advisor.metrics.base import Goals, Need
+from advisor.models.anatomy import Anatomy, Setting
 from advisor.models.cost import saving
+from advisor.models.memory import States
 from advisor.operations import Operation, Operations
 from advisor.report import (
     CONTRACT_PHASES,
@@ -19,6 +22,7 @@ from advisor.report import (
     Overhead,
     Phase,
     Quantity,
+    RankPhases,
     Recommendation,
     Report,
     RunInfo,
@@ -151,6 +155,7 @@ def golden() -> Report:
             MemoryPart(name="nontorch", label="Outside PyTorch", bytes=0.6 * GIB),
         ),
         memory_total=79.1 * GIB,
+        what_if=_what_if(),
         operations=Operations(
             device="cuda",
             steps=9,
@@ -188,7 +193,7 @@ def golden() -> Report:
 
 
 def tried() -> Report:
-    """The same after trials: one as predicted, one harmful, one that could not be made; of a tuned program."""
+    """The same after trials: one as predicted, one harmful, one that could not be made; a tuned program, two ranks."""
     confirmed = Verified(
         rule="data-more-workers",
         verdict=Verdict.CONFIRMED,
@@ -217,6 +222,8 @@ def tried() -> Report:
     return replace(
         report,
         advice=tuple(replace(item, verified=found) for item, found in advice),
+        run=replace(report.run, ranks=2),
+        by_rank=tuple(_rank(number, wait) for number, wait in ((0, 0.02), (1, 0.08))),
         applied=(replace(confirmed, rule="data-workers-zero", seconds=(0.5, 0.25), applied=True),),
     )
 
@@ -400,6 +407,36 @@ def _fused() -> Recommendation:
         in_plan=Gain(0.05, 0.101, 0.15, saving(0.101, 2.5)),
         cost=Gain(0.04, 0.09, 0.12),
         memory=None,
+    )
+
+
+def _rank(number: int, wait: float) -> RankPhases:
+    """Waits for data, or in the backward pass for the one that does."""
+    seconds = {"data_wait": wait, "forward": 0.034, "backward": 0.141 - wait, "optimizer": 0.01}
+    whole = sum(seconds.values())
+    return RankPhases(
+        rank=number, phases=tuple(Phase(name=name, seconds=of, share=of / whole) for name, of in seconds.items())
+    )
+
+
+def _what_if() -> WhatIf:
+    return WhatIf(
+        anatomy=Anatomy(
+            now=Setting(batch=64, moments="adamw"),
+            capacity=79.1 * GIB,
+            states=States(1.4 * GIB, 1.4 * GIB, 2.8 * GIB),
+            unit=60 * 1024**2,
+            activations=21.5 * GIB,
+            rest=1.5 * GIB,
+            blocks=24,
+            parameters=1.4 * GIB / 4,
+        ),
+        largest_batch=256,
+        ranks=(1, 2, 4, 8),
+        stages=(0, 1, 2, 3),
+        intervals=(1, 2, 3, 4, 6, 8),
+        optimizers=("adamw", "adamw8bit", "lion", "momentum", "sgd"),
+        autocast=True,
     )
 
 

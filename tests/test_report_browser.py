@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
-import time
-from dataclasses import replace
+from dataclasses import asdict, replace
+from importlib.metadata import distribution
+from itertools import product
 
 import pytest
+from browser import CHROMIUM, DRIVER, opened, started, until
 from golden_report import empty, golden, hostile, tried
 
-from advisor.render import html
-
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-PATIENCE = 20.0
+from advisor.models.anatomy import Anatomy, Setting
+from advisor.models.memory import States
+from advisor.plan.settings import Setting as Snippet
+from advisor.render import html, section_html
+from advisor.render.part import Part
+from advisor.render.section import Bar, Page, Section, Table
 
 pytestmark = [
     pytest.mark.browser,
@@ -21,29 +24,25 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-OPTIONS = (
-    "--headless=new",
-    "--no-sandbox",  # as root, in a container
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--window-size=1280,900",
+PAGE = Page(
+    brand="profile-train plan", title="plan", about="Estimates.", command="profile-train plan --params 1B --gpus 8"
+)
+SECTION = Section(
+    id="memory",
+    title="Memory",
+    headline="It fits with ZeRO 2.",
+    sentences=("Of 80 GB.",),
+    tables=(Table("What fits", ("Sharding", "GPU"), (("none (DDP)", "82 GiB"), ("ZeRO 2", "21 GiB")), chosen=1),),
+    settings=(Snippet(tool="DeepSpeed", language="json", code="{}", note="Or FSDP."),),
+    notes=("Activations are estimated.",),
+    bars=(Bar("One GPU", (Part("params", "Parameters", 1.0, "2 GiB"), Part("free", "Free", 3.0, "6 GiB")), 4.0, 1.0),),
+    tiles=(("GPUs", "8"),),
 )
 
 
 @pytest.fixture(scope="module")
 def browser():
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for option in OPTIONS:
-        options.add_argument(option)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver = started()
     yield driver
     driver.quit()
 
@@ -60,42 +59,22 @@ def pages(tmp_path_factory):
         "golden": golden(),
         "tried": tried(),
         "empty": empty(),
+        "unmeasured": replace(
+            golden(), memory=(), what_if=None, charts=(), memory_missing="It was not sampled. Record for longer."
+        ),
         "hostile": hostile("<script>window.owned = 1</script>"),
     }
-    for name, report in reports.items():
-        (folder / f"{name}.html").write_text(html.render(report), encoding="utf-8")
-    return {name: (folder / f"{name}.html").as_uri() for name in reports}
+    sources = {name: html.render(report) for name, report in reports.items()}
+    sources["sections"] = section_html.render([SECTION], PAGE)
+    for name, source in sources.items():
+        (folder / f"{name}.html").write_text(source, encoding="utf-8")
+    return {name: (folder / f"{name}.html").as_uri() for name in sources}
 
 
 @pytest.fixture
 def page(browser, pages):
     """The golden report, charts drawn, at desktop width."""
     return opened(browser, pages["golden"])
-
-
-def opened(browser, address, *, width=1280, charts=True, scheme="light"):
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
-    )
-    browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    )
-    for log in ("browser", "performance"):
-        browser.get_log(log)
-    browser.get(address)
-    if charts:
-        until(lambda: browser.execute_script("return document.documentElement.dataset.charts === 'drawn'"))
-    return browser
-
-
-def until(true):
-    """Wait for it; the assertion names what never came."""
-    end = time.monotonic() + PATIENCE
-    while not (found := true()) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert found
-    return found
 
 
 def canvases(browser):
@@ -216,6 +195,16 @@ def test_a_part_of_the_bar_and_its_row_light_up_together(page):
     assert "Backward" in page.find_element("css selector", "#step tr.lit").text
 
 
+def test_parts_of_a_bar_are_as_wide_as_their_shares(page):
+    widths = page.execute_script("""
+        const bar = document.querySelector("#step .stacked");
+        return Object.fromEntries([...bar.children].map((part) => [
+          part.dataset.part, part.getBoundingClientRect().width / bar.getBoundingClientRect().width]));
+    """)
+
+    assert widths == pytest.approx({phase.name: phase.share for phase in golden().phases if phase.share}, abs=0.006)
+
+
 def test_the_copy_button_copies_the_code(page):
     origin = {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
     page.execute_cdp_cmd("Browser.grantPermissions", origin)
@@ -333,3 +322,178 @@ def test_paper_shows_what_is_folded_away(page):
 
     page.execute_script("dispatchEvent(new Event('afterprint'))")
     assert page.find_elements("css selector", "details:not([open])")
+
+
+def test_on_paper_nothing_is_cut_and_no_card_is_longer_than_a_page(browser, pages):
+    opened(browser, pages["tried"], media="print", scheme="dark", width=PAPER[0])
+
+    cards, charts, ends, paper = browser.execute_script("""
+        dispatchEvent(new Event("beforeprint"));
+        const box = (one) => one.getBoundingClientRect();
+        return [[...document.querySelectorAll(".card, .charts, #what-if")].map((one) => box(one).height),
+                [...document.querySelectorAll("#charts > *")].map((one) => box(one).right),
+                document.documentElement.scrollWidth,
+                getComputedStyle(document.body).backgroundColor];
+    """)
+    assert max(cards) <= PAPER[1]
+    assert max(charts) <= PAPER[0]
+    assert ends <= PAPER[0]
+    assert paper == "rgb(255, 255, 255)"
+    assert browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"]
+
+
+PAPER = (703, 958)
+"""Of A4 the width and of Letter the height that the margins leave, in pixels."""
+
+
+def test_only_what_scrolls_is_a_stop_of_the_tabulator(browser, pages):
+    def stops(width):
+        opened(browser, pages["golden"], width=width)
+        return browser.execute_script("""
+            return [...document.querySelectorAll(".scroll")].filter((one) => one.checkVisibility())
+              .map((one) => [one.scrollWidth > one.clientWidth, one.tabIndex === 0])
+        """)
+
+    assert all(scrolls is stop for width in (1280, 320) for scrolls, stop in stops(width))
+    assert [scrolls for scrolls, _ in stops(320) if scrolls]
+
+
+def test_a_term_is_explained_where_it_is_pointed_at_and_where_it_is_focused(page):
+    term = page.find_element("css selector", "#tile-3").find_element("xpath", "preceding-sibling::button")
+
+    def told():
+        return page.execute_script("return document.querySelector('div.meaning').checkVisibility()")
+
+    page.execute_script("arguments[0].focus()", term)
+    assert told()
+    assert "Updates of the parameters" in page.find_element("css selector", "div.meaning").text
+    press(page, "Escape")
+    assert not told()
+    box = page.execute_script("const b = arguments[0].getBoundingClientRect(); return [b.x, b.y]", term)
+    mouse(page, "mouseMoved", box[0] + 5, box[1] + 5)
+    until(told)
+    mouse(page, "mouseMoved", 5, 5)
+    until(lambda: not told())
+
+
+def test_the_charts_are_zoomed_and_moved_without_a_mouse_too(page):
+    def pressed(move):
+        page.execute_script("document.querySelector(`[data-move=${arguments[0]}]`).focus()", move)
+        press(page, "Enter")
+        return time_range(page, 3)
+
+    start, end = time_range(page, 0)
+    assert pressed("closer") == pytest.approx([start + (end - start) / 4, end - (end - start) / 4])
+    assert pressed("later")[1] == pytest.approx(end)
+    assert pressed("earlier")[1] < end
+    assert pressed("wider") == pytest.approx([start, end])
+
+
+def press(browser, key):
+    for kind in ("rawKeyDown", "char", "keyUp"):
+        text = {"text": "\r"} if key == "Enter" and kind == "char" else {}
+        code = {"Enter": 13, "Escape": 27, "ArrowRight": 39, "ArrowDown": 40, "End": 35}[key]
+        if kind != "char" or text:
+            browser.execute_cdp_cmd(
+                "Input.dispatchKeyEvent", {"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, **text}
+            )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["tried", "empty", "sections", "unmeasured"])
+def test_axe_finds_nothing_serious(browser, pages, name, scheme):
+    """What `axe-core` calls serious or critical, with everything unfolded."""
+    opened(browser, pages[name], charts=name == "tried", scheme=scheme)
+    axe = distribution("axe-playwright-python").locate_file("axe_playwright_python/axe.min.js")
+    browser.execute_script("for (const one of document.querySelectorAll('details')) one.open = true")
+    browser.execute_script(axe.read_text(encoding="utf-8"))
+
+    found = browser.execute_async_script("axe.run({ resultTypes: ['violations'] }).then(arguments[0])")
+
+    assert [
+        (one["id"], [node["html"] for node in one["nodes"]])
+        for one in found["violations"]
+        if one["impact"] in ("serious", "critical")
+    ] == []
+    assert found["passes"]
+
+
+RUNS = (
+    golden().what_if.anatomy,
+    Anatomy(
+        now=Setting(batch=3, stage=3, ranks=8, moments="momentum"),
+        capacity=24e9,
+        states=States(7.1e9, 7.1e9, 7.1e9),
+        unit=3.3e8,
+        activations=11.7e9,
+        rest=0.9e9,
+        blocks=7,
+    ),
+    Anatomy(now=Setting(batch=1), capacity=8e9, states=States(1e9, 0.0, 0.0), activations=0.0, rest=0.0, blocks=2),
+)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_page_reckons_memory_as_the_models_do(page, run):
+    known = (None,) if run.now.moments is None else ("adamw", "adamw8bit", "lion", "momentum", "sgd")
+    grid = product((1, 3, 64, 257), (0, 1, 2, 3), (1, 2, 8), (None, 1, 2, 5), known, (False, True))
+    settings = [
+        Setting(batch=batch, stage=stage, ranks=ranks, every=every, moments=moments, autocast=autocast)
+        for batch, stage, ranks, every, moments, autocast in grid
+    ]
+
+    told = page.execute_script(
+        """
+        const [run, settings] = arguments;
+        return settings.map((set) => [memoryModel.parts(run, set), memoryModel.largest(run, set)]);
+        """,
+        run.as_data(),
+        [asdict(setting) for setting in settings],
+    )
+
+    for setting, (parts, largest) in zip(settings, told, strict=True):
+        assert parts == pytest.approx(asdict(run.parts(setting)), rel=1e-12), setting
+        assert largest == run.largest(setting), setting
+
+
+def test_memory_is_asked_about_by_the_keyboard(page):
+    def answer():
+        return page.find_element("css selector", "#what-if-answer").text
+
+    def then(part):
+        return page.find_element("css selector", f"#what-if tr[data-part={part}] .then").text
+
+    assert answer() == "28.6 GiB of 79.1 GiB, it fits: 50.5 GiB free. Largest batch of a GPU that would fit: 195."
+    assert page.find_element("css selector", "#what-if-answer").get_attribute("aria-live") == "polite"
+    page.execute_script("document.getElementById('what-if-batch').focus()")
+    press(page, "ArrowRight")
+    assert page.find_element("css selector", "#what-if-samples").text == "65"
+    assert then("activations") == "21.8 GiB"
+    press(page, "End")
+    assert answer().startswith("93.1 GiB of 79.1 GiB, it does not fit: 14 GiB too much.")
+    assert page.find_elements("css selector", "#what-if-bar .end")
+    page.execute_script("document.getElementById('what-if-every').focus()")
+    press(page, "ArrowDown")
+    assert then("activations") == "8.64 GiB"
+    assert "it fits" in answer()
+    page.execute_script("document.querySelector('#what-if button[type=reset]').focus()")
+    press(page, "Enter")
+    until(lambda: answer().startswith("28.6 GiB"))
+
+
+def test_sharding_needs_somebody_to_share_with(page):
+    def choose(name, value):
+        page.execute_script(
+            """
+            const control = document.getElementById(arguments[0]);
+            control.value = arguments[1];
+            control.dispatchEvent(new Event("input", { bubbles: true }));
+            """,
+            f"what-if-{name}",
+            value,
+        )
+        return page.find_element("css selector", "#what-if-answer").text
+
+    assert choose("stage", "2").endswith("One GPU has nobody to share with: ZeRO changes nothing.")
+    assert choose("ranks", "8").startswith("24.9 GiB of 79.1 GiB, it fits")
+    assert page.find_element("css selector", "#what-if tr[data-part=optim] .then").text == "358 MiB"

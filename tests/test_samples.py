@@ -18,6 +18,7 @@ PROFILE_TRAIN = [sys.executable, "-c", "from advisor.cli import main; raise Syst
 
 # What is wrong with each sample, as the rule that must come first; None: nothing that shows on this device.
 ON_CPU = {
+    "anomaly_detection": "debug-apis-on",
     "fp32_transformer": None,
     "healthy": None,
     "input_starved": "data-workers-zero",

@@ -193,6 +193,44 @@ def test_the_bars(ours, told, said):
     }
 
 
+def test_every_row_has_its_turn_before_any_has_its_second(ours, row, said, monkeypatch, tmp_path):
+    truth, turns = ours("truth"), []
+    answers = {"C01": said("data-workers-zero", gains={"data-workers-zero": (0.8, 0.85, 0.9)}, cure=("--workers", "5"))}
+
+    def record(each, folder):
+        turns.append(each.id)
+        return answers.get(each.id, said())
+
+    def step_time(each, words, folder):
+        turns.append(f"{each.id} cured" if words else f"{each.id} plain")
+        return 0.01 if words else 0.1
+
+    monkeypatch.setattr(truth, "record", record)
+    monkeypatch.setattr(truth, "step_time", step_time)
+    rows = [row("C01"), row("C02"), row("HC1"), row("HC1 cnn-32")]
+    bench = truth.Bench(rows, truth.Plan(sick=2, healthy=3, pairs=2, minutes=1), tmp_path)
+    bench.run()
+
+    assert turns[:6] == ["C01", "C01 plain", "C01 cured", "C02", "HC1", "HC1 cnn-32"]  # C02's advice was wrong
+    assert turns[6:8] == ["HC1", "HC1"]
+    assert turns[8:10] == ["C01 cured", "C01 plain"]
+    assert sorted(turns[10:]) == ["C01", "C02", "HC1 cnn-32", "HC1 cnn-32"]
+    assert bench.told[0].measured == pytest.approx(0.9)
+
+
+def test_what_costs_least_comes_first_from_the_second_turn_on(ours, row, tmp_path):
+    truth = ours("truth")
+    bench = truth.Bench([row("C09"), row("C01"), row("HC1")], truth.FULL, tmp_path)
+    for each, seconds in zip(bench.told, (40.0, 9.0, 5.0), strict=True):
+        each.seconds = seconds
+
+    assert [each.row.id for each in bench._cheap_first()] == ["HC1", "C01", "C09"]
+
+
+def test_models_are_judged_without_the_past_of_this_machine(ours):
+    assert ours("recording").ALONE["PROFILE_TRAIN_CALIBRATION"] == "/dev/null"
+
+
 def test_a_bar_that_nothing_was_held_against_is_not_passed(ours):
     assert {bar.verdict for bar in ours("scores").bars([])} == {"not measured"}
 

@@ -11,15 +11,27 @@ import click
 from profiler.errors import ProfilerError
 from profiler.printable import printable
 
-COMMANDS = ("run", "watch", "report", "compare", "verify", "tune", "plan", "doctor", "rules", "explain")
+COMMANDS = (
+    "run",
+    "attach",
+    "watch",
+    "report",
+    "compare",
+    "export",
+    "merge",
+    "verify",
+    "tune",
+    "plan",
+    "doctor",
+    "rules",
+    "explain",
+)
 
 EPILOG = """
 \b
 Examples:
   profile-train train.py --lr 3e-4
-  profile-train --out runs/first -m package.train --epochs 2
   profile-train torchrun --nproc-per-node 8 train.py
-  profile-train compare runs/first runs/second
 """
 
 
@@ -53,8 +65,8 @@ def _version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None
 @click.group(
     cls=_Commands,
     help="Find out what slows a PyTorch training, what to change, and the gain.\n\n"
-    "The program runs as it always does. Options of ours come before it; everything after belongs to it.\n\n"
-    "Options before the script (--out, --budget ...): profile-train run --help",
+    "The program runs as it always does. Options of ours (--out, --budget ...: profile-train run --help) come before "
+    "it; everything after belongs to it.",
     epilog=EPILOG,
     subcommand_metavar="[COMMAND] [OPTIONS] SCRIPT [ARGS]...",
     options_metavar="",

@@ -11,10 +11,12 @@ from advisor.cli import options
 from profiler.printable import printable
 
 REPORTS = ("report.html", "report.md", "result.json")
+OF_A_RUN = ("run-*.db", "recording*.json")
+"""What a run's folder has from its first moment; one without may be of traces."""
 
 
 def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    """A run's folder, or files. Told apart here, because a report in the folder is easily given in its stead."""
+    """A folder, or files. Told apart here, because a report in the folder is easily given in its stead."""
     for path in paths:
         if not path.exists():
             raise click.BadParameter(
@@ -24,7 +26,7 @@ def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Pa
         if path.is_file() and (path.name in REPORTS or path.suffix == ".db"):
             raise click.BadParameter(f"{path} is a file. Give the run's folder: profile-train report {path.parent}")
         if path.is_dir() and len(paths) > 1:
-            raise click.BadParameter(f"{path} is a folder. Give one run's folder, or files of traces, not both.")
+            raise click.BadParameter(f"{path} is a folder. Give one folder, or files of traces, not both.")
     return paths
 
 
@@ -32,7 +34,7 @@ def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Pa
     cls=options.Command,
     short_help="Make the report of a recorded run, or of traces.",
     help="Make the report of a recorded RUN (its folder) again, or of TRACES that torch.profiler exported anywhere: "
-    "trace.json or trace.json.gz, one a rank.",
+    "trace.json or trace.json.gz, one a rank, or the folder of all of them.",
 )
 @click.argument(
     "paths",
@@ -70,21 +72,28 @@ def report(
     from advisor.publish import report_of, report_of_traces, write
     from advisor.render import result_json
     from advisor.render.terminal import summarize
+    from advisor.traces import in_folder as traces_in
     from profiler.recorder.folder import DEFAULT
     from profiler.recorder.record import finish_orphan
 
-    recorded = paths[0].is_dir()
-    if recorded and (note := finish_orphan(paths[0])) is not None:
+    given, note = paths[0], None
+    recorded = given.is_dir() and any(any(given.glob(name)) for name in OF_A_RUN)
+    if recorded:
+        note = finish_orphan(given)
+    elif given.is_dir():
+        paths, note = traces_in(given)
+    if note:
         click.echo(f"profile-train: {printable(note)}", err=True)
     chosen = options.configuration(config, own_rules) or configure()
     wanted, past = goals(chosen.declared(declared)), options.past(calibration)
     rules = chosen.rules
-    made = report_of(paths[0], wanted, rules, past) if recorded else report_of_traces(paths, wanted, rules, past)
+    made = report_of(given, wanted, rules, past) if recorded else report_of_traces(paths, wanted, rules, past)
     if as_json:
         click.echo(result_json.render(made), nl=False)
         return
-    folder = out or (paths[0] if recorded else Path(DEFAULT) / paths[0].name.partition(".")[0])
-    write(made, folder, f"profile-train report {paths[0]}{' ...' if len(paths) > 1 else ''} --out FOLDER")
+    folder = out or (given if recorded else Path(DEFAULT) / given.absolute().name.partition(".")[0])
+    several = " ..." if len(paths) > 1 and given.is_file() else ""
+    write(made, folder, f"profile-train report {given}{several} --out FOLDER")
     if summary:
         summarize(made, folder)
     if open_report:

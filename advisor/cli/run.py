@@ -8,6 +8,8 @@ profile-train torchrun --nproc-per-node 8 train.py
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,23 +91,43 @@ def run(
     recorded = record(words, out, budget=budget, rate=rate, windows=windows, trial=changed)
     try:
         for note in recorded.notes:
-            _say(note)
+            say(note)
         if tuned and recorded.folder is not None:
             _keep(tuned, recorded.folder)
         if not no_report and recorded.folder is not None:
-            _report(recorded.folder, chosen, declared, calibration, open_report)
+            making = partial(make_report, recorded.folder, chosen, declared, calibration, open_report)
+            _in_turn(recorded.folder, making)
             if verify:
                 how = How(allowed, processes, steps, covered, in_place, yes)
                 _verify(recorded, chosen, declared, calibration, how)
     except ProfilerError as error:
-        _say(f"{error.message} {error.remedy}")
+        say(f"{error.message} {error.remedy}")
     except KeyboardInterrupt:
-        _say(f"no report; make it with: profile-train report {recorded.folder}")
+        say(f"no report; make it with: profile-train report {recorded.folder}")
     except Exception as error:  # noqa: BLE001 - the program's exit status is given back
-        _say(f"the report failed ({type(error).__name__}: {error}); the recording is in {recorded.folder}")
+        say(f"the report failed ({type(error).__name__}: {error}); the recording is in {recorded.folder}")
     except SystemExit:  # so rich takes it that whoever read our output is gone
         pass
     end_like(recorded.status)
+
+
+def _in_turn(folder: Path, make_report: Callable[[], None]) -> None:
+    """One report at a time of a folder that several recorders of a job write into; whoever ends last is in it."""
+    # Imported only now: the program starts that much sooner.
+    from profiler.recorder import folder as place
+
+    if not place.is_shared(folder):
+        make_report()
+        return
+    while True:
+        others = place.notes(folder)
+        with place.turn(folder, "reporting", patience=0.0) as ours:
+            if not ours:
+                say(f"another recorder of this job makes the report of {folder}, and renews it with this recording.")
+                return
+            make_report()
+        if place.notes(folder) == others:
+            return
 
 
 def _changed(tuned: Path) -> dict[str, Any]:
@@ -116,7 +138,7 @@ def _changed(tuned: Path) -> dict[str, Any]:
 
     changes = tuned_toml.read(tuned)
     set_variables(variables(changes))
-    _say(f"made from outside, by {tuned}: {', '.join(each['name'] for each in changes) or 'nothing'}")
+    say(f"made from outside, by {tuned}: {', '.join(each['name'] for each in changes) or 'nothing'}")
     return {"steps": None, "seed": 0, "nudged": False, "changes": changes}
 
 
@@ -126,8 +148,9 @@ def _keep(tuned: Path, folder: Path) -> None:
     tuned_toml.keep(tuned, folder)
 
 
-def _say(note: str) -> None:
-    """On stderr, if anybody still reads it: the terminal may have been closed, which the status must survive."""
+def say(note: str) -> None:
+    """Tell the user on stderr, if anybody still reads it: the terminal may have been closed, which the status must
+    survive."""
     with contextlib.suppress(OSError, ValueError):
         click.echo(f"profile-train: {printable(note)}", err=True)
 
@@ -137,7 +160,7 @@ def _verify(
 ) -> None:
     assert recorded.folder is not None
     if recorded.status:
-        _say("nothing is tried, for the program did not end well.")
+        say("nothing is tried, for the program did not end well.")
         return
     # Imported only now: the program starts that much sooner.
     from advisor.cli.verify import try_advice
@@ -147,12 +170,19 @@ def _verify(
     try:
         try_advice(recorded.folder, (), how, chosen, _goals(chosen.declared(given)), calibration)
     except (click.Abort, KeyboardInterrupt):
-        _say(f"not all was tried; this goes on with it: profile-train verify {recorded.folder}")
+        say(f"not all was tried; this goes on with it: profile-train verify {recorded.folder}")
 
 
-def _report(
-    folder: Path, chosen: Config | None, given: dict[str, Any], calibration: Path | None, open_report: bool
+def make_report(
+    folder: Path,
+    chosen: Config | None,
+    given: dict[str, Any],
+    calibration: Path | None,
+    open_report: bool = False,
+    *,
+    quietly: bool = False,
 ) -> None:
+    """Write and summarize it; `quietly`, without trying anything first: the program still trains."""
     # Imported only now: the program starts that much sooner.
     from advisor.config import configure
     from advisor.probe import probe
@@ -160,8 +190,9 @@ def _report(
     from advisor.render.terminal import summarize
 
     chosen = chosen or configure()
-    with contextlib.suppress(Exception):  # without it the report says what was not tried
-        probe(folder, chosen.rules.rules, _say)
+    if not quietly:
+        with contextlib.suppress(Exception):  # without it the report says what was not tried
+            probe(folder, chosen.rules.rules, say)
     report = publish(folder, _goals(chosen.declared(given)), rules=chosen.rules, past=options.past(calibration))
     summarize(report, folder)
     if open_report:
@@ -175,5 +206,5 @@ def _goals(declared: dict[str, Any]) -> Goals:
     try:
         return goals(declared)
     except ProfilerError as error:
-        _say(f"{error.message} {error.remedy}")
+        say(f"{error.message} {error.remedy}")
         return goals({name: value for name, value in declared.items() if name != "validation"})

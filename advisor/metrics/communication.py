@@ -9,19 +9,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
+from typing import Any, TypeVar
 
 from advisor.metrics.base import Metrics, Missing, Need, metric
 from advisor.metrics.quantiles import quantile
 from advisor.metrics.settings import primary_rank, world_size
 from advisor.metrics.step import exposed_comm_fraction, micro_steps_per_step, steady, step_time_mean
+from advisor.metrics.stretches import in_stretches
 from advisor.profile import Rank
 from profiler.schema import PHASES, DdpFact, Step
+from profiler.store import Stretches
+
+K = TypeVar("K", bound=Any)
 
 FEWEST_SAMPLES = 4
 """Passes that torch has to have timed: it times ten early ones, and one in a hundred."""
 
 WAITING = ("backward", "communication")
 """Phases in which ranks wait for one another."""
+
+BESIDE = ("checkpoint_save", "evaluation")
+"""Work between steps that may be one rank's alone."""
 
 LOCKSTEP = (0.02, 0.5)
 """Ranks that wait for one another take equally long for their steps: within 2 %, and within half of what their own work
@@ -138,7 +146,7 @@ class Work:
     """Of each row."""
     median: float
     phases: Mapping[str, float]
-    """Mean seconds of a step, but for WAITING."""
+    """Mean seconds of a step, but for WAITING; with the work between steps where some is as regular as they are."""
 
 
 @metric(None)
@@ -149,11 +157,12 @@ def own_work(m: Metrics) -> tuple[Work, ...]:
     the shortest of the ranks' backward passes stands for all of them.
     """
     rows = m[common_steps]
+    _train_one_model(m)
     if all(step.communication is not None for each in rows for step in each):
-        times = [[step.duration - (step.communication or 0.0) for step in each] for each in rows]
+        times = [[_busy(step) - (step.communication or 0.0) for step in each] for each in rows]
     else:
         shortest = min(_median(each, [_backward(step) for step in each]) for each in rows)
-        times = [[step.duration - _backward(step) + shortest for step in each] for each in rows]
+        times = [[_busy(step) - _backward(step) + shortest for step in each] for each in rows]
     return tuple(
         Work(rank.process.rank, tuple(seconds), _median(each, seconds), _phases(each))
         for rank, each, seconds in zip(_ranks(m), rows, times, strict=True)
@@ -162,17 +171,39 @@ def own_work(m: Metrics) -> tuple[Work, ...]:
 
 @metric(None)
 def common_steps(m: Metrics) -> tuple[tuple[Step, ...], ...]:
-    """Of each rank the steps that are steady on every rank, the primary rank's first."""
+    """Of each rank the steps that are steady on every rank, the primary rank's first.
+
+    Rows are steps or a few merged neighbours, which begin elsewhere on a rank that has other steps tagged. Where
+    ranks share fewer than half of their rows, or many ranks were not read in full, a row is a stretch of steps instead:
+    the mean of those of a rank that begin in it.
+    """
     ranks = _ranks(m)
     if len(ranks) < 2:
         raise Missing(
             "The steps of one rank only were recorded", "Record all ranks: profile-train torchrun ...", Need.RANKS
         )
-    steady_rows = [{(step.index, step.count): step for step in steady(rank.steps)} for rank in ranks]
-    common = sorted(set(steady_rows[0]).intersection(*steady_rows[1:]))
-    if not common:
+    rows = [steady(rank.steps) for rank in ranks]
+    if m.profile.stretches is None:
+        common = _common([{(step.index, step.count): step for step in each} for each in rows])
+        if 2 * len(common[0]) >= len(rows[0]):
+            return common
+    last = max(step.index for each in rows for step in each)
+    stretches = m.profile.stretches or Stretches.over(last, 1.0, max(step.count for each in rows for step in each))
+    common = _common([in_stretches(each, stretches) for each in rows])
+    if not common[0]:
         raise Missing("No step was steady on every rank", "Record more steps: 100 or so give a steady picture.")
-    return tuple(tuple(rows[key] for key in common) for rows in steady_rows)
+    return common
+
+
+def _common(rows: Sequence[Mapping[K, Step]]) -> tuple[tuple[Step, ...], ...]:
+    """Of each rank, those that all of them have."""
+    shared = sorted(set(rows[0]).intersection(*rows[1:]))
+    return tuple(tuple(each[key] for key in shared) for each in rows)
+
+
+def _busy(step: Step) -> float:
+    """Its time with what falls between steps: the others wait for that, too."""
+    return step.duration + sum(getattr(step, name) or 0.0 for name in BESIDE)
 
 
 def _ranks(m: Metrics) -> Sequence[Rank]:
@@ -182,6 +213,13 @@ def _ranks(m: Metrics) -> Sequence[Rank]:
         if rank.steps and rank.process.world_size > 1:
             latest[rank.process.rank] = rank
     return [latest[number] for number in sorted(latest)]
+
+
+def _train_one_model(m: Metrics) -> None:
+    """Stages of a pipeline do unequal work by design. FullyShardedDataParallel's ranks hold unequal shards."""
+    ranks = [rank for rank in _ranks(m) if rank.models and not (rank.flags and rank.flags.fsdp)]
+    if len({max(fact.parameters for fact in rank.models) for rank in ranks}) > 1:
+        raise Missing("The ranks hold different parts of the model", "Nothing: such ranks differ by design.")
 
 
 def _timed(m: Metrics) -> tuple[float, float]:
@@ -211,4 +249,6 @@ def _phases(rows: Sequence[Step]) -> dict[str, float]:
         seconds = [(getattr(step, phase), step.count) for step in rows]
         if phase not in WAITING and all(value is not None for value, _ in seconds):
             phases[phase] = sum(value * count for value, count in seconds) / number
+    for name in BESIDE:
+        phases[name] = sum((getattr(step, name) or 0.0) * step.count for step in rows) / number
     return phases

@@ -119,8 +119,11 @@ def dram_active(m: Metrics) -> float:
 def throttled_gpu(m: Metrics) -> Gpu:
     """The GPU that heat or its power supply slowed the longest; of equals, the one with the lowest clock."""
     gpus = {gpu.index: gpu for gpu in m.profile.gpus}
-    busy = {i: [s for s in _busy(m) if s.gpu == i and s.throttle is not None] for i in gpus}
-    candidates = [i for i, samples in busy.items() if samples]
+    busy: dict[int, list[GpuSample]] = {}
+    for sample in _busy(m):
+        if sample.gpu in gpus and sample.throttle is not None:
+            busy.setdefault(sample.gpu, []).append(sample)
+    candidates = [i for i in gpus if i in busy]
     if not candidates:
         raise Missing(
             "Throttle reasons were not sampled", "Run on a GPU whose driver reports clocks event reasons.", gpu_need(m)
@@ -389,7 +392,13 @@ def _samples(m: Metrics) -> list[GpuSample]:
 
 
 def _busy(m: Metrics) -> list[GpuSample]:
-    """Without utilization (MIG), SM activity tells; a sample with neither is not known to be busy."""
+    return m[busy_samples]
+
+
+@metric(None)
+def busy_samples(m: Metrics) -> list[GpuSample]:
+    """Samples of GPUs that were busy. Without utilization (MIG), SM activity tells; one with neither is not known to
+    be busy."""
     busy = [sample for sample in _samples(m) if (sample.utilization or sample.sm_active or 0.0) >= BUSY]
     if not busy:
         raise Missing("No GPU was busy", "Let the program train on the GPU.")

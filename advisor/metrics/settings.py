@@ -60,6 +60,14 @@ def world_size(m: Metrics) -> int:
     return max(m[primary_rank].process.world_size, len(m.profile.ranks))
 
 
+@metric("count", "ranks that share the data")
+def data_parallel_size(m: Metrics) -> int:
+    """Ranks that train on data of their own and reduce gradients together: of a mesh with tensor or pipeline
+    parallelism a part of all; all, where nothing tells."""
+    fact = m.get(model)
+    return (fact.data_parallel if fact else None) or m[world_size]
+
+
 @metric(None)
 def scaler(m: Metrics) -> ScalerFact:
     """The state of the GradScaler."""

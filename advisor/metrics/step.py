@@ -327,9 +327,19 @@ def phase_seconds(m: Metrics) -> dict[str, float]:
 
     A phase that only some of the steps measured counts as none in the others: there its time is in their other phases.
     """
-    steps = m[steady_steps]
+    return _mean_phases(m[steady_steps])
+
+
+@metric(None)
+def phase_seconds_by_rank(m: Metrics) -> dict[int, dict[str, float]]:
+    """The same of each rank that made steps, by its number."""
+    return {rank.process.rank: _mean_phases(steady(rank.steps)) for rank in m.profile.ranks if rank.steps}
+
+
+def _mean_phases(steps: Sequence[Step]) -> dict[str, float]:
+    count = sum(step.count for step in steps)
     sums = {phase: _total(steps, phase) for phase in PHASES}
-    return {phase: total / m[steady_step_count] for phase, total in sums.items() if total is not None}
+    return {phase: total / count for phase, total in sums.items() if total is not None}
 
 
 @metric("1", "share of the run in evaluation")

@@ -174,11 +174,15 @@ def slope(smaller: tuple[int, float], larger: tuple[int, float]) -> Slope:
     return Slope(smaller[1] - each * smaller[0], each)
 
 
-def slope_of_one(batch: int, peak: float, activations: float) -> Slope:
-    """From one batch size, as if all activations grew with it: some are workspace, so it errs on the safe side."""
+def slope_of_one(batch: int, peak: float, activations: float, staying: float = 0.0) -> Slope:
+    """From one batch size, as if all activations grew with it: some are workspace, so it errs on the safe side.
+
+    `staying` are the gradients of a step that is to be cut in micro-batches: those of the first stay while the next is
+    computed, where now there are none in a forward pass, and so activations in their place at its peak.
+    """
     if batch < 1:
         raise ValueError(f"no batch of {batch} samples")
-    return Slope(peak - activations, activations / batch)
+    return Slope(peak - activations, (activations + staying) / batch)
 
 
 def checkpoint_throughput(fixed: float, each: float, batch: int, larger: int, recompute: float = RECOMPUTE) -> float:

@@ -18,7 +18,7 @@ from advisor.report import Report, gain_text
 def render(report: Report) -> str:
     """The whole page.
 
-    Its content security policy runs our two scripts, known by their hashes, and nothing else: no eval, no handler, no
+    Its content security policy runs our scripts, known by their hashes, and nothing else: no eval, no handler, no
     request, no image. Styles may be inline, because Bokeh writes its own into each chart, never the same twice; without
     requests they can tell nobody anything. Trusted types cannot be required: Bokeh's tooltips and zoom would end.
     """
@@ -26,6 +26,9 @@ def render(report: Report) -> str:
     scripts = [_script("report.js")]
     if item:
         scripts.insert(0, _plain(Resources(mode="inline", components=["bokeh"]).js_raw[0]))
+    memory = _data(report.what_if.anatomy.as_data()) if report.what_if else None
+    if memory:
+        scripts += [_script("memory_model.js"), _script("memory.js")]
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
         f"script-src {' '.join(map(_hash, scripts))}"
@@ -35,12 +38,14 @@ def render(report: Report) -> str:
         .get_template("report.html")
         .render(
             report=report,
+            version=report.version,
             view=View(report),
             gain=gain_text,
             policy=policy,
             style=Markup(_text("report.css")),
             scripts=[Markup(script) for script in scripts],
             charts=Markup(_data(item)) if item else None,
+            memory_model=Markup(memory) if memory else None,
         )
     )
 

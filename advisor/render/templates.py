@@ -8,6 +8,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from advisor import units
+from advisor.render.glossary import GLOSSARY
 from profiler.printable import printable
 
 
@@ -39,4 +40,5 @@ def environment() -> Environment:
         "money": units.money,
         "digits": units.digits,
     }
+    made.globals["glossary"] = GLOSSARY
     return made

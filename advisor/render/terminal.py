@@ -17,6 +17,7 @@ from profiler.printable import printable
 
 MOST_ADVICE = 3
 MOST_PROBLEMS = 3
+MOST_RANKS = 3
 BAR = 24
 _VERDICTS = {Verdict.CONFIRMED: "green", Verdict.BETTER: "green", Verdict.HARMFUL: "red"}
 STYLES = {"action": "bold red", "suggest": "yellow", "info": "cyan"}
@@ -36,7 +37,7 @@ def summarize(report: Report, folder: Path, console: Console | None = None) -> N
     if view.phases:
         console.print()
         console.print(Padding(_phases(view, console), (0, 0, 0, 2)))
-    for told in filter(None, (report.inside_other, view.regions_text, view.between_text)):
+    for told in filter(None, (report.inside_other, view.regions_text, view.between_text, *_ranks(view))):
         console.print()
         console.print(Padding(Text(printable(told)), (0, 0, 0, 2)))
     if report.advice:
@@ -69,6 +70,16 @@ def _phases(view: View, console: Console) -> Table:
         bar = Text(block * round(BAR * part), style="cyan")
         table.add_row(phase.label, seconds(phase.seconds or 0.0), share(part), bar)
     return table
+
+
+def _ranks(view: View) -> list[str]:
+    """Of many."""
+    if not view.report.ranks:
+        return []
+    named = view.report.ranks.named
+    more = view.report.ranks.more + max(0, len(named) - MOST_RANKS)
+    lines = [view.ranks_text, *map(view.named, named[:MOST_RANKS]), *([f"and {more:,} more ranks"] if more else [])]
+    return ["\n".join(filter(None, lines))]
 
 
 def _traces(view: View, console: Console) -> Table:

@@ -6,15 +6,18 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
+from statistics import median
 
 from advisor.environment import Row
 from advisor.models.cost import SAVING_OF
+from advisor.ranks import Named
 from advisor.render.part import Part
 from advisor.render.tried import Bands, bands, details, outcome
-from advisor.report import Checked, Measured, Note, Phase, Recommendation, Report, gain_text
+from advisor.render.what_if import PARTS, Control, controls
+from advisor.report import Checked, Measured, Note, Phase, RankPhases, Recommendation, Report, gain_text
 from advisor.rules.base import Change
 from advisor.traces import Traced
-from advisor.units import digits, money, seconds, share, size
+from advisor.units import digits, money, quantity, seconds, share, size
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,14 @@ class Stop:
     label: str
     seconds: float
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A curve for those who do not see it: its lowest, median, highest and last value."""
+
+    label: str
+    values: tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +228,23 @@ class View:
         return f"Regions the program names: {', '.join(told)}{rest}." if told else ""
 
     @property
+    def ranks_text(self) -> str:
+        """How far apart many ranks are, in a sentence, or nothing."""
+        spread = dict(self.report.ranks.spread) if self.report.ranks else {}
+        if not spread:
+            return ""
+        return (
+            f"Own work of a rank in its median step: {seconds(spread['median'])}, "
+            f"{seconds(spread['10%'])} to {seconds(spread['90%'])} for eight of ten ranks, "
+            f"{seconds(spread['least'])} to {seconds(spread['most'])} for all."
+        )
+
+    @staticmethod
+    def named(one: Named) -> str:
+        """A rank that stands out, on a line."""
+        return f"rank {one.rank}: {'' if one.seconds is None else seconds(one.seconds) + ', '}{one.why}"
+
+    @property
     def problems(self) -> list[Note]:
         """What was noted while recording and matters; without steps that is said already."""
         trained = self.report.steps is not None and self.report.steps.count > 0
@@ -227,12 +255,43 @@ class View:
         """The step, for a stacked bar."""
         return [Part(p.name, p.label, p.share or 0.0, share(p.share or 0.0)) for p in self.phases]
 
+    @staticmethod
+    def rank_parts(one: RankPhases) -> list[Part]:
+        """The step of a rank, for a stacked bar."""
+        return [Part(p.name, p.label, p.share or 0.0, share(p.share or 0.0)) for p in one.phases]
+
+    @staticmethod
+    def rank_text(one: RankPhases) -> str:
+        """The same, for those who do not see it."""
+        parts = (f"{phase.label.lower()} {share(phase.share or 0.0)}" for phase in one.phases)
+        return f"Rank {one.rank}: {', '.join(parts)}"
+
     @property
     def memory_parts(self) -> list[Part]:
         """The device's memory, for a stacked bar; what is left of it last."""
         parts = [Part(p.name, p.label, p.bytes, size(p.bytes)) for p in self.report.memory if p.bytes > 0]
         free = (self.report.memory_total or 0.0) - sum(part.amount for part in parts)
         return [*parts, Part("free", "Free or cached", free, size(free))] if free > 0 else parts
+
+    @property
+    def curves(self) -> Iterable[Summary]:
+        """Those of the charts, in numbers."""
+        for chart in self.report.charts:
+            for curve in chart.curves:
+                known = [value for value in curve.values if value is not None]
+                told = (min(known), median(known), max(known), known[-1])
+                lowest, middle, highest, last = (quantity(value, chart.unit) for value in told)
+                yield Summary(f"{chart.title}: {curve.label}", (lowest, middle, highest, last))
+
+    @property
+    def controls(self) -> tuple[Control, ...]:
+        """By which other settings of the memory are asked about."""
+        return controls(self.report.what_if) if self.report.what_if else ()
+
+    @property
+    def what_if_parts(self) -> tuple[tuple[str, str], ...]:
+        """Names and labels of what the memory would be made of."""
+        return PARTS
 
     @property
     def blind(self) -> list[Blind]:

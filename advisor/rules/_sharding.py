@@ -9,7 +9,7 @@ from advisor.metrics.communication import exposed_comm_seconds, straggler_wait
 from advisor.metrics.gpu import device
 from advisor.metrics.input import loader
 from advisor.metrics.memory import mem_grads, mem_headroom, mem_optim, mem_params, oom_count
-from advisor.metrics.settings import flags, model, optimizer, world_size
+from advisor.metrics.settings import data_parallel_size, flags, model, optimizer
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.memory import States
 from advisor.rules._spelling import spelling
@@ -22,7 +22,7 @@ MISSING_ROOM = 0.2
 
 def data_parallel(m: Metrics) -> bool:
     """Whether the ranks train one model together: a scheduler starts independent jobs, too."""
-    if m[world_size] == 1:
+    if m[data_parallel_size] == 1:
         return False
     settings = m[flags]
     return settings.ddp or settings.fsdp or settings.zero_stage is not None or _deepspeed_runs(m)
@@ -54,7 +54,7 @@ def states(m: Metrics) -> States:
 
 def whole(m: Metrics) -> States:
     """Of one rank, if nothing were sharded. Between steps FSDP holds a part of the weights at stage 2, too."""
-    now, at, ranks = states(m), stage(m), m[world_size]
+    now, at, ranks = states(m), stage(m), m[data_parallel_size]
     if at and (_deepspeed_runs(m) or not (now.parameters and now.gradients)):
         raise Missing(
             "The rank's part of weights and gradients was not seen: DeepSpeed keeps them in buffers of its own",
@@ -67,10 +67,22 @@ def whole(m: Metrics) -> States:
     )
 
 
+def unit(m: Metrics) -> tuple[float, int]:
+    """Parameters of the largest unit that is gathered, and bytes of one: a block, or all that is in no block."""
+    fact = m[model]
+    if not fact.block or not fact.block_bytes or not fact.bytes:
+        raise Missing(
+            "The model has no equal blocks to shard one by one",
+            "Wrap its largest parts in fully_shard, each on its own, and compare the peaks.",
+        )
+    element = max(1, round(fact.bytes / fact.parameters))
+    return max(fact.block_bytes, fact.bytes - fact.blocks * fact.block_bytes) / element, element
+
+
 def filled_at(m: Metrics, other: int) -> float:
     """Share of the device that the step would need at another stage; what failed to be allocated is reckoned in."""
     before = whole(m)
-    grown = before.sharded(other, m[world_size]).total - before.sharded(stage(m), m[world_size]).total
+    grown = before.sharded(other, m[data_parallel_size]).total - before.sharded(stage(m), m[data_parallel_size]).total
     return 1 - m[mem_headroom] + (MISSING_ROOM if m[oom_count] else 0.0) + grown / m[device].memory_total
 
 

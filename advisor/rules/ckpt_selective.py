@@ -5,6 +5,9 @@ of tokens and head, and more with dropout. With 5 a s / h of 17 or more (a heads
 third or more of what a layer keeps. Flash attention never writes them, and is faster; where it cannot be used,
 recomputing that core alone frees the same memory for a few percent of the time.
 
+A trial recomputes the core, and the norms and activation functions of a block as well; what it measures of the time
+holds the cost of telling operators apart, which a checkpoint around the core does not have.
+
 Wrong when: something else fills the memory, as optimizer state or logits do with few layers; or attention needs
 something between its two products that no kernel offers and that is dear to compute twice.
 """
@@ -20,11 +23,11 @@ from advisor.metrics.attention import (
 )
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.memory import mem_activations, memory_pressure
-from advisor.metrics.settings import flags
+from advisor.metrics.settings import flags, model
 from advisor.models.activations import Layer
 from advisor.models.effects import COMPUTE, remove
 from advisor.rules._pressure import pressure
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
 MIN_SCORES = Threshold(
     17, "5as/h from which attention's scores are a third of what a layer keeps, 34 being the rest (Korthikanti et al.)."
@@ -83,9 +86,23 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "and backward pass, as others measured recomputing; flash attention gains instead.",
         effect=remove(*COMPUTE, shares=SLOWER),
         memory=-round(freed),
+        intervention=_recomputed(m),
         risk="None to results but rounding, if the mask stays the same; recomputed dropout needs `preserve_rng_state`, "
         "the default.",
         fault=True,
+    )
+
+
+def _recomputed(m: Metrics) -> Intervention | None:
+    """The second of the two; a kernel cannot be put in from outside."""
+    fact = m.get(model)
+    if fact is None or not fact.block:
+        return None
+    return Intervention(
+        name="selective_recompute",
+        settings={"block": fact.block},
+        safety=Safety.MEMORY,
+        leaves="attention in one kernel, which is faster",
     )
 
 

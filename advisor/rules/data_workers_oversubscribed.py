@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device
-from advisor.metrics.host import cores_available, cores_per_rank, cpu_saturation
+from advisor.metrics.host import cores_available, cores_per_rank, cpu_saturation, local_ranks, worker_cpu
 from advisor.metrics.input import loader, queue_empty_fraction, worker_demand
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
@@ -31,7 +31,7 @@ HOST_PHASES = ("loader_overhead", "other")
 
 def when(m: Metrics) -> Evidence | None:
     """If there are more workers than cores, they would use more cores than there are for them, the CPU is saturated,
-    and yet no fetch ever finds the queue empty,
+    and yet no fetch ever finds the queue empty, and fewer workers could do the work of all of them,
     """
     fact = m[loader]
     if fact.num_workers <= m[cores_per_rank]:
@@ -39,7 +39,8 @@ def when(m: Metrics) -> Evidence | None:
     demand, saturation, empty = m[worker_demand], m[cpu_saturation], m[queue_empty_fraction]
     if demand <= m[cores_available] or saturation <= m[MIN_SATURATION] or empty > m[MAX_EMPTY]:
         return None
-    if right_number(m) >= fact.num_workers:
+    # A queue may be full only because workers leave the step too little of the cores: fewer would be too slow for it.
+    if right_number(m) >= fact.num_workers or m[worker_cpu] / m[local_ranks] > right_number(m):
         return None
     return Evidence(
         (

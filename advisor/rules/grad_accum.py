@@ -2,6 +2,8 @@
 
 Gradients add up over micro-batches before one update, so activations need memory for a micro-batch only, and the update
 sees the whole batch. It is the cheapest way to fit: launching is paid once more a micro-batch, nothing is recomputed.
+What does not shrink are the gradients: they stay from one micro-batch to the next, where a step of one batch has none
+while its activations are at their peak.
 
 Wrong when: the batch already fits - accumulation never makes a given batch faster - or the model uses batch
 normalization, which sees micro-batches. With padded sequences, averaging micro-batches weighs tokens unequally: divide
@@ -14,11 +16,11 @@ from advisor.metrics.base import Metrics, Missing
 from advisor.metrics.goals import target_per_rank
 from advisor.metrics.gpu import device, launch_bound_index
 from advisor.metrics.input import loader
-from advisor.metrics.memory import mem_activations, mem_headroom, memory_pressure
+from advisor.metrics.memory import mem_activations, mem_grads, mem_headroom, memory_pressure
 from advisor.metrics.settings import world_size
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.accumulation import pieces
-from advisor.models.memory import slope_of_one
+from advisor.models.memory import Slope, slope_of_one
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._pressure import pressure
 from advisor.rules._spelling import spelling
@@ -34,8 +36,7 @@ def when(m: Metrics) -> Evidence | None:
     wanted = m[target_per_rank] or 0
     if batch <= 1 or not (m[memory_pressure] or wanted > batch * _accumulated(m)):
         return None
-    largest = _largest(m)
-    if largest < 1 or (wanted <= largest and not m[memory_pressure]):
+    if _largest(m, _in_micro_batches(m)) < 1 or (wanted <= _largest(m, _at_once(m)) and not m[memory_pressure]):
         return None  # not even one sample fits, or all of them do
     note = f"batch size {batch}" + (f"; {wanted} are wanted" if wanted else "")
     return Evidence(pressure(m), note)
@@ -46,15 +47,17 @@ def then(m: Metrics, found: Evidence) -> Advice:
     batch, before = _batch(m), _accumulated(m)
     whole = max(m[target_per_rank] or 0, round(batch * before))
     # Where the present size has failed, it is too large whatever the slope says.
-    largest = min(_largest(m), batch - 1) if m[memory_pressure] else _largest(m)
+    fit = _largest(m, _in_micro_batches(m))
+    largest = min(fit, batch - 1) if m[memory_pressure] else fit
     k, micro = pieces(whole, largest)
     return Advice(
         then=f"Load {micro} samples at a time and update after every {k} micro-batches: "
         f"{k * micro * m[world_size]} samples an update.",
         changes=spelling(m).accumulate(k, micro),
-        basis="At the same samples an update it costs time: launching leaves its gaps in every micro-batch.",
+        basis="At the same samples an update it costs time: launching leaves its gaps in every micro-batch. Memory: "
+        "activations go by the samples of a micro-batch; gradients stay in memory all the time.",
         effect=None if m.get(launch_bound_index) is None else _effect(k * batch / whole),
-        memory=round(m[mem_activations] * (micro / batch - 1)),
+        memory=round(_in_micro_batches(m).peak(micro) - _filled(m)),
         intervention=in_pieces(m[loader], k) if whole == batch else None,
         risk="Low: the same sum of gradients, rounded in another order; batch normalization sees smaller batches.",
         fault=True,
@@ -80,11 +83,24 @@ def _accumulated(m: Metrics) -> float:
     return max(1.0, m.get(micro_steps_per_step) or 1.0)
 
 
-def _largest(m: Metrics) -> int:
-    """Samples that fit at once, by the memory one takes."""
-    capacity = m[device].memory_total
-    slope = slope_of_one(_batch(m), (1 - m[mem_headroom]) * capacity, m[mem_activations])
-    return slope.largest(capacity) if slope.each > 0 else _batch(m)
+def _largest(m: Metrics, slope: Slope) -> int:
+    """Samples that fit, by the memory one takes."""
+    return slope.largest(m[device].memory_total) if slope.each > 0 else _batch(m)
+
+
+def _at_once(m: Metrics) -> Slope:
+    """Peak by the size of a batch, made as now."""
+    return slope_of_one(_batch(m), _filled(m), m[mem_activations])
+
+
+def _in_micro_batches(m: Metrics) -> Slope:
+    """Peak by the size of each, if there are several."""
+    staying = 0 if _accumulated(m) > 1 else m[mem_grads]
+    return slope_of_one(_batch(m), _filled(m), m[mem_activations], staying)
+
+
+def _filled(m: Metrics) -> float:
+    return (1 - m[mem_headroom]) * m[device].memory_total
 
 
 def _effect(times: float) -> Effect:

@@ -7,6 +7,11 @@ That a program does more than train is no fault: a small model's Python overhead
 `other` too. So the rule asks for evidence of writing: time in log handlers or fsync that exceeds what logging may
 cost, or a write at every step beside so much other work that no plain training loop over a DataLoader has it.
 
+A trial leaves out, at all but every k-th step, what goes to log handlers, TensorBoard and wandb, what is printed, and
+functions that the loop calls at every step, that write, and that return nothing: with all that they compute. What the
+loop itself computes and writes - the loss that it reads before it prints - takes a hand, and so does a file it writes.
+`--with` a tuned.toml leaves such functions and prints alone: what they write may be needed.
+
 Wrong when: the log of every step is what the run is for, or the other work is not logging: a simulator, a search, a
 loss outside the model, with a progress line a step.
 """
@@ -17,7 +22,7 @@ import math
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.host import leading_up_share, output_share, writes_per_step
-from advisor.metrics.step import batches_per_step, other_fraction, step_time_mean
+from advisor.metrics.step import batches_per_step, data_wait_fraction, other_fraction, step_time_mean
 from advisor.models.effects import Triple
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
@@ -30,6 +35,10 @@ BUDGET = Threshold(0.01, "What logging may cost; the cadence that is advised bri
 
 MIN_OUTPUT = Threshold(
     0.2e-3, "Seconds of writing a step, below which only a step that is tiny anyway exceeds the budget."
+)
+
+MIN_WAIT = Threshold(
+    0.05, "From there on waiting for data is a fault of its own, and logging is held against the rest of the step."
 )
 
 LARGE_OTHER = Threshold(
@@ -51,14 +60,16 @@ FOR_THE_LOG = (0.0, 0.5, 1.0)
 
 def when(m: Metrics) -> Evidence | None:
     """If at least a twentieth of the step is neither data, model nor optimizer, and the program writes: for more than
-    1 % of the step, or, fed by a DataLoader, at every step beside other work of a quarter of it or more,
+    1 % of the step without its wait for data, or, fed by a DataLoader, at every step beside other work of a quarter of
+    the step or more,
     """
     other, step = m[other_fraction], m[step_time_mean]
     if other < m[MIN_OTHER]:
         return None
     output = m[output_share]
-    if output >= m[BUDGET] and output * step >= m[MIN_OUTPUT]:
-        return Evidence((Fact(other_fraction, other, m[MIN_OTHER]), Fact(output_share, output, m[BUDGET])))
+    budget = m[BUDGET] * _own(m)
+    if output >= budget and output * step >= m[MIN_OUTPUT]:
+        return Evidence((Fact(other_fraction, other, m[MIN_OTHER]), Fact(output_share, output, budget)))
     if other < m[LARGE_OTHER] or other * step < m[LARGE_OTHER_SECONDS]:
         return None
     # Without a DataLoader the other work is the data: a simulator, a replay buffer, a loader of one's own.
@@ -84,10 +95,19 @@ def then(m: Metrics, found: Evidence) -> Advice:
         else None,  # a progress bar writes at every step, too, and costs nothing
         memory=0,
         intervention=Intervention(
-            name="logging", settings={"every": every}, safety=Safety.EXACT, leaves="what is computed for the log"
+            name="logging",
+            settings={"every": every},
+            safety=Safety.EXACT,
+            leaves="what the training loop itself computes for the log",
         ),
         risk="None for training: the log has fewer points. A crash loses what was not yet written.",
     )
+
+
+def _own(m: Metrics) -> float:
+    """Share of the step that is left once waiting for data is cured: logging will be a share of this."""
+    wait = m.get(data_wait_fraction) or 0.0
+    return 1.0 - wait if wait >= m[MIN_WAIT] else 1.0
 
 
 def _is_timed(found: Evidence) -> bool:
@@ -129,8 +149,9 @@ def _for_the_log(m: Metrics) -> Triple:
 
 
 def _cadence(m: Metrics) -> int:
-    """k = ceil(cost / (1 % of the step without it)); two at least."""
-    cost = min(m[output_share] + max(_excess(m), _shares(m)[1]), 0.99)
+    """k = ceil(cost / (1 % of the step without it and without waiting for data)); two at least."""
+    own = _own(m)
+    cost = min((m[output_share] + max(_excess(m), _shares(m)[1])) / own, 0.99) if own > 0 else 0.99
     return max(2, math.ceil(cost / (m[BUDGET] * (1 - cost))))
 
 

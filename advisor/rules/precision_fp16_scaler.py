@@ -15,7 +15,7 @@ from advisor.metrics.memory import mem_activations
 from advisor.metrics.settings import model
 from advisor.models.precision import memory_change
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Rule, Source, Tier
+from advisor.rules.base import Advice, Confidence, Evidence, Intervention, Rule, Safety, Source, Tier
 from advisor.rules.precision_bf16 import LAUNCH_BOUND, MIN_SHARE, basis, confidence, effect, slow_products
 
 # Volta and Turing: fp16 tensor cores, no bf16.
@@ -42,6 +42,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis=basis(m),
         effect=effect(m),
         memory=memory_change(m.get(mem_activations), fact.parameters) if fact else None,
+        intervention=Intervention(name="fp16_autocast", settings={}, safety=Safety.NUMERICS),
         risk="Medium: fp16 overflows at 65504, and a step whose gradients overflowed is skipped. Compare the loss, and "
         "watch that the scale settles well above 1.",
         confidence=confidence(m),

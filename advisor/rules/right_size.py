@@ -14,7 +14,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.communication import exposed_comm_seconds
 from advisor.metrics.gpu import device, gpu_busy_fraction
 from advisor.metrics.memory import mem_headroom, memory_pressure
-from advisor.metrics.settings import flags, world_size
+from advisor.metrics.settings import data_parallel_size, flags, world_size
 from advisor.metrics.step import data_wait_fraction, step_time_mean
 from advisor.models.communication import all_reduce_bytes
 from advisor.models.cost import gpu_hours_ratio
@@ -102,6 +102,8 @@ def _smaller(m: Metrics) -> Advice:
 
 def _scales_badly(m: Metrics) -> bool:
     """And half of the GPUs would hold it: what is sharded may take twice as much of each of them."""
+    if m[data_parallel_size] < m[world_size]:
+        return False  # a mesh that the model is spread over: half of it is another program
     if not data_parallel(m) or exposed(m) <= m[MAX_EXPOSED] * m[step_time_mean]:
         return False
     grown = 0.0 if m[flags].ddp and not m[flags].zero_stage else states(m).total

@@ -12,11 +12,10 @@ balance tokens between ranks.
 
 from __future__ import annotations
 
-from statistics import median_low
-
 from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.communication import Work, common_step_count, own_work, straggler_persistence, straggler_skew
 from advisor.metrics.settings import world_size
+from advisor.metrics.stragglers import slowest_pair, straggler_causes, waits
 from advisor.models.effects import PARTLY, remove_seconds, remove_wait
 from advisor.models.state import Effect
 from advisor.rules._exposed import remove_exposed
@@ -35,16 +34,27 @@ MIN_STEPS = Threshold(30, "A host that is busy for a few steps is no straggler (
 
 MIN_RANKS = 2
 
-# Where a rank's extra time lies, what to look at there.
-_CAUSES = {
-    "data_wait": "its DataLoader: storage, number of workers, cores that other processes use",
-    "loader_overhead": "its DataLoader: cores that other processes use",
-    "h2d": "its GPU's link, and whether its host pins memory",
+# By what was measured, what to do about it.
+_CURES = {
+    "batches": "Give every rank as many samples, or tokens, a step",
+    "gpu": "Look at the cooling and the power limit of its GPU",
+    "host": "Free its cores from what else runs there, or give it as many as the others have",
+    "gc": "Look at what is kept alive on that rank only",
+    "saving": "Let all ranks save their part, or save in the background",
+    "evaluation": "Share the evaluation among the ranks",
+    "data": "Look at its DataLoader: storage, number of workers, cores that other processes use",
+    "copies": "Look at its GPU's link, and whether its host pins memory",
+}
+
+# Where nothing that was measured accounts for it: by the phase that is longer, what to look at.
+_HINTS = {
     "forward": "its GPU's clocks and temperature, its host's load, and whether its batches are larger or longer",
     "optimizer": "its GPU's clocks and its host's load",
-    "gc": "what is kept alive on that rank only",
 }
 _OTHER = "what runs on that rank only: logging, metrics, saving, progress bars; then its host's load"
+
+MOST_NAMED = 4
+"""Ranks whose waiting is told."""
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -66,16 +76,17 @@ def when(m: Metrics) -> Evidence | None:
             Fact(world_size, m[world_size], MIN_RANKS),
         ),
         note=f"own work a step: rank {slowest.rank} {seconds(slowest.median)}, rank {middle.rank} "
-        f"{seconds(middle.median)}; the difference lies mostly in {_phase(m).replace('_', ' ')}",
+        f"{seconds(middle.median)}; the difference lies mostly in {_phase(m).replace('_', ' ')}. "
+        f"For rank {slowest.rank} wait, a step: {_waiting(m)}",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then find out what that rank does, or what its host lacks."""
     slowest, middle = _slowest(m), _middle(m)
-    lost, cause = slowest.median - middle.median, _CAUSES.get(_phase(m), _OTHER)
+    lost = slowest.median - middle.median
     return Advice(
-        then=f"Look at rank {slowest.rank}, for which all others wait {seconds(lost)} a step: {cause}.",
+        then=f"Rank {slowest.rank} makes all others wait {seconds(lost)} a step: {_why(m)}.",
         changes=(
             Change(
                 language="shell",
@@ -91,12 +102,27 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _slowest(m: Metrics) -> Work:
-    return max(m[own_work], key=lambda work: work.median)
+    return m[slowest_pair].slow
 
 
 def _middle(m: Metrics) -> Work:
     """The lower median: of two ranks, the other one."""
-    return min(m[own_work], key=lambda work: abs(work.median - median_low(each.median for each in m[own_work])))
+    return m[slowest_pair].middle
+
+
+def _why(m: Metrics) -> str:
+    """What was measured, and what to do about it; else where to look."""
+    causes = m.get(straggler_causes) or ()
+    if not causes:
+        hint = _HINTS.get(_phase(m), _OTHER)
+        return f"on rank {_slowest(m).rank} nothing that was measured tells why. Look at {hint}"
+    return "; ".join(cause.told for cause in causes) + f". {_CURES[causes[0].name]}"
+
+
+def _waiting(m: Metrics) -> str:
+    waiting = [(number, each) for number, each in m[waits] if each > 0]
+    more = ", ..." if len(waiting) > MOST_NAMED else ""
+    return ", ".join(f"rank {number} {seconds(each)}" for number, each in waiting[:MOST_NAMED]) + more
 
 
 def _excess(m: Metrics) -> dict[str, float]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.memory import mem_grads, mem_optim, mem_peak_allocated, memory_pressure
-from advisor.metrics.settings import flags, optimizer, world_size
+from advisor.metrics.settings import data_parallel_size, flags, optimizer, world_size
 from advisor.models.memory import FILL
 from advisor.rules._pressure import pressure
 from advisor.rules._sharding import data_parallel, filled_at, stage, states, to_stage
@@ -33,7 +33,7 @@ def when(m: Metrics) -> Evidence | None:
     """If memory is under pressure on two ranks or more, and at least 35 % of its peak are gradients and optimizer state
     that every rank keeps whole,
     """
-    if m[world_size] < MIN_RANKS or not m[memory_pressure]:
+    if m[data_parallel_size] < MIN_RANKS or not m[memory_pressure]:
         return None
     if not data_parallel(m) or m[flags].fsdp or stage(m):
         return None  # independent jobs, or sharded already
@@ -53,7 +53,7 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then shard the optimizer's state over the ranks, and the gradients too if that does not suffice."""
-    before, ranks = states(m), m[world_size]
+    before, ranks = states(m), m[data_parallel_size]
     enough = 1 if filled_at(m, 1) <= FILL else 2
     after = before.sharded(enough, ranks)
     what = "optimizer state" if enough == 1 else "optimizer state and gradients"
@@ -78,7 +78,7 @@ def in_one_optimizer(m: Metrics) -> Intervention | None:
         or settings is None
         or not settings.ddp
         or settings.zero_stage
-        or (m.get(world_size) or 1) < MIN_RANKS
+        or (m.get(data_parallel_size) or 1) < MIN_RANKS
     ):
         return None
     if not fact.module.startswith("torch.optim") or fact.name in NOT_BY_ELEMENT:

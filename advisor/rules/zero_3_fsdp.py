@@ -10,11 +10,11 @@ wrapped one by one are gathered all at once: then the weights are whole again wh
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics, Missing, Threshold
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.communication import exposed_comm_seconds
 from advisor.metrics.gpu import device
 from advisor.metrics.memory import mem_params, memory_pressure
-from advisor.metrics.settings import model, world_size
+from advisor.metrics.settings import data_parallel_size, flags, model, world_size
 from advisor.models.communication import ZERO_3_VOLUME
 from advisor.models.effects import COMPUTE
 from advisor.models.memory import FILL
@@ -22,8 +22,8 @@ from advisor.models.sharding import fsdp_states
 from advisor.models.state import Effect
 from advisor.rules._exposed import remove_exposed
 from advisor.rules._pressure import pressure
-from advisor.rules._sharding import data_parallel, exposed, filled_at, stage, to_stage, whole
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules._sharding import data_parallel, exposed, filled_at, stage, to_stage, unit, whole
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
 MIN_FREED = Threshold(
     0.05, "Of the device: what sharded weights free must be worth more than half again as much communication (assumed)."
@@ -41,7 +41,7 @@ def when(m: Metrics) -> Evidence | None:
     """If memory is under pressure on two ranks or more, would be even with optimizer state and gradients sharded (ZeRO
     stage 2), and sharding the weights too frees at least a twentieth of the device,
     """
-    if m[world_size] < MIN_RANKS or not m[memory_pressure] or not data_parallel(m) or stage(m) >= 3:
+    if m[data_parallel_size] < MIN_RANKS or not m[memory_pressure] or not data_parallel(m) or stage(m) >= 3:
         return None
     if filled_at(m, 2) <= FILL or _freed_by_weights(m) < m[MIN_FREED] * m[device].memory_total:
         return None
@@ -57,7 +57,7 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then shard the weights as well, block by block."""
-    ranks = m[world_size]
+    ranks = m[data_parallel_size]
     now, after = whole(m).sharded(stage(m), ranks).total, _sharded_total(m)
     filled = filled_at(m, 2) - _freed_by_weights(m) / m[device].memory_total
     enough = "" if filled <= FILL else " What is still missing must come from checkpointing or offloading."
@@ -70,32 +70,30 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "times as much, and what of it is exposed grows alike.",
         effect=_effect(m),
         memory=round(after - now),
+        intervention=in_place_of_ddp(m),
         risk="Low: the same update. Checkpoints are sharded: save and load them by the framework's functions.",
         fault=True,
     )
 
 
-def _unit(m: Metrics) -> tuple[float, int]:
-    """Parameters of the largest unit that is gathered, and bytes of one: a block, or all that is in no block."""
-    fact = m[model]
-    if not fact.block or not fact.block_bytes or not fact.bytes:
-        raise Missing(
-            "The model has no equal blocks to shard one by one",
-            "Wrap its largest parts in fully_shard, each on its own, and compare the peaks.",
-        )
-    element = max(1, round(fact.bytes / fact.parameters))
-    return max(fact.block_bytes, fact.bytes - fact.blocks * fact.block_bytes) / element, element
+def in_place_of_ddp(m: Metrics) -> Intervention | None:
+    """The same made from outside; None where the ranks do not train one model under DistributedDataParallel, or another
+    framework shards already."""
+    fact, settings = m.get(model), m.get(flags)
+    if fact is None or settings is None or not settings.ddp or settings.fsdp or settings.zero_stage:
+        return None
+    return Intervention(name="fsdp2", settings={"block": fact.block}, safety=Safety.NUMERICS)
 
 
 def _sharded_total(m: Metrics) -> float:
     """Bytes of a rank at stage 3, with what is gathered."""
-    unit, element = _unit(m)
-    return fsdp_states(whole(m), m[world_size], unit, element=element)
+    largest, element = unit(m)
+    return fsdp_states(whole(m), m[data_parallel_size], largest, element=element)
 
 
 def _freed_by_weights(m: Metrics) -> float:
     """Bytes beyond what stage 2 frees."""
-    return whole(m).sharded(2, m[world_size]).total - _sharded_total(m)
+    return whole(m).sharded(2, m[data_parallel_size]).total - _sharded_total(m)
 
 
 def _effect(m: Metrics) -> Effect | None:

@@ -19,10 +19,6 @@ from profiler.schema import BETWEEN, TAG_COMPILE, TAG_EPOCH_START, TAG_FIRST, St
 WARM_UP = 15
 
 
-OUT_OF_MEMORY = "out of memory"
-"""What torch says last then, whatever the device."""
-
-
 class TrialFailed(Exception):
     """A process of a trial told nothing about the change: why, in a sentence."""
 
@@ -60,15 +56,19 @@ def read(folder: Path, log: Path) -> Arm:
         if problem.source == "trial":
             raise TrialFailed(f"The change could not be made. {problem.message}")
     rank = profile.ranks[0] if profile.ranks else None
-    if rank is None or rank.trial is None or rank.trial.steps == 0:
-        raise TrialFailed(f"It ended before its first step: {_last_line(log)}", by_chance=_by_chance(profile, log))
+    taken = rank.trial.steps if rank and rank.trial else 0
+    if Metrics(profile)[ran_out_of_memory]:
+        when = f"after {taken} steps" if taken else "in its first step"
+        raise TrialFailed(f"It ran out of memory {when}.")
+    # Not, if the program just came to its end: the same would come again.
+    by_chance = profile.runs[0].outcome != "completed"
+    if rank is None or rank.trial is None or not taken:
+        raise TrialFailed(f"It ended before its first step: {_last_line(log)}", by_chance=by_chance)
     steps = [step for step in rank.steps if not step.tags & (TAG_FIRST | TAG_COMPILE)]
     counted = steps[_after_warm_up(steps) :]
     if not counted:
-        why = f"It ended after {rank.trial.steps} steps, which are needed to warm up: {_last_line(log)}"
-        raise TrialFailed(why, by_chance=_by_chance(profile, log))
-    if Metrics(profile)[ran_out_of_memory]:
-        raise TrialFailed(f"It ran out of memory after {rank.trial.steps} steps.")
+        why = f"It ended after {taken} steps, which are needed to warm up: {_last_line(log)}"
+        raise TrialFailed(why, by_chance=by_chance)
     times = [step.duration + between(step) for step in counted for _ in range(step.count)]
     return Arm(
         times=tuple(times),
@@ -77,11 +77,6 @@ def read(folder: Path, log: Path) -> Arm:
         losses=rank.trial.losses[: _first_epoch(rank.steps)],
         memory=_peak(profile),
     )
-
-
-def _by_chance(profile: Profile, log: Path) -> bool:
-    """Not, if the program just came to its end, or the memory did: the same would come again."""
-    return profile.runs[0].outcome != "completed" and OUT_OF_MEMORY not in _last_line(log).lower()
 
 
 def _after_warm_up(steps: list[Step]) -> int:

@@ -2,6 +2,9 @@
 
 Of the smallest sets that fit it is the one that is predicted to cost least time, and of equal ones the least risky. As
 in a tuning there is no state but recordings: cut off, the same goes on where it was.
+
+Nothing of it goes to the calibration: a program that died has no peak that a predicted one could be measured against,
+and what several changes free together is not known of each.
 """
 
 from __future__ import annotations

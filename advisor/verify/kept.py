@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from advisor.calibration import Tried
 from advisor.models.effects import Triple
 from advisor.verify.judgement import Judged
 from advisor.verify.verdict import Verdict
@@ -57,6 +59,15 @@ def of(rule: str, predicted: Triple | None, found: Judged, leaves: str = "") -> 
         why=found.why,
         leaves=leaves,
     )
+
+
+def tried(trials: Iterable[Verified]) -> dict[str, Tried]:
+    """By rule, what the judge is told of them: what a recording was made with is no part of the step any more."""
+    return {
+        each.rule: Tried(rule=each.rule, verdict=each.verdict, predicted=each.predicted, removed=each.removed)
+        for each in trials
+        if not each.applied
+    }
 
 
 def read(folder: Path) -> dict[str, Verified]:

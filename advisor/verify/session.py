@@ -79,8 +79,10 @@ def prepare(
     metrics = Metrics(profile, goals)
     judgement = judge(metrics, known, past=past)
     _check_names(rules, judgement)
+    before = kept.read(folder).values()  # one that is none of ours is told before anything is run
     candidates, left_out, on_demand = list[Finding](), list[str](), list[str]()
-    for finding in judgement.findings:
+    findings = _with_what_is_heard(judgement.findings, judge(metrics, known, past=past, tried=kept.tried(before)))
+    for finding in findings:
         reason = why_not(finding, allowed)
         if finding.rule.id in rules or (not rules and finding.severity is not Severity.INFO):
             if reason is None:
@@ -89,9 +91,8 @@ def prepare(
                 left_out.append(f"{finding.rule.id}: {reason}")
         elif reason is None:
             on_demand.append(finding.rule.id)
-    advised = {finding.rule.id for finding in judgement.findings}
+    advised = {finding.rule.id for finding in findings}
     left_out += [f"{rule}: it was not advised." for rule in rules if rule not in advised]
-    kept.read(folder)  # one that is none of ours is told before anything is run
     return Session(
         folder=folder,
         trials=Trials(
@@ -136,6 +137,13 @@ def promise_of_harmlessness(program: Program) -> str:
         else "on a view of your files that is thrown away: nothing of yours is changed."
     )
     return f"It runs {where} Trackers are told to stay offline."
+
+
+def _with_what_is_heard(findings: Sequence[Finding], tried: Judgement) -> list[Finding]:
+    """Beside what the models say, what is said only since something that came before it was `tried` and refuted. The
+    rest of that judgement is no prediction any more."""
+    named = {finding.rule.id for finding in findings}
+    return [*findings, *(finding for finding in tried.findings if finding.rule.id not in named)]
 
 
 def _check_names(rules: Sequence[str], judgement: Judgement) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from advisor.judge import Finding
-from advisor.rules.base import Intervention, Safety, Tier
+from advisor.rules.base import Intervention, Safety
 from advisor.verify import kept
 from advisor.verify.arm import Arm, TrialFailed, read
 from advisor.verify.judgement import Judged, judged
@@ -83,7 +83,8 @@ class Trials:
                 *arms,
                 predicted(finding),
                 same_losses=_trains_alike(change),
-                memory=freed if finding.rule.tier is Tier.MEMORY and freed < 0 else None,
+                # A fault that is cured by less memory is one of fit; elsewhere memory comes along with speed.
+                memory=freed if finding.advice.fault and freed < 0 else None,
             )
         except ValueError as error:
             raise TrialFailed(f"The processes cannot be compared: {error}.") from None

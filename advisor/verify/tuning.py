@@ -110,10 +110,22 @@ def tune(program: Program, folder: Path, how: How, watcher: Watcher) -> Tuned:
             changes=changes,
         )
         before = tries.pace.step_time if before is None else before
-        candidates, by_hand = _sorted_out(
-            judge(metrics, how.rules, past=how.past).findings, how.allowed, done, given_up
-        )
-        for finding, change in candidates:
+        while True:
+            # Anew after each that was not worth it: what it came before is heard then.
+            judgement = judge(metrics, how.rules, past=how.past, tried=kept.tried(given_up))
+            candidates, by_hand = _sorted_out(judgement.findings, how.allowed, done, given_up)
+            if not candidates:
+                made = {each.verified.rule: replace(each.verified, applied=True) for each in done}
+                kept.write(profile, {**made, **{tried.rule: tried for tried in given_up}})
+                return Tuned(
+                    before=before,
+                    after=tries.pace.step_time,
+                    kept=tuple(done),
+                    given_up=tuple(given_up),
+                    by_hand=tuple(by_hand),
+                    profile=profile,
+                )
+            finding, change = candidates[0]
             watcher.trying(tries, finding)
             found = tries.attempt(finding, watcher.running)
             watcher.tried(finding, found)
@@ -122,17 +134,6 @@ def tune(program: Program, folder: Path, how: How, watcher: Watcher) -> Tuned:
                 done.append(Kept(finding, change, found))
                 break
             given_up.append(found)
-        else:
-            made = {each.verified.rule: replace(each.verified, applied=True) for each in done}
-            kept.write(profile, {**made, **{tried.rule: tried for tried in given_up}})
-            return Tuned(
-                before=before,
-                after=tries.pace.step_time,
-                kept=tuple(done),
-                given_up=tuple(given_up),
-                by_hand=tuple(by_hand),
-                profile=profile,
-            )
     raise ProfilerError(f"{MOST_ROUNDS} changes were kept and advice still comes.", f"See {folder}.")
 
 

@@ -21,6 +21,9 @@ RECENT = 30.0
 SPAN = 120
 """Seconds that curves reach back, a value each; None where nothing was measured."""
 
+MOST_GPUS = 64
+"""The first ones: more than a terminal has lines."""
+
 Curve = tuple[float | None, ...]
 
 
@@ -108,6 +111,9 @@ def snapshot(profile: Profile, folder: str, advice: Advised | None = None) -> Sn
     steps = [step for step in rank.steps if math.isfinite(_end(step)) and step.count > 0] if rank else []
     times = (*map(_end, steps[-1:]), *(one.time for one in profile.host_samples[-1:]))
     now = max(filter(math.isfinite, times), default=0.0)
+    samples: dict[int, list[GpuSample]] = {}
+    for sample in profile.gpu_samples:
+        samples.setdefault(sample.gpu, []).append(sample)
     return Snapshot(
         folder=folder,
         command=run.command,
@@ -115,7 +121,10 @@ def snapshot(profile: Profile, folder: str, advice: Advised | None = None) -> Sn
         time=now,
         ranks=m.get(world_size) or 0,
         steps=_steps(steps, now) if steps else None,
-        gpus=tuple(_gpu(gpu.index, gpu.name, gpu.memory_total, profile.gpu_samples, now) for gpu in profile.gpus),
+        gpus=tuple(
+            _gpu(gpu.index, gpu.name, gpu.memory_total, samples.get(gpu.index, ()), now)
+            for gpu in profile.gpus[:MOST_GPUS]
+        ),
         cpu=_gauge(profile.host_samples, now, lambda sample: sample.cpu, run.cores),
         memory=_gauge(profile.host_samples, now, lambda sample: sample.rss, run.memory_total),
         advice=advice,
@@ -175,12 +184,11 @@ def _rates(steps: Sequence[Step], now: float) -> Curve:
 
 
 def _gpu(index: int, name: str, total: int, samples: Sequence[GpuSample], now: float) -> Gpu:
-    own = [sample for sample in samples if sample.gpu == index]
     return Gpu(
         index=index,
         name=name,
-        utilization=_gauge(own, now, lambda sample: sample.utilization, 1.0),
-        memory=_gauge(own, now, lambda sample: sample.memory_used, total or None),
+        utilization=_gauge(samples, now, lambda sample: sample.utilization, 1.0),
+        memory=_gauge(samples, now, lambda sample: sample.memory_used, total or None),
     )
 
 

@@ -20,6 +20,9 @@ TOO_SHORT = "window-too-short"
 ALWAYS = {TOO_SHORT, "goal-undefined"}
 """Information that says nothing of what is wrong with the program."""
 
+ALONE = {"PYTHONWARNINGS": "ignore", "PROFILE_TRAIN_CALIBRATION": os.devnull}
+"""It is models that are held against what came: past trials of whoever uses this machine would widen or narrow them."""
+
 NUMBERS = {
     "--workers": r"num_workers=(\d+)",
     "--prefetch": r"prefetch_factor=(\d+)",
@@ -45,7 +48,7 @@ def run(row, line, folder):
     with subprocess.Popen(
         [str(word) for word in line],
         cwd=folder,
-        env=environment | {"PYTHONWARNINGS": "ignore"} | row.environment,
+        env=environment | ALONE | row.environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -30,6 +30,8 @@ class Told:
     failed: str | None = None
     again: int = 0
     """Runs of a healthy row that were taken again, for their steps scattered."""
+    seconds: float = 0.0
+    """That its last recording took."""
     before: list[float] = field(default_factory=list)
     """Seconds a step, without the cure and with it."""
     after: list[float] = field(default_factory=list)

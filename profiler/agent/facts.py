@@ -8,6 +8,8 @@ import os
 import sys
 from typing import Any
 
+from . import ranks
+
 FSDP = "_fsdp_wrapped_module"
 WRAPPERS = ("module", "_orig_mod", "_forward_module", FSDP)  # DDP and DataParallel, torch.compile, Lightning Fabric
 
@@ -21,7 +23,7 @@ def model(module: Any, number: int) -> dict[str, Any]:
     inner = module
     while True:
         name = type(inner).__name__
-        if _written(inner) is not type(inner):
+        if written(inner) is not type(inner):
             wrappers.append(type(inner).__bases__[0].__name__)
         if getattr(inner, "_compiled_call_impl", None) is not None and name != "OptimizedModule":
             compiled = getattr(inner._compiled_call_impl, "__wrapped__", inner._compiled_call_impl)
@@ -50,11 +52,11 @@ def model(module: Any, number: int) -> dict[str, Any]:
         devices[device] = devices.get(device, 0) + elements
     classes: dict[str, int] = {}
     for child in inner.modules():
-        name = _written(child).__name__
+        name = written(child).__name__
         classes[name] = classes.get(name, 0) + 1
     fact = {
         "id": number,
-        "name": _written(inner).__qualname__,
+        "name": written(inner).__qualname__,
         "wrappers": wrappers,
         "parameters": count,
         "trainable": trainable,
@@ -66,10 +68,11 @@ def model(module: Any, number: int) -> dict[str, Any]:
         "compiled": any(name in ("OptimizedModule", "Module.compile") for name in wrappers),
     }
     fact.update(_block(inner))
+    fact.update(ranks.sharing(module))
     return fact
 
 
-def _written(module: Any) -> type:
+def written(module: Any) -> type:
     """The class as the program wrote it: `fully_shard` and `replicate` derive one from theirs and the program's."""
     cls: type = type(module)
     bases = cls.__bases__
@@ -89,7 +92,7 @@ def _block(module: Any) -> dict[str, Any]:
         by_class: dict[type, list[Any]] = {}
         for child in parent.children():
             child = child._modules[FSDP] if FSDP in child._modules else child  # noqa: SIM401 - a scripted one has no get
-            by_class.setdefault(_written(child), []).append(child)
+            by_class.setdefault(written(child), []).append(child)
         for cls, children in by_class.items():
             if len(children) < 2 or cls.__module__ == "torch.nn.modules.container":
                 continue  # the stages of a ResNet are Sequentials: the blocks are in them
@@ -222,25 +225,12 @@ def process(torch: Any, agent_pid: int) -> dict[str, Any]:
     """What the recorder's `Process` row is made of."""
     worker = sys.modules.get("torch.utils.data._utils.worker")
     info = getattr(worker, "_worker_info", None)
-    environment = os.environ
-
-    def number(*names: str) -> int:
-        for name in names:
-            try:
-                return int(environment[name])
-            except (KeyError, ValueError):
-                continue
-        return 0
-
     return {
         "pid": agent_pid,
         "parent": os.getppid(),
         "role": "rank" if info is None else "worker",
         "worker_id": None if info is None else info.id,
-        "rank": number("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"),
-        "local_rank": number("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"),
-        "world_size": max(1, number("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")),
-        "node_rank": number("GROUP_RANK", "NODE_RANK", "SLURM_NODEID"),
+        **ranks.numbers(),
         "python": sys.version.split()[0],
         "executable": sys.executable or None,
         "cpus": _cpus(),

@@ -72,6 +72,11 @@ class Agent:
         """The DataLoader that is being iterated; 0 if unknown, as in workers that were spawned."""
         self.failed = False
         """An exception has reached the top."""
+        self.leave: Callable[[], None] | None = None
+        """Set once who attached us is gone: the next hook that can takes everything out by this."""
+        self.lease: Any = None
+        """Attached to a running program: how long the hooks may stay."""
+        self._finalizer: Any = None
         self.on_model: list[Callable[[Any], None]] = []
         """Called with each root module, once it is known as one."""
         self.on_call: list[Callable[[Any], None]] = []
@@ -132,12 +137,14 @@ class Agent:
         try:
             outlet = self.outlet = Outlet(self.folder, worker=self.is_worker)
         except OSError as error:
+            if self.lease is not None and self.lease.is_over:
+                self.leave = self.lease.end
             self._no_room(error)
             return None
         self._muted = False
         util = sys.modules.get("multiprocessing.util")
         if util is not None:  # a forked worker runs its finalizers as it ends, and nothing else
-            util.Finalize(None, self.finish, exitpriority=0)
+            self._finalizer = util.Finalize(None, self.finish, exitpriority=0)
         self._call(self.on_open)
         for source, trouble in self._untold:
             self.problem(source, trouble)
@@ -293,6 +300,9 @@ class Agent:
                 self.fact("problem", {"source": source, "message": f"could not be taken out: {error}"})
         self.uninstall.clear()
         self.finish()
+        self.attend = sys.maxsize  # a hook that is being left, as of a fetch, does nothing more
+        if self._finalizer is not None:
+            self._finalizer.cancel()
 
     def finish(self) -> None:
         """The last events and facts, at exit. Never raises: an error of ours would be the user's to see."""

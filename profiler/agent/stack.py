@@ -35,7 +35,7 @@ def place() -> dict[str, Any] | None:
     via: list[str] = []
     while frame is not None:
         file = frame.f_code.co_filename
-        if _is_users(file):
+        if is_users(file):
             return {**_line(frame), "via": via} if via else _line(frame)
         _note(via, frame)
         if fallback is None and _is_a_file(file) and f"{os.sep}torch{os.sep}" not in file:
@@ -49,7 +49,7 @@ def callers() -> list[dict[str, Any]]:
     frame: Any = sys._getframe(1)
     found: list[dict[str, Any]] = []
     while frame is not None and len(found) < MOST_CALLERS:
-        if _is_users(frame.f_code.co_filename):
+        if is_users(frame.f_code.co_filename):
             found.append(_line(frame))
         frame = frame.f_back
     return found
@@ -87,7 +87,8 @@ def _is_a_file(file: str) -> bool:
     return not file.startswith("<") and not file.startswith(_OURS)
 
 
-def _is_users(file: str) -> bool:
+def is_users(file: str) -> bool:
+    """Whether code of that file is the program's own."""
     packages = "site-packages" in file or "dist-packages" in file
     return _is_a_file(file) and not packages and not file.startswith(_STDLIB)
 

@@ -13,6 +13,7 @@ from . import facts, stack, tracebacks
 from .dynamo import not_for_dynamo
 from .hooks import backward, cuda_events, dataloader, ddp, forward, gc, optimizer, output, save, usage
 from .importing import forget, when_imported
+from .lease import Lease
 from .outlet import clock
 from .ring import REGION, STEP
 from .session import Agent, ident
@@ -85,6 +86,9 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     agent.on_tick.append(lambda: _tell_devices(agent, seen))
     agent.on_tick.append(lambda: _tell_memory(agent, seen))
 
+    if "recorder" in settings:
+        agent.lease = lease = Lease(settings, lambda: _leave(agent))
+        agent.on_tick.append(lambda: _look_at(agent, lease))
     agent.compiled = _graphs
     atexit.register(agent.finish)
     return agent
@@ -227,6 +231,11 @@ def _tell_memory(agent: Agent, seen: _Seen) -> None:
     )
 
 
+def _look_at(agent: Agent, lease: Lease) -> None:
+    if lease.is_over:
+        agent.leave = lease.end
+
+
 def _graphs() -> int:
     """Graphs torch.compile has made so far; 0 while the program does not use it. Asked at each step's end."""
     dynamo = sys.modules.get("torch._dynamo.utils")
@@ -278,6 +287,11 @@ def region(name: str, begin_ns: int, end_ns: int) -> None:
     if number is None:
         number = _regions[name] = len(_regions) + 1
         active.fact("region", {"id": number, "name": name})
+
+
+def _leave(agent: Agent) -> None:
+    if agent is active:
+        end()
 
 
 def end() -> None:

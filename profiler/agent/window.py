@@ -13,6 +13,7 @@ import functools
 import math
 import os
 import threading
+import weakref
 from collections import deque
 from typing import Any, Callable  # noqa: UP035  the agent also runs on Python 3.9
 
@@ -85,7 +86,7 @@ class Windows:
             self._watch(getattr(torch.autograd.profiler, name))
         self._watch(torch.profiler.profile)
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
+            os.register_at_fork(after_in_child=_weakly(self._after_fork))
 
     @property
     def due(self) -> int:
@@ -292,6 +293,18 @@ class Windows:
         self._out, self._due = True, NEVER
         if window is not None:
             window.silence()
+
+
+def _weakly(method: Callable[[], None]) -> Callable[[], None]:
+    """What is called after a fork cannot be taken back, and would keep every `Windows` there has been."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        alive = reference()
+        if alive is not None:
+            alive()
+
+    return call
 
 
 class _Window:

@@ -103,6 +103,11 @@ class Source:
         return (ns - self._origin) / 1e9
 
     @property
+    def steps(self) -> int:
+        """That have ended."""
+        return self._segmenter.index
+
+    @property
     def cursor(self) -> int:
         """Records read so far."""
         return self._reader.cursor

@@ -10,11 +10,12 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from profiler.errors import ProfilerError
 from profiler.recorder import private
+from profiler.recorder.job import Job
 
 NOTE = "recording.json"
 DEFAULT = "profile-train-runs"
@@ -29,6 +30,18 @@ RINGS = "profile-train-"
 """How the name of a folder of rings begins; the rest is chance."""
 
 _OURS = ("run-*.db", "result.json", "report.html", "report.md", "windows")
+
+JOB = "job"
+"""The file that names the job whose recorders share a folder."""
+
+BEAT = 10.0
+"""Seconds between two signs of life of a recorder, which recorders on other machines look for."""
+
+SILENT = 60.0
+"""Seconds without one from which it counts as dead: several beats, and what NFS keeps attributes for."""
+
+STALE = 600.0
+"""Seconds after which a turn was left behind by a process that was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +59,28 @@ class Note:
     program_started: float | None
     home: tuple[str, int] | None = None
     """The run folder's path and inode: a copy of it has neither."""
+    part: str = ""
+    """What tells this recorder's files from those of the others of its job; empty if it has the folder to itself."""
+    where: str | None = None
+    """The machine on which the process numbers mean something, as `here` tells it; None: this one."""
+    job: str | None = None
+    """Job.id."""
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Of a recorder on another machine, or in another container of this one."""
+        return self.where not in (None, here())
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where one recorder may write."""
+
+    folder: Path
+    part: str = ""
+    """As in Note."""
+    told: str | None = None
+    """What the user should know about it."""
 
 
 def make(out: Path | None, name: str) -> tuple[Path, str | None]:
@@ -53,23 +88,36 @@ def make(out: Path | None, name: str) -> tuple[Path, str | None]:
 
     Raises ProfilerError if there is no place for it, neither there nor in the temporary folders.
     """
-    wanted = out or Path(DEFAULT) / f"{time.strftime('%Y%m%d-%H%M%S')}-{Path(name).stem or 'run'}"
+    seat = join(out, name, None)
+    return seat.folder, seat.told
+
+
+def join(out: Path | None, name: str, job: Job | None) -> Seat:
+    """The same for one recorder of a job: the folder that the others have made, if they have.
+
+    Raises ProfilerError as `make`.
+    """
+    known = job.start if job is not None and job.is_shared else None
+    wanted = out or Path(DEFAULT) / f"{known or time.strftime('%Y%m%d-%H%M%S')}-{Path(name).stem or 'run'}"
     new = not os.path.lexists(wanted)
+    seat = None
     try:
-        again = out is not None and _holds_run(out)
-        folder = _fresh(wanted, replace=out is not None)
-        _try(folder)
+        seat = _seat(wanted, job, chosen=out is not None)
+        _try(seat.folder)
     except OSError as error:
+        if seat is not None:
+            remove_note(seat.folder, seat.part)
         if new:
             with contextlib.suppress(OSError):
                 wanted.rmdir()
         folder = _elsewhere(wanted, _reason(error))
-        return folder, f"{wanted} cannot be written ({_reason(error)}); this run is kept in {folder}."
-    if out is None or folder != out:
-        return folder, None if out is None else f"{out} {_why_not(out)}; this run is kept in {folder}."
-    notes = [f"The earlier recording in {out} is replaced."] if again else []
-    notes += _seen_by_others(folder)
-    return folder, " ".join(notes) or None
+        return Seat(folder, told=f"{wanted} cannot be written ({_reason(error)}); this run is kept in {folder}.")
+    if out is None or seat.folder != out:
+        told = None if out is None else f"{out} {_why_not(out)}; this run is kept in {seat.folder}."
+        return replace(seat, told=told)
+    notes = [seat.told] if seat.told else []
+    notes += _seen_by_others(seat.folder)
+    return replace(seat, told=" ".join(notes) or None)
 
 
 def _seen_by_others(folder: Path) -> list[str]:
@@ -81,18 +129,119 @@ def _seen_by_others(folder: Path) -> list[str]:
     return [f"Others can {can}: {folder} was there and keeps its permissions; the files of this run are yours alone."]
 
 
-def _fresh(wanted: Path, *, replace: bool) -> Path:
+def _seat(wanted: Path, job: Job | None, *, chosen: bool) -> Seat:
+    """In the folder of that name, or the first beside it that can be had. Of one that the user has chosen, an earlier
+    run is replaced."""
     candidate = wanted
     for number in range(2, 1000):
-        if not candidate.exists():
-            private.make_parents(candidate)
+        private.make_parents(candidate)
+        try:
             candidate.mkdir(mode=0o700)
-            return candidate
-        if replace and _why_not(candidate) is None:
-            _clear(candidate)
-            return candidate
+            made = True
+        except FileExistsError:
+            made = False
+        if made and (job is None or not (chosen or job.is_shared)):
+            return Seat(candidate)
+        if made or chosen or (job is not None and job.is_shared):
+            with turn(candidate, "joining"):
+                again = _holds_run(candidate)
+                part = _part(candidate, job, chosen=chosen or not again)
+                if part is not None:
+                    gone = again and not _holds_run(candidate)
+                    _reserve(candidate, part, job)
+                    return Seat(candidate, part, f"The earlier recording in {wanted} is replaced." if gone else None)
         candidate = wanted.with_name(f"{wanted.name}-{number}")
     raise ProfilerError(f"There are a thousand runs named {wanted}.", "Choose another folder with --out.")
+
+
+def _part(folder: Path, job: Job | None, *, chosen: bool) -> str | None:
+    """By what name this recorder may write into a folder, after what it replaces is gone; None if it may not."""
+    other = next((note for note in _notes(folder) if is_live(folder, note)), None)
+    if other is None:
+        if _why_not(folder) is not None:
+            return None
+        named = job.part if job is not None and job.is_shared else ""
+        begun = bool(named) and job is not None and _job(folder) == job.id and not _store(folder, named).exists()
+        if not begun and not chosen:
+            return None
+        if not begun:
+            _clear(folder)
+        return named
+    # The same command at the same time: nodes of one job, unless nothing tells them apart.
+    if job is None or other.job != job.id or not (job.is_shared or other.is_elsewhere):
+        return None
+    names = (job.part, *(f"{job.part}-{number}" for number in range(2, 1000)))
+    part = next(each for each in names if not _is_taken(folder, each))
+    if not chosen and part == job.part and _store(folder, part).exists():
+        return None  # an earlier start under this name
+    for path in (*folder.glob(f"run-{part}.db*"), folder / _note_name(part)):
+        path.unlink(missing_ok=True)
+    return part
+
+
+def _is_taken(folder: Path, part: str) -> bool:
+    note = read_note(folder, part)
+    return note is not None and is_live(folder, note)
+
+
+def _reserve(folder: Path, part: str, job: Job | None) -> None:
+    """From here on others see that somebody records; the recorder writes the rest."""
+    if job is None:
+        return
+    us, since = os.getpid(), started(os.getpid())
+    write_note(folder, Note("", 0, us, since, us, since, part=part, where=here(), job=job.id))
+    if part:
+        private.write(folder / JOB, job.id)
+
+
+def _job(folder: Path) -> str | None:
+    try:
+        return (folder / JOB).read_text()
+    except (OSError, ValueError):
+        return None
+
+
+def _store(folder: Path, part: str) -> Path:
+    return folder / f"run-{part}.db"
+
+
+def _recordings(folder: Path) -> list[Path]:
+    return list(folder.glob("run-*.db"))
+
+
+@contextlib.contextmanager
+def turn(folder: Path, name: str, patience: float = 10.0) -> Iterator[bool]:
+    """One process after the other, on whatever machine: to make a folder fails where there is one, on NFS, too.
+
+    False if somebody else has had it for that many seconds; True, also where nothing can be written.
+    """
+    lock = folder / f".{name}"
+    ours = _took(lock, patience)
+    try:
+        yield ours
+    finally:
+        if ours:
+            with contextlib.suppress(OSError):
+                lock.rmdir()
+
+
+def _took(lock: Path, patience: float) -> bool:
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            lock.mkdir(mode=0o700)
+            return True
+        except FileExistsError:
+            if time.monotonic() < deadline:
+                time.sleep(0.02)
+                continue
+        except OSError:
+            return True
+        with contextlib.suppress(OSError):
+            if _now(lock.parent) - lock.stat().st_mtime > STALE:
+                lock.rmdir()
+                continue
+        return False
 
 
 def _why_not(folder: Path) -> str | None:
@@ -106,7 +255,7 @@ def _why_not(folder: Path) -> str | None:
 
 def _holds_run(folder: Path) -> bool:
     """A run was recorded into this folder, or was about to be."""
-    return read_note(folder) is not None or any(map(_is_ours, folder.glob("run-*.db")))
+    return any(map(_is_ours, _recordings(folder))) or next(_notes(folder), None) is not None
 
 
 def _is_ours(path: Path) -> bool:
@@ -120,11 +269,13 @@ def _clear(folder: Path) -> None:
     """Forget an earlier run in a folder that the user named again; nothing but a run's own files is touched."""
     if not _holds_run(folder):
         return
-    for pattern in (*_OURS, "run-*.db-*", NOTE):
+    for pattern in (*_OURS, "run-*.db-*", "recording*.json", JOB):
         for path in folder.glob(pattern):
             if path.suffix == ".db" and not _is_ours(path):
                 continue
             path.unlink() if path.is_file() else shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        (folder / ".reporting").rmdir()
 
 
 def _try(folder: Path) -> None:
@@ -163,7 +314,7 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def make_rings(folder: Path) -> Path:
+def make_rings(folder: Path, part: str = "") -> Path:
     """A private folder on a filesystem with real memory behind it, where there is room.
 
     Raises ProfilerError if not even the run folder can hold it.
@@ -172,7 +323,7 @@ def make_rings(folder: Path) -> Path:
         with contextlib.suppress(OSError):
             if shutil.disk_usage(base).free > RINGS_ROOM:
                 return _begun(Path(tempfile.mkdtemp(prefix=RINGS, dir=base)))
-    rings = folder / "rings"
+    rings = folder / f"rings{part and '-'}{part}"
     try:
         private.make_folder(rings)
         return _begun(rings)
@@ -188,7 +339,12 @@ def _begun(rings: Path) -> Path:
     return rings
 
 
-def make_windows(folder: Path) -> Path:
+def windows_of(folder: Path, part: str = "") -> Path:
+    """Where a recorder finds the windows: processes of several machines may have one number."""
+    return folder / "windows" / part
+
+
+def make_windows(folder: Path, part: str = "") -> Path:
     """Where the agents save torch.profiler windows, as an absolute path: the program may change its folder.
 
     Raises ProfilerError if something of somebody else's is in the way.
@@ -196,16 +352,19 @@ def make_windows(folder: Path) -> Path:
     windows = folder.absolute() / "windows"
     try:
         private.make_folder(windows)
+        if part:
+            private.make_folder(windows / part)
     except PermissionError as error:
         raise ProfilerError(f"{windows}: {_reason(error)}.", "Choose another folder with --out.") from error
     except OSError:  # then the first window that is saved says so
         pass
-    return windows
+    return windows_of(folder.absolute(), part)
 
 
 def are_rings(rings: Path, folder: Path) -> bool:
     """What a note in `folder` says to be its rings can be that. A run folder may come from anybody."""
-    named = rings.is_absolute() and (rings.name.startswith(RINGS) or rings == folder.absolute() / "rings")
+    inside = rings.parent == folder.absolute() and rings.name.partition("-")[0] == "rings"
+    named = rings.is_absolute() and (rings.name.startswith(RINGS) or inside)
     return named and private.is_ours_alone(rings) and private.is_ours(folder)
 
 
@@ -219,29 +378,50 @@ def remove_rings(rings: Path) -> None:
         rings.rmdir()
 
 
-def forget(folder: Path, rings: Path) -> None:
+def forget(folder: Path, rings: Path, part: str = "") -> None:
     """Nothing has been recorded: leave nothing but what was there."""
     remove_rings(rings)
-    for each in (folder / "windows", folder):
+    if not _store(folder, part).exists():
+        remove_note(folder, part)
+    if part and not notes(folder) and not _recordings(folder):
+        (folder / JOB).unlink(missing_ok=True)
+    for each in (windows_of(folder, part), folder / "windows", folder):
         with contextlib.suppress(OSError):
             each.rmdir()
 
 
 def write_note(folder: Path, note: Note) -> None:
     """Atomically, so that a reader never sees half of it. The recording goes on without, should the disk be full."""
-    beside = folder / (NOTE + ".new")
+    name = _note_name(note.part)
+    beside = folder / (name + ".new")
     try:
         private.write(beside, json.dumps(asdict(note)))
-        os.replace(beside, folder / NOTE)
+        os.replace(beside, folder / name)
     except OSError:
         with contextlib.suppress(OSError):  # of a disk that can only be read by now
             beside.unlink()
 
 
-def read_note(folder: Path) -> Note | None:
+def remove_note(folder: Path, part: str = "") -> None:
+    """The recorder has ended."""
+    with contextlib.suppress(OSError):
+        (folder / _note_name(part)).unlink()
+
+
+def beat(folder: Path, part: str = "") -> None:
+    """A sign of life, for those who cannot see our processes."""
+    with contextlib.suppress(OSError):
+        os.utime(folder / _note_name(part))
+
+
+def _note_name(part: str) -> str:
+    return f"recording-{part}.json" if part else NOTE
+
+
+def read_note(folder: Path, part: str = "") -> Note | None:
     """None where there is none, or it is not ours."""
     try:
-        fields = json.loads((folder / NOTE).read_text())
+        fields = json.loads((folder / _note_name(part)).read_text())
     except (OSError, ValueError, RecursionError):
         return None
     # Imported only now: there is one only in a folder that is used again, or whose recorder was cut off.
@@ -251,7 +431,47 @@ def read_note(folder: Path) -> Note | None:
         note: Note = build(Note, fields)
     except (Misfit, AttributeError):
         return None
-    return note
+    return note if note.part == part else None
+
+
+def notes(folder: Path) -> list[Note]:
+    """Of all recorders that write into the folder, or were cut off there."""
+    return list(_notes(folder))
+
+
+def _notes(folder: Path) -> Iterator[Note]:
+    for path in sorted(folder.glob("recording*.json")):
+        part = path.name[len("recording") : -len(".json")]
+        note = read_note(folder, part[1:]) if part[:1] in ("", "-") else None
+        if note is not None:
+            yield note
+
+
+def here() -> str | None:
+    """What tells this machine, and this container of it, from others: by their boot and their process numbers."""
+    try:
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return None
+
+
+def is_live(folder: Path, note: Note) -> bool:
+    """Its recorder is there: as its process, or by a sign of life of late."""
+    if not note.is_elsewhere:
+        return is_alive(note.recorder, note.recorder_started)
+    try:
+        return _now(folder) - (folder / _note_name(note.part)).stat().st_mtime < SILENT
+    except OSError:
+        return False
+
+
+def _now(folder: Path) -> float:
+    """By the clock that gives files there their times."""
+    try:
+        with tempfile.NamedTemporaryFile(prefix=".now-", dir=folder) as probe:
+            return os.stat(probe.name).st_mtime
+    except OSError:
+        return time.time()
 
 
 def home(folder: Path) -> tuple[str, int]:
@@ -283,8 +503,12 @@ def alone(folder: Path) -> Iterator[None]:
 
 def is_running(folder: Path) -> bool:
     """A live recorder writes into this folder."""
-    note = read_note(folder)
-    return note is not None and is_alive(note.recorder, note.recorder_started)
+    return any(is_live(folder, note) for note in _notes(folder))
+
+
+def is_shared(folder: Path) -> bool:
+    """Several recorders of a job write, or have written, into this folder."""
+    return (folder / JOB).exists()
 
 
 def is_alive(pid: int, since: float | None) -> bool:

@@ -21,6 +21,7 @@ from profiler.recorder.ending import sentence
 from profiler.recorder.gpu import GpuSampler
 from profiler.recorder.host import HostSampler, machine
 from profiler.recorder.kernels import parse
+from profiler.recorder.scheduling import Scheduling
 from profiler.recorder.trace import redact_trace
 from profiler.schema import Fact, Outcome, Problem, Run
 from profiler.store import Tables, Writer, find, read
@@ -38,7 +39,7 @@ SILENCE = 2.0
 COMMIT_EVERY = 0.5
 
 
-def new_run(command: tuple[str, ...], origin: int, budget: float) -> Run:
+def new_run(command: tuple[str, ...], origin: int, budget: float, job: str | None = None) -> Run:
     """The row of a recording that begins now on this machine."""
     here = machine()
     return Run(
@@ -56,40 +57,53 @@ def new_run(command: tuple[str, ...], origin: int, budget: float) -> Run:
         python=platform.python_version(),
         version=__version__,
         budget=budget,
+        job=job,
     )
 
 
 def finish_orphan(folder: Path) -> str | None:
-    """If the recorder of this run was killed, read what the program has left in its rings since.
+    """If a recorder of this run was killed on this machine, read what the program has left in its rings since.
 
     Returns what to tell the user, or None if there was nothing to do. The program may still be training: then
     everything is read but nothing is closed.
     """
     with place.alone(folder):
-        note = place.read_note(folder)
-        if note is None:
-            return None
-        if place.is_copy(folder, note):
-            return "This folder was copied while the run was recorded: it holds what had been written until then."
-        rings = Path(note.rings)
-        stored = _stored_here(folder)
-        if place.is_running(folder) or stored is None or not place.are_rings(rings, folder):
-            return None
-        try:
-            recorder = Recorder(folder, rings, stored.runs[-1], note.program, origin=note.origin, stored=stored)
-            if place.is_alive(note.program, note.program_started):
-                recorder.suspend()
-                return "The recorder of this run was cut off; the program trains on, and has left this so far."
-            recorder.finish(None)
-        except ProfilerError as error:
-            return f"The recorder of this run was cut off, and what the program left behind stays in {rings}: {error}"
-        return "The recorder of this run was cut off: the rest was read from what the program left behind."
+        told = [_finish(folder, note) for note in place.notes(folder)]
+    return " ".join(dict.fromkeys(each for each in told if each)) or None
 
 
-def _stored_here(folder: Path) -> Tables | None:
+def _finish(folder: Path, note: place.Note) -> str | None:
+    if place.is_copy(folder, note):
+        return "This folder was copied while the run was recorded: it holds what had been written until then."
+    if place.is_live(folder, note):
+        return None
+    if note.is_elsewhere:
+        return (
+            f"The recorder of {note.part or 'this run'} was cut off on another machine: what it had not read yet can "
+            "be read only there, by this command."
+        )
+    rings = Path(note.rings)
+    stored = _stored_here(folder, note.part)
+    if stored is None or not place.are_rings(rings, folder):
+        return None
+    run = stored.runs[-1]
+    try:
+        recorder = Recorder(folder, rings, run, note.program, origin=note.origin, stored=stored, part=note.part)
+        if place.is_alive(note.program, note.program_started):
+            recorder.suspend()
+            return "The recorder of this run was cut off; the program trains on, and has left this so far."
+        recorder.finish(None)
+    except ProfilerError as error:
+        return f"The recorder of this run was cut off, and what the program left behind stays in {rings}: {error}"
+    return "The recorder of this run was cut off: the rest was read from what the program left behind."
+
+
+def _stored_here(folder: Path, part: str) -> Tables | None:
     """What a recorder on this machine has kept."""
     for path in find(folder):
         with contextlib.suppress(ProfilerError):
+            if part and path.name != f"run-{part}.db":
+                continue
             node = read(path)
             if any(run.host == socket.gethostname() for run in node.runs):
                 return node
@@ -109,14 +123,18 @@ class Recorder:
         origin: int,
         rate: float = 10.0,
         stored: Tables | None = None,
+        part: str = "",
     ) -> None:
         """`program` is the PID at the root of the process tree, `origin` the run clock's zero on the events' clock, ns,
-        `rate` samples a second, `stored` what an earlier recorder of the same run has kept."""
+        `rate` samples a second, `stored` what an earlier recorder of the same run has kept, `part` what tells this
+        recorder from others that write into the same folder."""
         self.folder = folder
+        self._part = part
         self._rings = rings
         self._origin = origin
         self._interval = 1.0 / rate
-        self._store = Writer(folder, run.host, known_secrets(os.environ, run.command))
+        known = known_secrets(os.environ, run.command)
+        self._store = Writer(folder, part or run.host, known, shared=bool(part))
         self.run = run
         self._store.put(run)
         self._drain = Drain(rings, self._origin, self._store.cursor)
@@ -126,10 +144,12 @@ class Recorder:
         for gpu in self._gpus.gpus:
             self._store.put(gpu)
         self._store.append(list(self._gpus.take_problems()))
+        self._scheduling = Scheduling()
         self._next_sample = 0.0
         self._next_look = 0.0
         self._next_commit = 0.0
         self._next_sketch = SKETCH_EVERY
+        self._next_beat = place.BEAT
         self._polled: float | None = None
         self._silent = 0.0
         self._errors = [fact.body for fact in stored.facts if fact.kind == "error"] if stored else []
@@ -143,6 +163,9 @@ class Recorder:
                 program=program,
                 program_started=place.started(program),
                 home=place.home(folder),
+                part=part,
+                where=place.here(),
+                job=run.job,
             ),
         )
         self._store.commit()
@@ -152,6 +175,12 @@ class Recorder:
         """The run clock, s."""
         return (time.perf_counter_ns() - self._origin) / 1e9
 
+    @property
+    def steps(self) -> int:
+        """That every rank has recorded, or more."""
+        ranks = [source.steps for source in self._drain.sources.values() if source.process.role == "rank"]
+        return min(ranks, default=0)
+
     def poll(self) -> float:
         """Do what is due; returns the seconds until something is due again."""
         now = self.now
@@ -159,6 +188,8 @@ class Recorder:
         if now >= self._next_look:
             self._next_look = now + LOOK_EVERY
             self._drain.look()
+            ranks = [source.pid for source in self._drain.sources.values() if source.process.role == "rank"]
+            self._scheduling.look(now, ranks)
         if now >= self._next_sample:
             # Never two in a row to catch up: rates over next to no time mean nothing.
             self._next_sample = max(now + self._interval / 2, self._next_sample + self._interval)
@@ -172,7 +203,11 @@ class Recorder:
                 self._next_sketch = now + SKETCH_EVERY
                 for source in self._drain.sources.values():
                     self._keep_sums(source)
+                self._keep_scheduling()
             self._store.commit()
+        if now >= self._next_beat:
+            self._next_beat = now + place.BEAT
+            place.beat(self.folder, self._part)
         return max(0.001, self._next_sample - self.now)
 
     def _notice_silence(self, now: float) -> None:
@@ -233,6 +268,10 @@ class Recorder:
         for kind in ("ring", "facts"):
             self._store.set_cursor(f"{kind} {name}", None)
 
+    def _keep_scheduling(self) -> None:
+        for fact in self._scheduling.facts():
+            self._store.put(fact)
+
     def _keep_sums(self, source: Source) -> None:
         """What has gathered over a process's whole life."""
         self._store.put(source.process)
@@ -252,6 +291,7 @@ class Recorder:
         """Read what is left, parse the windows, close the store. With `outcome` None the agents' own word decides."""
         self._drain.look()
         self._take(final=True)
+        self._keep_scheduling()
         self._windows()
         if outcome is None:
             ended = [source for source in self._drain.sources.values() if source.process.role == "rank"]
@@ -283,11 +323,10 @@ class Recorder:
         for source in self._drain.sources.values():
             source.remove()
         place.remove_rings(self._rings)
-        with contextlib.suppress(OSError):
-            (self.folder / place.NOTE).unlink()
+        place.remove_note(self.folder, self._part)
 
     def _windows(self) -> None:
-        folder = self.folder / "windows"
+        folder = place.windows_of(self.folder, self._part)
         for path in folder.glob("*.json*"):
             redact_trace(path, known_secrets(os.environ, self.run.command))
         for source in self._drain.sources.values():

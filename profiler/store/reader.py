@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -11,13 +12,16 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from profiler.errors import ProfilerError
-from profiler.schema import Problem
+from profiler.schema import GpuSample, Problem, Process, Step
+from profiler.store.remote import is_remote
 from profiler.store.tables import ANEW, APPLICATION, COLUMNS, FAILURES, NAMES, Tables, check, columns_of, listed
+from profiler.store.thin import Thin
 
 
 def find(folder: Path) -> list[Path]:
@@ -41,12 +45,44 @@ def is_recording(path: Path) -> bool:
     return not header or header[68:] == APPLICATION.to_bytes(4, "big")
 
 
-def read(path: Path) -> Tables:
-    """What a node's file holds at this moment, whether it is being written, was left by a kill, or is damaged.
+def read(path: Path, thin: Thin | None = None) -> Tables:
+    """What a node's file holds at this moment, whether it is being written, was left by a kill, or is damaged; only the
+    rows that `thin` leaves.
 
     Of a damaged file whatever SQLite can still reach is read, and `problems` says what is missing. Raises ProfilerError
     if that is nothing, if the file is not a recording, or if it was written by a newer profile-train.
     """
+    with _opened(path) as connection:
+        return _read(connection, path, thin)
+
+
+def survey(path: Path) -> Survey:
+    """How much a node's file holds, without reading it. Raises ProfilerError as `read` does."""
+    with _opened(path) as connection:
+        processes, _, _ = _rows(connection, Process)
+        return Survey(tuple(processes), _extent(connection, Step, "index"), _extent(connection, GpuSample, "time"))
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much a table holds."""
+
+    rows: int = 0
+    end: float = 0.0
+    """The index, or the time, of its last row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What is known of a node before it is read."""
+
+    processes: tuple[Process, ...] = ()
+    steps: Extent = Extent()
+    gpu_samples: Extent = Extent()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     # Asked without opening: closing a file gives up the locks that SQLite holds on it for a Writer of this process.
     if not path.is_file() or not os.access(path, os.R_OK):
         raise ProfilerError(f"{path} cannot be read.", "Check its path and permissions.")
@@ -55,7 +91,7 @@ def read(path: Path) -> Tables:
             raise ProfilerError(f"{path} is empty: the recorder ended before it could write.", ANEW)
         with _interrupts_held_back(), _open_to_read(path) as connection:
             check(connection, path)
-            return _read(connection, path)
+            yield connection
     except OSError as error:
         raise ProfilerError(f"{path} cannot be read: {error.strerror}.", "Copy it to where there is room.") from error
     except FAILURES as error:
@@ -84,6 +120,8 @@ def _open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that sees one state of the file, also where nothing may be written beside it."""
     log = path.with_name(f"{path.name}-wal")
     try:
+        if log.exists() and is_remote(path):  # whoever writes it may do so on another machine, unseen
+            raise sqlite3.OperationalError
         connection = _connect(path, "mode=ro")
     except FAILURES:
         if not log.exists():
@@ -133,16 +171,16 @@ def _only_reading(action: int, first: str | None, second: str | None, _database:
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
-def _read(connection: sqlite3.Connection, path: Path) -> Tables:
+def _read(connection: sqlite3.Connection, path: Path, thin: Thin | None) -> Tables:
     found: dict[str, Sequence[Any]] = {}
-    notices = [] if _intact(connection, path) else [f"{path.name} is damaged: what is read of it may be wrong."]
+    # To check all of a file takes longer than to read a little of it; what is torn there still fails.
+    intact = _is_whole(connection, path) and (thin is not None or _intact(connection))
+    notices = [] if intact else [f"{path.name} is damaged: what is read of it may be wrong."]
+    conditions = thin.conditions if thin else {}
     for cls, name in NAMES.items():
-        present = columns_of(connection, name)
-        names = [column for column in COLUMNS[cls].names if column in present]
-        rows, failure = _scan(connection, name, names) if names else ([], None)
-        found[name], unfit = COLUMNS[cls].decode(names, rows)
+        found[name], unfit, failure = _rows(connection, cls, conditions.get(cls, "1"))
         if failure:
-            notices.append(f"{path.name} is damaged: of {name}, {len(rows)} rows could be read ({failure}).")
+            notices.append(f"{path.name} is damaged: of {name}, {failure}.")
         if unfit:
             notices.append(f"{path.name}: {unfit} values of {name} are not what they should be and were left out.")
     if notices and not any(found.values()):
@@ -151,11 +189,34 @@ def _read(connection: sqlite3.Connection, path: Path) -> Tables:
     return Tables(**{name: (*rows, *problems) if name == "problems" else tuple(rows) for name, rows in found.items()})
 
 
+def _rows(connection: sqlite3.Connection, cls: type, condition: str = "1") -> tuple[list[Any], int, str]:
+    """The rows of a table for which the condition holds, how many of their values were unfit, and what went wrong."""
+    name = NAMES[cls]
+    present = columns_of(connection, name)
+    names = [column for column in COLUMNS[cls].names if column in present]
+    rows, failure = _scan(connection, name, names, condition) if names else ([], None)
+    made, unfit = COLUMNS[cls].decode(names, rows)
+    return made, unfit, f"{len(rows)} rows could be read ({failure})" if failure else ""
+
+
+def _extent(connection: sqlite3.Connection, cls: type, column: str) -> Extent:
+    """Nothing of a table that is damaged, or is not there: reading it will tell."""
+    name = NAMES[cls]
+    if column not in columns_of(connection, name):
+        return Extent()
+    with suppress(*FAILURES):
+        (rows,) = connection.execute(f"SELECT count(*) FROM {name}").fetchone()
+        (end,) = connection.execute(f'SELECT "{column}" FROM {name} ORDER BY rowid DESC LIMIT 1').fetchone() or (0,)
+        if isinstance(end, int | float) and math.isfinite(end):
+            return Extent(rows, end)
+    return Extent()
+
+
 def _scan(
-    connection: sqlite3.Connection, name: str, columns: Sequence[str]
+    connection: sqlite3.Connection, name: str, columns: Sequence[str], condition: str
 ) -> tuple[list[Sequence[object]], str | None]:
     """The rows of a table in order; from both ends if it is torn in the middle, and what stopped it."""
-    query = f"SELECT rowid, {listed(columns)} FROM {name} ORDER BY rowid"
+    query = f"SELECT rowid, {listed(columns)} FROM {name} WHERE {condition} ORDER BY rowid"
     rows: dict[int, Sequence[object]] = {}
     try:
         for rowid, *values in connection.execute(query):
@@ -171,11 +232,19 @@ def _scan(
     return [rows[rowid] for rowid in sorted(rows)], failure
 
 
-def _intact(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether the file's structure is sound; a half page at its end SQLite would fill up with zeros."""
+def _is_whole(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether the file ends where a page does; a half page at its end SQLite would fill up with zeros."""
     try:
         (page,) = connection.execute("PRAGMA page_size").fetchone()
+        return path.stat().st_size % int(page) == 0
+    except FAILURES:
+        return False
+
+
+def _intact(connection: sqlite3.Connection) -> bool:
+    """Whether the file's structure is sound."""
+    try:
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        return bool(verdict == "ok") and path.stat().st_size % page == 0
+        return bool(verdict == "ok")
     except FAILURES:
         return False

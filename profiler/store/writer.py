@@ -32,6 +32,7 @@ from profiler.schema import (
 )
 from profiler.store.clean import clean
 from profiler.store.merge import MERGES, merge, prepare
+from profiler.store.remote import is_remote
 from profiler.store.tables import APPLICATION, COLUMNS, FAILURES, NAMES, check, columns_of, holds_only_tables, listed
 
 Single = Run | Process | Gpu | Sketch | Fact
@@ -83,8 +84,9 @@ class Writer:
     WAITING: ClassVar[int] = 20_000
     """The newest rows of a table are kept in memory, so many of them, while the disk is full."""
 
-    def __init__(self, folder: Path, host: str, known: Sequence[str] = ()) -> None:
-        """`known` are secrets to hide wherever they stand; those that can be told by themselves are hidden anyway."""
+    def __init__(self, folder: Path, host: str, known: Sequence[str] = (), *, shared: bool = False) -> None:
+        """`known` are secrets to hide wherever they stand; those that can be told by themselves are hidden anyway.
+        `shared`: other machines look into the folder, too."""
         self._known = tuple(known)
         self.path = folder / f"run-{re.sub('[^A-Za-z0-9._-]', '_', host)}.db"
         self._singles: dict[type, dict[str, Single]] = defaultdict(dict)
@@ -102,7 +104,7 @@ class Writer:
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
             if self.path.is_symlink():
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-            self._connection = _open_to_write(self.path)
+            self._connection = _open_to_write(self.path, shared=shared or is_remote(self.path))
         except OSError as error:
             raise ProfilerError(
                 f"The run folder {folder} cannot be written: {error.strerror}.", "Choose another one with --out."
@@ -266,8 +268,10 @@ class Writer:
             self._lost += excess
 
 
-def _open_to_write(path: Path) -> sqlite3.Connection:
+def _open_to_write(path: Path, *, shared: bool) -> sqlite3.Connection:
     try:
+        if shared:  # the log's index lies in memory that no two machines share
+            raise sqlite3.OperationalError
         connection = _connect(path, "PRAGMA journal_mode = WAL")
     except sqlite3.OperationalError:
         # A filesystem without shared memory, in which the log has its index. The journal it gets instead is as safe.

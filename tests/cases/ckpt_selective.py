@@ -1,13 +1,14 @@
 from dataclasses import replace
 
-from gpu_runs import FLAGS, GB, cpu_metrics, gpu_metrics
+from gpu_runs import FLAGS, GB, MODEL, cpu_metrics, gpu_metrics
 from harness import Blind, Fires, Silent
 
 from advisor.metrics.attention import attention_heads, attention_is_flash, hidden_size, scores_bytes, sequence_length
 from advisor.metrics.base import Missing
 from advisor.metrics.memory import mem_activations, mem_headroom, memory_pressure, oom_count
-from advisor.metrics.settings import flags
+from advisor.metrics.settings import flags, model
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
 
 
 def scored(sequence: int = 2048):
@@ -35,7 +36,14 @@ CASES = [
         state=State(phases={"forward": 0.3, "backward": 0.6, "optimizer": 0.1}),
         removed=(-0.063, -0.036, -0.018),
         fault=True,
+        intervention=Intervention(
+            name="selective_recompute",
+            settings={"block": "Block"},
+            safety=Safety.MEMORY,
+            leaves="attention in one kernel, which is faster",
+        ),
     ),
+    Fires("no equal blocks", gpu_metrics({**scored(), model: replace(MODEL, block=None)}), by_hand=True),
     Fires("never more than there is", gpu_metrics({**scored(), scores_bytes: 60 * GB}), memory=-46 * GB),
     Fires("just above the limit: 17.07", gpu_metrics(scored(437))),
     Silent("just below the limit: 16.99", gpu_metrics(scored(435))),

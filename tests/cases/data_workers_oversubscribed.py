@@ -2,7 +2,7 @@ from harness import Blind, Fires, Silent, given
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import Device, device
-from advisor.metrics.host import cores_available, cores_per_rank, cpu_saturation
+from advisor.metrics.host import cores_available, cores_per_rank, cpu_saturation, local_ranks, worker_cpu
 from advisor.metrics.input import (
     batch_bytes,
     compute_threads,
@@ -29,6 +29,8 @@ CROWDED = {
     cores_available: 1,
     cores_per_rank: 2.0,
     worker_demand: 8.0,
+    worker_cpu: 0.9,
+    local_ranks: 1,
     cpu_saturation: 0.98,
     queue_empty_fraction: 0.0,
     device: Missing("No GPU was seen", "Run on one."),
@@ -56,6 +58,7 @@ CASES = [
     Silent("just below the saturation", given({**CROWDED, cpu_saturation: 0.949})),
     Silent("just enough cores for what they ask", given({**CROWDED, worker_demand: 1.0})),
     Silent("the queue is empty at times: they are needed", given({**CROWDED, queue_empty_fraction: 0.02})),
+    Silent("two workers could not do what sixteen do", given({**CROWDED, worker_cpu: 2.1})),
     Silent("a worker a core, as torch suggests", given({**CROWDED, loader: LoaderFact(id=1, num_workers=2)})),
     Silent("no workers", given({**CROWDED, loader: LoaderFact(id=1)})),
     Blind("the use of the CPU was not sampled", given({k: v for k, v in CROWDED.items() if k is not cpu_saturation})),

@@ -1,10 +1,13 @@
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from gpu_runs import ADAM, FLAGS, gpu_metrics
 from harness import Blind, Fires, Silent
 
-from advisor.metrics.base import Missing
-from advisor.metrics.communication import ddp, exposed_transfer, reductions_per_step
+from advisor.metrics.base import Metric, Missing
+from advisor.metrics.communication import comm_total, ddp, exposed_transfer, reductions_per_step
+from advisor.metrics.gpu import device
 from advisor.metrics.settings import flags, optimizers, world_size
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.state import State
@@ -15,11 +18,18 @@ UNSEEN = Missing("No", "Yes.")
 MADE = DdpFact(id=1, place=Place(file="train.py", line=7), passes=800, reduced=800)
 
 
-def accumulating(k: float, reductions: object, exposed: object = 0.04, **changed: object):
+def accumulating(
+    k: float,
+    reductions: object,
+    exposed: object = 0.04,
+    more: Mapping[Metric[Any], object] | None = None,
+    **changed: object,
+):
     """Of 100 ms a step, 40 ms in exposed reductions."""
     settings = {"ddp": True, **changed}
     return gpu_metrics(
         {
+            **(more or {}),
             world_size: 2,
             flags: replace(FLAGS, **settings),
             micro_steps_per_step: k,
@@ -48,6 +58,18 @@ CASES = [
         accumulating(4.0, 4.0),
         state=State(phases={"forward": 0.03, "backward": 0.03, "communication": 0.04}),
         removed=(0.15, 0.24, 0.30),
+    ),
+    Fires(
+        "without a GPU hidden reductions take the cores that compute",
+        accumulating(8.0, 8.0, more={device: UNSEEN, comm_total: 0.06}),
+        state=State(phases={"forward": 0.02, "backward": 0.08}),
+        removed=(0.175, 0.35, 0.525),  # half and all of 7/8 of 40 ms, and 7/8 of 60 ms
+    ),
+    Fires(
+        "without a GPU, and with none hidden",
+        accumulating(8.0, 8.0, more={device: UNSEEN, comm_total: 0.04}),
+        state=State(phases={"forward": 0.02, "backward": 0.08}),
+        removed=(0.175, 0.28, 0.35),
     ),
     Fires("half of the passes under no_sync", accumulating(8.0, 4.0), code="accumulate = 8", by_hand=True),
     Fires("two micro-batches, just above the limit", accumulating(2.0, 1.51)),

@@ -6,7 +6,7 @@ from harness import Blind, Fires, Silent
 from advisor.metrics.base import Goals, Missing
 from advisor.metrics.gpu import device
 from advisor.metrics.input import loader
-from advisor.metrics.memory import mem_activations, mem_headroom, memory_pressure, oom_count
+from advisor.metrics.memory import mem_activations, mem_grads, mem_headroom, memory_pressure, oom_count
 from advisor.metrics.settings import flags, world_size
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.state import State
@@ -17,7 +17,8 @@ VIA = Place(file="train.py", line=12, via=("transformers",))
 
 
 def full(batch: int = 16):
-    """79 GB full; 59 fixed and 1.25 a sample: 10 fit."""
+    """79 GB full: 59 fixed, and 20 for 16 samples. In micro-batches the 4 GB of gradients stay, in whose room there
+    are activations now: 1.5 GB a sample, of which 9 fit."""
     return {
         device: a_gpu(gb=79),
         loader: replace(LOADER, batch_size=batch),
@@ -35,7 +36,7 @@ CASES = [
         code=("batch_size=8)", "accumulate = 2", "/ accumulate"),
         absent="no_sync",
         then="16 samples an update",
-        memory=-10 * GB,
+        memory=-8 * GB,
         state=State(phases={"forward": 0.04, "backward": 0.06}, launch_idle=0.01),
         removed=(-0.1, -0.1, -0.1),
         fault=True,
@@ -43,6 +44,19 @@ CASES = [
             name="micro_batch", settings={"file": "train.py", "line": 12, "pieces": 2}, safety=Safety.TRAJECTORY
         ),
     ),
+    Fires(
+        "gradients stay between micro-batches already",
+        gpu_metrics({**full(), micro_steps_per_step: 2.0}),
+        code=("batch_size=8)", "accumulate = 4"),
+        memory=-10 * GB,
+    ),
+    Fires(
+        "large gradients leave less room",
+        gpu_metrics({**full(), mem_grads: 20 * GB}),
+        code="batch_size=4)",
+    ),
+    Silent("beside the gradients not even one sample fits", gpu_metrics({**full(), mem_grads: 300 * GB})),
+    Blind("gradients were not measured", gpu_metrics({**full(), mem_grads: Missing("No", "Yes.")})),
     Fires(
         "a framework makes the loader",
         gpu_metrics({**full(), loader: replace(LOADER, batch_size=16, place=VIA)}),

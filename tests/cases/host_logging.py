@@ -1,7 +1,7 @@
 from harness import Blind, Fires, Silent, given
 
 from advisor.metrics.host import leading_up_share, output_share, writes_per_step
-from advisor.metrics.step import batches_per_step, other_fraction, step_time_mean
+from advisor.metrics.step import batches_per_step, data_wait_fraction, other_fraction, step_time_mean
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
 
@@ -20,6 +20,20 @@ def timed(other=0.69, output=0.03, leading_up=0.62, batches=1.0):
             leading_up_share: leading_up,
             step_time_mean: 0.024,
             batches_per_step: batches,
+        }
+    )
+
+
+def starved(output: float, wait: float, other: float = 0.14):
+    """Of a step of 115 ms, most of it waiting for data."""
+    return given(
+        {
+            other_fraction: other,
+            output_share: output,
+            leading_up_share: 0.13,
+            data_wait_fraction: wait,
+            step_time_mean: 0.115,
+            batches_per_step: 1.0,
         }
     )
 
@@ -51,7 +65,10 @@ CASES = [
         state=State(phases={"forward": 0.013, "other": 0.016}),
         removed=(0.099, 0.297, 0.495),
         intervention=Intervention(
-            name="logging", settings={"every": 100}, safety=Safety.EXACT, leaves="what is computed for the log"
+            name="logging",
+            settings={"every": 100},
+            safety=Safety.EXACT,
+            leaves="what the training loop itself computes for the log",
         ),
     ),
     Fires(
@@ -64,6 +81,16 @@ CASES = [
     Fires("a log line takes 2 % of the step", run(other=0.06, output=0.02), code="if step % 3 == 0:"),
     Fires("just above what logging may cost", run(other=0.06, output=0.0101)),
     Silent("just below what logging may cost, and little else", run(other=0.06, output=0.0099)),
+    Fires(
+        "just above what logging may cost of a step that waits for data for three quarters of its time",
+        starved(output=0.0026, wait=0.75),
+        code="if step % 113 == 0:",  # 0.1326 of 0.25 is 53 %: that over 1 % of the other 47 %
+        state=State(phases={"forward": 0.115 * 0.11, "other": 0.115 * 0.14}, load=0.115 * 0.75),
+        removed=(0.067, 0.131, 0.14),
+    ),
+    Silent("just below it", starved(output=0.0024, wait=0.75)),
+    Silent("a step that hardly waits is taken whole", starved(output=0.0099, wait=0.049)),
+    Silent("little else than waiting", starved(output=0.02, wait=0.75, other=0.049)),
     Silent("just below the remainder of a plain loop", run(other=0.049, output=0.04)),
     Silent("a log line in a tiny step", run(other=0.3, output=0.3, step=0.0006)),
     Fires(

@@ -14,6 +14,7 @@ from advisor.metrics.gpu import (
 )
 from advisor.metrics.settings import flags
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
 
 PLAIN = replace(FLAGS, autocast=False, autocast_dtype=None)
 V100 = a_gpu("Tesla V100-SXM2-16GB", (7, 0), 16)
@@ -40,6 +41,7 @@ CASES = [
         absent="bfloat16",
         state=STATE,
         removed=(1 - 1 / 1.84, 1 - 1 / 2.63, 1 - 1 / 3.15),
+        intervention=Intervention(name="fp16_autocast", settings={}, safety=Safety.NUMERICS),
     ),
     Fires("a T4", gpu_metrics({**fp32(), device: a_gpu("Tesla T4", (7, 5), 16)}), then="Tesla T4"),
     Fires("just above the limit", gpu_metrics(fp32(0.201))),

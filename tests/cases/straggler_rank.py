@@ -4,10 +4,11 @@ from harness import Blind, Fires, Silent
 from advisor.metrics.base import Missing
 from advisor.metrics.communication import Work, common_step_count, own_work, straggler_persistence, straggler_skew
 from advisor.metrics.settings import world_size
+from advisor.metrics.stragglers import Cause, unequal_conditions
 from advisor.models.state import State
 
 
-def works(*seconds: float, phase: str = "other", steps: int = 100, skew: object = None, share: float = 1.0):
+def works(*seconds: float, phase: str = "other", steps: int = 100, skew: object = None, share: float = 1.0, given=()):
     """Ranks that work so long a step: 30 ms in the forward pass, 20 ms in the backward pass, the rest in `phase`."""
     ranks = tuple(
         Work(number, (each,), each, {"data_wait": 0.0, "forward": 0.03, "other": 0.0, phase: each - 0.05})
@@ -21,6 +22,7 @@ def works(*seconds: float, phase: str = "other", steps: int = 100, skew: object 
             common_step_count: steps,
             straggler_skew: measured,
             straggler_persistence: share,
+            unequal_conditions: given,
         }
     )
 
@@ -31,9 +33,9 @@ CASES = [
     Fires(
         "rank 1 sleeps 60 ms a step: rank 0 waits in its backward pass",
         works(0.06, 0.12),
-        then="rank 1",
+        then="on rank 1 nothing that was measured tells why",
         code="host of rank 1",
-        note="rank 1 120 ms, rank 0 60 ms; the difference lies mostly in other",
+        note="rank 1 120 ms, rank 0 60 ms; the difference lies mostly in other. For rank 1 wait, a step: rank 0 60 ms",
         state=WAITS,
         removed=(0.25, 0.40, 0.50),
     ),
@@ -53,17 +55,32 @@ CASES = [
     Fires(
         "rank 0 itself waits for its data",
         works(0.12, 0.06, phase="data_wait"),
-        then="DataLoader",
+        then="rank 0 waits for its DataLoader for 70 ms a step, rank 1 for 10 ms. Look at its DataLoader",
         state=State(phases={"forward": 0.03, "backward": 0.02}, load=0.07),
         removed=(0.25, 0.40, 0.50),
     ),
     Fires(
         "one of four, from which the primary rank is no more behind than the median",
         works(0.07, 0.06, 0.065, 0.12),
-        then="rank 3",
-        note="rank 3 120 ms, rank 2 65 ms",
+        then="Rank 3",
+        note="rank 3 120 ms, rank 2 65 ms; the difference lies mostly in other. For rank 3 wait, a step: rank 1 60 ms, "
+        "rank 2 55 ms, rank 0 50 ms",
         state=WAITS,
         removed=((0.055 - 0.005) * 0.5 / 0.12, (0.055 - 0.005) * 0.8 / 0.12, (0.055 - 0.005) / 0.12),
+    ),
+    Fires(
+        "its batches are larger",
+        works(0.06, 0.12, phase="forward", given=(Cause("batches", "rank 1 has 64 samples a batch, rank 0 16"),)),
+        then="rank 1 has 64 samples a batch, rank 0 16. Give every rank as many samples",
+    ),
+    *(
+        Fires(f"the difference is {phase}", works(0.06, 0.12, phase=phase), then=cure)
+        for phase, cure in (
+            ("gc", "kept alive"),
+            ("checkpoint_save", "save their part"),
+            ("evaluation", "Share the evaluation"),
+            ("h2d", "pins memory"),
+        )
     ),
     Fires("just above the limit", works(0.1, 0.1081)),
     Silent("just below the limit", works(0.1, 0.1079)),

@@ -19,6 +19,7 @@ from advisor.metrics.memory import (
 from advisor.metrics.settings import flags, model, world_size
 from advisor.metrics.step import exposed_comm_fraction
 from advisor.models.state import State
+from advisor.rules.base import Intervention, Safety
 
 SIX_BILLION = replace(
     MODEL, parameters=6 * GB, trainable=6 * GB, bytes=12 * GB, blocks=32, block_bytes=350_000_000, block="Block"
@@ -58,6 +59,7 @@ CASES = [
         code=("fully_shard(block)", "fully_shard(model)", '"stage": 3', '"overlap_comm": true'),
         absent="reshard_after_forward=False",
         then="take 7.60 GB instead of 27.00",
+        by_hand=True,
         memory=-round(19.4 * GB),
         state=State(phases={"forward": 0.03, "backward": 0.06, "communication": 0.01}),
         removed=(-0.1, -0.05, 0.0),
@@ -73,6 +75,7 @@ CASES = [
     Fires(
         "plain data parallel training",
         gpu_metrics({**short(), flags: replace(FLAGS, ddp=True), mem_optim: 24 * GB, mem_headroom: -0.7}),
+        intervention=Intervention(name="fsdp2", settings={"block": "Block"}, safety=Safety.NUMERICS),
     ),
     Fires(
         "FSDP that keeps weights until the backward pass is done: between steps it holds a part of them",
@@ -85,6 +88,7 @@ CASES = [
             }
         ),
         then="take 7.60 GB instead of 16.50",
+        by_hand=True,
     ),
     Fires(
         "what is missing is not in the states",

@@ -140,6 +140,36 @@ def test_under_profile_train_a_block_is_a_region_of_its_run(tmp_path, start_prof
     assert [fact.body["name"] for fact in ran.tables.facts if fact.kind == "region"] == ["inner"]
 
 
+@pytest.mark.parametrize(("ending", "outcome"), [("", "completed"), ("raise ValueError('diverged')", "failed")])
+def test_a_block_that_is_left_open_ends_with_the_program(run, ending, outcome):
+    """As where a callback has opened it, and is told of no end."""
+    ran = run(
+        f"""
+profile(out="run").__enter__()
+train()
+{ending}
+"""
+    )
+
+    assert ran.status == (outcome == "failed")
+    assert (ran.run.outcome, len(ran.steps)) == (outcome, 12)
+    assert json.loads((ran.folder / "result.json").read_text())["run"]["ended"] == outcome
+
+
+def test_a_result_is_that_of_the_report_or_of_what_has_been_recorded_by_now(run):
+    ran = run(
+        """
+with profile(out="run") as recording:
+    train(40, pause=0.01)
+    time.sleep(1)
+    print(recording.result()["run"]["ended"], recording.result()["steps"]["count"] > 0)
+print(recording.result()["run"]["ended"], recording.result()["steps"]["count"])
+"""
+    )
+
+    assert (ran.status, ran.out) == (0, b"running True\ncompleted 40\n")
+
+
 def test_outside_a_recording_nothing_happens(run):
     ran = run('step()\nwith region("alone"):\n    train()\nprint([name for name in sys.modules if "agent" in name])\n')
 

@@ -17,6 +17,7 @@ RISKY = {
 
 ALLOWED = {
     "advisor/cli/__init__.py": {"import_module": "one of COMMANDS"},
+    "advisor/export/extra.py": {"import_module": "packages of the extra `export`, named in our own code"},
     "advisor/metrics/__init__.py": {"import_module": "the modules of our own package"},
     "advisor/own_rules.py": {"import_module": "rules that the user has installed or named"},
     "advisor/testing.py": {"compile": "whether the code of advice is Python; it is not run"},
@@ -29,6 +30,9 @@ ALLOWED = {
     "profiler/agent/interventions/__init__.py": {"import_module": "one of the changes that we know"},
     "profiler/agent/interventions/compile.py": {"compile": "torch's, of the model: it is what is tried"},
     "profiler/agent/interventions/optimizer_8bit.py": {"import_module": "bitsandbytes"},
+    "profiler/integrations/jupyter.py": dict.fromkeys(
+        ("compile", "exec"), "the user's own cell, as a notebook runs it"
+    ),
     "profiler/agent/way_in/sitecustomize.py": {"__import__": "the sitecustomize that Python would have run without us"},
 }
 
@@ -38,10 +42,17 @@ STORED = {
     "PYTORCH_ALLOC_CONF": "the allocator's settings",
     "PYTORCH_CUDA_ALLOC_CONF": "the allocator's settings",
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "whether one is set"),
-    **dict.fromkeys(("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"), "a number"),
-    **dict.fromkeys(("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"), "a number"),
-    **dict.fromkeys(("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"), "a number"),
-    **dict.fromkeys(("GROUP_RANK", "NODE_RANK", "SLURM_NODEID"), "a number"),
+    **dict.fromkeys(("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"), "a number"),
+    **dict.fromkeys(("PALS_RANKID", "FLUX_TASK_RANK"), "a number"),
+    **dict.fromkeys(("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"), "a number"),
+    **dict.fromkeys(("PALS_LOCAL_RANKID", "FLUX_TASK_LOCAL_ID"), "a number"),
+    **dict.fromkeys(("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"), "a number"),
+    **dict.fromkeys(("PMI_SIZE", "PALS_SIZE", "FLUX_JOB_SIZE"), "a number"),
+    **dict.fromkeys(("GROUP_RANK", "NODE_RANK", "PET_NODE_RANK", "SLURM_NODEID", "PALS_NODEID"), "a number"),
+    **dict.fromkeys(("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"), "the folder's name"),
+    "PMIX_NAMESPACE": "the folder's name",
+    **dict.fromkeys(("FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID"), "the folder's name"),
+    "PET_NNODES": "whether there are several nodes",
 }
 
 USED = {
@@ -53,6 +64,12 @@ USED = {
     "CUDA_VISIBLE_DEVICES": "which GPUs are sampled",
     "CUDA_DEVICE_ORDER": "which GPUs are sampled",
     "KINETO_LOG_LEVEL": "kept off the program's stderr",
+    **dict.fromkeys(
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"),
+        "whether an export has a place to go to",
+    ),
+    "KUBERNETES_SERVICE_HOST": "whether to speak of containers",
+    "TENSORBOARD_LOGGING_DIR": "where the Trainer writes its events",
     **dict.fromkeys(("WANDB_MODE", "NEPTUNE_MODE", "CLEARML_OFFLINE_MODE"), "trackers stay offline in a trial"),
     **dict.fromkeys(("COMET_START_ONLINE", "HF_HUB_DISABLE_TELEMETRY"), "trackers stay offline in a trial"),
 }

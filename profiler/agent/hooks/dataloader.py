@@ -15,7 +15,7 @@ from typing import Any
 from ..dynamo import not_for_dynamo
 from ..outlet import clock
 from ..ring import BATCH, FETCH, ITER, MARK_FETCH_END, MARK_FETCH_START
-from ..session import FLUSH_NS, Agent, ident
+from ..session import FLUSH_NS, TICK_NS, Agent, ident
 from ..stack import place
 from ..tracebacks import step_aside
 from .arrival import TURN_NS, Arrival
@@ -55,7 +55,8 @@ def install(agent: Agent) -> Callable[[], None]:
         _hook_next(agent, loaders, paddings),
         _hook_iter(agent, loaders),
         _hook_construction(loaders),
-        _hook_fetchers(agent),
+        _hook_fetchers(agent, loaders),
+        loaders.release,
     ]
 
     def uninstall() -> None:
@@ -82,6 +83,10 @@ class _Loaders:
         self._facts: dict[int, dict[str, Any]] = {}
         self._like: dict[str, tuple[int, weakref.ref[Any]]] = {}
         """By what a loader is like: the number and the last one."""
+        self._numbered: weakref.WeakSet[Any] = weakref.WeakSet()
+        """The iterators that bear a number of ours."""
+        self._timed: weakref.WeakSet[Any] = weakref.WeakSet()
+        """The fetchers that have been given a `fetch` of ours."""
 
     def made(self, loader: Any) -> None:
         where = place()
@@ -119,6 +124,35 @@ class _Loaders:
         if number:
             self._agent.fact("loader", self._facts[number])
 
+    def mark(self, iterator: Any, number: int) -> None:
+        setattr(iterator, _MARK, number)
+        self._numbered.add(iterator)
+
+    def adopt(self, iterator: Any) -> int:
+        """The number of an iterator that had been begun before we came."""
+        number = 0
+        try:
+            loader = _Begun(iterator)
+            number = self.id(loader)
+            self._agent.flush()
+            self.iterated(loader, number)
+        except Exception as error:  # its fetches are worth measuring all the same
+            self._agent.problem("loader", error)
+        self.mark(iterator, number)
+        return number
+
+    def time(self, fetcher: Any, fetch: Callable[[Any], Any]) -> None:
+        fetcher.fetch = fetch
+        self._timed.add(fetcher)
+
+    def release(self) -> None:
+        """What lives on when the hooks are out bears nothing of ours."""
+        for iterator in tuple(self._numbered):
+            iterator.__dict__.pop(_MARK, None)
+            iterator.__dict__.pop(_ARRIVAL, None)
+        for fetcher in tuple(self._timed):
+            fetcher.__dict__.pop("fetch", None)
+
     def batch(self, number: int, batch: Any) -> None:
         """Complete the fact with the size of the first batch."""
         self.described.add(number)
@@ -140,7 +174,7 @@ class _Loaders:
         if "fetch" not in fetcher.__dict__:
             times = 1 if number in self._looked_into else EVERY_BATCH
             self._looked_into.add(number)
-            fetcher.fetch = _timed_fetch(self._agent, fetcher, number, times=times)
+            self.time(fetcher, _timed_fetch(self._agent, fetcher, number, times=times))
 
     def _describe(self, loader: Any) -> dict[str, Any]:
         dataset = loader.dataset
@@ -172,6 +206,29 @@ class _Loaders:
             "prefetch_factor": loader.prefetch_factor,
             "persistent_workers": bool(loader.persistent_workers),
         }
+
+
+class _Begun:
+    """The DataLoader of an iterator, as far as the iterator knows: the loader itself may be gone already."""
+
+    def __init__(self, iterator: Any) -> None:
+        self.dataset = iterator._dataset
+        self.num_workers = iterator._num_workers
+        self.collate_fn = iterator._collate_fn
+        self.pin_memory = iterator._pin_memory
+        self.drop_last = iterator._drop_last
+        self.timeout = iterator._timeout
+        self.persistent_workers = iterator._persistent_workers
+        self.prefetch_factor = getattr(iterator, "_prefetch_factor", None)
+        self.multiprocessing_context = None
+        order = iterator._index_sampler
+        self.batch_size = None
+        self.batch_sampler: Any = order if iterator._auto_collation else None
+        self.sampler: Any = None if iterator._auto_collation else order
+        self._order = order
+
+    def __len__(self) -> int:
+        return len(self._order)
 
 
 def _batch_size(loader: Any) -> Any:
@@ -307,6 +364,8 @@ def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> Callable[
         return batch
 
     def attend(iterator: Any, number: int, batch: Any, end: int) -> None:
+        if agent.lease is not None and _MARK not in iterator.__dict__:
+            number = loaders.adopt(iterator)
         if number not in loaders.described:
             loaders.batch(number, batch)
         if agent.window_open:
@@ -355,7 +414,7 @@ def _hook_iter(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
             step_aside(error)
             raise
         try:
-            setattr(iterator, _MARK, number)
+            loaders.mark(iterator, number)
             agent.put((ident(), ITER, begin, clock(), number, int(self.num_workers > 0)))
             agent.flush()
             agent.attend = 0  # its first batch is to be looked at
@@ -416,7 +475,7 @@ class _Opened:
             self.files += 1
 
 
-def _hook_fetchers(agent: Agent) -> Callable[[], None]:
+def _hook_fetchers(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
     """In workers: a fetcher is made there, once."""
     base = sys.modules["torch.utils.data._utils.fetch"]._BaseDatasetFetcher
     plain = base.__init__
@@ -425,9 +484,11 @@ def _hook_fetchers(agent: Agent) -> Callable[[], None]:
         plain(self, *args, **kwargs)
         try:
             if agent.is_worker:
-                opened = _Opened()
-                sys.addaudithook(opened)
-                self.fetch = _timed_fetch(agent, self, agent.loader, opened)
+                opened = None
+                if agent.lease is None:  # it would stay when the others have been taken out
+                    opened = _Opened()
+                    sys.addaudithook(opened)
+                loaders.time(self, _timed_fetch(agent, self, agent.loader, opened))
         except Exception as error:
             agent.give_up("dataloader", error)
 
@@ -505,7 +566,7 @@ def _timed_fetch(
             if left is not None:
                 left -= 1
                 if left == 0:
-                    del fetcher.fetch
+                    fetcher.__dict__.pop("fetch", None)
             samples = 1
             if fetcher.auto_collation:  # a sampler of batches may hand out iterators, which cannot be counted
                 samples = len(possibly_batched_index) if hasattr(possibly_batched_index, "__len__") else 0
@@ -515,10 +576,14 @@ def _timed_fetch(
                 wanted += max(0, (_waited_for_a_core() or queued) - queued)
             slow = end - begin > SLOW_NS
             agent.put((ident(), BATCH, begin, end, loader, min(wanted, end - begin), timed.spent_ns, samples, files))
-            if opened:  # a worker may be ended without a word; what it does beside the step costs nothing
+            if times is None:  # a worker may be ended without a word; what it does beside the step costs nothing
                 agent.flush()
                 if agent.outlet is not None:
                     agent.outlet.publish()
+                if agent.lease is not None and end >= agent.next_tick:
+                    agent.next_tick = end + TICK_NS
+                    if agent.lease.is_over:
+                        agent.lease.end()
         except Exception as error:
             agent.give_up("dataloader", error)
         return batch

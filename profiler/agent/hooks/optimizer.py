@@ -25,6 +25,7 @@ def install(
     holds `place` and `callers` of its construction. `another` is called at the first step of each but the first.
     """
     from torch.optim.optimizer import (  # type: ignore[import-not-found,unused-ignore]
+        _global_optimizer_post_hooks,
         register_optimizer_step_post_hook,
         register_optimizer_step_pre_hook,
     )
@@ -90,6 +91,9 @@ def install(
                 return
             put((thread, OPTIMIZER, begin, end, number, 0 if agent.own_steps else agent.end_step(end)))
             agent.after_step(end)
+            if agent.leave is not None and next(reversed(_global_optimizer_post_hooks)) == handles[1].id:
+                agent.leave()  # torch is in its loop over these hooks, which may lose its last one
+                return
             if counts[number] in (1, 3):
                 agent.flush()
                 start = clock()

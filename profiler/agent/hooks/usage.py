@@ -34,7 +34,9 @@ class Usage:
         self._agent = agent
         self.flags: dict[str, Any] = {"autocast": False, "grad_scaler": False, "checkpointing": False}
         by_environment = any(name in os.environ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
-        self.flags["threads_from"] = "environment" if by_environment else "default"
+        # Attached, we do not know what the program has called before.
+        unset = None if "recorder" in agent.settings else "default"
+        self.flags["threads_from"] = "environment" if by_environment else unset
         self.scaler_steps = 0
         self.scaler_applied = 0
         self._anomaly_step: int | None = None

@@ -1,7 +1,7 @@
 """Mixed precision: the models' forward passes under autocast, with what they return in float32 again.
 
-The loss is then computed in float32, which autocast would do for most losses anyway. Without a GradScaler: float16 is
-for a look at speed and memory, and for losses that do not underflow.
+The loss is then computed in float32, which autocast would do for most losses anyway. Without a GradScaler: what trains
+in float16 is fp16_autocast.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..session import Agent
+from ._blocks import blocks
 from ._expected import expect
 from ._forward import replace_forward
 
@@ -32,8 +33,7 @@ class Checkpointing:
             return checkpoint(plain, *args, use_reentrant=False, **kwargs)
 
         def act(model: Any) -> None:
-            blocks = [module for module in model.modules() if type(module).__name__ == self.block]
-            for module in blocks[:: self.every]:
+            for module in blocks(model, self.block)[:: self.every]:
                 if module not in undo:  # a wrapper and the model in it can both be roots
                     undo[module] = replace_forward(module, forward)
 

@@ -1,12 +1,16 @@
-"""What is logged while training, at every k-th step only: log handlers, TensorBoard's writer, wandb.
+"""What is logged while training, at every k-th step only: log handlers, TensorBoard's writer, wandb; and, in a trial,
+whose output nobody reads, prints, progress bars, and the functions of the program that write at every step.
 
-What the program does for it beforehand - reading a loss, putting words together - stays: the advice spares more than
-the trial. Warnings are written at every step, and prints are the program's output. `os.fsync` is left alone, too: a
-checkpoint may be behind it, and the trial writes to a scratch view, whose disk may be another.
+Such a function is one that the training loop calls, that writes whenever it is called, and that returns nothing: what
+it computes for its log is left out with it. Whoever trains to the end with this change is told of them instead. What
+the loop itself computes - reading a loss, putting words together - stays: there the advice spares more than the trial.
+Warnings are written at every step. `os.fsync` is left alone, for a checkpoint may be behind it; where the loop itself
+calls it at every step, the trial has failed.
 """
 
 from __future__ import annotations
 
+import builtins
 import logging
 import sys
 from collections.abc import Callable
@@ -16,9 +20,11 @@ from typing import Any
 from ..importing import when_imported
 from ..session import Agent
 from ._expected import expect
+from ._log_functions import LogFunctions, is_trial
 
 _TENSORBOARD = "torch.utils.tensorboard.writer"
 _WANDB = "wandb.sdk.wandb_run"
+_TQDM = "tqdm.std"
 
 
 @dataclass(frozen=True)
@@ -28,24 +34,39 @@ class Logging:
     every: int
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """At once for handlers; for the others, as they are imported."""
+        """At once for handlers and prints; for the others, as they are imported."""
         if self.every < 2:
             raise ValueError("Every step is logged already.")
         left_out: list[bool] = []
+        printed: list[bool] = []
         undo: list[Callable[[], None]] = []
+        functions = LogFunctions(agent, self.every, left_out)
 
-        def thin(cls: Any, name: str, matters: Callable[..., bool] = lambda *args, **kwargs: False) -> None:
-            undo.append(self._thin(agent, cls, name, matters, left_out))
+        def thin(
+            cls: Any,
+            name: str,
+            matters: Callable[..., bool] = lambda *args, **kwargs: False,
+            counted: list[bool] = left_out,
+        ) -> None:
+            undo.append(self._thin(agent, cls, name, matters, counted, functions.wrote))
 
         def tensorboard() -> None:
             writer = sys.modules[_TENSORBOARD].SummaryWriter
             for name in [name for name in vars(writer) if name.startswith("add_")]:
                 thin(writer, name)
 
+        def made() -> bool:
+            # A line now and then costs nothing: what does is then elsewhere.
+            return bool(left_out) or len(printed) >= agent.steps / 4
+
         thin(logging.Handler, "handle", lambda handler, record: record.levelno >= logging.WARNING)
         when_imported(_TENSORBOARD, tensorboard)
         when_imported(_WANDB, lambda: thin(sys.modules[_WANDB].Run, "log"))
-        expect(agent, lambda: left_out, "Nothing was logged that could be left out.", by_the_end=True)
+        undo.append(functions.watch())
+        if is_trial(agent):
+            thin(builtins, "print", _into_a_file, printed)
+            when_imported(_TQDM, lambda: thin(sys.modules[_TQDM].tqdm, "refresh", counted=printed))
+        expect(agent, made, "Nothing was logged that could be left out.", by_the_end=True)
 
         def undo_all() -> None:
             for each in undo:
@@ -54,14 +75,21 @@ class Logging:
         return undo_all
 
     def _thin(
-        self, agent: Agent, cls: Any, name: str, matters: Callable[..., bool], left_out: list[bool]
+        self,
+        agent: Agent,
+        cls: Any,
+        name: str,
+        matters: Callable[..., bool],
+        left_out: list[bool],
+        wrote: Callable[[], object],
     ) -> Callable[[], None]:
         plain = getattr(cls, name)
 
         def thinned(*args: Any, **kwargs: Any) -> Any:
+            wrote()
             if agent.steps % self.every == 0 or matters(*args, **kwargs):
                 return plain(*args, **kwargs)
-            left_out[:] = [True]
+            left_out.append(True)
             return None
 
         setattr(cls, name, thinned)
@@ -71,3 +99,8 @@ class Logging:
                 setattr(cls, name, plain)
 
         return undo
+
+
+def _into_a_file(*args: Any, file: Any = None, **kwargs: Any) -> bool:
+    """That the program may read again."""
+    return file not in (None, sys.stdout, sys.stderr)

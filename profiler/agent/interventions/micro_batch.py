@@ -22,6 +22,7 @@ from ..importing import when_imported
 from ..session import Agent
 from ..stack import place
 from ..tracebacks import step_aside
+from ._attribute import replace_attribute
 from ._expected import expect
 
 _CLIPPING = {"clip_grad_norm_": "max_norm", "clip_grad_value_": "clip_value"}
@@ -45,20 +46,20 @@ class MicroBatch:
 
         state = _Accumulation(agent)
         undo = [
-            _replace(torch.Tensor, "backward", functools.partial(_backward, torch, state)),
-            _replace(torch.optim.Optimizer, "_patch_step_function", functools.partial(_made, state)),
+            replace_attribute(torch.Tensor, "backward", functools.partial(_backward, torch, state)),
+            replace_attribute(torch.optim.Optimizer, "_patch_step_function", functools.partial(_made, state)),
         ]
         for cls in (torch.optim.Optimizer, torch.nn.Module):
-            undo.append(_replace(cls, "zero_grad", functools.partial(_unless, lambda: state.waiting)))
+            undo.append(replace_attribute(cls, "zero_grad", functools.partial(_unless, lambda: state.waiting)))
         for cls in [each for each in vars(lr_scheduler).values() if isinstance(each, type) and "step" in vars(each)]:
-            undo.append(_replace(cls, "step", functools.partial(_unless, lambda: state.accumulating)))
+            undo.append(replace_attribute(cls, "step", functools.partial(_unless, lambda: state.accumulating)))
         scaler = torch.amp.GradScaler
-        undo.append(_replace(scaler, "step", functools.partial(_scaled, state)))
+        undo.append(replace_attribute(scaler, "step", functools.partial(_scaled, state)))
         for name in ("unscale_", "update"):
-            undo.append(_replace(scaler, name, functools.partial(_unless, lambda: state.accumulating)))
+            undo.append(replace_attribute(scaler, name, functools.partial(_unless, lambda: state.accumulating)))
         for module in (torch.nn.utils, torch.nn.utils.clip_grad):
             for name, limit in _CLIPPING.items():
-                undo.append(_replace(module, name, functools.partial(_clipped, state, limit)))
+                undo.append(replace_attribute(module, name, functools.partial(_clipped, state, limit)))
         when_imported("torch.utils.data.dataloader", lambda: undo.extend(self._split(torch, state)))
         expect(agent, lambda: state.has_split, f"no batch of a DataLoader made at {self.file}:{self.line} was split")
 
@@ -82,7 +83,7 @@ class MicroBatch:
             iterator = plain(loader)
             return _Pieces(torch, state, iterator, self.pieces) if ours in loader.__dict__ else iterator
 
-        return [_replace(cls, "__init__", made), _replace(cls, "__iter__", iterated)]
+        return [replace_attribute(cls, "__init__", made), replace_attribute(cls, "__iter__", iterated)]
 
 
 class _Accumulation:
@@ -288,24 +289,3 @@ def _clipped(state: _Accumulation, limit: str, plain: Any, *args: Any, **kwargs:
     result = plain(*given.args, **given.kwargs)
     state.look()
     return result
-
-
-def _replace(owner: Any, name: str, function: Callable[..., Any]) -> Callable[[], None]:
-    """`function(plain, *args, **kwargs)` is called in place of `plain(*args, **kwargs)`; returns what takes it back."""
-    plain = getattr(owner, name)
-
-    @functools.wraps(plain)
-    def replaced(*args: Any, **kwargs: Any) -> Any:
-        return function(plain, *args, **kwargs)
-
-    own = name in vars(owner)
-    setattr(owner, name, replaced)
-
-    def undo() -> None:
-        if vars(owner).get(name) is replaced:
-            if own:
-                setattr(owner, name, plain)
-            else:
-                delattr(owner, name)
-
-    return undo

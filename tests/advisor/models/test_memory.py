@@ -133,6 +133,15 @@ def test_the_largest_batch_from_one_errs_on_the_safe_side():
     assert slope_of_one(16, 31e9, 22e9).largest(79e9) <= slope((8, 21e9), (16, 31e9)).largest(79e9)
 
 
+def test_gradients_stay_from_one_micro_batch_to_the_next():
+    """Of 79 now, 20 are activations beside 4 of gradients, or 24 before there are any."""
+    cut = slope_of_one(16, 79, 20, staying=4)
+
+    assert cut.peak(16) == 79 + 4
+    assert cut.peak(8) == 59 + 24 / 2
+    assert slope_of_one(16, 79, 20).peak(8) == 59 + 20 / 2
+
+
 @pytest.mark.parametrize(("fixed", "ratio"), [(40, 1.26), (5, 0.82)])
 def test_checkpointing_for_throughput(fixed: float, ratio: float):
     assert checkpoint_throughput(fixed, 10, 4, 16) == pytest.approx(ratio, abs=0.005)

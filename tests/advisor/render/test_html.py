@@ -71,7 +71,7 @@ def test_the_policy_allows_our_scripts_by_hash_and_no_eval(page):
     policy = next(a["content"] for tag, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
 
     assert policy.startswith("default-src 'none'")
-    assert len(re.findall("'sha256-", policy)) == 2
+    assert len(re.findall("'sha256-", policy)) == 4
     assert "unsafe-eval" not in policy
     assert "unsafe-inline" not in policy.partition("script-src")[2]
 
@@ -135,6 +135,8 @@ def test_the_page_tells(page, told):
         "No verdict. The change was not made.",
         "Begin with this: use more DataLoader workers, for 31 to 43% less step time, as measured.",
         "What has been changed",
+        "By rank In the backward pass and in communication ranks of one model wait for the slowest.",
+        "rank 1 Waiting for data 43%",
     ],
 )
 def test_the_page_tells_what_was_tried(told):
@@ -154,6 +156,43 @@ def test_a_step_with_its_share_of_evaluation_is_called_that():
 
     assert "A step with its share of evaluation: 250 ms now, 44.4 ms after the plan." in text
     assert "Now, with its share of the time between steps" in text
+
+
+def test_memory_that_was_not_measured_is_said_to_be_missing_and_has_no_controls():
+    missing = Page(
+        html.render(replace(golden(), memory=(), what_if=None, memory_missing="It was not sampled. Record on."))
+    )
+
+    assert "Not known, so nothing can be asked of it. It was not sampled. Record on." in missing.text
+    assert missing.count("form") == missing.count("select") == 0
+
+
+def test_a_run_without_a_gpu_has_no_section_on_its_memory():
+    cpu = html.render(replace(golden(), memory=(), what_if=None))
+
+    assert 'id="memory"' not in cpu
+    assert 'href="#memory"' not in cpu
+
+
+def test_every_control_has_its_label(page):
+    labelled = {attributes["for"] for tag, attributes in page.elements if tag == "label"}
+    controls = {attributes["id"] for tag, attributes in page.elements if tag in ("input", "select")}
+
+    assert labelled == controls
+    assert len(controls) == 6
+
+
+def test_every_figure_at_the_head_is_in_the_glossary(page):
+    described = [a["aria-describedby"] for tag, a in page.elements if a.get("class") == "term"]
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+
+    assert "tile-6" in described
+    assert set(described) <= set(ids)
+    assert len(set(ids)) == len(ids)
+
+
+def test_curves_are_told_in_numbers_too(page):
+    assert "GPU: utilization30%59%90%55%" in page.text
 
 
 def test_an_empty_run_has_a_page_without_charts():

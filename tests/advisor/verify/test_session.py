@@ -10,13 +10,16 @@ from profiles import RUN
 from programs import COMMAND, ROOT
 
 from advisor.calibration_file import read as read_calibration
+from advisor.load import load
+from advisor.metrics.base import Metrics
+from advisor.rules import optimizer_fused
 from advisor.rules.base import Safety
 from advisor.units import seconds
-from advisor.verify import kept, session, trials, tuned
+from advisor.verify import kept, session, trials, tuned, tuning
 from advisor.verify.arm import Arm, TrialFailed
 from advisor.verify.kept import Verified
 from advisor.verify.pace import AROUND
-from advisor.verify.process import ENDED
+from advisor.verify.process import ENDED, Program
 from advisor.verify.trials import Trials, order
 from advisor.verify.verdict import Verdict
 from profiler.agent.redact import HIDDEN
@@ -102,6 +105,47 @@ def test_a_run_that_cannot_be_run_again_is_told_in_a_sentence(recorded, changes,
     assert caught.value.remedy
 
 
+def test_what_a_refuted_rule_came_before_is_tried_next(recorded):
+    """And the refuted one again, with its model's prediction: the program may be another by now."""
+    folder = recorded()
+    first = replace(optimizer_fused.RULE, id="first", supersedes=(FUSED,))
+    known, allowed = (first, replace(optimizer_fused.RULE, id=FUSED)), (*EXACT, Safety.NUMERICS)
+
+    def candidates():
+        found = session.prepare(folder, (), allowed, processes=2, known=known).candidates
+        return {finding.rule.id: finding.alone.expected for finding in found}
+
+    before = candidates()
+    refuted = Verified(rule="first", verdict=Verdict.REFUTED, predicted=None, removed=(-0.01, 0.0, 0.01))
+    kept.write(folder, {"first": refuted})
+
+    assert list(before) == ["first"]
+    assert candidates() == {**before, FUSED: before["first"]}
+
+
+def test_a_tuning_goes_on_with_what_a_refuted_rule_came_before(recorded, tmp_path, monkeypatch):
+    first = replace(optimizer_fused.RULE, id="first", supersedes=(FUSED,))
+    known, how = (first, replace(optimizer_fused.RULE, id=FUSED)), (*EXACT, Safety.NUMERICS)
+    folder, tried = recorded(), []
+
+    def attempt(trials, finding, running):
+        tried.append(finding.rule.id)
+        return Verified(rule=finding.rule.id, verdict=Verdict.REFUTED, predicted=None, removed=(-0.01, 0.0, 0.01))
+
+    monkeypatch.setattr(Trials, "attempt", attempt)
+    monkeypatch.setattr(tuning, "_profile", lambda *_: Metrics(load(folder)))
+    (tmp_path / "tuning/profile-1").mkdir(parents=True)
+    (tmp_path / "tuning" / tuning.NOTE).write_text(
+        json.dumps({"schema": tuning.SCHEMA, "command": ["train.py"], "cwd": str(tmp_path)})
+    )
+    program = Program(words=("train.py",), cwd=str(tmp_path))
+    tuned_so = tuning.tune(program, tmp_path / "tuning", tuning.How(allowed=how, processes=2, rules=known), Told())
+
+    assert tried == ["first", FUSED]
+    assert [each.rule for each in tuned_so.given_up] == tried
+    assert (tuned_so.kept, tuned_so.by_hand) == ((), ())
+
+
 def test_arms_take_turns_at_being_first():
     assert list(order(3)) == [False, True, True, False, False, True]
 
@@ -114,6 +158,9 @@ class Told:
         self.lines.append(f"trying {finding.rule.id}")
 
     def running(self, what, done, of):
+        pass
+
+    def profiling(self, number, kept):
         pass
 
     def tried(self, finding, found):

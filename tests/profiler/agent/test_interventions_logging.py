@@ -3,7 +3,7 @@
 import pytest
 
 LOOP = """
-import json, logging, torch
+import json, logging, os, sys, torch
 
 class Kept(logging.Handler):
     def emit(self, record):
@@ -23,7 +23,7 @@ for step in range(1, 100):
     optimizer.zero_grad()
     SAY
     if step == 4: log.warning("attention: %d", step)
-    if step == 10: print("seen:", json.dumps(kept), flush=True)
+    if step == 20: sys.stdout.write("seen: " + json.dumps([each for each in kept if each[1] <= 10]) + "\\n")
 """
 
 
@@ -41,9 +41,43 @@ def test_every_third_step_is_logged_and_every_warning(tried):
     assert not changed.failed
 
 
-@pytest.mark.parametrize(("say", "every"), [("print(step)", 3), ("log.info('step %d', step)", 1)])
+FUNCTION = """
+def note(step):
+    kept.append(["note", step])
+    RETURN
+
+kept = []
+"""
+
+
+@pytest.mark.parametrize("way", ["print('step', step)", "os.fsync(file.fileno())"])
+def test_a_function_that_writes_at_every_step_is_called_at_every_third(tried, way):
+    function = FUNCTION.replace("RETURN", way).replace("kept = []", "kept, file = [], open('log', 'w')")
+    changed = tried(loop("note(step)").replace("kept = []", function), ("logging", {"every": 3}))
+
+    assert [step for name, step in changed.seen[0] if name == "note"] == [1, 2, 3, 4, 5, 6, 9]
+    assert changed.losses == tried(loop()).losses
+    assert not changed.failed
+
+
+def test_a_function_that_gives_something_back_is_called_at_every_step(tried):
+    function = FUNCTION.replace("RETURN", "print('step', step); return step")
+    changed = tried(loop("assert note(step)").replace("kept = []", function), ("logging", {"every": 3}))
+
+    assert len([name for name, _ in changed.seen[0] if name == "note"]) == 10
+
+
+@pytest.mark.parametrize(
+    ("say", "every"),
+    [
+        ("if step % 10 == 0: print(step)", 3),
+        ("print(step); os.fsync(file.fileno())", 3),
+        ("print(step, file=file)", 3),
+    ],
+)
 def test_where_nothing_can_be_left_out_that_is_told(tried, say, every):
-    assert tried(loop(say), ("logging", {"every": every})).failed
+    program = loop(say).replace("kept = []", "kept, file = [], open('log', 'w')")
+    assert tried(program, ("logging", {"every": every})).failed
 
 
 @pytest.mark.foreign("tensorboard", "wandb")

@@ -54,7 +54,7 @@ def test_code_that_a_framework_calls_is_the_users_own():
 
 
 def test_without_a_line_of_the_users_a_packages_line_has_to_do(monkeypatch):
-    monkeypatch.setattr(stack, "_is_users", lambda file: False)
+    monkeypatch.setattr(stack, "is_users", lambda file: False)
 
     assert through("tool", place)()["file"] == "/venv/lib/site-packages/x.py"
 
@@ -74,7 +74,7 @@ def test_a_module_may_have_any_name():
 
 
 def test_callers_are_counted(monkeypatch):
-    monkeypatch.setattr(stack, "_is_users", lambda file: file.startswith("/home/me"))
+    monkeypatch.setattr(stack, "is_users", lambda file: file.startswith("/home/me"))
     call = callers
     for number in range(MOST_CALLERS + 2):
         call = user(call, f"/home/me/{number}.py")

@@ -1,0 +1,152 @@
+"""What the memory of a run would be at other settings: what may be asked, and why the rest may not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.gpu import device
+from advisor.metrics.input import loader
+from advisor.metrics.memory import (
+    mem_activations,
+    mem_grads,
+    mem_headroom,
+    mem_optim,
+    mem_params,
+    memory_peak,
+)
+from advisor.metrics.settings import flags, model, optimizer, world_size
+from advisor.models.anatomy import Anatomy, Setting
+from advisor.models.memory import States
+from advisor.rules._sharding import data_parallel, stage, unit, whole
+
+# As torch and others name them, and as advisor/models/memory.py does; SGD that keeps no state has none to compare with.
+OPTIMIZERS = {"AdamW": "adamw", "Adam": "adam", "SGD": "momentum", "Lion": "lion", "AdamW8bit": "adamw8bit"}
+OTHERS = ("adamw", "adamw8bit", "lion", "momentum", "sgd")
+
+MOST_RANKS = 64
+INTERVALS = (1, 2, 3, 4, 6, 8)
+"""Of checkpointed blocks."""
+LARGER = 4
+"""Batches up to so many times the present one: beyond that other things change, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """What may be asked of the memory; a setting with nothing to choose from stays as it is."""
+
+    anatomy: Anatomy
+    largest_batch: int | None = None
+    ranks: tuple[int, ...] = ()
+    stages: tuple[int, ...] = ()
+    intervals: tuple[int, ...] = ()
+    optimizers: tuple[str, ...] = ()
+    autocast: bool = False
+    fixed: tuple[str, ...] = ()
+    """What may not be asked, and why, in a sentence each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sharding:
+    """How the states lie on the ranks, where that is known."""
+
+    states: States
+    stage: int = 0
+    ranks: int = 1
+    unit: float = 0.0
+    stages: tuple[int, ...] = ()
+    why_not: str = ""
+
+
+def what_if(m: Metrics) -> WhatIf:
+    """Of this run; Missing where the parts of its memory were not measured."""
+    peak, capacity = m[memory_peak], m[device].memory_total
+    sharding = _sharding(m)
+    headroom = m.get(mem_headroom)
+    used = peak.reserved_peak if headroom is None else (1 - headroom) * capacity
+    batch, no_batch = _batch(m)
+    blocks, no_blocks = _blocks(m)
+    moments, no_moments = _moments(m)
+    autocast, no_autocast = _autocast(m)
+    ranks = {1, sharding.ranks, *(2**power for power in range(1, MOST_RANKS.bit_length()))} if sharding.stages else ()
+    idle = Anatomy(
+        now=Setting(batch=batch or 1, stage=sharding.stage, ranks=sharding.ranks, moments=moments),
+        capacity=capacity,
+        states=sharding.states,
+        unit=sharding.unit,
+        activations=0.0,
+        rest=0.0,
+        blocks=blocks,
+        parameters=autocast or 0,
+    )
+    return WhatIf(
+        anatomy=replace(
+            idle,
+            # what is gathered now was measured among the activations
+            activations=max(0.0, peak.allocated_peak - idle.parts(idle.now).total),
+            rest=max(0.0, used - peak.allocated_peak),
+        ),
+        largest_batch=LARGER * batch if batch else None,
+        ranks=tuple(sorted(ranks)),
+        stages=sharding.stages,
+        intervals=tuple(each for each in INTERVALS if each <= blocks // 2),
+        optimizers=tuple(dict.fromkeys((moments, *OTHERS))) if moments else (),
+        autocast=autocast is not None,
+        fixed=tuple(filter(None, (no_batch, sharding.why_not, no_blocks, no_moments, no_autocast))),
+    )
+
+
+def _sharding(m: Metrics) -> _Sharding:
+    now = States(m[mem_params], m[mem_grads], m[mem_optim])
+    try:
+        if m[world_size] > 1 and not data_parallel(m):
+            return _Sharding(now, why_not="GPUs and ZeRO: the ranks do not train one model by data parallelism.")
+        at, states = stage(m), whole(m)
+    except Missing as missing:
+        return _Sharding(now, why_not=f"GPUs and ZeRO: {missing.what[:1].lower()}{missing.what[1:]}.")
+    try:
+        parameters, element = unit(m)
+    except Missing:
+        told = "ZeRO stage 3: the model has no equal blocks that could be gathered one by one."
+        return _Sharding(states, at, m[world_size], 0.0, (0, 1, 2), told) if at < 3 else _Sharding(now, why_not=told)
+    return _Sharding(states, at, m[world_size], parameters * element, (0, 1, 2, 3))
+
+
+def _batch(m: Metrics) -> tuple[int | None, str]:
+    fact = m.get(loader)
+    if fact is None or not fact.batch_size:
+        return None, "Batch size: that of the loader is not known."
+    if not m[mem_activations]:
+        return None, "Batch size: no activations were seen that would grow with it."
+    return fact.batch_size, ""
+
+
+def _blocks(m: Metrics) -> tuple[int, str]:
+    fact, settings = m.get(model), m.get(flags)
+    if settings is None or settings.checkpointing:
+        return 0, "Activation checkpointing: " + (
+            "whether it is on was not recorded." if settings is None else "it is on, so what it frees was not measured."
+        )
+    if fact is None or fact.blocks < 2:
+        return 0, "Activation checkpointing: the model has no equal blocks."
+    return fact.blocks, ""
+
+
+def _moments(m: Metrics) -> tuple[str | None, str]:
+    fact, shape = m.get(optimizer), m.get(model)
+    name = OPTIMIZERS.get(fact.name) if fact is not None else None
+    if fact is None or name is None or not m[mem_optim]:
+        return None, f"Optimizer: the state of {fact.name if fact else 'it'} is not one that is known."
+    if shape is None or set(shape.dtypes) != {"float32"}:
+        return None, "Optimizer: only for weights in fp32 it is known what others would keep."
+    return name, ""
+
+
+def _autocast(m: Metrics) -> tuple[int | None, str]:
+    """Parameters that autocast would copy."""
+    settings, shape = m.get(flags), m.get(model)
+    if settings is None or shape is None:
+        return None, "Precision: what the run computes in was not recorded."
+    if settings.autocast or set(shape.dtypes) != {"float32"}:
+        return None, "Precision: 16 bits are in use already."
+    return shape.parameters, ""

@@ -1,0 +1,91 @@
+"""Record a training that runs already, for a while, and leave it as it was.
+
+profile-train attach 41233 --for 60s
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from advisor.cli import options
+
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
+    """Seconds, as 90, 60s, 5m or 1h."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|)", str(value).strip())
+        if match is None or not float(match[1]):
+            self.fail(f"{value!r} is no time. Say it as 60s, 5m or 1h.", param, ctx)
+        return float(match[1]) * _SECONDS[match[2]]
+
+
+@click.command(
+    cls=options.Command,
+    short_help="Record a training that runs already.",
+    help="Put the hooks into a training that runs already, record it for a while, take them out again, and end with "
+    "the report. The training goes on as if nothing had been. This runs code in that process: attach to your own only.",
+    epilog="Examples: profile-train attach 41233 --for 60s;  profile-train attach --all $(pgrep -of torchrun)",
+)
+@click.argument("pid", metavar="PID", type=click.IntRange(1))
+@click.option("--for", "seconds", type=_Duration(), help="Record so long: 60s, 5m, 1h.  [until Ctrl-C or its end]")
+@click.option("--steps", type=click.IntRange(1), help="Record so many steps.")
+@click.option("--all", "tree", is_flag=True, help="Every rank below PID, as of torchrun.")
+@click.option("--outside", is_flag=True, help="Put nothing in: only what GPUs and the system tell from outside.")
+@click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [profile-train-runs/<time>-<script>]")
+@click.option("--budget", type=click.FloatRange(0, 0.5), default=0.01, help="Run time profiling may cost.  [0.01]")
+@click.option("--rate", type=click.FloatRange(0.1, 100), default=10.0, help="GPU and host samples a second.  [10]")
+@click.option("--windows/--no-windows", default=True, help="Short torch.profiler windows for kernel detail.")
+@click.option("--no-report", is_flag=True, help="Only record; `profile-train report` makes the report later.")
+@options.CONFIG
+@options.RULES
+@options.CALIBRATION
+@options.goals
+def attach(
+    pid: int,
+    seconds: float | None,
+    steps: int | None,
+    tree: bool,
+    outside: bool,
+    out: Path | None,
+    budget: float,
+    rate: float,
+    windows: bool,
+    no_report: bool,
+    config: Path | None,
+    own_rules: Path | None,
+    calibration: Path | None,
+    **declared: Any,
+) -> None:
+    """See the module."""
+    # Imported only now: `run` starts programs without them.
+    from advisor.cli.run import make_report, say
+    from profiler.attach.recording import Wanted, record
+
+    chosen = options.configuration(config, own_rules)
+    wanted = Wanted(
+        pid=pid,
+        out=out,
+        seconds=seconds,
+        steps=steps,
+        tree=tree,
+        outside=outside,
+        budget=budget,
+        rate=rate,
+        windows=windows,
+    )
+    folder, notes = record(wanted, say)
+    for note in notes:
+        say(note)
+    if not no_report:
+        make_report(folder, chosen, declared, calibration, quietly=True)

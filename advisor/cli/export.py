@@ -1,0 +1,157 @@
+"""A recorded run for other tools: a timeline, tables, or metrics."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from advisor.cli import options
+from profiler.errors import ProfilerError
+from profiler.printable import printable
+
+if TYPE_CHECKING:
+    from advisor.metrics.base import Goals, Metrics
+
+FORMATS = {"chrome": "timeline.json.gz", "csv": "csv", "parquet": "parquet", "prometheus": "", "otel": ""}
+"""And where they go in the run's folder; without a place, to stdout or over the network."""
+
+READABLE = 0o644
+"""Of what --every writes: Prometheus' node exporter is another user."""
+
+SHARE = 0.1
+"""Of a core that --every may take at most: the training may want it."""
+
+EPILOG = """
+\b
+Examples:
+  profile-train export runs/first --to chrome      # open it in ui.perfetto.dev
+  profile-train export runs/first --to parquet --out tables
+  profile-train export runs/now --to prometheus --every 15 --out /var/lib/node_exporter/train.prom
+  OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318 profile-train export runs/first --to otel
+"""
+
+
+@click.command(
+    short_help="Give a run to Perfetto, pandas, Prometheus ...",
+    help="Give a recorded RUN (its folder) to other tools: as a timeline for Perfetto (chrome), tables (csv, parquet), "
+    "metrics (prometheus), or spans and metrics (otel).",
+    epilog=EPILOG,
+)
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--to", "form", type=click.Choice(list(FORMATS)), required=True, help="What to make of it.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="File, or of tables the folder.  [RUN/timeline.json.gz, RUN/csv, RUN/parquet; prometheus: stdout; otel: "
+    "$OTEL_EXPORTER_OTLP_ENDPOINT]",
+)
+@click.option(
+    "--every",
+    metavar="SECONDS",
+    type=click.FloatRange(min=1),
+    help="Of prometheus: keep the file up to date as long as the run goes on.",
+)
+@options.CONFIG
+def export(run: Path, form: str, out: Path | None, every: float | None, config: Path | None) -> None:
+    """See the module."""
+    # Imported only now: other commands start that much sooner.
+    from advisor.config import configure
+    from advisor.declared import goals
+
+    if every is not None and (form != "prometheus" or out is None):
+        raise click.UsageError("--every takes --to prometheus and --out.")
+    if run.is_file():
+        raise ProfilerError(
+            f"{run} is a file; what is exported is a run.",
+            "Give its folder: what --out named as it was recorded, or the run printed.",
+        )
+    chosen = options.configuration(config) or configure()
+    wanted = goals(chosen.declared({}))
+    if every is not None and out is not None:
+        _keep(run, out, every, wanted)
+        return
+    metrics = _read(run, wanted)
+    _tell_of_losses(metrics)
+    place = out or (run / FORMATS[form] if FORMATS[form] else None)
+    _give(form, metrics, run, place)
+    if place is not None:
+        told = " Open it in https://ui.perfetto.dev." if form == "chrome" else ""
+        click.echo(f"profile-train: {printable(str(place))} is written.{told}", err=True)
+
+
+def _read(run: Path, wanted: Goals) -> Metrics:
+    from advisor.load import load
+    from advisor.metrics.base import Metrics
+    from profiler.recorder.record import finish_orphan
+
+    if run.is_dir() and (note := finish_orphan(run)) is not None:
+        click.echo(f"profile-train: {printable(note)}", err=True)
+    return Metrics(load(run), wanted)
+
+
+def _tell_of_losses(metrics: Metrics) -> None:
+    """What of the recording could not be read is in no export."""
+    for problem in metrics.profile.problems:
+        if problem.source == "store":
+            click.echo(f"profile-train: {printable(problem.message)}", err=True)
+
+
+def _give(form: str, metrics: Metrics, run: Path, place: Path | None) -> None:
+    """In that format, each imported only when it is asked for."""
+    from advisor.export.nodes import nodes
+
+    recorded = nodes(run, metrics.profile)
+    if form == "chrome" and place is not None:
+        from advisor.export import chrome
+
+        chrome.write(recorded, metrics.profile, place)
+    elif form == "csv" and place is not None:
+        from advisor.export import csv
+
+        csv.write(recorded, metrics, place)
+    elif form == "parquet" and place is not None:
+        from advisor.export import parquet
+
+        parquet.write(recorded, metrics, place)
+    elif form == "otel":
+        from advisor.export import otel
+
+        if place is None:
+            otel.send(recorded, metrics)
+        else:
+            otel.write(recorded, metrics, place)
+    else:
+        from advisor.export import prometheus
+        from advisor.export.whole import whole
+
+        text = prometheus.text(recorded, metrics, run.absolute().name)
+        if place is None:
+            click.echo(text, nl=False)
+        else:
+            with whole(place, READABLE) as beside:
+                beside.write_text(text, encoding="utf-8")
+
+
+def _keep(run: Path, out: Path, every: float, wanted: Goals) -> None:
+    """Until the run has ended; what is written then stays."""
+    from profiler.recorder.folder import is_running
+
+    while True:
+        goes_on = is_running(run)  # asked first: what is recorded after the last look is not lost
+        begin = time.perf_counter()
+        try:
+            metrics = _read(run, wanted)
+        except ProfilerError:  # it may be readable again the next time
+            if not goes_on:
+                raise
+        else:
+            _give("prometheus", metrics, run, out)
+            if not goes_on:
+                _tell_of_losses(metrics)
+                return
+        spent = time.perf_counter() - begin
+        threading.Event().wait(max(every - spent, spent / SHARE - spent))

@@ -1,0 +1,29 @@
+"""Join recordings of one job that were made apart: a node, or a rank, each in a folder of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from profiler.printable import printable
+
+
+@click.command(
+    short_help="Join recordings that the nodes of a job made apart.",
+    help="Join the recordings RUN RUN... of one job, made apart on its nodes, into one folder. Then: profile-train "
+    "report FOLDER",
+    epilog="Example: profile-train merge node0/run node1/run --out both",
+)
+@click.argument("runs", metavar="RUN RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The new folder.")
+def merge(runs: tuple[Path, ...], out: Path) -> None:
+    """See the module."""
+    # Imported only now: other commands start that much sooner.
+    from advisor.merge import merge as join
+
+    parts = join(runs, out)
+    for part in parts:
+        ranks = ", ".join(map(str, sorted(part.ranks))) or "none"
+        click.echo(printable(f"{part.path}: ranks {ranks}"), err=True)
+    click.echo(printable(f"Joined: {out}  (profile-train report {out})"), err=True)

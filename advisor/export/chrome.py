@@ -1,0 +1,270 @@
+"""A run as a timeline: Chrome's trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing load.
+
+The format: "Trace Event Format", Duca and Sinclair, Google 2016. Each rank is a process with threads for the loop, the
+loader and the recorder; each host and each GPU is one, too, with a counter for each column of its samples. Steps of the
+first rank are named as torch.profiler names its own, so that what reads its traces reads these.
+"""
+
+from __future__ import annotations
+
+import gzip
+import heapq
+import itertools
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from operator import attrgetter, itemgetter
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, cast
+
+from msgspec.json import encode
+
+from advisor.export.nodes import Node, identity, in_time
+from advisor.export.stretches import Stretch, nanoseconds, stretches
+from advisor.export.units import heading
+from advisor.export.whole import whole
+from advisor.profile import Profile
+from profiler.schema import Batch, GpuSample, HostSample, MemorySample, Process, Step, Window
+from profiler.version import __version__
+
+Event = tuple[int, dict[str, Any]]
+"""With its time in nanoseconds, to be merged by."""
+
+LOOP, RECORDER, LOADER = 0, 1000, 2000
+"""Numbers of a rank's threads, by kind from here on."""
+
+PACKING = 6
+"""Of zlib, its own default; gzip's is 9, which takes several times as long for little less."""
+
+AFTER_RANKS = 1_000_000
+"""More than there are ranks."""
+
+SHORT = 80
+"""Characters of a problem that name it; all of them are among its arguments."""
+
+KEYS = {"time", "pid", "gpu", "device", "count"}
+"""Columns that say what a sample is of."""
+
+MARK, PHASE = "user_annotation", "cpu_op"
+"""Kineto's categories of a step and of what a step is made of."""
+
+ALSO = {
+    "data_wait": (MARK, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"),
+    "backward": (PHASE, "autograd::engine::evaluate_function: backward"),
+    "optimizer": (MARK, "Optimizer.step#"),
+}
+"""What readers of torch.profiler's traces know phases by; drawn inside ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """A range of a thread, and those inside it."""
+
+    start: int
+    end: int
+    name: str
+    category: str
+    args: dict[str, Any]
+    inside: Sequence[tuple[str, str, int, int]] = ()
+    """Category, name, start and end."""
+
+
+def write(nodes: Iterable[Node], profile: Profile, path: Path) -> None:
+    """The timeline, packed if the name ends in .gz. Each node's part of it waits on the disk for the others.
+
+    Raises:
+        ProfilerError: it could not be written.
+    """
+    with whole(path) as beside, ExitStack() as stack:
+        first = profile.ranks[0].process if profile.ranks else None
+        numbers = itertools.count(1)
+        parts = []
+        for node in nodes:
+            part = stack.enter_context(TemporaryFile(dir=path.parent))
+            part.writelines(b"%d\t%b\n" % (at, encode(event)) for at, event in _events(node, first, numbers))
+            part.seek(0)
+            parts.append(part)
+        file = stack.enter_context(_opened(beside, path.suffix == ".gz"))
+        file.write(json.dumps(_about(profile))[:-1].encode() + b', "traceEvents": [\n')
+        before = b""
+        for line in heapq.merge(*parts, key=lambda line: int(line.partition(b"\t")[0])):
+            file.write(before + line.partition(b"\t")[2].rstrip(b"\n"))
+            before = b",\n"
+        file.write(b"\n]}\n")
+
+
+def _opened(path: Path, packed: bool) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path, "wb", PACKING)) if packed else open(path, "wb")
+
+
+def _about(profile: Profile) -> dict[str, Any]:
+    run, ranks = profile.runs[0], [rank.process for rank in profile.ranks]
+    told = {"rank": ranks[0].rank, "world_size": max(ranks[0].world_size, len(ranks))} if ranks else {}
+    return {
+        "displayTimeUnit": "ms",
+        "otherData": {"writer": f"profile-train {__version__}", "run": run.id, "command": list(run.command)},
+        "distributedInfo": told,
+    }
+
+
+def _events(node: Node, first: Process | None, numbers: Iterator[int]) -> Iterator[Event]:
+    """Of a node, in the order of time; `numbers` are those of processes."""
+    streams: list[Iterable[Event]] = []
+    of_pid = {}
+    for rank in node.ranks:
+        number = of_pid[rank.pid] = next(numbers)
+        streams.append(_named(number, f"rank {rank.rank} (pid {rank.pid}, {node.run.host})", rank.rank))
+        marked = first is not None and identity(rank) == identity(first)
+        streams += _rank(node, rank, number, marked=marked)
+    host = next(numbers)
+    streams += [_named(host, f"host {node.run.host}"), _counters(node, host, node.tables.host_samples)]
+    streams.append(_problems(node, host, of_pid))
+    for gpu in node.tables.gpus:
+        number = next(numbers)
+        streams.append(_named(number, f"GPU {gpu.index}: {gpu.name} ({node.run.host})"))
+        samples = [sample for sample in node.tables.gpu_samples if sample.gpu == gpu.index]
+        streams.append(_counters(node, number, samples))
+    return heapq.merge(*streams, key=itemgetter(0))
+
+
+def _named(process: int, name: str, rank: int | None = None) -> Iterator[Event]:
+    """Ranks are shown first, by their numbers."""
+    yield _metadata(0, process, 0, "process_name", name=name)
+    yield _metadata(0, process, 0, "process_sort_index", sort_index=AFTER_RANKS + process if rank is None else rank)
+
+
+def _metadata(at: int, process: int, thread: int, kind: str, /, **args: Any) -> Event:
+    return at, {"ph": "M", "pid": process, "tid": thread, "name": kind, "args": args}
+
+
+def _rank(node: Node, rank: Process, number: int, *, marked: bool) -> Iterator[Iterable[Event]]:
+    tables, pids = node.tables, {worker.pid: worker for worker in node.workers(rank)}
+    steps = in_time((step for step in tables.steps if step.pid == rank.pid), attrgetter("start"))
+    yield _slices(number, LOOP, "loop", _steps(node, steps, marked))
+    yield _queue(node, number, steps)
+    windows = in_time((each for each in tables.windows if each.pid == rank.pid), attrgetter("start", "duration"))
+    yield _slices(number, RECORDER, "recorder", (_window(node, window) for window in windows))
+    samples = [sample for sample in tables.memory_samples if sample.pid == rank.pid]
+    for device in sorted({sample.device for sample in samples}):
+        yield _counters(node, number, [each for each in samples if each.device == device], f"cuda:{device} ")
+    for position, pid in enumerate([rank.pid, *sorted(pids)]):
+        worker = pids.get(pid)
+        name = f"loader worker {worker.worker_id} (pid {pid})" if worker else "loader, in the loop"
+        batches = in_time((batch for batch in tables.batches if batch.pid == pid), attrgetter("start", "duration"))
+        yield _slices(number, LOADER + 100 * position, name, (_batch(node, batch) for batch in batches))
+
+
+def _slices(process: int, thread: int, name: str, slices: Iterable[_Slice]) -> Iterator[Event]:
+    """Those of a thread must not overlap: what does (steps of two training threads, merged neighbours around single
+    ones) goes to a further one beside it."""
+    ends: list[int] = []
+    for one in slices:
+        lane = next((lane for lane, end in enumerate(ends) if end <= one.start), len(ends))
+        if lane == len(ends):
+            ends.append(0)
+            told = name if lane == 0 else f"{name} ({lane + 1})"
+            yield _metadata(one.start, process, thread + lane, "thread_name", name=told)
+            yield _metadata(one.start, process, thread + lane, "thread_sort_index", sort_index=thread + lane)
+        ends[lane] = one.end
+        at = {"ph": "X", "pid": process, "tid": thread + lane}
+        yield one.start, {**at, "name": one.name, "cat": one.category, **_times(one.start, one.end), "args": one.args}
+        for category, inner, start, end in one.inside:
+            yield start, {**at, "name": inner, "cat": category, **_times(start, end)}
+
+
+def _times(start: int, end: int) -> dict[str, float]:
+    return {"ts": start / 1e3, "dur": (end - start) / 1e3}
+
+
+def _steps(node: Node, steps: Sequence[Step], marked: bool) -> Iterator[_Slice]:
+    since = _single_since(steps) if marked else math.inf
+    for one in stretches(steps, node.clock):
+        mark = one.step.start >= since
+        yield _Slice(
+            one.start,
+            one.end,
+            f"ProfilerStep#{one.step.index}" if mark else one.name,
+            MARK if mark else "step",
+            _arguments(one),
+            list(_phases(one, mark)),
+        )
+
+
+def _single_since(steps: Sequence[Step]) -> float:
+    """From when on no row stands for several: among merged neighbours no single step can be told. Those with tags and
+    those without are merged apart, so that each kind's next single step begins after the last of its merged ones."""
+    since = -math.inf
+    for tagged in (False, True):
+        rows = [step for step in steps if bool(step.tags) == tagged]
+        if merged := [at for at, step in enumerate(rows) if step.count > 1]:
+            since = max(since, rows[merged[-1] + 1].start if merged[-1] + 1 < len(rows) else math.inf)
+    return since
+
+
+def _phases(one: Stretch, mark: bool) -> Iterator[tuple[str, str, int, int]]:
+    for name, start, end in one.phases:
+        yield PHASE if mark else "phase", name, start, end
+        if mark and name in ALSO:
+            yield *ALSO[name], start, end
+
+
+def _arguments(one: Stretch) -> dict[str, Any]:
+    told = {"steps": one.step.count, "batches": one.step.batches, "micro_steps": one.step.micro_steps}
+    return {name: value for name, value in told.items() if math.isfinite(value)} | {"tags": one.tags}
+
+
+def _queue(node: Node, process: int, steps: Sequence[Step]) -> Iterator[Event]:
+    for step in steps:
+        if step.queue_depth is not None and math.isfinite(step.queue_depth):
+            yield _counter(process, node.clock(step.start), "loader queue (batches)", step.queue_depth)
+
+
+def _window(node: Node, window: Window) -> _Slice:
+    start = nanoseconds(node.clock(window.start))
+    args = {"steps": window.steps, "cost_s": window.cost if math.isfinite(window.cost) else None}
+    end = start + max(0, nanoseconds(window.duration))
+    return _Slice(start, end, "torch.profiler window", "recorder", args)
+
+
+def _batch(node: Node, batch: Batch) -> _Slice:
+    start = nanoseconds(node.clock(batch.start))
+    name = "batch" if batch.count == 1 else f"{batch.count} batches"
+    end = start + max(0, nanoseconds(batch.count * batch.duration))
+    return _Slice(start, end, name, "loader", {"loader": batch.loader, "batches": batch.count})
+
+
+def _counters(
+    node: Node, process: int, samples: Iterable[GpuSample | HostSample | MemorySample], prefix: str = ""
+) -> Iterator[Event]:
+    """One for each column. What was not measured is no point of any."""
+    for sample in in_time(samples, attrgetter("time")):
+        for field in fields(sample):
+            value = getattr(sample, field.name)
+            if field.name not in KEYS and value is not None and math.isfinite(value):
+                yield _counter(process, node.clock(sample.time), prefix + heading(type(sample), field.name), value)
+
+
+def _counter(process: int, time: float, name: str, value: float) -> Event:
+    at = nanoseconds(time)
+    return at, {"ph": "C", "pid": process, "tid": 0, "name": name, "ts": at / 1e3, "args": {"value": value}}
+
+
+def _problems(node: Node, host: int, processes: dict[int, int]) -> Iterator[Event]:
+    for problem in in_time(node.tables.problems, attrgetter("time")):
+        at = nanoseconds(node.clock(problem.time))
+        yield (
+            at,
+            {
+                "ph": "i",
+                "s": "p",
+                "pid": processes.get(problem.pid or 0, host),
+                "tid": RECORDER,
+                "name": f"{problem.source}: {problem.message}"[:SHORT],
+                "cat": "problem",
+                "ts": at / 1e3,
+                "args": {"source": problem.source, "message": problem.message},
+            },
+        )

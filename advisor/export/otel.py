@@ -1,0 +1,177 @@
+"""A run in OpenTelemetry's protocol: a trace for each step of a rank, with its phases as the spans inside, and the
+report's metrics as gauges.
+
+By the exporter of OpenTelemetry itself, so that its OTEL_ variables hold (endpoint, headers, timeout, certificates,
+resource attributes); or as OTLP's JSON, a message a line, which the collector's otlpjsonfile receiver reads. Spans have
+the same identifiers however often a run is exported.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from advisor.export.extra import extra
+from advisor.export.nodes import Node, in_time
+from advisor.export.quantities import quantities
+from advisor.export.stretches import nanoseconds, stretches
+from advisor.export.whole import whole
+from advisor.metrics.base import Metrics
+from advisor.profile import Profile
+from profiler.errors import ProfilerError
+from profiler.schema import Run
+from profiler.version import __version__
+
+TOGETHER = 512
+"""Spans of a message: what the SDK's own processor sends at a time."""
+
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+FOR_SPANS, FOR_METRICS = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
+
+UNITS = {"B": "By", "count": "1", "FLOP/s": "{FLOP}/s", "kWh": "kW.h", "currency": "{currency}"}
+"""Of ours, those that UCUM writes otherwise."""
+
+SCOPE = "profile-train"
+
+
+def send(nodes: Iterable[Node], metrics: Metrics) -> None:
+    """To the endpoint that the environment names.
+
+    Raises:
+        ProfilerError: it names none, it did not take everything, or the exporter is not there.
+    """
+    wanted = [each for each in (FOR_SPANS, FOR_METRICS) if os.environ.get(ENDPOINT) or os.environ.get(each)]
+    if not wanted:
+        raise ProfilerError(
+            "There is no endpoint to send to.",
+            f"Set {ENDPOINT}, as http://localhost:4318, or write a file with --out.",
+        )
+    over = "opentelemetry.exporter.otlp.proto.http"
+    if FOR_SPANS in wanted:
+        _send(_needed(f"{over}.trace_exporter").OTLPSpanExporter(), _spans(nodes, metrics.profile))
+    if FOR_METRICS in wanted:
+        _send(_needed(f"{over}.metric_exporter").OTLPMetricExporter(), (_gauges(metrics),))
+
+
+def _send(exporter: Any, messages: Iterable[Any]) -> None:
+    if not all(exporter.export(message).name == "SUCCESS" for message in messages):
+        raise ProfilerError(
+            "The endpoint did not take all of the run.",
+            f"Check that {ENDPOINT} is the base URL of an OTLP/HTTP receiver (port 4318; 4317 is gRPC's).",
+        )
+
+
+def write(nodes: Iterable[Node], metrics: Metrics, path: Path) -> None:
+    """The same messages as JSON, one a line.
+
+    Raises:
+        ProfilerError: it could not be written, or OpenTelemetry is not there.
+    """
+    encoders = "opentelemetry.exporter.otlp.proto.common"
+    spans: Callable[[Any], Any] = _needed(f"{encoders}.trace_encoder").encode_spans
+    gauges: Callable[[Any], Any] = _needed(f"{encoders}.metrics_encoder").encode_metrics
+    to_dict = _needed("google.protobuf.json_format").MessageToDict
+    with whole(path) as beside, open(beside, "w", encoding="ascii", newline="\n") as file:
+        for message in chain(map(spans, _spans(nodes, metrics.profile)), map(gauges, (_gauges(metrics),))):
+            told = to_dict(message, use_integers_for_enums=True)
+            file.write(json.dumps(_with_hex(told), allow_nan=False) + "\n")
+
+
+def _needed(module: str) -> Any:
+    return extra(module, "OpenTelemetry's protocol")
+
+
+def _with_hex(told: Any) -> Any:
+    """OTLP's JSON has identifiers in hex, where protobuf's has them in base64."""
+    if isinstance(told, list):
+        return [_with_hex(each) for each in told]
+    if not isinstance(told, dict):
+        return told
+    return {
+        key: base64.b64decode(each).hex() if key in ("traceId", "spanId", "parentSpanId") else _with_hex(each)
+        for key, each in told.items()
+    }
+
+
+def _spans(nodes: Iterable[Node], profile: Profile) -> Iterator[Sequence[Any]]:
+    """Some at a time."""
+    spans = (span for node in nodes for span in _of_node(node, profile.runs[0].started_at))
+    while some := list(islice(spans, TOGETHER)):
+        yield some
+
+
+def _of_node(node: Node, began: float) -> Iterator[Any]:
+    sdk, api = _needed("opentelemetry.sdk.trace"), _needed("opentelemetry.trace")
+    scope = _needed("opentelemetry.sdk.util.instrumentation").InstrumentationScope(SCOPE, __version__)
+    origin = nanoseconds(began)  # seconds since 1970 in a float are right to a quarter of a us only
+
+    def span(trace: str, name: str, start: int, end: int, parent: Any, attributes: dict[str, Any]) -> Any:
+        context = api.SpanContext(
+            _number(trace, 16), _number(f"{trace} {name}", 8), False, api.TraceFlags(api.TraceFlags.SAMPLED)
+        )
+        return sdk.ReadableSpan(
+            name,
+            context=context,
+            parent=parent,
+            resource=resource,
+            attributes=attributes,
+            instrumentation_scope=scope,
+            start_time=origin + start,
+            end_time=origin + end,
+        )
+
+    for rank in node.ranks:
+        about = {"service.instance.id": f"{node.run.id}-{rank.rank}", "profile_train.rank": rank.rank}
+        resource = _resource(node.run, {**about, "process.pid": rank.pid})
+        steps = in_time((step for step in node.tables.steps if step.pid == rank.pid), attrgetter("start"))
+        for one in stretches(steps, node.clock):
+            # With its start, for two training threads of a rank count their steps alike.
+            trace = f"{node.run.id} {rank.pid} {one.step.index} {one.start}"
+            told = {"step": one.step.index, "steps": one.step.count, "tags": one.tags}
+            attributes = {f"profile_train.{name}": value for name, value in told.items()}
+            root = span(trace, "step", one.start, one.end, None, attributes)
+            yield root
+            for name, start, end in one.phases:
+                yield span(trace, name, start, end, root.context, {})
+
+
+def _gauges(metrics: Metrics) -> Any:
+    points = _needed("opentelemetry.sdk.metrics.export")
+    scope = _needed("opentelemetry.sdk.util.instrumentation").InstrumentationScope(SCOPE, __version__)
+    run = metrics.profile.runs[0]
+    begin = nanoseconds(run.started_at)
+    now = time.time_ns() if run.duration is None else nanoseconds(run.started_at + run.duration)
+    gauges = [
+        points.Metric(
+            f"profile_train.{told.metric.name}",
+            told.meaning,
+            UNITS.get(told.unit, told.unit),
+            points.Gauge([points.NumberDataPoint({}, begin, now, told.value)]),
+        )
+        for told in quantities(metrics)
+        if told.value is not None
+    ]
+    of_scope = points.ScopeMetrics(scope, gauges, "")
+    return points.MetricsData([points.ResourceMetrics(_resource(run, {"service.instance.id": run.id}), [of_scope], "")])
+
+
+def _resource(run: Run, more: dict[str, Any]) -> Any:
+    resources = _needed("opentelemetry.sdk.resources")
+    made = resources.Resource.create()  # with what the environment says
+    told = {"host.name": run.host, "profile_train.run": run.id, **more}
+    if str(made.attributes["service.name"]).startswith("unknown_service"):
+        told["service.name"] = SCOPE
+    return made.merge(resources.Resource(told))
+
+
+def _number(text: str, size: int) -> int:
+    """An identifier of so many bytes."""
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "backslashreplace")).digest()[:size], "big") or 1

@@ -1,0 +1,51 @@
+"""A run as a folder of Parquet files, one a table, for pandas, DuckDB, Polars and Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from advisor.export import tables
+from advisor.export.extra import extra
+from advisor.export.nodes import Node
+from advisor.export.tables import Column, Rows
+from advisor.export.whole import whole
+from advisor.metrics.base import Metrics
+
+TOGETHER = 50_000
+"""Rows of a row group: what lies in memory at a time."""
+
+
+def write(nodes: Iterable[Node], metrics: Metrics, folder: Path) -> None:
+    """A file for each table, with the names of the CSV's columns; their units are in the fields' metadata, too.
+
+    Raises:
+        ProfilerError: they could not be written, or pyarrow is not there.
+    """
+    tables.write(nodes, metrics, partial(begin, folder))
+
+
+@contextmanager
+def begin(folder: Path, name: str, columns: Sequence[Column]) -> Iterator[Callable[[Rows], None]]:
+    """One of them."""
+    pa, parquet = extra("pyarrow", "Parquet"), extra("pyarrow.parquet", "Parquet")
+    types = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
+    schema = pa.schema(
+        [
+            pa.field(column.name, types[column.type], metadata={"unit": column.unit} if column.unit else None)
+            for column in columns
+        ]
+    )
+
+    def take(rows: Rows) -> None:
+        left = iter(rows)
+        while some := list(islice(left, TOGETHER)):
+            cells = zip(*some, strict=True)
+            arrays = [pa.array(each, field.type) for each, field in zip(cells, schema, strict=True)]
+            writer.write_batch(pa.record_batch(arrays, schema))
+
+    with whole(folder / f"{name}.parquet") as beside, parquet.ParquetWriter(beside, schema) as writer:
+        yield take

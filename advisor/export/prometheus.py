@@ -1,0 +1,127 @@
+"""A run as Prometheus has it: text for a textfile collector, while the run goes on or when it has ended.
+
+What was not measured is not there. The report's metrics keep their names, with the base unit at the end, and are the
+run's; what is counted by rank is for `rate` and `sum by`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from advisor.export.extra import extra
+from advisor.export.nodes import Node
+from advisor.export.quantities import Told, quantities
+from advisor.metrics.base import Metrics
+from profiler.schema import BETWEEN, PHASES, Run, Step
+
+PREFIX = "profile_train_"
+
+BASE = {
+    "s": ("_seconds", 1.0),
+    "us": ("_seconds", 1e-6),
+    "h": ("_seconds", 3600.0),
+    "B": ("_bytes", 1.0),
+    "J": ("_joules", 1.0),
+    "W": ("_watts", 1.0),
+    "1": ("_ratio", 1.0),
+    "count": ("", 1.0),
+    "FLOP/s": ("", 1.0),
+    "currency": ("", 1.0),
+}
+"""The base unit that a name ends in, and how many of it are in one of ours. Of other units nothing is exported: the
+kWh are the joules of `gpu_energy`."""
+
+SHARES = ("_fraction", "_share", "_ratio")
+"""Ends of names that say already that it is a ratio."""
+
+
+def text(nodes: Iterable[Node], metrics: Metrics, run: str) -> str:
+    """The exposition; the label `run` tells the runs of a machine from one another.
+
+    Raises:
+        ProfilerError: prometheus-client is not there.
+    """
+    client, core = (extra(module, "Prometheus' format") for module in ("prometheus_client", "prometheus_client.core"))
+    ranks = list(_ranks(core, nodes, run))
+
+    class Collector:
+        """What a registry asks for its metrics."""
+
+        def collect(self) -> Iterator[Any]:
+            return chain(_run(core, metrics.profile.runs, run), ranks, _metrics(core, metrics, run))
+
+    registry = client.CollectorRegistry()
+    registry.register(Collector())
+    exposition: bytes = client.generate_latest(registry)
+    return exposition.decode()
+
+
+def _run(core: Any, runs: Sequence[Run], run: str) -> Iterator[Any]:
+    labels = ["run", "node", "version"]
+    info = core.GaugeMetricFamily(f"{PREFIX}run_info", "What recorded it, and where.", labels=labels)
+    for each in runs:
+        info.add_metric([run, each.host, each.version], 1)
+    yield info
+    told = {
+        "run_active": ("Whether it goes on.", float(any(each.outcome == "running" for each in runs))),
+        "run_started_timestamp_seconds": ("When it began, Unix time.", min(each.started_at for each in runs)),
+        "run_duration_seconds": ("How long it took, once it has ended.", runs[0].duration),
+        "run_exit_status": ("As the shell saw it, once it has ended.", runs[0].exit_status),
+    }
+    for name, (meaning, value) in told.items():
+        yield from _gauge(core, PREFIX + name, meaning, run, value)
+
+
+def _ranks(core: Any, nodes: Iterable[Node], run: str) -> Iterator[Any]:
+    labels = ["run", "node", "rank"]
+    steps = core.SummaryMetricFamily(
+        f"{PREFIX}step_seconds", "Time of optimizer steps without what falls between them.", labels=labels
+    )
+    batches = core.CounterMetricFamily(f"{PREFIX}batches", "Batches fetched for training.", labels=labels)
+    phases = core.CounterMetricFamily(
+        f"{PREFIX}phase_seconds", "Time of steps, and between them, by what it went into.", labels=[*labels, "phase"]
+    )
+    for node in nodes:
+        for rank in node.ranks:
+            told = [run, node.run.host, str(rank.rank)]
+            rows = [step for step in node.tables.steps if step.pid == rank.pid]
+            steps.add_metric(told, sum(step.count for step in rows), _sum(rows, "duration") or 0.0)
+            if fetched := _sum(rows, "batches"):  # 0 also where no loader was seen
+                batches.add_metric(told, fetched)
+            for phase in (*PHASES, *BETWEEN):
+                if (seconds := _sum(rows, phase)) is not None:
+                    phases.add_metric([*told, phase], seconds)
+    return iter((steps, batches, phases))
+
+
+def _sum(rows: Sequence[Step], column: str) -> float | None:
+    """Over all steps; None if none of them has it."""
+    values = [step.count * value for step in rows if (value := getattr(step, column)) is not None]
+    return math.fsum(value for value in values if math.isfinite(value)) if values else None
+
+
+def _metrics(core: Any, metrics: Metrics, run: str) -> Iterator[Any]:
+    for told in quantities(metrics):
+        if told.unit in BASE and told.value is not None:
+            yield from _gauge(core, name(told), told.meaning, run, told.value * BASE[told.unit][1])
+
+
+def name(told: Told) -> str:
+    """By Prometheus' rules: in base units, and a suffix `_count` is a summary's."""
+    own = told.metric.name
+    if told.unit == "count":
+        return PREFIX + (f"{own.removesuffix('_count')}s" if own.endswith("_count") else own)
+    if told.unit == "1" and own.endswith(SHARES):
+        return PREFIX + own
+    suffix = BASE[told.unit][0]
+    return PREFIX + own.removesuffix("_us").removesuffix("_hours").removesuffix(suffix) + suffix
+
+
+def _gauge(core: Any, name: str, meaning: str, run: str, value: float | None) -> Iterator[Any]:
+    if value is not None:
+        family = core.GaugeMetricFamily(name, meaning, labels=["run"])
+        family.add_metric([run], value)
+        yield family

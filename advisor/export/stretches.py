@@ -1,0 +1,70 @@
+"""Steps as stretches of time, with their phases inside them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from advisor.clocks import Clock
+from profiler import schema
+from profiler.schema import BETWEEN, PHASES, Step
+
+TAGS = {
+    schema.TAG_EPOCH_START: "epoch start",
+    schema.TAG_EVALUATION: "evaluation",
+    schema.TAG_CHECKPOINT: "checkpoint",
+    schema.TAG_WINDOW: "torch.profiler window",
+    schema.TAG_COMPILE: "compilation",
+    schema.TAG_FIRST: "first step",
+}
+
+IN_ORDER = (*BETWEEN, *PHASES)
+"""A recording has the length of each phase, not its place: they are laid end to end, first what falls between two
+updates, then the phases as a loop goes through them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A step or, of a long run, the neighbours that a row stands for. Whole nanoseconds."""
+
+    step: Step
+    start: int
+    end: int
+    phases: tuple[tuple[str, int, int], ...]
+    """Name, start and end of those that took any time."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"step {self.step.index}" if self.step.count == 1 else f"{self.step.count} steps from {self.step.index}"
+
+    @property
+    def tags(self) -> list[str]:
+        """Why it is not a steady one."""
+        return [name for tag, name in TAGS.items() if self.step.tags & tag]
+
+
+def stretches(steps: Iterable[Step], clock: Clock) -> Iterator[Stretch]:
+    """One a step, as the reference's clock would have timed it. What has no length is left out."""
+    for step in steps:
+        lengths = {name: step.count * (getattr(step, name) or 0.0) for name in IN_ORDER}
+        whole = step.count * (step.duration + sum(getattr(step, name) or 0.0 for name in BETWEEN))
+        if not (math.isfinite(whole) and whole >= 0 and all(0 <= each < math.inf for each in lengths.values())):
+            continue
+        start = at = nanoseconds(clock(step.start))
+        end = nanoseconds(clock(step.start + whole))
+        phases = []
+        past = step.start
+        for name, length in lengths.items():
+            past += length
+            until = min(nanoseconds(clock(past)), end)
+            if until > at:
+                phases.append((name, at, until))
+            at = until
+        yield Stretch(step, start, end, tuple(phases))
+
+
+def nanoseconds(seconds: float) -> int:
+    """The nearest."""
+    return round(seconds * 1e9)

@@ -1,0 +1,77 @@
+"""A run as tables: those of its recording, a node after the other, and the report's metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+
+from advisor.export.nodes import Node
+from advisor.export.quantities import quantities
+from advisor.export.units import heading, unit
+from advisor.metrics.base import Metrics
+from profiler.store.tables import COLUMNS, NAMES
+from profiler.store.values import hints, kind
+
+Rows = Iterable[Sequence[object]]
+"""None in them is "not measured"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One of a table."""
+
+    name: str
+    type: type
+    """int, float, bool or str; what has parts of its own is JSON in a str."""
+    unit: str = ""
+
+
+Open = Callable[[str, Sequence[Column]], AbstractContextManager[Callable[[Rows], None]]]
+"""Of a format: begin the table of that name and these columns; what it gives takes rows, as often as there are some."""
+
+METRICS = (
+    Column("name", str),
+    Column("value", float),
+    Column("unit", str),
+    Column("meaning", str),
+    Column("missing", str),
+    Column("remedy", str),
+)
+
+
+def write(nodes: Iterable[Node], metrics: Metrics, begin: Open) -> None:
+    """All tables, in a format.
+
+    Raises:
+        ProfilerError: they could not be written.
+    """
+    with ExitStack() as stack:
+        takers = {cls: stack.enter_context(begin(name, columns(cls))) for cls, name in NAMES.items()}
+        of_metrics = stack.enter_context(begin("metrics", METRICS))
+        for node in nodes:
+            for cls, take in takers.items():
+                take(_rows(node, cls))
+        of_metrics(_metrics(metrics))
+
+
+def columns(cls: type) -> tuple[Column, ...]:
+    """Of the table that holds such rows: the node's host, then the fields."""
+    return (Column("node", str), *(_column(cls, name, hint) for name, hint in hints(cls).items()))
+
+
+def _column(cls: type, name: str, hint: object) -> Column:
+    plain = kind(hint)
+    if plain in (int, float):
+        return Column(heading(cls, name), plain, unit(cls, name))
+    return Column(name, bool if plain is bool else str)
+
+
+def _rows(node: Node, cls: type) -> Iterator[Sequence[object]]:
+    for row in getattr(node.tables, NAMES[cls]):
+        yield (node.run.host, *COLUMNS[cls].encode(row))
+
+
+def _metrics(metrics: Metrics) -> Iterator[Sequence[object]]:
+    for told in quantities(metrics):
+        yield told.metric.name, told.value, told.unit, told.meaning, told.missing or None, told.remedy or None

@@ -1,0 +1,184 @@
+"""The recordings of one job, side by side: who is there, on which machine, and by which clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from advisor.clocks import Clock, compare
+from advisor.units import seconds
+from profiler.schema import HostSample, Problem, Process, Step
+from profiler.store import Tables
+
+MOST_NAMED = 8
+"""Ranks that a sentence names one by one."""
+
+NOTABLE = 0.1
+"""Seconds that the clocks of hosts may differ by without a word: what NTP keeps over a network that is not good."""
+
+SUMS = ("cpu", "cpu_workers", "rss", "processes", "read", "write")
+"""Of a HostSample, what is of the program and not of the machine."""
+
+
+def ranks(node: Tables) -> set[int]:
+    """The ranks that made a step there, or all if none did."""
+    return {process.rank for process in _trained(node)} or {p.rank for p in node.processes if p.role == "rank"}
+
+
+def _trained(node: Tables) -> list[Process]:
+    pids = {step.pid for step in node.steps}
+    return [process for process in node.processes if process.role == "rank" and process.pid in pids]
+
+
+def in_order(nodes: Iterable[Tables]) -> list[Tables]:
+    """That of the lowest rank first: what is said of one node is said of that one."""
+    return sorted(nodes, key=lambda node: min(ranks(node), default=1 << 62))
+
+
+def numbered(nodes: Sequence[Tables]) -> list[Tables]:
+    """With a node rank for each machine, also where the launcher gives none, and each GPU once, though every rank's
+    recorder may see all of a machine."""
+    if len(nodes) < 2:
+        return list(nodes)
+    numbers: dict[tuple[str, int], int] = {}
+    seen: set[str] = set()
+    found = []
+    for node in nodes:
+        host = node.runs[-1].host if node.runs else ""
+        processes = tuple(
+            replace(each, node_rank=numbers.setdefault((host, each.node_rank), len(numbers))) for each in node.processes
+        )
+        gpus = tuple(gpu for gpu in node.gpus if gpu.uuid not in seen)
+        seen |= {gpu.uuid for gpu in gpus}
+        samples = node.gpu_samples
+        if len(gpus) < len(node.gpus):
+            kept = {gpu.index for gpu in gpus}
+            samples = tuple(sample for sample in samples if sample.gpu in kept)
+        found.append(replace(node, processes=processes, gpus=gpus, gpu_samples=samples))
+    return found
+
+
+def clocks(nodes: Sequence[Tables]) -> list[Clock]:
+    """Of each recording, against the first."""
+    first, *others = nodes
+    steps = _steps(first)
+    return [Clock(), *(compare(steps, _steps(node), _ahead(first, node)) for node in others)]
+
+
+def _steps(node: Tables) -> list[Step]:
+    """Of its lowest rank; of several processes of that, the one that was started last."""
+    heads = sorted((process.rank, -process.started, process.pid) for process in _trained(node))
+    return [step for step in node.steps if step.pid == heads[0][2]] if heads else []
+
+
+def _ahead(first: Tables, node: Tables) -> float:
+    """By the hosts' clocks: a recording that began later shows less for the same moment."""
+    return first.runs[0].started_at - node.runs[0].started_at if first.runs and node.runs else 0.0
+
+
+def on_one_clock(node: Tables, clock: Clock) -> Tables:
+    """Its samples and problems as the reference's clock would have timed them; steps are left as they are."""
+    if clock == Clock():
+        return node
+    return replace(
+        node,
+        gpu_samples=tuple(replace(sample, time=clock(sample.time)) for sample in node.gpu_samples),
+        host_samples=tuple(replace(sample, time=clock(sample.time)) for sample in node.host_samples),
+    )
+
+
+def host_samples(nodes: Sequence[Tables]) -> tuple[HostSample, ...]:
+    """Of every machine; where each rank has a recorder of its own, those of one machine are added up."""
+    machines: dict[object, list[tuple[HostSample, ...]]] = {}
+    for number, node in enumerate(nodes):
+        where = min((process.node_rank for process in node.processes), default=-1 - number)
+        machines.setdefault(where, []).append(node.host_samples)
+    return tuple(sample for recorded in machines.values() for sample in _added(recorded))
+
+
+def _added(recorded: Sequence[Sequence[HostSample]]) -> Sequence[HostSample]:
+    first, *others = sorted(recorded, key=len, reverse=True)
+    for other in others:
+        if other:
+            first = [_sum(sample, near) for sample, near in zip(first, _nearest(first, other), strict=True)]
+    return first
+
+
+def _sum(one: HostSample, other: HostSample) -> HostSample:
+    both = {name: (getattr(one, name), getattr(other, name)) for name in SUMS}
+    sums: dict[str, Any] = {name: None if a is None or b is None else a + b for name, (a, b) in both.items()}
+    return replace(one, **sums)
+
+
+def _nearest(samples: Sequence[HostSample], other: Sequence[HostSample]) -> list[HostSample]:
+    """For each sample that of the other recorder which is closest in time; both are in order."""
+    found, at = [], 0
+    for sample in samples:
+        while at + 1 < len(other) and abs(other[at + 1].time - sample.time) <= abs(other[at].time - sample.time):
+            at += 1
+        found.append(other[at])
+    return found
+
+
+def remarks(nodes: Sequence[Tables], compared: Sequence[Clock]) -> list[Problem]:
+    """What a reader must know of a job that was recorded in parts."""
+    said = [_missing(nodes), _unfinished(nodes), *_apart(nodes, compared)]
+    return [Problem(time=0.0, source="ranks", message=each) for each in said if each]
+
+
+def _missing(nodes: Sequence[Tables]) -> str:
+    world = max((p.world_size for node in nodes for p in node.processes if p.role == "rank"), default=1)
+    there = {process.rank for node in nodes for process in node.processes if process.role == "rank"}
+    absent = [number for number in range(world) if number not in there] if there else []
+    if not absent:
+        return ""
+    return (
+        f"Of {world} ranks, {_named(absent)} not recorded: nothing is known of them. Where that is another node, "
+        "record it with the same command and a common --out, or join what it has recorded: profile-train merge A B "
+        "--out C"
+    )
+
+
+def _named(numbers: Sequence[int]) -> str:
+    stretches: list[list[int]] = []
+    for number in numbers:
+        if stretches and number == stretches[-1][1] + 1:
+            stretches[-1][1] = number
+        else:
+            stretches.append([number, number])
+    words = [str(low) if low == high else f"{low}-{high}" for low, high in stretches[:MOST_NAMED]]
+    more = ["..."] if len(stretches) > MOST_NAMED else []
+    return f"rank {words[0]} was" if len(numbers) == 1 else f"ranks {', '.join(words + more)} were"
+
+
+def _unfinished(nodes: Sequence[Tables]) -> str:
+    going = [node for node in nodes if node.runs and node.runs[-1].outcome == "running"]
+    if not going or len(going) == len(nodes):
+        return ""
+    names = [str(number) for node in going for number in sorted(ranks(node))] or ["?"]
+    more = ", ..." if len(names) > MOST_NAMED else ""
+    return (
+        f"{len(going)} of {len(nodes)} recordings have not ended: those of rank {', '.join(names[:MOST_NAMED])}{more}. "
+        "Their end renews this report, unless their nodes are gone."
+    )
+
+
+def _apart(nodes: Sequence[Tables], compared: Sequence[Clock]) -> Iterable[str]:
+    """How the clocks were laid over one another, where that moves anything: the worst of them."""
+    moved = [(clock, node) for clock, node in zip(compared[1:], nodes[1:], strict=True)]
+    by_steps = [clock.residual for clock, _ in moved if clock.residual is not None]
+    if by_steps:
+        apart = max(abs(clock.offset + _ahead(node, nodes[0])) for clock, node in moved if clock.residual is not None)
+        drift = max(abs(clock.drift) for clock, _ in moved)
+        drifting = f", and drift by up to {drift * 1e6:.0f} millionths" if drift else ""
+        if apart > NOTABLE or drift:
+            yield (
+                f"The clocks of {len(nodes)} recordings are laid over one another by the steps they share, to "
+                f"{seconds(max(by_steps))}: the hosts' own clocks differ by up to {seconds(apart)}{drifting}."
+            )
+    if len(by_steps) < len(moved):
+        yield (
+            f"{len(moved) - len(by_steps)} of {len(nodes)} recordings share no steps in lockstep with the first: in "
+            "what is shown together, their times are by their hosts' clocks."
+        )

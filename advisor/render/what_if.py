@@ -1,0 +1,75 @@
+"""The controls that ask what the memory would be at other settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from advisor.anatomy import WhatIf
+from advisor.plan.activations import ordinal
+
+PARTS = (
+    ("params", "Parameters"),
+    ("grads", "Gradients"),
+    ("optim", "Optimizer state"),
+    ("gathered", "Gathered or cast for use"),
+    ("activations", "Activations and the rest of a step"),
+    ("rest", "Cached, and outside PyTorch"),
+)
+"""As `advisor.models.anatomy.Parts` calls them, and for people."""
+
+STAGES = (
+    "0: every GPU holds everything",
+    "1: optimizer state is sharded",
+    "2: gradients, too",
+    "3: weights, too (FSDP)",
+)
+
+OPTIMIZERS = {
+    "adamw": "AdamW",
+    "adam": "Adam",
+    "adamw8bit": "AdamW, moments in 8 bits",
+    "lion": "Lion",
+    "momentum": "SGD with momentum",
+    "sgd": "SGD without momentum",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a control."""
+
+    value: str
+    label: str
+    chosen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A select; `name` is the field of `advisor.models.anatomy.Setting`."""
+
+    name: str
+    label: str
+    choices: tuple[Choice, ...]
+
+
+def controls(asked: WhatIf) -> tuple[Control, ...]:
+    """Those that have something to choose from."""
+    return tuple(control for control in _all(asked) if len(control.choices) > 1)
+
+
+def _all(asked: WhatIf) -> Iterable[Control]:
+    now, blocks = asked.anatomy.now, asked.anatomy.blocks
+    ranks = tuple(Choice(str(number), str(number), number == now.ranks) for number in asked.ranks)
+    yield Control("ranks", "GPUs that train together", ranks)
+    stages = tuple(Choice(str(number), STAGES[number], number == now.stage) for number in asked.stages)
+    yield Control("stage", "ZeRO stage", stages)
+    blocked = tuple(
+        Choice(str(number), f"each of the {blocks} blocks" if number == 1 else f"every {ordinal(number)} block")
+        for number in asked.intervals
+    )
+    yield Control("every", "Activation checkpointing", (Choice("", "none", chosen=True), *blocked))
+    optimizers = tuple(Choice(name, OPTIMIZERS[name], name == now.moments) for name in asked.optimizers)
+    yield Control("moments", "Optimizer", optimizers)
+    half = (Choice("", "fp32, as it is", chosen=True), Choice("yes", "16-bit autocast"))
+    yield Control("autocast", "Precision", half if asked.autocast else ())

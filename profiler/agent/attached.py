@@ -1,0 +1,129 @@
+"""What `profile-train attach` has a running program do: put the hooks in, or take them out.
+
+It runs in the main thread between two bytecodes, wherever that thread happens to be. There are moments at which hooks
+must be left as they are; then the answer is "busy", and it is asked for again some milliseconds later.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from typing import Any
+
+from .lease import Lease
+
+# Of torch.nn.modules.module, and of torch.autograd.graph.
+_CALLS = frozenset(("_call_impl", "_wrapped_call_impl"))
+_BACKWARD = "_engine_run_backward"
+
+# What of ours calls code of the program's or of torch's, and can be left alone until that returns.
+_CONSTRUCTORS = ("__init__", "set_context", "_patch_step_function")
+_SWITCHES = ("__enter__", "set_num_threads", "set_anomaly_enabled")
+_PASSES = ("__next__", "__iter__", "__call__", "lean", "run", "call", "save", "step", "fetch", "_timed")
+_WRAPPERS = frozenset((*_CONSTRUCTORS, *_SWITCHES, *_PASSES))
+_OURS = os.path.dirname(__file__) + os.sep
+
+
+def act(order: dict[str, Any]) -> None:
+    """Do it and write the answer. Whatever happens is told there: the program is not to see it."""
+    try:
+        answer = _done(order)
+    except KeyboardInterrupt:  # the user's Ctrl-C has met us; it is sent again
+        _out()
+        answer = {"state": "interrupted"}
+    except BaseException as error:
+        _out()
+        answer = {"state": "failed", "message": f"{type(error).__name__}: {error}"}
+    path = order["answer"]
+    try:
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump(answer, file)
+        os.rename(path + ".new", path)
+    except OSError:  # nobody waits for it any more
+        if order["act"] == "begin":
+            _out()
+
+
+def _done(order: dict[str, Any]) -> dict[str, Any]:
+    if order["act"] == "begin":
+        return _begin(order["settings"])
+    if _is_busy():
+        return {"state": "busy"}
+    _out()
+    return {"state": "out"}
+
+
+def _begin(settings: dict[str, Any]) -> dict[str, Any]:
+    if "torch.nn" not in sys.modules or not hasattr(sys.modules["torch"], "optim"):
+        return {"state": "no torch"}
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    if getattr(worker, "_worker_info", None) is not None:
+        return {"state": "worker"}
+    if sys.version_info < (3, 9):  # noqa: UP036  the program's, not ours
+        return {"state": "failed", "message": "it runs on Python older than 3.9"}
+    from . import start
+
+    for module in (start, sys.modules.get("profiler.agent.start")):
+        other = getattr(module, "active", None)
+        if other is None:
+            continue
+        if "recorder" not in other.settings or not Lease(other.settings).is_over:
+            return {"state": "recorded", "recorder": other.settings.get("recorder")}
+    if _is_busy():
+        return {"state": "busy"}
+    start.end()  # of an agent whose recorder was killed
+    start.begin_or_leave(settings)
+    return {"state": "in"}
+
+
+def _out() -> None:
+    start = sys.modules.get(__package__ + ".start")
+    if start is not None:
+        start.end()
+
+
+def _is_busy() -> bool:
+    """Some thread is where hooks must not change: in a loop over torch's global hooks of optimizers; in a module's
+    call, whose inner modules would be taken for roots; in the middle of a backward pass; or in code of ours.
+
+    What lies inside the fetch of a batch is none of these: transforms are modules, too.
+    """
+    optimizer = _file("torch.optim.optimizer")
+    module = _file("torch.nn.modules.module")
+    loader = _file("torch.utils.data.dataloader")
+    engine = _file("torch.autograd.graph")
+    here = _program_frame()
+    frames = sys._current_frames()
+    frames[threading.get_ident()] = here
+    for top in frames.values():
+        frame: Any = top
+        busy = False
+        while frame is not None:
+            file, name = frame.f_code.co_filename, frame.f_code.co_name
+            if file == optimizer and name == "wrapper":
+                return True
+            if file.startswith(_OURS) and (frame is top or name not in _WRAPPERS):
+                return True
+            # This thread runs Python: if it stands in the function that calls the engine, that call is not going on.
+            if (file == module and name in _CALLS) or (file == engine and name == _BACKWARD and frame is not here):
+                busy = True
+            elif file == loader and name in ("__next__", "__iter__"):
+                busy = False
+            frame = frame.f_back
+        if busy:
+            return True
+    return False
+
+
+def _program_frame() -> Any:
+    """The innermost frame of this thread that is the program's: below the two of the lines that have called us."""
+    frame: Any = sys._getframe()
+    while frame is not None and frame.f_code.co_filename != "<profile-train>":
+        frame = frame.f_back
+    return frame and frame.f_back and frame.f_back.f_back
+
+
+def _file(module: str) -> str | None:
+    return getattr(sys.modules.get(module), "__file__", None)

@@ -1,0 +1,28 @@
+"""A function in place of another one, wherever that is looked up by its name."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+
+def replace_attribute(owner: Any, name: str, function: Callable[..., Any]) -> Callable[[], None]:
+    """`function(plain, *args, **kwargs)` is called in place of `plain(*args, **kwargs)`; returns what takes it back."""
+    plain = getattr(owner, name)
+
+    @functools.wraps(plain)
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        return function(plain, *args, **kwargs)
+
+    own = name in vars(owner)
+    setattr(owner, name, replaced)
+
+    def undo() -> None:
+        if vars(owner).get(name) is replaced:
+            if own:
+                setattr(owner, name, plain)
+            else:
+                delattr(owner, name)
+
+    return undo

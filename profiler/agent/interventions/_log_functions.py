@@ -1,0 +1,137 @@
+"""Functions of the program that are there to log: found while they do, and called at every k-th step only."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from ..session import Agent
+from ..stack import is_users
+from ._attribute import replace_attribute
+
+# Steps that are looked at, and calls of a function that must have returned nothing: all of that is warm-up.
+WATCHED = 5
+CALLS = 2
+
+
+def is_trial(agent: Agent) -> bool:
+    """What the process writes is thrown away."""
+    return agent.settings["trial"]["steps"] is not None
+
+
+class LogFunctions:
+    """Those that the training loop calls. `left_out` grows by each call that is not made."""
+
+    def __init__(self, agent: Agent, every: int, left_out: list[bool]) -> None:
+        self._agent = agent
+        self._every = every
+        self._left_out = left_out
+        self._loop: set[CodeType] = set()
+        """What trains: code that was on the stack of a backward pass or an update."""
+        self._writers: dict[CodeType, tuple[set[int], dict[str, Any]]] = {}
+        """By the code that the loop called to write: at which steps it did, and its globals."""
+        self._synced: set[int] = set()
+        """Steps after which the loop itself has called os.fsync."""
+        self._stop: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], None]] = []
+
+    def watch(self) -> Callable[[], None]:
+        """For the first steps; returns what takes back all that comes of it."""
+        from torch.optim.optimizer import (  # type: ignore[import-not-found,unused-ignore]
+            register_optimizer_step_post_hook,
+        )
+
+        def backward(plain: Any, *args: Any, **kwargs: Any) -> Any:
+            self._trains()
+            return plain(*args, **kwargs)
+
+        def fsync(plain: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.wrote():
+                self._synced.add(self._agent.steps)
+            return plain(*args, **kwargs)
+
+        handle = register_optimizer_step_post_hook(lambda *_: self._trains())
+        self._stop = [
+            handle.remove,
+            replace_attribute(self._agent.torch.autograd, "backward", backward),
+            replace_attribute(os, "fsync", fsync),
+        ]
+        self._agent.on_step.append(self._at_step)
+
+        def undo() -> None:
+            for each in (*self._stop, *self._undo):
+                each()
+
+        return undo
+
+    def wrote(self) -> bool:
+        """Something is being written; whether by the loop itself."""
+        if not self._stop:
+            return False
+        frame: Any = sys._getframe(1)
+        called = None
+        while frame is not None and frame.f_code not in self._loop:
+            if is_users(frame.f_code.co_filename):
+                called = frame
+            frame = frame.f_back
+        if frame is None:  # another thread, or before there was a loop
+            return False
+        if called is not None:
+            self._writers.setdefault(called.f_code, (set(), called.f_globals))[0].add(self._agent.steps)
+        return called is None
+
+    def _trains(self) -> None:
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            if is_users(frame.f_code.co_filename):
+                self._loop.add(frame.f_code)
+            frame = frame.f_back
+
+    def _at_step(self) -> None:
+        if self._agent.steps < WATCHED:
+            return
+        self._agent.on_step.remove(self._at_step)
+        for each in self._stop:
+            each()
+        self._stop = []
+        if len(self._synced) >= WATCHED - 2 and is_trial(self._agent):
+            self._agent.problem("trial", RuntimeError("The training loop itself writes its log to the disk."))
+        # The first step's writing came before anything was known, the last one's is to come.
+        often = [(code, names) for code, (steps, names) in self._writers.items() if len(steps) >= WATCHED - 2]
+        for code, names in often:
+            if code in self._loop:
+                continue
+            if is_trial(self._agent):
+                self._undo += [replace_attribute(*found, self._gate()) for found in _named(code, names)]
+            else:  # it may write what is needed again
+                told = f"{code.co_name} writes at every step, and was left to: log less often there by hand."
+                self._agent.problem("logging", RuntimeError(told))
+
+    def _gate(self) -> Callable[..., Any]:
+        returned: list[bool] = []
+        """Whether nothing, for each call."""
+
+        def gate(plain: Any, *args: Any, **kwargs: Any) -> Any:
+            if len(returned) >= CALLS and all(returned) and self._agent.steps % self._every:
+                self._left_out.append(True)
+                return None
+            result = plain(*args, **kwargs)
+            if len(returned) < CALLS or result is not None:
+                returned.append(result is None)
+            return result
+
+        return gate
+
+
+def _named(code: CodeType, names: dict[str, Any]) -> list[tuple[Any, str]]:
+    """Where the function is known by its name: its module, or a class of that."""
+    module = sys.modules.get(names.get("__name__", ""))
+    owners = [module, *(value for value in names.values() if isinstance(value, type))]
+    return [
+        (owner, code.co_name)
+        for owner in owners
+        if owner is not None and getattr(vars(owner).get(code.co_name), "__code__", None) is code
+    ]

@@ -1,0 +1,191 @@
+"""Mixed precision in float16: autocast, and a GradScaler between the program's backward passes and its updates.
+
+The loss is multiplied before each backward pass. Gradients are divided again as late as may be, when they are clipped
+or used; so they may add up over several passes. An update whose gradients overflowed is left out, and the scale
+follows: the first updates look for it. Whoever else works on the gradients in between, or scales by itself, is told.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..session import Agent
+from ..tracebacks import step_aside
+from ._attribute import replace_attribute
+from .autocast import Autocast
+
+# Updates before which it is looked whether the gradients are as the backward pass has left them.
+LOOKED_AT = 10
+
+
+@dataclass(frozen=True)
+class Fp16Autocast:
+    """`initial_scale` as of torch.amp.GradScaler."""
+
+    initial_scale: float = 65536.0
+
+    def apply(self, agent: Agent) -> Callable[[], None]:
+        """Every model before it is called, and every optimizer made from now on."""
+        torch = agent.torch
+        scaling = _Scaling(agent, self.initial_scale)
+        undo = [
+            replace_attribute(torch.amp.GradScaler, "scale", scaling.scaled),
+            replace_attribute(torch.Tensor, "backward", scaling.backward),
+            replace_attribute(torch.autograd, "backward", scaling.of_anything),
+            replace_attribute(torch.optim.Optimizer, "_patch_step_function", scaling.made),
+            scaling.undo,
+        ]
+        for module in (torch.nn.utils, torch.nn.utils.clip_grad):
+            for name in ("clip_grad_norm_", "clip_grad_value_"):
+                undo.append(replace_attribute(module, name, scaling.clipped))
+        undo.append(Autocast("float16").apply(agent))
+
+        def undo_all() -> None:
+            for each in undo[::-1]:
+                each()
+
+        return undo_all
+
+
+class _Scaling:
+    """What of the gradients is multiplied, and by which scaler; its methods stand for those that they call as
+    `plain`."""
+
+    def __init__(self, agent: Agent, initial_scale: float) -> None:
+        self._agent = agent
+        self._initial_scale = initial_scale
+        self._scaler: Any = None
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._unscaled: set[int] = set()
+        """Optimizers whose gradients have been divided, by id."""
+        self._passing = self._stepping = self._stepped = self._undone = False
+        """A backward pass, or an update, is being made; one has been, and the scale has not followed yet."""
+        self._updates = 0
+        self._seen: dict[int, tuple[Any, int]] = {}
+        """Gradients as the last pass left them, by the ids of their parameters, and their versions."""
+
+    def backward(self, plain: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
+        """Of the multiplied loss."""
+        if self._scaler is None:
+            self._scaler = self._agent.torch.amp.GradScaler(loss.device.type, init_scale=self._initial_scale)
+        if self._stepped:
+            self._scaler.update()
+            self._unscaled.clear()
+            self._stepped = False
+        if self._unscaled:
+            self._fail("Its gradients are clipped before the last backward pass of an update.")
+        self._passing = True
+        try:
+            result = plain(self._scaler.scale(loss), *args, **kwargs)
+        except BaseException as error:
+            step_aside(error)
+            raise
+        finally:
+            self._passing = False
+        if self._updates < LOOKED_AT:
+            self._seen = {
+                id(parameter): (parameter.grad, parameter.grad._version)
+                for optimizer in self._optimizers
+                for parameter in _with_gradients(optimizer)
+            }
+        return result
+
+    def of_anything(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
+        """Of torch.autograd, which a tensor's own calls."""
+        if not self._passing:
+            self._fail("Its backward pass does not begin at a loss.")
+        return plain(*args, **kwargs)
+
+    def scaled(self, plain: Any, scaler: Any, *args: Any, **kwargs: Any) -> Any:
+        """By any scaler."""
+        if scaler is not self._scaler and scaler.is_enabled():
+            self._fail("The program scales its loss itself.")
+        return plain(scaler, *args, **kwargs)
+
+    def clipped(self, plain: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        """With gradients as they are."""
+        every = [parameters] if isinstance(parameters, self._agent.torch.Tensor) else list(parameters)
+        clipped = {id(parameter) for parameter in every}
+        for optimizer in self._optimizers:
+            if any(id(parameter) in clipped for parameter in _with_gradients(optimizer)):
+                self._unscale(optimizer)
+        return plain(every, *args, **kwargs)
+
+    def made(self, plain: Any, optimizer: Any) -> Any:
+        """An optimizer: its update goes through the scaler."""
+        result = plain(optimizer)
+        self._optimizers.add(optimizer)
+
+        @functools.wraps(type(optimizer).step)
+        def step(this: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if self._stepping or self._undone:
+                given = () if closure is None else (closure,)
+                return type(this).step(this, *given, *args, **kwargs)
+            return self._step(this, closure, *args, **kwargs)
+
+        step._profile_train_scaling = self  # type: ignore[attr-defined]
+        optimizer.__dict__["step"] = types.MethodType(step, optimizer)
+        return result
+
+    def undo(self) -> None:
+        """Optimizers update by themselves again; a scheduler may have wrapped what they had."""
+        self._undone = True
+        for optimizer in self._optimizers:
+            step = optimizer.__dict__.get("step")
+            if getattr(step, "_profile_train_scaling", None) is self:
+                del optimizer.__dict__["step"]
+
+    def _step(self, optimizer: Any, closure: Any, *args: Any, **kwargs: Any) -> Any:
+        torch = self._agent.torch
+        if isinstance(optimizer, torch.optim.LBFGS):
+            self._fail("LBFGS looks at its closure several times an update, which no scaler can.")
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if not self._unscale(optimizer):  # nothing to update
+            return loss
+        self._stepping = True
+        try:
+            self._scaler.step(optimizer, *args, **kwargs)
+        except BaseException as error:
+            step_aside(error)
+            raise
+        finally:
+            self._stepping = False
+        self._stepped = True
+        self._updates += 1
+        return loss
+
+    def _unscale(self, optimizer: Any) -> bool:
+        """Once an update; whether there was anything to be."""
+        if id(optimizer) in self._unscaled:
+            return True
+        parameters = _with_gradients(optimizer)
+        if self._scaler is None or not parameters:
+            return False
+        if self._updates < LOOKED_AT:
+            self._look(parameters)
+        self._scaler.unscale_(optimizer)
+        self._unscaled.add(id(optimizer))
+        return True
+
+    def _look(self, parameters: list[Any]) -> None:
+        """Nobody may have had a hand in the gradients."""
+        for parameter in parameters:
+            grad, version = self._seen.get(id(parameter), (None, 0))
+            if parameter.grad is not grad or grad._version != version:
+                self._fail("Its gradients are changed between backward pass and update.")
+                return
+
+    def _fail(self, why: str) -> None:
+        self._agent.problem("trial", RuntimeError(why))
+
+
+def _with_gradients(optimizer: Any) -> list[Any]:
+    return [each for group in optimizer.param_groups for each in group["params"] if each.grad is not None]

@@ -1,0 +1,101 @@
+"""ZeRO stage 3 by torch's own `fully_shard`: each rank keeps a part of weights, gradients and optimizer state.
+
+It comes in the place of DistributedDataParallel: the program's wrapper hands on to the model, whose repeated blocks are
+units of their own. An optimizer that was made before is given the new parameters. Sums are made in another order. Rank
+0's weights and buffers are everyone's at the start, as under DistributedDataParallel; buffers are not told again before
+every forward pass. What a program saves is its part, and other lists of parameters it has made hold the old ones.
+"""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ..session import Agent
+from ._attribute import replace_attribute
+from ._blocks import blocks
+from ._expected import expect
+
+_WRAPPER = "DistributedDataParallel"
+
+
+@dataclass(frozen=True)
+class Fsdp2:
+    """`block` is the class of the modules that are gathered one by one; None: the model is one unit."""
+
+    block: str | None = None
+
+    def apply(self, agent: Agent) -> Callable[[], None]:
+        """To every model that is wrapped from now on. Raises ImportError where torch is older than 2.6."""
+        from torch.distributed.fsdp import fully_shard  # type: ignore[import-not-found,unused-ignore]
+
+        torch = agent.torch
+        parallel = torch.nn.parallel
+        plain = parallel.DistributedDataParallel
+        signature = inspect.signature(plain)
+        optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        sharded: list[bool] = []
+        name = self.block
+
+        def shard(module: Any) -> None:
+            before = dict(module.named_parameters(remove_duplicate=False))
+            for tensor in (*module.parameters(), *module.buffers()):
+                torch.distributed.broadcast(tensor.detach(), 0)
+            kind = next(module.parameters()).device.type
+            mesh = torch.distributed.init_device_mesh(kind, (torch.distributed.get_world_size(),))
+            for each in blocks(module, name) if name else ():
+                fully_shard(each, mesh=mesh)
+            fully_shard(module, mesh=mesh)
+            after = dict(module.named_parameters(remove_duplicate=False))
+            new = {id(old): after[path] for path, old in before.items()}
+            for optimizer in optimizers:
+                for group in optimizer.param_groups:
+                    group["params"] = [new.get(id(parameter), parameter) for parameter in group["params"]]
+            sharded[:] = [True]
+
+        class Sharded(torch.nn.Module):  # type: ignore[misc,name-defined,unused-ignore]
+            """Takes the arguments of the other wrapper."""
+
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                super().__init__()
+                given = signature.bind(*args, **kwargs).arguments
+                if given.get("process_group") is not None:
+                    agent.problem("trial", RuntimeError("The program chooses the ranks that train the model."))
+                self.module = given["module"]
+                shard(self.module)
+
+            def forward(self, *args: Any, **kwargs: Any) -> Any:
+                """The model's."""
+                return self.module(*args, **kwargs)
+
+            @contextmanager
+            def no_sync(self) -> Iterator[None]:
+                """Gradients stay whole, and with their rank."""
+                self.module.set_requires_gradient_sync(False)
+                try:
+                    yield
+                finally:
+                    self.module.set_requires_gradient_sync(True)
+
+        def made(known: Any, optimizer: Any) -> Any:
+            optimizers.add(optimizer)
+            return known(optimizer)
+
+        undo = [replace_attribute(torch.optim.Optimizer, "_patch_step_function", made)]
+        modules = [module for module in (parallel, parallel.distributed) if getattr(module, _WRAPPER) is plain]
+        for module in modules:
+            setattr(module, _WRAPPER, Sharded)
+        expect(agent, lambda: sharded, f"No model was wrapped in {_WRAPPER}.")
+
+        def undo_all() -> None:
+            for module in modules:
+                if getattr(module, _WRAPPER) is Sharded:
+                    setattr(module, _WRAPPER, plain)
+            for each in undo:
+                each()
+
+        return undo_all

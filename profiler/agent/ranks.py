@@ -1,0 +1,110 @@
+"""Which of the ranks this process is, whoever has started it, and how the ranks share a model."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+# Of torchrun (accelerate, deepspeed), Slurm, Open MPI, Hydra (MPICH, Intel MPI), MVAPICH, Cray PALS, Flux.
+RANK: tuple[str, ...] = (
+    *("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"),
+    *("MV2_COMM_WORLD_RANK", "PALS_RANKID", "FLUX_TASK_RANK"),
+)
+LOCAL_RANK: tuple[str, ...] = (
+    *("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"),
+    *("MV2_COMM_WORLD_LOCAL_RANK", "PALS_LOCAL_RANKID", "FLUX_TASK_LOCAL_ID"),
+)
+WORLD_SIZE: tuple[str, ...] = (
+    *("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"),
+    *("PMI_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE", "FLUX_JOB_SIZE"),
+)
+NODE_RANK = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID", "PALS_NODEID")
+
+
+def numbers() -> dict[str, int]:
+    """Rank, world size and the like: what torch.distributed says, if it is up by now, else the launcher's word."""
+    environment = os.environ
+
+    def number(names: tuple[str, ...]) -> int:
+        for name in names:
+            try:
+                return int(environment[name])
+            except (KeyError, ValueError):
+                continue
+        return 0
+
+    alone = _is_batch_script(environment)
+    rank, world = _joined() or (number(RANK), 1 if alone else max(1, number(WORLD_SIZE)))
+    return {
+        "rank": rank,
+        "local_rank": number(LOCAL_RANK),
+        "world_size": world,
+        "node_rank": number(NODE_RANK),
+    }
+
+
+def _is_batch_script(environment: Any) -> bool:
+    """Slurm tells a batch script how many tasks srun will start, though the script itself is none of several."""
+    return environment.get("SLURM_PROCID") == "0" and "SLURM_STEP_ID" not in environment and "RANK" not in environment
+
+
+def _joined() -> Any:
+    """Rank and world size in torch's default group; None where there is none."""
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return int(distributed.get_rank()), int(distributed.get_world_size())
+    except Exception:  # half imported, or of a version that we have not read
+        pass
+    return None
+
+
+def sharing(module: Any) -> dict[str, Any]:
+    """Of ModelFact: the mesh that its DTensors lie on, and how many ranks train it on data of their own."""
+    mesh: dict[str, int] = {}
+    for parameter in module.parameters():
+        found = _mesh(parameter)
+        if len(found) > len(mesh):
+            mesh = found
+    return {"mesh": mesh, "data_parallel": _data_parallel(module)}
+
+
+def _mesh(parameter: Any) -> dict[str, int]:
+    """Sizes of a DTensor's mesh by the names of its dimensions."""
+    mesh = getattr(parameter, "device_mesh", None)
+    if mesh is None:
+        return {}
+    try:
+        shape = [int(size) for size in mesh.mesh.shape]
+        names = mesh.mesh_dim_names or [f"dim{number}" for number in range(len(shape))]
+        return dict(zip((str(name) for name in names), shape))  # noqa: B905 - Python 3.9 has no strict
+    except Exception:  # of a version that we have not read
+        return {}
+
+
+def _data_parallel(module: Any) -> Any:
+    """Ranks that reduce gradients together; None if nothing tells."""
+    sizes = [_reduced_among(each) for each in module.modules()]
+    return max((size for size in sizes if size), default=None)
+
+
+def _reduced_among(module: Any) -> Any:
+    names = [cls.__name__ for cls in type(module).__mro__]
+    try:
+        if "DistributedDataParallel" in names:
+            return int(module.process_group.size())
+        if names[1:2] == ["FSDPModule"]:
+            state = module._get_fsdp_state()
+            groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
+            return max(_of_mesh(group.mesh_info) for group in groups if group is not None)
+        if "FullyShardedDataParallel" in names:
+            among = getattr(module, "_inter_node_pg", None)  # only where shards are replicated, too
+            return int(module.process_group.size()) * (int(among.size()) if among is not None else 1)
+    except Exception:  # these attributes are private, and of the versions we have read
+        pass
+    return None
+
+
+def _of_mesh(info: Any) -> int:
+    return int(getattr(info, "shard_mesh_size", 1)) * int(getattr(info, "replicate_mesh_size", 1))

@@ -1,0 +1,93 @@
+"""Where a function of a running program is: by the symbol table of the library or executable that holds it."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from profiler.errors import ProfilerError
+
+# The System V ABI, "Object Files": the headers of a 64-bit little-endian ELF file.
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_LOAD, _DYNSYM = 1, 11
+
+_MAPPING = re.compile(r"([0-9a-f]+)-[0-9a-f]+ \S+ ([0-9a-f]+) \S+ \d+ +(/.*)")
+
+PYTHON = ("Py_AddPendingCall", "PyRun_SimpleString")
+LIBC = ("mmap", "munmap")
+
+
+class Addresses(NamedTuple):
+    """Of what is called in the program."""
+
+    add_pending_call: int
+    run_string: int
+    mmap: int
+    munmap: int
+
+
+def addresses(pid: int) -> Addresses:
+    """Raises ProfilerError if the process runs no CPython whose functions can be found."""
+    mapped = dict(_first_mappings(pid))
+    libraries = [path for path in mapped if re.search(r"/libpython3[.\d]*[a-z]*\.so", path)]
+    executable = str(Path(f"/proc/{pid}/exe").readlink())
+    python = _found(pid, mapped, [*libraries, executable], PYTHON)
+    libc = _found(pid, mapped, [path for path in mapped if re.search(r"/(libc[.-]|ld-musl)[^/]*so", path)], LIBC)
+    if python is None or libc is None:
+        raise ProfilerError(f"Process {pid} is no Python program that can be attached to.", "Name the PID of one.")
+    return Addresses(*python, *libc)
+
+
+def _first_mappings(pid: int) -> Iterator[tuple[str, int]]:
+    """Each file that is mapped from its beginning, and where."""
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        match = _MAPPING.fullmatch(line)
+        if match and int(match[2], 16) == 0:
+            yield match[3].removesuffix(" (deleted)"), int(match[1], 16)
+
+
+def _found(pid: int, mapped: dict[str, int], paths: list[str], names: tuple[str, ...]) -> list[int] | None:
+    """The addresses of `names` in the first of these files that has them all."""
+    for path in paths:
+        if path not in mapped:
+            continue
+        try:
+            # As the process sees it: an executable that has been replaced since is not the one that runs.
+            data = Path(f"/proc/{pid}/exe" if path == str(Path(f"/proc/{pid}/exe").readlink()) else path).read_bytes()
+            offsets = _symbols(data, names)
+        except (OSError, struct.error):
+            continue
+        if len(offsets) == len(names):
+            return [mapped[path] + offsets[name] for name in names]
+    return None
+
+
+def _symbols(data: bytes, names: tuple[str, ...]) -> dict[str, int]:
+    """Offsets from where the file is mapped, of the functions that it exports."""
+    identity, _, _, _, _, segments, sections, _, _, segment_size, segment_count, size, count, _ = _HEADER.unpack_from(
+        data
+    )
+    if identity[:6] != b"\x7fELF\x02\x01":
+        return {}
+    loads = [_SEGMENT.unpack_from(data, segments + number * segment_size) for number in range(segment_count)]
+    base = next(load[3] - load[2] for load in loads if load[0] == _LOAD)
+    tables = [_SECTION.unpack_from(data, sections + number * size) for number in range(count)]
+    wanted = {name.encode(): name for name in names}
+    found = {}
+    for table in tables:
+        if table[1] != _DYNSYM:
+            continue
+        strings = tables[table[6]][4]
+        for name, _, _, section, value, _ in _SYMBOL.iter_unpack(data[table[4] : table[4] + table[5]]):
+            if section == 0:  # it is another file's
+                continue
+            text = data[strings + name : data.index(b"\0", strings + name)]
+            if text in wanted:
+                found[wanted[text]] = value - base
+    return found

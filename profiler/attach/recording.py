@@ -1,0 +1,246 @@
+"""Record a program that runs already: hooks in, record for a while, hooks out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+
+from profiler.agent.redact import redact_command
+from profiler.attach import rights, target
+from profiler.attach.inject import LONG, PATIENCE, Injector
+from profiler.errors import ProfilerError
+from profiler.recorder import folder as place
+from profiler.recorder.record import Recorder, new_run
+
+Say = Callable[[str], None]
+
+OUTSIDE = "Seen from outside only: no steps, phases, kernels or DataLoader, for nothing of ours was in the program."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to record."""
+
+    pid: int
+    out: Path | None = None
+    seconds: float | None = None
+    steps: int | None = None
+    """Recording ends after so many steps, or seconds, or when it is told to."""
+    tree: bool = False
+    """Every rank below that process."""
+    outside: bool = False
+    """Put nothing into it."""
+    budget: float = 0.01
+    rate: float = 10.0
+    windows: bool = True
+    patience: float = PATIENCE
+
+
+@dataclass(slots=True)
+class _Stop:
+    """Somebody wants the end."""
+
+    asked: bool = False
+
+    def look(self) -> None:
+        """Raises KeyboardInterrupt."""
+        if self.asked:
+            raise KeyboardInterrupt
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+
+
+@dataclass(slots=True)
+class _Hooked:
+    """Processes that carry our hooks."""
+
+    say: Say
+    inside: list[Injector] = field(default_factory=list)
+
+    def begin(self, pid: int, settings: dict[str, object], wanted: Wanted, stop: _Stop) -> str | None:
+        """Why not, if a process is none of the run. Raises ProfilerError, PermissionError."""
+        injector = Injector(pid)
+        try:
+            answer = injector.ask({"act": "begin", "settings": settings}, wanted.patience, _waits(pid, self.say, stop))
+        except TimeoutError as error:
+            injector.close()
+            raise ProfilerError(
+                f"Process {pid} took no hooks within {wanted.patience:.0f} s: {error}.",
+                "Nothing was left in it. Try again when it is at work: loading, compiling or a long step keep it busy.",
+            ) from None
+        except BaseException:
+            with contextlib.suppress(OSError):
+                injector.ask({"act": "end"}, 1.0)
+            injector.close()
+            raise
+        state = answer.get("state")
+        if state == "in":
+            self.inside.append(injector)
+            return None
+        injector.close()
+        if state == "interrupted":
+            os.kill(pid, signal.SIGINT)  # it was meant for the program, and has met us
+            raise ProfilerError(f"Process {pid} is being interrupted.", "")
+        if state == "recorded":
+            other = answer.get("recorder")
+            by = f"by process {other}" if other else "by profile-train"
+            raise ProfilerError(
+                f"Process {pid} is being recorded already, {by}.", "Wait for the end of that, or end it."
+            )
+        if state == "worker":
+            return "is a DataLoader worker"
+        if state == "no torch":
+            return "has not imported torch"
+        raise ProfilerError(f"The hooks could not be put into process {pid}: {answer.get('message')}.", "")
+
+    def end(self) -> list[str]:
+        """Take them out; what could not be done at once, a sentence each. The rings must go after that: hooks that are
+        still in then go by themselves."""
+        notes = []
+        for injector in self.inside:
+            try:
+                injector.ask({"act": "end"}, 10.0)
+            except TimeoutError as error:
+                notes.append(
+                    f"Process {injector.pid} still has our hooks, for {error}; they go by themselves in its next steps."
+                )
+            except OSError:  # it has ended
+                pass
+            finally:
+                injector.close()
+        self.inside.clear()
+        return notes
+
+
+def record(wanted: Wanted, say: Say) -> tuple[Path, tuple[str, ...]]:
+    """The run folder, and what the user should know. Raises ProfilerError if nothing was recorded; then nothing is left
+    in the program either."""
+    pid = wanted.pid
+    try:
+        target.check(pid, inject=not wanted.outside)
+    except PermissionError:
+        raise rights.refusal(pid) from None
+    if not wanted.outside and not wanted.tree and not target.has_torch(pid):
+        raise ProfilerError(
+            f"Process {pid} has not loaded torch.", "For a launcher's PID use --all: it takes its ranks."
+        )
+    words = target.as_typed(target.command(pid))
+    name = next((word for word in words if word.endswith(".py")), words[0] if words else "python")
+    folder, note = place.make(wanted.out, name)
+    rings = place.make_rings(folder.absolute())
+    notes = [note] if note else []
+    hooked = _Hooked(say)
+    with _told_to_stop() as stop:
+        try:
+            notes += _begin(wanted, folder, rings, hooked, stop)
+        except BaseException:
+            hooked.end()
+            place.forget(folder, rings)
+            raise
+        ended = False
+        try:
+            recorder = _recorder(wanted, folder, rings, words)
+            if wanted.outside:
+                recorder.problem("attach", OUTSIDE)
+            say(f"recording process {pid}" + _until(wanted) + "; Ctrl-C ends the recording, not the program.")
+            ended = _watch(recorder, wanted, stop)
+        finally:
+            left = hooked.end()
+            notes += left
+        recorder.finish(None if ended and not wanted.outside else "attached")
+    return folder, tuple(notes)
+
+
+def _begin(wanted: Wanted, folder: Path, rings: Path, hooked: _Hooked, stop: _Stop) -> list[str]:
+    if wanted.outside:
+        return []
+    windows = place.make_windows(folder) if wanted.windows else None
+    settings: dict[str, object] = {
+        "rings": str(rings),
+        "windows": None if windows is None else str(windows),
+        "budget": wanted.budget,
+        "recorder": os.getpid(),
+    }
+    candidates = target.ranks(wanted.pid) if wanted.tree else [wanted.pid]
+    notes = []
+    for pid in candidates:
+        try:
+            why = hooked.begin(pid, settings, wanted, stop)
+        except PermissionError:
+            raise rights.refusal(pid) from None
+        except ProcessLookupError:
+            why = "has ended"
+        except OSError as error:
+            why = f"could not be entered ({error})"
+        except ProfilerError as error:
+            if pid == wanted.pid or len(candidates) == 1:
+                raise
+            why = f"is left out: {error}"
+        if why is not None:
+            notes.append(f"Process {pid} {why}.")
+    if not hooked.inside:
+        raise ProfilerError(" ".join(notes) or f"There is no rank below process {wanted.pid}.", "Nothing was recorded.")
+    return notes if not wanted.tree else [note for note in notes if "left out" in note or "could not" in note]
+
+
+def _recorder(wanted: Wanted, folder: Path, rings: Path, words: tuple[str, ...]) -> Recorder:
+    origin = time.perf_counter_ns()
+    run = new_run(redact_command(words), origin, wanted.budget)
+    run = replace(run, cwd=target.folder(wanted.pid) or run.cwd)
+    return Recorder(folder, rings, run, wanted.pid, origin=origin, rate=wanted.rate)
+
+
+def _watch(recorder: Recorder, wanted: Wanted, stop: _Stop) -> bool:
+    """Until it is enough; True if the program has ended before."""
+    since = place.started(wanted.pid)
+    while place.is_alive(wanted.pid, since):
+        due = recorder.poll()
+        enough = wanted.steps is not None and recorder.steps >= wanted.steps
+        left = float("inf") if wanted.seconds is None else wanted.seconds - recorder.now
+        if stop.asked or enough or left <= 0:
+            return False
+        time.sleep(min(due, max(0.0, left)))
+    return True
+
+
+def _until(wanted: Wanted) -> str:
+    ends = []
+    if wanted.seconds is not None:
+        ends.append(f"for {wanted.seconds:g} s")
+    if wanted.steps is not None:
+        ends.append(f"for {wanted.steps} steps")
+    return " " + " or ".join(ends) if ends else ""
+
+
+def _waits(pid: int, say: Say, stop: _Stop) -> Callable[[], None]:
+    """Told of once, if it takes long."""
+    since, told = time.monotonic(), False
+
+    def wait() -> None:
+        nonlocal told
+        stop.look()
+        if not told and time.monotonic() - since > LONG:
+            told = True
+            say(f"process {pid} is in native code; waiting until it comes back to Python.")
+
+    return wait
+
+
+@contextlib.contextmanager
+def _told_to_stop() -> Iterator[_Stop]:
+    """Ctrl-C and the like end the recording, not this command."""
+    stop = _Stop()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

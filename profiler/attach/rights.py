@@ -1,0 +1,53 @@
+"""Why we may not look into a process, and what to set so that we may."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from profiler.errors import ProfilerError
+
+OUTSIDE = "What can be seen without: profile-train attach --outside {pid}"
+
+
+def refusal(pid: int, proc: Path = Path("/proc")) -> ProfilerError:
+    """What to tell the user whom the kernel has refused to attach."""
+    return ProfilerError(f"The kernel does not let us into process {pid}: {_why(pid, proc)}", OUTSIDE.format(pid=pid))
+
+
+def _why(pid: int, proc: Path) -> str:
+    status = _fields(proc / str(pid) / "status")
+    tracer = status.get("TracerPid", "0")
+    scope = _read(proc / "sys/kernel/yama/ptrace_scope")
+    if tracer != "0":
+        return f"process {tracer} (a debugger or strace) is attached to it already; end that first."
+    if scope == "3":
+        return "kernel.yama.ptrace_scope is 3, which forbids it until the next boot."
+    if _is_contained(proc):
+        return (
+            "this container lacks the capability SYS_PTRACE; start it with docker run --cap-add SYS_PTRACE, in "
+            'Kubernetes with securityContext: {capabilities: {add: ["SYS_PTRACE"]}}.'
+        )
+    if scope in ("1", "2"):
+        return (
+            f"kernel.yama.ptrace_scope is {scope}, which forbids it; until the next boot this allows it to all your "
+            "programs: sudo sysctl kernel.yama.ptrace_scope=0"
+        )
+    return "a security module (SELinux, AppArmor, seccomp) or the program itself forbids it."
+
+
+def _is_contained(proc: Path) -> bool:
+    root = proc.parent
+    marks = (root / ".dockerenv", root / "run/.containerenv")
+    return any(mark.exists() for mark in marks) or "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+def _fields(file: Path) -> dict[str, str]:
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in _read(file).splitlines())}
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,124 @@
+"""The process to attach to, as far as it can be told from outside, and the ranks among its children."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from profiler.errors import ProfilerError
+from profiler.launch import VARIABLE
+
+# What torch calls the main thread of a DataLoader worker, from 2.6 on.
+WORKER = "pt_data_worker"
+
+_NEEDED = "Name the PID of a training process: ps -ef | grep python"
+
+
+def check(pid: int, *, inject: bool = True) -> None:
+    """Raises ProfilerError if there is nothing to attach to, PermissionError if we may not look."""
+    if not Path("/proc/self/maps").exists():
+        raise ProfilerError("Attaching needs Linux.", "Start the program with profile-train instead.")
+    try:
+        state = psutil.Process(pid).status()
+    except (psutil.Error, ValueError, OverflowError):
+        raise ProfilerError(f"There is no process {pid}.", _NEEDED) from None
+    if pid == os.getpid():
+        raise ProfilerError("That is this command itself.", _NEEDED)
+    if state in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+        raise ProfilerError(f"Process {pid} has ended.", _NEEDED)
+    if not inject:
+        return
+    owner = psutil.Process(pid).uids().effective
+    if owner != os.geteuid():  # root could, but the program could not read or write what root makes for it
+        raise ProfilerError(
+            f"Process {pid} belongs to another user.",
+            f"Attach as that user: sudo -u '#{owner}' profile-train attach {pid}",
+        )
+    if state == psutil.STATUS_STOPPED:
+        raise ProfilerError(f"Process {pid} is stopped.", f"Let it go on: kill -CONT {pid}")
+    if _namespaces(pid) != _namespaces(os.getpid()):
+        raise ProfilerError(
+            f"Process {pid} is in another container.",
+            "Install profile-train there and attach from within (docker exec, kubectl exec), by the PID it has there.",
+        )
+    if VARIABLE in _environment(pid):
+        raise ProfilerError(
+            f"Process {pid} was started by profile-train, which records it.", "Look at that run: profile-train watch"
+        )
+
+
+def ranks(pid: int) -> list[int]:
+    """The processes of a tree that have torch loaded, without DataLoader workers. A launcher whose children are such
+    is none."""
+    root = psutil.Process(pid)
+    try:
+        children = [child.pid for child in root.children(recursive=True)]
+    except psutil.Error:
+        children = []
+    found = [child for child in children if has_torch(child) and not is_worker(child)]
+    # What a rank forks is no rank: it has the same command line.
+    lines = {each: command(each) for each in [pid, *found]}
+    own = [each for each in found if lines.get(_parent(each)) != lines[each]]
+    return own or [pid]
+
+
+def has_torch(pid: int) -> bool:
+    """Its library is loaded, in a process of Python."""
+    try:
+        maps = Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return False
+    return re.search(r"/libtorch[^/\n]*\.so", maps) is not None and "python" in maps
+
+
+def is_worker(pid: int) -> bool:
+    """Of a DataLoader, as far as its name tells."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() == WORKER
+    except OSError:
+        return False
+
+
+def command(pid: int) -> tuple[str, ...]:
+    """What it was started with."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    except OSError:
+        return ()
+    return tuple(word.decode(errors="replace") for word in words)
+
+
+def as_typed(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The command as a user types it after `profile-train`: without the interpreter, where it has no options."""
+    if len(words) > 1 and re.fullmatch(r"python[\d.]*", Path(words[0]).name) and not re.match(r"-[^m]", words[1]):
+        return words[1:]
+    return words
+
+
+def folder(pid: int) -> str | None:
+    """Its working directory."""
+    try:
+        return str(Path(f"/proc/{pid}/cwd").readlink())
+    except OSError:
+        return None
+
+
+def _parent(pid: int) -> int:
+    try:
+        return psutil.Process(pid).ppid()
+    except psutil.Error:
+        return 0
+
+
+def _namespaces(pid: int) -> list[str]:
+    """Of files and of processes. Raises PermissionError."""
+    return [str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in ("mnt", "pid")]
+
+
+def _environment(pid: int) -> Iterator[str]:
+    for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+        yield entry.partition(b"=")[0].decode(errors="replace")

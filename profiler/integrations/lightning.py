@@ -1,0 +1,60 @@
+"""Lightning: records what `Trainer.fit` does, and tells the trainer's loggers.
+
+Trainer(callbacks=[ProfileTrainCallback(out="run")])
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import Any
+
+from profiler.integrations.trackers import ADVICE, advice, figures
+from profiler.session import profile
+
+try:
+    from lightning.pytorch import Callback
+except ImportError:
+    try:
+        from pytorch_lightning import Callback
+    except ImportError as error:
+        raise ImportError("This callback is for Lightning, which is not installed: pip install lightning") from error
+
+
+class ProfileTrainCallback(Callback):
+    """Records a fit, from before optimizers and loaders are made to its end. Takes the options of `profile`."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.run = profile(*args, **options)
+        self._recording = ExitStack()
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Begin."""
+        # Where processes are forked, every one of them would take itself for the first.
+        if stage == "fit" and trainer.local_rank == int(os.environ.get("LOCAL_RANK", "0")):
+            self._recording.enter_context(self.run)
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """End, and tell the loggers, which are finalized only after this."""
+        if stage == "fit":
+            self._recording.close()
+            if trainer.is_global_zero and trainer.loggers:
+                self._tell(trainer.loggers, trainer.global_step)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """End a fit that failed or was interrupted."""
+        self._recording.__exit__(type(exception), exception, exception.__traceback__)
+
+    def _tell(self, loggers: list[Any], step: int) -> None:
+        result = self.run.result()
+        if result is None:
+            return
+        for logger in loggers:
+            logger.log_metrics(figures(result), step)
+            written = logger.experiment
+            if hasattr(written, "add_text"):  # TensorBoard's
+                written.add_text(ADVICE, advice(result), step)
+            elif hasattr(written, "summary"):  # of wandb
+                written.summary[ADVICE] = advice(result)
+            elif hasattr(written, "set_tag"):  # mlflow's
+                written.set_tag(logger.run_id, ADVICE, advice(result))

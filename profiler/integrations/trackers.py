@@ -1,0 +1,62 @@
+"""Step time, phases and the first advice of a run, in an experiment tracker.
+
+with profile() as run:
+    train()
+to_tensorboard(run.result(), SummaryWriter("runs/first"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+ADVICE = "profile_train/advice"
+
+Result = Mapping[str, Any]
+"""As `profile.result()` gives it."""
+
+
+def figures(result: Result) -> dict[str, float]:
+    """Step time (s), and phases as fractions of the mean step; what was not measured is left out."""
+    steps = result["steps"]
+    told = {
+        "steps": steps["count"],
+        "step_time_s": steps["time_s"]["mean"],
+        "step_time_p90_s": steps["time_s"]["p90"],
+        **{f"phase/{name}": share for name, share in result["phases"].items()},
+    }
+    return {f"profile_train/{name}": float(value) for name, value in told.items() if value is not None}
+
+
+def advice(result: Result) -> str:
+    """What to change first, in a sentence or two."""
+    first = next((each for each in result["advice"] if each["severity"] != "info"), None)
+    return "Nothing to change was found." if first is None else f"{first['title']}: {first['then']}"
+
+
+def to_tensorboard(result: Result | None, writer: Any, step: int | None = None) -> None:
+    """Into a `SummaryWriter`, at the training's `step`. Here and below, no result is no entry."""
+    if result is None:
+        return
+    for name, value in figures(result).items():
+        writer.add_scalar(name, value, step)
+    writer.add_text(ADVICE, advice(result), step)
+    writer.flush()
+
+
+def to_wandb(result: Result | None, run: Any) -> None:
+    """Into the history of a run of wandb, and by that into its summary."""
+    if result is not None:
+        run.log({**figures(result), ADVICE: advice(result)})
+
+
+def to_mlflow(result: Result | None, run_id: str, step: int | None = None) -> None:
+    """Into a run of mlflow, which may have ended; the advice becomes a tag."""
+    if result is None:
+        return
+    from mlflow import MlflowClient
+
+    client = MlflowClient()
+    for name, value in figures(result).items():
+        client.log_metric(run_id, name, value, step=step)
+    client.set_tag(run_id, ADVICE, advice(result))

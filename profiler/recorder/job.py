@@ -1,0 +1,127 @@
+"""Which job a recorder belongs to: what all recorders of one job agree on, and what tells them apart.
+
+A launcher is started once a node (`profile-train torchrun --nnodes 2 ...` on each), or starts us once a rank
+(`srun profile-train train.py`). All of them may record into one folder, each into files of its own.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+# Names of a rank and of the number of ranks, by launcher: torchrun (accelerate, deepspeed), Slurm, Open MPI, Hydra
+# (MPICH, Intel MPI), MVAPICH, Cray PALS, Flux.
+RANKS = (
+    ("RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("PALS_RANKID", "PALS_SIZE"),
+    ("FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
+)
+NODES = ("GROUP_RANK", "NODE_RANK", "PET_NODE_RANK", "SLURM_NODEID")
+
+# Names that a scheduler or launcher gives to one start, told from another of the same command.
+STARTS = (
+    ("slurm", ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")),
+    ("mpi", ("PMIX_NAMESPACE",)),
+    ("mpi", ("OMPI_MCA_ess_base_jobid",)),
+    ("flux", ("FLUX_JOB_ID",)),
+    ("pbs", ("PBS_JOBID",)),
+    ("lsf", ("LSB_JOBID",)),
+)
+
+# Words of a launcher that differ from node to node.
+_OWN = ("node-rank", "machine-rank", "local-addr")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """As one recorder knows it."""
+
+    id: str
+    """The same for all recorders of a job; unlikely to be that of another."""
+    host: str
+    name: str = ""
+    """"rank3" or "node1" where the launcher tells; what is empty leaves the host alone to tell recorders apart."""
+    start: str | None = None
+    """A name of this start of the job, fit for a folder; None where nobody has given it one."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Several recorders are to be expected."""
+        return bool(self.name)
+
+    @property
+    def part(self) -> str:
+        """A name for the files of this recorder, fit for a file."""
+        return re.sub("[^A-Za-z0-9._-]", "_", f"{self.host}-{self.name}" if self.name else self.host)
+
+
+def job(words: Sequence[str], environment: Mapping[str, str], host: str) -> Job:
+    """The job of a recorder that is to run `words`."""
+    start = _start(environment)
+    told = binascii.crc32("\0".join((*common(words), start or "")).encode(errors="surrogateescape"))
+    return Job(f"{told:08x}", host, _name(words, environment), start)
+
+
+def common(words: Sequence[str]) -> tuple[str, ...]:
+    """A command without what differs from node to node."""
+    launcher = _launcher(words)
+    kept, value = [], False
+    for position, word in enumerate(words):
+        own = position < launcher and _option(word)[0] in _OWN
+        if not own and not value:
+            kept.append(word)
+        value = own and "=" not in word
+    return tuple(kept)
+
+
+def _name(words: Sequence[str], environment: Mapping[str, str]) -> str:
+    options = dict(_options(words))
+    nodes = _numbers(options.get("nnodes", options.get("num-machines", environment.get("PET_NNODES", ""))))
+    node = options.get("node-rank", options.get("machine-rank"))
+    node = node or next((environment[name] for name in NODES if environment.get(name)), None)
+    if nodes and nodes[-1] > 1:
+        return f"node{node}" if node and node.isdigit() else "node"
+    for rank, size in RANKS:
+        if environment.get(rank, "").isdigit() and environment.get(size, "").isdigit():
+            return f"rank{int(environment[rank])}" if int(environment[size]) > 1 else ""
+    return ""
+
+
+def _start(environment: Mapping[str, str]) -> str | None:
+    for kind, names in STARTS:
+        told = [environment[name] for name in names if environment.get(name)]
+        if environment.get(names[0]):
+            return re.sub("[^A-Za-z0-9._-]", "_", "-".join((kind, *told)))
+    return None
+
+
+def _launcher(words: Sequence[str]) -> int:
+    """How many words belong to a launcher: those before a script, or all."""
+    return next((position for position, word in enumerate(words) if word.endswith(".py")), len(words))
+
+
+def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    words = [*words[: _launcher(words)], ""]
+    for position, word in enumerate(words[:-1]):
+        name, value = _option(word)
+        if name:
+            yield name, value or words[position + 1]
+
+
+def _option(word: str) -> tuple[str, str]:
+    if not word.startswith("--"):
+        return "", ""
+    name, _, value = word[2:].partition("=")
+    return name.replace("_", "-"), value
+
+
+def _numbers(text: str) -> list[int]:
+    """Of "2", or of "1:4" for an elastic job."""
+    return [int(number) for number in re.findall(r"\d+", text)]

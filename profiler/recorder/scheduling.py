@@ -1,0 +1,63 @@
+"""Whether the ranks get the cores they want: what the kernel tells of the thread that trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiler.schema import Fact
+
+PROC = Path("/proc")
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Nanoseconds on a core and waiting for one, first and last."""
+
+    began: float
+    first: tuple[int, int]
+    ended: float
+    last: tuple[int, int]
+
+
+class Scheduling:
+    """Of each rank's main thread, from its first training event on: a file of /proc a look."""
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._proc = proc
+        self._seen: dict[int, _Seen] = {}
+
+    def look(self, now: float, pids: Iterable[int]) -> None:
+        """Read what has come; a process that is gone keeps what it had at the last look."""
+        for pid in pids:
+            told = self._read(pid)
+            if told is None:
+                continue
+            seen = self._seen.setdefault(pid, _Seen(now, told, now, told))
+            seen.ended, seen.last = now, told
+
+    def facts(self) -> list[Fact]:
+        """SchedulingFacts; none where the kernel keeps no such statistics."""
+        return [
+            Fact(
+                pid=pid,
+                time=seen.ended,
+                kind="scheduling",
+                body={
+                    "id": 0,
+                    "seconds": seen.ended - seen.began,
+                    "ran": (seen.last[0] - seen.first[0]) / 1e9,
+                    "waited": (seen.last[1] - seen.first[1]) / 1e9,
+                },
+            )
+            for pid, seen in self._seen.items()
+            if seen.ended > seen.began
+        ]
+
+    def _read(self, pid: int) -> tuple[int, int] | None:
+        try:
+            ran, waited, *_ = (self._proc / str(pid) / "schedstat").read_text().split()
+            return int(ran), int(waited)
+        except (OSError, ValueError):
+            return None

@@ -1,0 +1,34 @@
+"""Which files lie on other machines: SQLite's write-ahead log is unsafe there, for its index is shared memory."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+# Kinds of filesystems that several machines may have mounted, as Linux names them; of FUSE, all but those known to be
+# local.
+REMOTE = re.compile(
+    "(nfs.*|cifs|smb.*|lustre|gpfs|beegfs.*|ceph|glusterfs|afs|orangefs|pvfs2|panfs|wekafs|ocfs2|gfs2|9p|virtiofs"
+    "|coda|fuse(?!blk$|ctl$|\\.overlayfs$|\\.fuse-overlayfs$|\\.ntfs-3g$).*)"
+)
+
+MOUNTS = Path("/proc/self/mountinfo")
+
+
+def is_remote(path: Path, mounts: Path = MOUNTS) -> bool:
+    """The file lies on a filesystem that other machines may have mounted, too; False where the system does not tell."""
+    try:
+        lines = mounts.read_text(errors="surrogateescape").splitlines()
+        place = path.parent.resolve()
+    except OSError:
+        return False
+    best, kind = -1, ""
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        fields = before.split()
+        if len(fields) < 5 or not after:
+            continue
+        point = Path(re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), fields[4]))
+        if len(point.parts) >= best and place.is_relative_to(point):  # of several at one place, the last is on top
+            best, kind = len(point.parts), after.split()[0]
+    return REMOTE.fullmatch(kind) is not None

@@ -1,0 +1,89 @@
+"use strict";
+{
+  const form = document.getElementById("what-if");
+  const run = JSON.parse(document.getElementById("memory-data").textContent);
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+  // As advisor/units.py writes sizes.
+  const size = (bytes) => {
+    const step = bytes >= 1 ? Math.min(Math.floor(Math.log2(bytes) / 10), 4) : 0;
+    const value = bytes / 1024 ** step;
+    const digits = value ? Math.max(0, 2 - Math.floor(Math.log10(value))) : 0;
+    return `${value.toLocaleString("en-US", { maximumFractionDigits: digits })} ${units[step]}`;
+  };
+
+  // What has no control stays as it was.
+  const asked = () => {
+    const given = Object.fromEntries(new FormData(form));
+    const number = (name) => (name in given ? Number(given[name]) : run.now[name]);
+    return {
+      batch: number("batch"),
+      ranks: number("ranks"),
+      stage: number("stage"),
+      every: given.every ? Number(given.every) : run.now.every,
+      moments: given.moments ?? run.now.moments,
+      autocast: Boolean(given.autocast),
+    };
+  };
+
+  const sentence = (total, set) => {
+    const free = run.capacity - total;
+    const fits = free < 0
+      ? `does not fit: ${size(-free)} too much`
+      : total > run.safe
+        ? `fits barely: ${size(free)} free, less than what peaks vary by`
+        : `fits: ${size(free)} free`;
+    const most = memoryModel.largest(run, set);
+    const batch = form.elements.batch && most !== null ? ` Largest batch of a GPU that would fit: ${most.toLocaleString("en-US")}.` : "";
+    const alone = set.stage > 0 && set.ranks === 1 ? " One GPU has nobody to share with: ZeRO changes nothing." : "";
+    return `${size(total)} of ${size(run.capacity)}, it ${fits}.${batch}${alone}`;
+  };
+
+  const draw = (parts, total) => {
+    const bar = document.getElementById("what-if-bar");
+    const shown = [...Object.entries(parts), ["free", Math.max(0, run.capacity - total)]].filter(([, bytes]) => bytes > 0);
+    bar.replaceChildren(...shown.map(([name, bytes]) => {
+      const part = document.createElement("span");
+      part.className = `part ${name}`;
+      part.style.flexGrow = 100 * bytes / Math.max(total, run.capacity);
+      return part;
+    }));
+    // Where more is wanted than there is, the device ends here.
+    if (total > run.capacity) {
+      const end = document.createElement("i");
+      end.className = "end";
+      end.style.left = `${100 * run.capacity / total}%`;
+      bar.append(end);
+    }
+  };
+
+  const fill = (column, parts) => {
+    const bytes = { ...parts, total: memoryModel.total(parts) };
+    for (const row of form.querySelectorAll("tr[data-part]")) {
+      const amount = bytes[row.dataset.part];
+      row.querySelector(`.${column}`).textContent = size(amount);
+      if (column === "then" && row.dataset.part === "gathered") row.hidden = !amount && !now.gathered;
+    }
+  };
+
+  const now = memoryModel.parts(run, run.now);
+  const answer = () => {
+    const set = asked();
+    const parts = memoryModel.parts(run, set);
+    const total = memoryModel.total(parts);
+    fill("then", parts);
+    draw(parts, total);
+    const said = document.getElementById("what-if-answer");
+    said.textContent = sentence(total, set);
+    said.classList.toggle("over", total > run.capacity);
+    const samples = document.getElementById("what-if-samples");
+    if (samples) samples.textContent = set.batch;
+  };
+
+  fill("now", now);
+  form.addEventListener("input", answer);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("reset", () => setTimeout(answer));  // the controls are reset after this event
+  form.hidden = false;
+  answer();
+}

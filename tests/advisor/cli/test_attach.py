@@ -1,0 +1,196 @@
+"""`profile-train attach` on programs that were started plainly."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from programs import COMMAND, ROOT
+
+from advisor.cli import main
+from profiler.attach import rights
+from profiler.launch import VARIABLE
+
+PATIENCE = 120.0
+
+
+def may_trace():
+    scope = Path("/proc/sys/kernel/yama/ptrace_scope")
+    return os.uname().machine == "x86_64" and (
+        not scope.exists() or scope.read_text().strip() == "0" or not os.getuid()
+    )
+
+
+attaches = pytest.mark.skipif(not may_trace(), reason="this machine lets nobody attach to a process")
+
+
+@pytest.fixture
+def sample(tmp_path):
+    """samples/input_starved.py, which trains already."""
+    with (tmp_path / "stdout").open("w") as output, (tmp_path / "stderr").open("w") as errors:
+        program = subprocess.Popen(
+            [sys.executable, ROOT / "samples/input_starved.py", "--steps", "100000"], stdout=output, stderr=errors
+        )
+    deadline = time.monotonic() + PATIENCE
+    while not (tmp_path / "stdout").stat().st_size:
+        assert time.monotonic() < deadline
+        assert program.poll() is None
+        time.sleep(0.05)
+    yield program
+    program.kill()
+    program.wait()
+
+
+def attach(*words, folder):
+    return [*COMMAND, "attach", *map(str, words), "--out", str(folder)]
+
+
+def wait_until_recorded(folder, recorder):
+    deadline = time.monotonic() + PATIENCE
+    while not (folder / "recording.json").exists():
+        assert time.monotonic() < deadline
+        assert recorder.poll() is None
+        time.sleep(0.02)
+
+
+@attaches
+def test_the_first_advice_is_the_one_of_a_run_from_the_start(sample, tmp_path):
+    done = subprocess.run(
+        attach(sample.pid, "--steps", 60, "--no-windows", folder=tmp_path / "run"), capture_output=True, text=True
+    )
+
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert result["advice"][0]["rule"] == "data-workers-zero"
+    assert str(tmp_path / "run/report.html") in "".join(done.stderr.split())
+    assert sample.poll() is None
+    assert (tmp_path / "stderr").read_text() == ""
+    assert all(line.startswith("step ") for line in (tmp_path / "stdout").read_text().splitlines()[:-1])
+
+
+@attaches
+def test_control_c_ends_the_recording_and_a_second_recorder_is_refused(sample, tmp_path, capsys):
+    recorder = subprocess.Popen(
+        attach(sample.pid, "--no-report", folder=tmp_path / "run"),
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    wait_until_recorded(tmp_path / "run", recorder)
+
+    assert main(["attach", str(sample.pid), "--no-report", "--out", str(tmp_path / "other")]) == 1
+    refused = capsys.readouterr().err
+    recorder.send_signal(signal.SIGINT)
+    _, said = recorder.communicate()
+
+    assert f"being recorded already, by process {recorder.pid}" in refused
+    assert not (tmp_path / "other").exists()
+    assert recorder.returncode == 0, said
+    assert sample.poll() is None
+    assert list((tmp_path / "run").glob("run-*.db"))
+
+
+@attaches
+def test_a_program_that_ends_meanwhile_is_reported_as_usual(sample, tmp_path):
+    recorder = subprocess.Popen(attach(sample.pid, "--no-report", folder=tmp_path / "run"), stderr=subprocess.PIPE)
+    wait_until_recorded(tmp_path / "run", recorder)
+
+    sample.kill()
+    sample.wait()
+    _, said = recorder.communicate()
+
+    assert recorder.returncode == 0, said
+
+
+def test_outside_nothing_is_put_in_and_what_is_missing_is_said(tmp_path, capsys):
+    program = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    try:
+        status = main(["attach", str(program.pid), "--outside", "--for", "0.5s", "--out", str(tmp_path / "run")])
+    finally:
+        program.communicate()
+
+    assert status == 0
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert result["advice"] == []
+    assert "Seen from outside only" in json.dumps(result)
+    assert capsys.readouterr().err.startswith("profile-train: recording process")
+
+
+@pytest.mark.parametrize(
+    ("code", "environment", "told"),
+    [
+        ("import sys; sys.stdin.read()", {}, "has not loaded torch"),
+        ("import sys; sys.stdin.read()", {VARIABLE: "{}"}, "was started by profile-train"),
+        ("import os, signal, sys; os.kill(os.getpid(), signal.SIGSTOP); sys.stdin.read()", {}, "is stopped"),
+    ],
+)
+def test_what_cannot_be_attached_to_is_told_and_leaves_nothing(code, environment, told, tmp_path, capsys):
+    program = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, env={**os.environ, **environment})
+    deadline = time.monotonic() + PATIENCE
+    while "T" not in Path(f"/proc/{program.pid}/stat").read_text().split()[2] and "STOP" in code:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    try:
+        status = main(["attach", str(program.pid), "--out", str(tmp_path / "run")])
+    finally:
+        program.send_signal(signal.SIGCONT)
+        program.communicate()
+
+    assert status == 1
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_such_process(capsys):
+    assert main(["attach", "4194304"]) == 1
+    assert "no process 4194304" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("time_", "status"), [("0s", 2), ("soon", 2), ("5 parsecs", 2)])
+def test_a_time_must_be_one(time_, status):
+    assert main(["attach", "1", "--for", time_]) == status
+
+
+def proc(folder, *, tracer=0, scope=None, container=False):
+    """What of /proc the refusal looks at."""
+    (folder / "proc/7").mkdir(parents=True)
+    (folder / "proc/7/status").write_text(f"TracerPid:\t{tracer}\n")
+    if scope is not None:
+        (folder / "proc/sys/kernel/yama").mkdir(parents=True)
+        (folder / "proc/sys/kernel/yama/ptrace_scope").write_text(f"{scope}\n")
+    if container:
+        (folder / ".dockerenv").touch()
+    return folder / "proc"
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ({"tracer": 9}, "process 9 (a debugger or strace)"),
+        ({"scope": 3}, "until the next boot"),
+        ({"scope": 1}, "sysctl kernel.yama.ptrace_scope=0"),
+        ({"container": True}, "--cap-add SYS_PTRACE"),
+        ({"container": True}, 'add: ["SYS_PTRACE"]'),
+        ({}, "security module"),
+    ],
+)
+def test_why_the_kernel_refuses(what, told, tmp_path, monkeypatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    error = rights.refusal(7, proc(tmp_path, **what))
+
+    assert told in error.message
+    assert "--outside 7" in error.remedy
+
+
+def test_somebody_elses_process(tmp_path, monkeypatch, capsys):
+    program = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    monkeypatch.setattr(os, "geteuid", lambda: 1 + os.getuid())
+    try:
+        assert main(["attach", str(program.pid), "--out", str(tmp_path / "run")]) == 1
+    finally:
+        program.communicate()
+
+    assert f"sudo -u '#{os.getuid()}' profile-train attach {program.pid}" in capsys.readouterr().err

@@ -1,0 +1,95 @@
+"""`profile-train report` on a folder of traces, as torch.profiler leaves them."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from traces_made import GEMM, GPU, Made
+
+from advisor.cli import main
+
+
+@pytest.fixture
+def traced(tmp_path, monkeypatch):
+    """Write a trace into ./log."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log").mkdir()
+
+    def write(name, rank=None, length=100):
+        about = {"distributedInfo": {"rank": rank, "world_size": 2}} if rank is not None else {}
+        made = Made(deviceProperties=[GPU], **about)
+        for number in range(12):
+            at = length * number
+            made.step(number, at, at + length)
+            made.gpu(GEMM, at + 20, at + 70, (at + 10, at + 12))
+        return made.write(tmp_path / "log" / name)
+
+    return write
+
+
+def told(capsys, *words):
+    assert main(["report", *words]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_all_traces_of_a_folder_are_the_ranks_of_one_run(traced, capsys):
+    traced("host_11.1700000000000000000.pt.trace.json", rank=1)
+    traced("host_10.1700000000000000001.pt.trace.json.gz", rank=0)
+    Path("log/settings.json").write_text('{"lr": 0.1}')
+    Path("log/list.json").write_text("[1, 2]")
+    report = told(capsys, "log", "--json")
+
+    assert report["run"]["ranks"] == 2
+    assert report["run"]["command"] == [
+        "host_10.1700000000000000001.pt.trace.json.gz",
+        "host_11.1700000000000000000.pt.trace.json",
+    ]
+
+
+@pytest.mark.parametrize("name", ["trace.json", "rank0.json.gz"])
+def test_a_trace_of_any_name_is_found(traced, name, capsys):
+    traced(name)
+
+    assert told(capsys, "log", "--json")["steps"]["time_s"]["mean"] == pytest.approx(100e-6)
+
+
+def test_of_a_process_that_wrote_several_the_last_counts(traced, capsys):
+    for saved, length in ((9, 500), (10, 100)):
+        traced(f"host_10.17000000000000000{saved:02}.pt.trace.json", rank=0, length=length)
+    assert main(["report", "log", "--json"]) == 0
+
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["steps"]["time_s"]["mean"] == pytest.approx(100e-6)
+    assert "Of each process this is about the last trace; 1 earlier ones in log are left out." in printed.err
+
+
+def test_a_trace_that_is_damaged_is_told_beside_the_others(traced, capsys):
+    traced("a_1.1700000000000000000.pt.trace.json", rank=0)
+    Path("log/b_2.1700000000000000000.pt.trace.json").write_text("{")
+    report = told(capsys, "log", "--json")
+
+    assert report["run"]["ranks"] == 1
+
+
+def test_the_report_does_not_go_among_the_traces(traced, capsys):
+    traced("trace.json")
+    assert main(["report", "log", "--no-summary"]) == 0
+
+    assert os.listdir("log") == ["trace.json"]
+    assert os.path.exists("profile-train-runs/log/report.html")
+
+
+def test_a_folder_with_neither_is_told_what_to_give(traced, capsys):
+    Path("log/settings.json").write_text('{"lr": 0.1}')
+    assert main(["report", "log"]) == 1
+
+    assert capsys.readouterr().err.splitlines()[0] == "profile-train: log holds neither a recording nor traces."
+
+
+def test_an_exported_timeline_beside_its_recording_does_not_stand_for_it(traced, capsys):
+    traced("timeline.json")
+    Path("log/run-h.db").touch()
+    assert main(["report", "log"]) == 1
+
+    assert "run-h.db is empty" in capsys.readouterr().err

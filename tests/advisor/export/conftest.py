@@ -1,0 +1,75 @@
+"""A run as recorders leave it: two nodes, whose clocks began a second apart, three ranks, a GPU, names that bite."""
+
+import pytest
+
+from advisor.export.nodes import nodes
+from advisor.load import load
+from advisor.metrics.base import Metrics
+from profiler.schema import (
+    TAG_EVALUATION,
+    Batch,
+    Gpu,
+    GpuSample,
+    HostSample,
+    MemorySample,
+    Problem,
+    Process,
+    Run,
+    Step,
+    Window,
+)
+from profiler.store import Writer
+
+STARTED = 1_700_000_000.0
+
+
+def run(host, started_at, **fields):
+    told = {"command": ("=cmd|' /C calc'!A0", 'a"b\n,c'), "cwd": "/", "duration": 20.0, "outcome": "completed"}
+    machine = {"cores": 2.0, "cores_total": 2, "memory_total": 2**33, "platform": "Linux", "python": "3.11"}
+    return Run(id=f"id-{host}", host=host, started_at=started_at, version="0.1.0", **{**told, **machine, **fields})
+
+
+def loop(pid, number=50, *, start=1.0, index=0, **fields):
+    """Steps of 100 ms, one after the other."""
+    phases = {"data_wait": 0.02, "forward": 0.03, "backward": 0.04, "optimizer": 0.004, "other": 0.006}
+    return [
+        Step(pid=pid, index=index + n, start=start + n / 10, duration=0.1, batches=1.0, **phases, **fields)
+        for n in range(number)
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "run"
+    first = Writer(folder, "a")
+    first.put(run("a", STARTED, exit_status=0))
+    first.put(Process(pid=10, rank=0, world_size=3, started=0.5))
+    first.put(Process(pid=11, rank=1, world_size=3, started=0.5))
+    first.put(Process(pid=12, parent=10, role="worker", worker_id=0, started=0.6))
+    first.put(Gpu(index=0, uuid="GPU-0", name="<b>H200</b>", memory_total=2**37))
+    steps = loop(10, 20) + loop(10, 30, start=3.5, index=20, queue_depth=1.5)
+    evaluated = Step(pid=10, index=50, start=6.5, duration=0.1, evaluation=0.9, tags=TAG_EVALUATION, other=0.1)
+    first.append([*steps, evaluated, *loop(11, start=1.05)])
+    first.append(
+        [Batch(pid=12, loader=1, start=1.0 + n, duration=0.5, cpu=0.4, collate=0.1, samples=4) for n in (0, 1)]
+    )
+    first.append(
+        [GpuSample(time=2.0, gpu=0, utilization=0.75, memory_used=2**30), GpuSample(time=3.0, gpu=0, power=300.0)]
+    )
+    first.append([HostSample(time=2.0, cpu=1.5, rss=2**30)])
+    first.append([MemorySample(time=2.0, pid=10, device=0, allocated=1, allocated_peak=2, reserved=3, reserved_peak=4)])
+    first.append([Window(pid=10, start=2.0, steps=2, duration=0.2, cost=0.1)])
+    first.append([Problem(time=4.0, pid=11, source="hook", message='=HYPERLINK("http://evil")</script>\x1b[31m')])
+    first.close()
+    second = Writer(folder, "b")
+    second.put(run("b", STARTED + 1))
+    second.put(Process(pid=10, rank=2, world_size=3, node_rank=1, started=0.25))
+    second.append([*loop(10, 20, start=0.0), *loop(10, 30, start=2.5, index=20)])
+    second.close()
+    return folder
+
+
+@pytest.fixture
+def exported(folder):
+    """What every format is made of."""
+    return lambda: (nodes(folder, load(folder)), Metrics(load(folder)))

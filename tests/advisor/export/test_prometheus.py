@@ -1,0 +1,113 @@
+"""An exposition, as Prometheus' own parser reads it."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+
+from advisor.export import prometheus
+from advisor.export.quantities import Told, quantities
+from advisor.load import load
+from advisor.metrics import all_metrics
+from advisor.metrics.base import Metrics
+from profiler.errors import ProfilerError
+from profiler.schema import Run
+from profiler.store import Writer
+
+parser = pytest.importorskip("prometheus_client.parser")
+
+
+@pytest.fixture
+def families(exported):
+    text = prometheus.text(*exported(), 'run "1"\n\\')
+    return {family.name: family for family in parser.text_string_to_metric_families(text)}
+
+
+def value(family, **labels):
+    (found,) = [s.value for s in family.samples if labels.items() <= s.labels.items()]
+    return found
+
+
+def test_the_metrics_are_the_reports_with_their_own_words(families, folder):
+    for told in quantities(Metrics(load(folder))):
+        if told.unit not in prometheus.BASE:
+            continue
+        if told.value is None:
+            assert prometheus.name(told) not in families
+            continue
+        family = families[prometheus.name(told)]
+        assert family.type == "gauge"
+        assert family.documentation == told.meaning
+        assert value(family) == pytest.approx(told.value * prometheus.BASE[told.unit][1])
+
+
+def test_steps_and_phases_are_counted_by_rank(families):
+    steps = {
+        (s.name, s.labels["node"], s.labels["rank"]): s.value for s in families["profile_train_step_seconds"].samples
+    }
+    phases = families["profile_train_phase_seconds"]
+
+    assert families["profile_train_step_seconds"].type == "summary"
+    assert steps["profile_train_step_seconds_count", "a", "0"] == 51
+    assert steps["profile_train_step_seconds_sum", "b", "2"] == pytest.approx(5.0)
+    assert phases.type == "counter"
+    assert {sample.name for sample in phases.samples} == {"profile_train_phase_seconds_total"}
+    assert value(phases, rank="0", phase="forward") == pytest.approx(1.5)
+    assert value(phases, rank="0", phase="evaluation") == pytest.approx(0.9)
+    assert value(families["profile_train_batches"], rank="1") == 50
+
+
+def test_what_was_not_measured_is_not_there(families):
+    told = {sample.labels["phase"] for sample in families["profile_train_phase_seconds"].samples}
+
+    assert told & {"h2d", "sync", "communication", "gc"} == set()
+    assert "profile_train_h2d_fraction" not in families
+
+
+def test_a_run_that_goes_on_has_not_ended(tmp_path, folder):
+    writer = Writer(tmp_path / "live", "a")
+    ended = load(folder).runs[0]
+    writer.put(
+        Run(
+            **{name: getattr(ended, name) for name in Run.__slots__}
+            | {"outcome": "running", "duration": None, "exit_status": None}
+        )
+    )
+    writer.commit()
+    text = prometheus.text((), Metrics(load(tmp_path / "live")), "live")
+    writer.close()
+
+    assert 'profile_train_run_active{run="live"} 1.0' in text
+    assert "run_duration_seconds" not in text
+    assert "exit_status" not in text
+
+
+def test_names_from_outside_are_escaped(families):
+    assert {s.labels["run"] for family in families.values() for s in family.samples} == {'run "1"\n\\'}
+
+
+def test_every_metric_has_a_name_of_its_own_by_prometheus_rules():
+    named = [prometheus.name(Told(one, 0.0)) for one in all_metrics() if one.unit in prometheus.BASE]
+
+    assert len(set(named)) == len(named)
+    assert all(re.fullmatch("profile_train_[a-z][a-z0-9_]*", name) for name in named)
+    assert not [name for name in named if name.endswith(("_count", "_sum", "_bucket", "_total", "_us", "_hours"))]
+    assert {one.name for one in all_metrics() if one.unit and one.unit not in prometheus.BASE} == {"kwh"}
+
+
+def test_other_units_become_base_units():
+    units = {one.name: one for one in all_metrics()}
+
+    assert prometheus.name(Told(units["median_kernel_us"], 5.0)) == "profile_train_median_kernel_seconds"
+    assert prometheus.name(Told(units["gpu_hours"], 5.0)) == "profile_train_gpu_seconds"
+    assert prometheus.name(Told(units["step_time_mean"], 5.0)) == "profile_train_step_time_mean_seconds"
+    assert prometheus.name(Told(units["comm_bytes"], 5.0)) == "profile_train_comm_bytes"
+
+
+def test_without_its_library_it_says_what_to_install(exported, monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+
+    with pytest.raises(ProfilerError, match="needs prometheus-client"):
+        prometheus.text(*exported(), "r")

@@ -1,0 +1,257 @@
+"""The snippets of docs/integrations.md, as they stand there, and what the callbacks make of less happy runs."""
+
+import json
+import re
+import sys
+
+import pytest
+from programs import ROOT, Ran
+
+ENV = {
+    "PYTHONPATH": str(ROOT),
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "WANDB_MODE": "offline",
+    "MLFLOW_TRACKING_URI": "file:mlruns",
+    "MLFLOW_ALLOW_FILE_STORE": "true",
+}
+
+
+def snippets(heading):
+    """The Python blocks of a section, one after the other."""
+    text = (ROOT / "docs" / "integrations.md").read_text()
+    (section,) = [part for part in text.split("\n## ") if part.startswith(f"{heading}\n")]
+    return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+
+
+@pytest.fixture
+def run(script, start, tmp_path):
+    """Run a program; what it records goes into the folder `run`."""
+
+    def run(program, *launcher, env=None):
+        words = launcher or (sys.executable,)
+        return start(*words, script(program), folder=tmp_path / "run", env=ENV | (env or {})).finish()
+
+    return run
+
+
+def read(ran):
+    return json.loads((ran.folder / "result.json").read_text())
+
+
+def check(ran, steps):
+    assert ran.status == 0, ran.err.decode()
+    found = read(ran)
+    assert (found["run"]["ended"], found["steps"]["count"]) == ("completed", steps)
+    assert ran.err.count(b"report.html") == 1
+    assert ran.problems.keys() <= {"nvml"}
+    return found
+
+
+def events(folder):
+    """Of TensorBoard: the last value of each scalar, and the texts."""
+    from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+
+    multiplexer = EventMultiplexer().AddRunsFromDirectory(str(folder)).Reload()
+    values, texts = {}, {}
+    for name, tags in multiplexer.Runs().items():
+        for tag in tags["scalars"]:
+            last = multiplexer.Scalars(name, tag)[-1]
+            values[tag] = last.step, last.value
+        for tag in tags["tensors"]:
+            (text,) = multiplexer.Tensors(name, tag)[-1].tensor_proto.string_val
+            texts[tag.removesuffix("/text_summary")] = text.decode()
+    return values, texts
+
+
+def check_events(folder, found, step):
+    values, texts = events(folder)
+    told = {name: value for name, (at, value) in values.items() if name.startswith("profile_train/")}
+    assert {values[name][0] for name in told} == {step}
+    assert told.pop("profile_train/steps") == found["steps"]["count"]
+    assert told.pop("profile_train/step_time_s") == pytest.approx(found["steps"]["time_s"]["mean"])
+    assert told.pop("profile_train/step_time_p90_s") == pytest.approx(found["steps"]["time_s"]["p90"])
+    measured = {name: share for name, share in found["phases"].items() if share is not None}
+    assert told == pytest.approx({f"profile_train/phase/{name}": share for name, share in measured.items()})
+    assert sum(told.values()) == pytest.approx(1, abs=0.05)
+    return texts
+
+
+@pytest.mark.foreign("lightning", "tensorboard")
+def test_lightning(run, tmp_path):
+    (program,) = snippets("Lightning")
+    ran = run(program)
+
+    found = check(ran, 128)
+    texts = check_events(tmp_path / "lightning_logs", found, 128)
+    assert texts["profile_train/advice"]
+    (optimizer,) = ran.facts("optimizer")
+    assert optimizer.place.line == 1 + program.splitlines().index("        return torch.optim.AdamW(self.parameters())")
+
+
+@pytest.mark.foreign("transformers", "accelerate", "tensorboard")
+def test_the_trainer_of_transformers(run, tmp_path):
+    ran = run(*snippets("Hugging Face Trainer"))
+
+    found = check(ran, 64)
+    assert check_events(tmp_path / "out" / "runs", found, 64)["profile_train/advice"]
+
+
+@pytest.mark.foreign("accelerate", "tensorboard")
+def test_accelerate(run, tmp_path):
+    ran = run(*snippets("Hugging Face accelerate"))
+
+    found = check(ran, 128)
+    assert check_events(tmp_path / "logs", found, 0)["profile_train/advice"]
+
+
+@pytest.mark.foreign("tensorboard", "wandb", "mlflow")
+def test_trackers(run, tmp_path):
+    ran = run("".join(snippets("TensorBoard, wandb, mlflow")))
+
+    found = check(ran, 200)
+    advice = check_events(tmp_path / "logs", found, 200)["profile_train/advice"]
+    share = found["phases"]["forward"]
+    assert re.search(
+        rb"profile_train/phase/forward +%d?\.%s" % (int(share), str(share).split(".")[1][:3].encode()), ran.err
+    )
+    (kept,) = (tmp_path / "mlruns").rglob("metrics/profile_train/phase/forward")
+    assert [float(kept.read_text().split()[1]), kept.read_text().split()[2]] == [pytest.approx(share), "200"]
+    (tag,) = (tmp_path / "mlruns").rglob("tags/profile_train/advice")
+    assert tag.read_text() == advice
+
+
+def notebook(*cells):
+    """Run cells in a kernel of their own; gives back their outputs."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    NotebookClient(book, timeout=300, kernel_name="python3", allow_errors=True).execute()
+    return [cell.outputs for cell in book.cells]
+
+
+@pytest.fixture
+def kernel(tmp_path, monkeypatch):
+    """Kernels begin in `tmp_path`, on this interpreter, and import this checkout."""
+    for name, value in ENV.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "jupyter" / "kernels" / "python3"
+    folder.mkdir(parents=True)
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (folder / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "Python", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    return notebook
+
+
+def shown(outputs):
+    """The HTML that a cell shows."""
+    return [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.foreign("nbclient", "ipykernel")
+def test_a_notebook(kernel, tmp_path):
+    loaded, trained, again, named = kernel(*snippets("Notebooks"))
+
+    assert loaded == []
+    check_run = Ran(0, b"", b"", tmp_path / "run")
+    assert read(check_run)["steps"]["count"] == 128
+    (frame,) = shown(trained)
+    assert shown(again) == shown(named) == [frame]
+    assert frame.startswith("<iframe ")
+    assert "Content-Security-Policy" in frame
+    assert "<script" not in frame  # it is all within the attribute
+    assert 'sandbox="allow-scripts allow-popups"' in frame
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.foreign("nbclient", "ipykernel")
+def test_a_cell_that_fails(kernel, tmp_path):
+    train = snippets("Notebooks")[1]
+    _, early, failed, last = kernel(
+        "%load_ext profiler", "%profile_train_report", f"{train}\nraise ValueError('diverged')", f"{train}\n6 * 7"
+    )
+
+    assert [output.text for output in early] == [
+        "UsageError: There is no report. Train in a cell with %%profile_train, or name the folder of a run.\n"
+    ]
+    assert (failed[-1].output_type, failed[-1].ename) == ("error", "ValueError")
+    assert [output.data["text/plain"] for output in last if output.output_type == "execute_result"] == ["42"]
+
+
+LIGHTNING = """
+import lightning, torch
+from torch.utils.data import DataLoader, TensorDataset
+from profiler.integrations.lightning import ProfileTrainCallback
+
+class Regression(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(16, 1)
+    def training_step(self, batch, index):
+        if index == 20: raise ValueError("diverged")
+        return self.net(batch[0]).square().mean()
+    def configure_optimizers(self): return torch.optim.AdamW(self.parameters())
+
+callback = ProfileTrainCallback(out="run")
+trainer = lightning.Trainer(max_epochs=1, logger=False, callbacks=[callback])
+try:
+    trainer.fit(Regression(), DataLoader(TensorDataset(torch.randn(2048, 16)), 16))
+except ValueError as error:
+    print(error, callback.run.result()["run"]["ended"])
+"""
+
+
+@pytest.mark.foreign("lightning")
+def test_a_fit_that_fails(run):
+    ran = run(LIGHTNING)
+
+    assert (ran.status, ran.out.decode().splitlines()[-1]) == (0, "diverged failed")
+    assert len(ran.steps) == 20
+
+
+@pytest.mark.foreign("transformers", "accelerate", "tensorboard")
+def test_a_training_that_fails_is_reported_as_the_program_ends(run):
+    (program,) = snippets("Hugging Face Trainer")
+    raises = """
+    from transformers import TrainerCallback
+    class Raises(TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            if state.global_step == 20: raise ValueError("diverged")
+    trainer.add_callback(Raises())
+    trainer.train()
+"""
+    ran = run(program.replace("    trainer.train()\n", raises))
+
+    assert ran.status == 1
+    assert (read(ran)["run"]["ended"], len(ran.steps)) == ("failed", 20)
+    assert b"report.html" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("heading", "steps", "logs"),
+    [
+        pytest.param("Lightning", 128, "lightning_logs", marks=pytest.mark.foreign("lightning", "tensorboard")),
+        pytest.param(
+            "Hugging Face Trainer",
+            64,
+            "out/runs",
+            marks=pytest.mark.foreign("transformers", "accelerate", "tensorboard"),
+        ),
+        pytest.param("Hugging Face accelerate", 128, "logs", marks=pytest.mark.foreign("accelerate", "tensorboard")),
+    ],
+)
+def test_under_profile_train_there_is_one_recording_and_trackers_are_told(
+    script, start_profiled, tmp_path, heading, steps, logs
+):
+    (program,) = snippets(heading)
+    ran = start_profiled(script(program), env=ENV).finish()
+
+    assert ran.status == 0, ran.err.decode()
+    assert len(ran.steps) == steps
+    assert not (tmp_path / "run").exists()
+    values, texts = events(tmp_path / logs)
+    assert 0 < values["profile_train/phase/forward"][1] < 1
+    assert texts["profile_train/advice"]

@@ -1,0 +1,225 @@
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from profiler.attach import elf, gdb, inject, ptrace
+from profiler.attach.inject import Injector
+
+LIKE_BEFORE = (
+    *("patched", "optimizer", "single", "modules", "iterators", "fetchers", "gc", "finders"),
+    *("finalizers", "threads", "descriptors", "main", "agents", "environment"),
+)
+
+
+def may_trace():
+    try:
+        return os.uname().machine == "x86_64" and Path("/proc/sys/kernel/yama/ptrace_scope").read_text().strip() in "01"
+    except OSError:
+        return os.uname().machine == "x86_64"
+
+
+pytestmark = pytest.mark.skipif(not may_trace(), reason="this machine lets nobody attach to a process")
+
+
+def settings(folder, recorder=None):
+    folder.mkdir(exist_ok=True)
+    return {"rings": str(folder), "windows": None, "budget": 0.01, "recorder": recorder or os.getpid()}
+
+
+def begin(folder):
+    return {"act": "begin", "settings": settings(folder)}
+
+
+END = {"act": "end"}
+
+
+def rings(folder):
+    return list(folder.glob("*.ring"))
+
+
+def test_functions_are_found_where_they_are():
+    import ctypes
+
+    found = elf.addresses(os.getpid())
+
+    assert found.add_pending_call == ctypes.cast(ctypes.pythonapi.Py_AddPendingCall, ctypes.c_void_p).value
+    assert found.mmap == ctypes.cast(ctypes.CDLL(None).mmap, ctypes.c_void_p).value
+
+
+def cycles(program, tmp_path, count):
+    """Attached and left `count` times, each time for some steps."""
+    injector = Injector(program.pid)
+    try:
+        for number in range(count):
+            folder = tmp_path / f"rings-{number}"
+            assert injector.ask(begin(folder), 120.0)["state"] == "in"
+            program.wait_for(lambda folder=folder: rings(folder))
+            assert injector.ask(END, 120.0) == {"state": "out"}
+    finally:
+        injector.close()
+
+
+def test_hooks_come_and_go_and_leave_nothing(started, tmp_path):
+    program = started()
+    program.trains()
+    before = program.state()
+    injector = Injector(program.pid)
+    injector.ask(begin(tmp_path / "rings"), 120.0)
+    program.wait_for(lambda: rings(tmp_path / "rings"))
+
+    during = program.state()
+    again = injector.ask(begin(tmp_path / "rings"), 120.0)
+    injector.ask(END, 120.0)
+    injector.close()
+    cycles(program, tmp_path, 2)
+
+    assert len(during["patched"]) > 5  # or what follows could not fail
+    assert {name for name in LIKE_BEFORE if during[name] != before[name]} >= {"optimizer", "gc", "finalizers", "agents"}
+    assert again == {"state": "recorded", "recorder": os.getpid()}
+    after = program.state()
+    assert {name: after[name] for name in LIKE_BEFORE} == {name: before[name] for name in LIKE_BEFORE}
+    assert after["patched"] == []
+    assert program.said == ""
+
+
+def test_the_training_computes_what_it_computes_alone(started, tmp_path):
+    alone = started("alone", steps=400)
+    attached = started("attached", steps=400, gated=True)
+    attached.wait_for((attached.folder / "waiting").exists)
+    injector = Injector(attached.pid)
+    injector.ask(begin(tmp_path / "rings"), 120.0)
+    (attached.folder / "go").touch()
+    try:
+        attached.wait_for(lambda: len(attached.lines) > 30)
+        injector.ask(END, 120.0)
+    except ProcessLookupError:  # it was faster: then it was attached to until its end
+        pass
+    injector.close()
+
+    assert alone.process.wait() == attached.process.wait() == 0
+
+    assert attached.lines == alone.lines
+    assert len(alone.lines) == 401
+    assert attached.said == ""
+    assert rings(tmp_path / "rings")
+
+
+def test_a_recorder_that_is_gone_takes_its_hooks_with_it(started, tmp_path):
+    program = started()
+    program.trains()
+    before = program.state()
+    injector = Injector(program.pid)
+    gone = os.fork()
+    if gone == 0:
+        time.sleep(PATIENCE)
+        os._exit(0)
+    injector.ask({"act": "begin", "settings": settings(tmp_path / "rings", gone)}, 120.0)
+    program.wait_for(lambda: rings(tmp_path / "rings"))
+    injector.close()
+
+    os.kill(gone, 9)
+    os.waitpid(gone, 0)
+
+    program.wait_for(lambda: program.state()["agents"] == 0)
+    after = program.state()
+    assert {name: after[name] for name in LIKE_BEFORE} == {name: before[name] for name in LIKE_BEFORE}
+
+
+PATIENCE = 600
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("asked")
+def test_fifty_times_leak_nothing(started, tmp_path):
+    program = started()
+    program.trains()
+    cycles(program, tmp_path, 3)  # what is loaded once
+    before = program.state()
+
+    cycles(program, tmp_path, 50)
+
+    after = program.state()
+    assert {name: after[name] for name in LIKE_BEFORE} == {name: before[name] for name in LIKE_BEFORE}
+    assert after["loaded"] == before["loaded"]
+    assert after["rss"] - before["rss"] < 8 << 20
+    assert program.said == ""
+
+
+def busy(code):
+    """A Python program in native code, which answers nothing."""
+    import subprocess
+
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+
+
+def test_native_code_delays_and_a_time_out_leaves_nothing():
+    program = busy(
+        "import ctypes, os, sys; print(flush=True); ctypes.CDLL(None).poll(0, 0, 3000); print(sorted(sys.modules))"
+    )
+    program.stdout.readline()
+    injector = Injector(program.pid)
+
+    with pytest.raises(TimeoutError):
+        injector.ask(END, 0.2)
+    injector.close()
+
+    said, _ = program.communicate()
+    assert program.returncode == 0
+    assert b"profile_train" not in said
+
+
+def test_a_call_that_does_not_return_is_broken_off(monkeypatch):
+    import ctypes
+
+    program = busy("import time\nprint(flush=True)\nfor _ in range(300): time.sleep(0.01)\nprint('done')")
+    program.stdout.readline()
+    found = elf.addresses(program.pid)
+    pause = ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p).value
+    offset = pause - elf.addresses(os.getpid()).mmap
+    monkeypatch.setattr(ptrace, "PATIENCE", 0.3)
+
+    with pytest.raises(TimeoutError), ptrace.Thread(program.pid) as thread:
+        thread.call(found.mmap + offset)
+
+    said, _ = program.communicate()
+    assert (program.returncode, said.strip()) == (0, b"done")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("asked")
+@pytest.mark.skipif(not gdb.is_there(), reason="gdb is not installed")
+def test_gdb_does_the_same(started, tmp_path, monkeypatch):
+    monkeypatch.setattr(inject.ptrace, "is_possible", lambda pid: False)
+    program = started()
+    program.trains()
+
+    cycles(program, tmp_path, 1)
+
+    assert program.state()["patched"] == []
+    assert program.said == ""
+
+
+def test_from_python_3_14_on_the_interpreter_is_asked(monkeypatch):
+    """Python 3.14 is not to be had here: what it would run is run by us."""
+    program = busy("import sys; sys.stdin.read()")
+    ran = []
+    monkeypatch.setattr(inject, "_versions", lambda pid: {f"python3.{sys.version_info.minor}"})
+
+    def remote_exec(pid, script):
+        ran.append(pid)
+        exec(compile(Path(script).read_text(), script, "exec"), {})
+
+    monkeypatch.setattr(sys, "remote_exec", remote_exec, raising=False)
+    injector = Injector(program.pid)
+    try:
+        assert injector.ask(END, 10.0) == {"state": "out"}
+    finally:
+        injector.close()
+        program.kill()
+        program.communicate()
+        for name in [name for name in sys.modules if name.startswith("_profile_train_agent")]:
+            del sys.modules[name]
+    assert ran == [program.pid]

@@ -1,0 +1,130 @@
+"""Who may write into a run folder: recorders of one job together, of others never."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from profiler.recorder import folder as place
+from profiler.recorder.job import Job
+from profiler.store import Writer
+
+NODES = [Job("j", "host", f"node{number}") for number in (0, 1)]
+HERE = (os.getpid(), place.started(os.getpid()))
+
+
+def record(seat, job, *, end=False):
+    """As a recorder does, up to its end if so."""
+    Writer(seat.folder, seat.part or job.host).close()
+    if end:
+        place.remove_note(seat.folder, seat.part)
+
+
+def elsewhere(folder, part="", **changes):
+    """A recorder on another machine, whose process number means nothing here."""
+    note = next(note for note in place.notes(folder) if note.part == part)
+    place.write_note(folder, replace(note, where="another boot", recorder=1, recorder_started=0.0, **changes))
+
+
+def names(folder):
+    return sorted(path.name for path in folder.glob("run-*.db"))
+
+
+def test_nodes_of_a_job_share_a_folder(tmp_path):
+    out = tmp_path / "run"
+    seats = [place.join(out, "train.py", job) for job in NODES]
+    for seat, job in zip(seats, NODES, strict=True):
+        record(seat, job)
+
+    assert {seat.folder for seat in seats} == {out}
+    assert [seat.told for seat in seats] == [None, None]
+    assert names(out) == ["run-host-node0.db", "run-host-node1.db"]
+    assert place.is_shared(out)
+
+
+def test_launchers_that_tell_no_node_rank_are_counted(tmp_path):
+    job = Job("j", "host", "node")
+    assert [place.join(tmp_path / "run", "train.py", job).part for _ in range(2)] == ["host-node", "host-node-2"]
+
+
+def test_a_node_that_ends_early_does_not_lose_its_recording(tmp_path):
+    record(place.join(tmp_path / "run", "train.py", NODES[0]), NODES[0], end=True)
+    record(place.join(tmp_path / "run", "train.py", NODES[1]), NODES[1], end=True)
+
+    assert names(tmp_path / "run") == ["run-host-node0.db", "run-host-node1.db"]
+
+
+def test_the_same_job_once_more_replaces_all_of_the_earlier_run(tmp_path):
+    out = tmp_path / "run"
+    for job in NODES:
+        record(place.join(out, "train.py", job), job, end=True)
+    again = place.join(out, "train.py", NODES[1])
+
+    assert "The earlier recording" in again.told
+    assert names(out) == []
+    record(again, NODES[1])
+    assert place.join(out, "train.py", NODES[0]).told is None
+    assert names(out) == ["run-host-node1.db"]
+
+
+def test_by_the_name_of_a_start_nothing_is_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    jobs = [replace(job, start="slurm-77") for job in NODES]
+    found = []
+    for job in (*jobs, *jobs):
+        seat = place.join(None, "train.py", job)
+        record(seat, job, end=True)
+        found.append(seat.folder.name)
+
+    assert found == ["slurm-77-train"] * 2 + ["slurm-77-train-2"] * 2
+
+
+@pytest.mark.parametrize("other", [Job("k", "host", "node1"), Job("k", "host"), None])
+def test_another_job_goes_elsewhere(tmp_path, other):
+    out = tmp_path / "run"
+    place.join(out, "train.py", NODES[0])
+    seat = place.join(out, "train.py", other)
+
+    assert seat.folder == tmp_path / "run-2"
+    assert "is being recorded into by another run" in seat.told
+
+
+def test_one_command_twice_on_a_machine_is_two_runs_and_on_two_machines_one(tmp_path):
+    job = Job("j", "host")
+    out = tmp_path / "run"
+    assert place.join(out, "train.py", job) == place.Seat(out)
+    assert place.join(out, "train.py", job).folder == tmp_path / "run-2"
+
+    elsewhere(out)
+    assert place.join(out, "train.py", replace(job, host="second")) == place.Seat(out, "second")
+
+
+def test_a_recorder_on_another_machine_lives_while_it_gives_a_sign(tmp_path):
+    out = tmp_path / "run"
+    place.join(out, "train.py", NODES[0])
+    elsewhere(out, "host-node0")
+    assert place.is_running(out)
+
+    note = out / "recording-host-node0.json"
+    long_ago = note.stat().st_mtime - 2 * place.SILENT
+    os.utime(note, (long_ago, long_ago))
+    assert not place.is_running(out)
+    place.beat(out, "host-node0")
+    assert place.is_running(out)
+
+
+def test_one_turn_after_the_other(tmp_path):
+    with place.turn(tmp_path, "reporting", patience=0.0) as first, place.turn(tmp_path, "reporting", 0.0) as second:
+        assert (first, second) == (True, False)
+    with place.turn(tmp_path, "reporting", patience=0.0) as again:
+        assert again
+    (tmp_path / ".reporting").mkdir()
+    os.utime(tmp_path / ".reporting", (0, 0))
+    with place.turn(tmp_path, "reporting", patience=0.0) as ours:
+        assert ours, "whoever left it is long gone"
+
+
+def test_nothing_recorded_leaves_nothing(tmp_path):
+    seat = place.join(tmp_path / "run", "train.py", NODES[0])
+    place.forget(seat.folder, place.make_rings(seat.folder, seat.part), seat.part)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,54 @@
+"""What the integrations do without their frameworks; with them, see tests/foreign."""
+
+import importlib
+import sys
+
+import pytest
+
+from profiler.integrations.trackers import advice, figures, to_tensorboard
+
+RESULT = {
+    "steps": {"count": 40, "time_s": {"mean": 0.1, "p50": 0.1, "p90": 0.12, "p99": None, "mean_ci95": None}},
+    "phases": {"data_wait": 0.25, "forward": 0.75, "h2d": None},
+    "advice": [
+        {"severity": "info", "title": "Declare a goal", "then": "then declare one."},
+        {"severity": "action", "title": "Use workers", "then": "then load in 4 of them."},
+    ],
+}
+
+
+def test_figures_are_what_was_measured():
+    assert figures(RESULT) == {
+        "profile_train/steps": 40,
+        "profile_train/step_time_s": 0.1,
+        "profile_train/step_time_p90_s": 0.12,
+        "profile_train/phase/data_wait": 0.25,
+        "profile_train/phase/forward": 0.75,
+    }
+
+
+def test_the_first_advice_is_above_information():
+    assert advice(RESULT) == "Use workers: then load in 4 of them."
+    assert advice({**RESULT, "advice": RESULT["advice"][:1]}) == "Nothing to change was found."
+
+
+def test_no_result_is_no_entry():
+    to_tensorboard(None, writer=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("lightning", "lightning"),
+        ("transformers", "transformers"),
+        ("accelerate", "accelerate"),
+        ("jupyter", "ipython"),
+    ],
+)
+def test_a_framework_that_is_missing_is_named(monkeypatch, name, package):
+    for missing in ("lightning", "pytorch_lightning", "transformers", "accelerate", "IPython"):
+        monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.delitem(sys.modules, f"profiler.integrations.{name}", raising=False)
+
+    with pytest.raises(ImportError, match=rf"not installed: pip install {package}"):
+        importlib.import_module(f"profiler.integrations.{name}")

@@ -1,0 +1,80 @@
+"""The files of docs/examples: what docs/containers.md shows, and in a form that their programs read."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from advisor.cli import group
+
+DOCS = Path(__file__).parents[1] / "docs"
+EXAMPLES = DOCS / "examples"
+
+
+def test_the_page_shows_the_files_as_they_are():
+    blocks = re.findall(r"```\w+\n(.*?)```", (DOCS / "containers.md").read_text(), re.DOTALL)
+
+    assert blocks == [(EXAMPLES / name).read_text() for name in ("Dockerfile", "job.yaml", "train.sbatch")]
+
+
+def test_the_job_writes_only_into_its_volumes_and_as_a_user():
+    claim, job = yaml.safe_load_all((EXAMPLES / "job.yaml").read_text())
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+
+    assert (claim["kind"], job["kind"], pod["restartPolicy"]) == ("PersistentVolumeClaim", "Job", "Never")
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    claims = [volume["persistentVolumeClaim"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
+    assert claims == [{"claimName": claim["metadata"]["name"]}]
+    out = container["args"][container["args"].index("--out") + 1]
+    assert any(Path(mount["mountPath"]) in Path(out).parents for mount in container["volumeMounts"])
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+
+
+def instructions():
+    """Of the Dockerfile: name and words, with continued lines joined."""
+    text = (EXAMPLES / "Dockerfile").read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return [(line.split()[0], line.split(maxsplit=1)[1]) for line in lines]
+
+
+def test_the_image_ends_as_an_unprivileged_user_with_a_command_in_exec_form():
+    found = instructions()
+
+    assert [words for name, words in found if name == "USER"] == ["trainer"]
+    last = [name for name, _ in found][-3:]
+    assert last == ["USER", "ENTRYPOINT", "CMD"]
+    assert all(isinstance(yaml.safe_load(words), list) for name, words in found if name in ("ENTRYPOINT", "CMD"))
+    assert ":latest" not in dict(found)["FROM"]
+
+
+def test_the_batch_script_parses():
+    subprocess.run(["bash", "-n", EXAMPLES / "train.sbatch"], check=True)
+
+
+def command_lines():
+    _, job = yaml.safe_load_all((EXAMPLES / "job.yaml").read_text())
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    script = (EXAMPLES / "train.sbatch").read_text().replace("\\\n", " ")
+    (step,) = [line for line in script.splitlines() if line.startswith("srun ")]
+    entry = [yaml.safe_load(words) for name, words in instructions() if name in ("ENTRYPOINT", "CMD")]
+    return {
+        "Dockerfile": [*entry[0], *entry[1]],
+        "job.yaml": [*container["command"], *container["args"]],
+        "train.sbatch": shlex.split(step)[2:],
+    }
+
+
+@pytest.mark.parametrize("name", command_lines())
+def test_options_are_ours(name):
+    """A wrong option ends with 2 before the help is shown."""
+    command, *words = command_lines()[name]
+    program = next(index for index, word in enumerate(words) if word in ("torchrun", "train.py"))
+    shown = CliRunner().invoke(group, ["run", *words[:program], "--help"])
+
+    assert (command, shown.exit_code) == ("profile-train", 0), shown.output
