@@ -3,8 +3,8 @@
     {"schema": "profile-train/calibration@1", "case": "9c1e...", "rule": "data-workers-zero", "verdict": "confirmed",
      "predicted": [0.4, 0.5, 0.6], "removed": [0.45, 0.5, 0.55], ...}
 
-Of a case - one rule on one run - the last line counts: who tries the same once more has not learnt the same twice. A
-line that cannot be read is passed over, and left where it is.
+Of a case - one rule on one program - the last line counts: who tries the same once more has not learnt the same twice.
+A line that cannot be read is passed over, and left where it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,9 @@ SCHEMA = "profile-train/calibration@1"
 MOST = 4 * 1024 * 1024
 
 
-def case(run: Path, rule: str) -> str:
-    """What one rule on one run is known by, without telling where that lies."""
-    return hashlib.sha256(f"{run.absolute()}\n{rule}".encode(errors="surrogatepass")).hexdigest()[:16]
+def case(program: Sequence[str], rule: str) -> str:
+    """What one rule on one program is known by, without telling which that is."""
+    return hashlib.sha256("\n".join((*program, rule)).encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def read(file: Path) -> tuple[Calibration, str]:

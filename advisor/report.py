@@ -694,7 +694,7 @@ def _run(profile: Profile) -> RunInfo:
         started=datetime.fromtimestamp(run.started_at, timezone.utc).isoformat(timespec="seconds"),
         duration=run.duration,
         ranks=sum(1 for rank in profile.ranks if rank.process.role == "rank"),
-        nodes=len(profile.runs),
+        nodes=max(len({run.host for run in profile.runs}), len({rank.process.node_rank for rank in profile.ranks})),
     )
 
 

@@ -1,6 +1,7 @@
 "use strict";
 {
-  const form = document.getElementById("what-if");
+  const group = document.getElementById("what-if");
+  const controls = [...group.querySelectorAll("input, select")];
   const run = JSON.parse(document.getElementById("memory-data").textContent);
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
 
@@ -14,7 +15,7 @@
 
   // What has no control stays as it was.
   const asked = () => {
-    const given = Object.fromEntries(new FormData(form));
+    const given = Object.fromEntries(controls.filter((one) => one.type !== "checkbox" || one.checked).map((one) => [one.name, one.value]));
     const number = (name) => (name in given ? Number(given[name]) : run.now[name]);
     return {
       batch: number("batch"),
@@ -34,7 +35,7 @@
         ? `fits barely: ${size(free)} free, less than what peaks vary by`
         : `fits: ${size(free)} free`;
     const most = memoryModel.largest(run, set);
-    const batch = form.elements.batch && most !== null ? ` Largest batch of a GPU that would fit: ${most.toLocaleString("en-US")}.` : "";
+    const batch = controls.some((one) => one.name === "batch") && most !== null ? ` Largest batch of a GPU that would fit: ${most.toLocaleString("en-US")}.` : "";
     const alone = set.stage > 0 && set.ranks === 1 ? " One GPU has nobody to share with: ZeRO changes nothing." : "";
     return `${size(total)} of ${size(run.capacity)}, it ${fits}.${batch}${alone}`;
   };
@@ -59,7 +60,7 @@
 
   const fill = (column, parts) => {
     const bytes = { ...parts, total: memoryModel.total(parts) };
-    for (const row of form.querySelectorAll("tr[data-part]")) {
+    for (const row of group.querySelectorAll("tr[data-part]")) {
       const amount = bytes[row.dataset.part];
       row.querySelector(`.${column}`).textContent = size(amount);
       if (column === "then" && row.dataset.part === "gathered") row.hidden = !amount && !now.gathered;
@@ -81,9 +82,15 @@
   };
 
   fill("now", now);
-  form.addEventListener("input", answer);
-  form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("reset", () => setTimeout(answer));  // the controls are reset after this event
-  form.hidden = false;
+  group.addEventListener("input", answer);
+  document.getElementById("what-if-reset").addEventListener("click", () => {
+    for (const one of controls) {
+      if (one.type === "checkbox") one.checked = one.defaultChecked;
+      else if (one.tagName === "SELECT") one.selectedIndex = Math.max(0, [...one.options].findIndex((option) => option.defaultSelected));
+      else one.value = one.defaultValue;
+    }
+    answer();
+  });
+  group.hidden = false;
   answer();
 }

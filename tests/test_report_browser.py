@@ -476,7 +476,7 @@ def test_memory_is_asked_about_by_the_keyboard(page):
     press(page, "ArrowDown")
     assert then("activations") == "8.64 GiB"
     assert "it fits" in answer()
-    page.execute_script("document.querySelector('#what-if button[type=reset]').focus()")
+    page.execute_script("document.querySelector('#what-if-reset').focus()")
     press(page, "Enter")
     until(lambda: answer().startswith("28.6 GiB"))
 

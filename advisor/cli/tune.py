@@ -103,7 +103,8 @@ def tune(
     ends = [("To apply", str(out / "tuning.md")), ("Report", str(tuned.profile / "report.html"))]
     if tuned.kept:
         with_it = shlex.join(["profile-train", "--with", str(out / "tuned.toml"), *words])
-        ends.insert(0, ("To train so without changing a line", with_it))
+        but = ", but for what it prints and logs" if any(each.change.name == "logging" for each in tuned.kept) else ""
+        ends.insert(0, (f"To train so without changing a line{but}", with_it))
     for label, what_for in ends:
         console.print(Text(printable(f"{label}: {what_for}")), soft_wrap=True)
     if fitted and not fitted.kept:

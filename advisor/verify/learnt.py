@@ -9,18 +9,18 @@ from pathlib import Path
 from advisor import calibration_file
 from advisor.judge import Finding
 from advisor.verify.kept import Verified
-from advisor.verify.trials import Watcher
+from advisor.verify.trials import Trials, Watcher
 from profiler.errors import ProfilerError
 from profiler.version import __version__
 
 
-def keep(file: Path | None, run: Path, finding: Finding, found: Verified, watcher: Watcher) -> None:
+def keep(file: Path | None, tries: Trials, finding: Finding, found: Verified, watcher: Watcher) -> None:
     """Add it to `file`, if there is to be one; that it cannot be written is told, and trials go on."""
     if file is None:
         return
     confidence = finding.advice.confidence or finding.rule.confidence
     entry = {
-        "case": calibration_file.case(run, finding.rule.id),
+        "case": calibration_file.case(_what(tries), finding.rule.id),
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "version": __version__,
         "rule": finding.rule.id,
@@ -40,3 +40,8 @@ def keep(file: Path | None, run: Path, finding: Finding, found: Verified, watche
         calibration_file.append(file, entry)
     except ProfilerError as error:
         watcher.told(str(error))
+
+
+def _what(tries: Trials) -> tuple[str, ...]:
+    """The program with the changes that both ways have."""
+    return (tries.program.cwd, *tries.program.words, *(each.name for each in tries.changes))

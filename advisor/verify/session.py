@@ -55,7 +55,7 @@ class Session:
             watcher.tried(finding, found)
             known[finding.rule.id] = found
             kept.write(self.folder, known)
-            learnt.keep(self.calibration, self.folder, finding, found, watcher)
+            learnt.keep(self.calibration, self.trials, finding, found, watcher)
 
 
 def prepare(

@@ -129,7 +129,7 @@ def tune(program: Program, folder: Path, how: How, watcher: Watcher) -> Tuned:
             watcher.trying(tries, finding)
             found = tries.attempt(finding, watcher.running)
             watcher.tried(finding, found)
-            learnt.keep(how.calibration, tries.folder, finding, found, watcher)
+            learnt.keep(how.calibration, tries, finding, found, watcher)
             if found.verdict.is_kept:
                 done.append(Kept(finding, change, found))
                 break

@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+# We are imported when there is a first event, maybe while the program's own torch.profiler records stacks: it remembers
+# names by pointers into code objects, and a module's own is freed once it has run.
+_CODE = sys._getframe().f_code
 
 HIDDEN = "***"
 

@@ -50,8 +50,8 @@ def test_of_a_case_the_last_line_counts(file):
     assert [each.verdict for each in read(file)[0].tried] == [Verdict.REFUTED, Verdict.PARTIAL]
 
 
-def test_a_case_is_a_rule_on_a_run_and_tells_no_path():
-    names = {case(Path(run), rule) for run in ("/home/me/a", "/home/me/b") for rule in ("one", "two")}
+def test_a_case_is_a_rule_on_a_program_and_tells_neither():
+    names = {case(("/home/me", script), rule) for script in ("a.py", "b.py") for rule in ("one", "two")}
 
     assert len(names) == 4
     assert not any("home" in name for name in names)

@@ -182,6 +182,7 @@ if __name__ == "__main__":
         nn.Linear.forward = slow
     model = DistributedDataParallel(net)
     train(model, steps=20, k=1)
+    del model  # it holds the group, whose threads must not outlive the interpreter: torch would abort
     dist.destroy_process_group()
 """
 
