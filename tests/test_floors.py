@@ -21,8 +21,8 @@ MAY_IMPORT = {
     "profiler.sketch": "profiler.schema",
     "profiler.store": "profiler.agent.redact profiler.errors profiler.schema profiler.version",
     "profiler.recorder": (
-        "profiler profiler.agent.redact profiler.agent.ring profiler.errors profiler.printable profiler.schema"
-        " profiler.sketch profiler.store"
+        "profiler profiler.agent.ranks profiler.agent.redact profiler.agent.ring profiler.errors profiler.printable"
+        " profiler.schema profiler.sketch profiler.store"
     ),
     "profiler.importers": "profiler.agent.redact profiler.errors profiler.recorder profiler.schema",
     "profiler.launch": "profiler.errors profiler.recorder",

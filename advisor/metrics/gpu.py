@@ -391,6 +391,11 @@ def _samples(m: Metrics) -> list[GpuSample]:
     return [sample for sample in samples if start <= sample.time <= end] or samples
 
 
+def is_busy(sample: GpuSample) -> bool:
+    """By its utilization or, where that is none (MIG), its SM activity."""
+    return (sample.utilization or sample.sm_active or 0.0) >= BUSY
+
+
 def _busy(m: Metrics) -> list[GpuSample]:
     return m[busy_samples]
 
@@ -399,7 +404,7 @@ def _busy(m: Metrics) -> list[GpuSample]:
 def busy_samples(m: Metrics) -> list[GpuSample]:
     """Samples of GPUs that were busy. Without utilization (MIG), SM activity tells; one with neither is not known to
     be busy."""
-    busy = [sample for sample in _samples(m) if (sample.utilization or sample.sm_active or 0.0) >= BUSY]
+    busy = [sample for sample in _samples(m) if is_busy(sample)]
     if not busy:
         raise Missing("No GPU was busy", "Let the program train on the GPU.")
     return busy

@@ -8,6 +8,7 @@ from statistics import median_low
 
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.communication import Work, own_work
+from advisor.metrics.gpu import is_busy
 from advisor.metrics.step import step_time_mean
 from advisor.profile import Rank
 from advisor.units import digits, seconds, share
@@ -15,9 +16,6 @@ from profiler.schema import GpuSample
 
 EXPLAINS = 0.5
 """Of what the slowest rank takes longer, what a cause must account for."""
-
-BUSY = 0.1
-"""NVML utilization from which a GPU's clock counts: an idle one is slowed on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +152,7 @@ def _clock(m: Metrics, rank: Rank) -> float | None:
 
 
 def _mean(samples: Sequence[GpuSample], value: Callable[[GpuSample], float | None]) -> float | None:
-    busy = [sample for sample in samples if (sample.utilization or sample.sm_active or 0.0) >= BUSY]
+    busy = [sample for sample in samples if is_busy(sample)]  # an idle one's clock is low on purpose
     told = [(number, sample.count) for sample in busy if (number := value(sample)) is not None]
     return sum(number * count for number, count in told) / sum(count for _, count in told) if told else None
 

@@ -6,18 +6,22 @@ import os
 import sys
 from typing import Any
 
-# Of torchrun (accelerate, deepspeed), Slurm, Open MPI, Hydra (MPICH, Intel MPI), MVAPICH, Cray PALS, Flux.
-RANK: tuple[str, ...] = (
-    *("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"),
-    *("MV2_COMM_WORLD_RANK", "PALS_RANKID", "FLUX_TASK_RANK"),
+# Names of a rank and of the number of ranks, by launcher: torchrun (accelerate, deepspeed), Slurm, Open MPI, Hydra
+# (MPICH, Intel MPI), MVAPICH, Cray PALS, Flux.
+RANKS_AND_SIZES = (
+    ("RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("PALS_RANKID", "PALS_SIZE"),
+    ("FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
 )
+RANK, WORLD_SIZE = zip(*RANKS_AND_SIZES)  # noqa: B905 - Python 3.9 has no strict
 LOCAL_RANK: tuple[str, ...] = (
     *("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"),
     *("MV2_COMM_WORLD_LOCAL_RANK", "PALS_LOCAL_RANKID", "FLUX_TASK_LOCAL_ID"),
-)
-WORLD_SIZE: tuple[str, ...] = (
-    *("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"),
-    *("PMI_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE", "FLUX_JOB_SIZE"),
 )
 NODE_RANK = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID", "PALS_NODEID")
 

@@ -11,18 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-# Names of a rank and of the number of ranks, by launcher: torchrun (accelerate, deepspeed), Slurm, Open MPI, Hydra
-# (MPICH, Intel MPI), MVAPICH, Cray PALS, Flux.
-RANKS = (
-    ("RANK", "WORLD_SIZE"),
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
-    ("PALS_RANKID", "PALS_SIZE"),
-    ("FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
-)
+from profiler.agent.ranks import RANKS_AND_SIZES
+
 NODES = ("GROUP_RANK", "NODE_RANK", "PET_NODE_RANK", "SLURM_NODEID")
 
 # Names that a scheduler or launcher gives to one start, told from another of the same command.
@@ -88,7 +78,7 @@ def _name(words: Sequence[str], environment: Mapping[str, str]) -> str:
     node = node or next((environment[name] for name in NODES if environment.get(name)), None)
     if nodes and nodes[-1] > 1:
         return f"node{node}" if node and node.isdigit() else "node"
-    for rank, size in RANKS:
+    for rank, size in RANKS_AND_SIZES:
         if environment.get(rank, "").isdigit() and environment.get(size, "").isdigit():
             return f"rank{int(environment[rank])}" if int(environment[size]) > 1 else ""
     return ""

@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..facts import written
+from ..session import Agent
+from ._expected import expect
+from ._forward import replace_forward
 
 
 def blocks(model: Any, name: str) -> list[Any]:
     """Those of a class of that name, in the order in which the model has them."""
     return [module for module in model.modules() if written(module).__name__ == name]
+
+
+def replace_in_blocks(agent: Agent, name: str, forward: Callable[..., Any], every: int = 1) -> Callable[[], None]:
+    """Have each `every`-th block of every model called by `forward(module, plain, ...)`, from before the model's first
+    call on. Gives back what undoes it."""
+    undo: dict[Any, Callable[[], None]] = {}
+
+    def act(model: Any) -> None:
+        for module in blocks(model, name)[::every]:
+            if module not in undo:  # a wrapper and the model in it can both be roots
+                undo[module] = replace_forward(module, forward)
+
+    agent.on_call.append(act)
+    expect(agent, lambda: undo, f"No model has a block {name}.")
+
+    def undo_all() -> None:
+        for each in undo.values():
+            each()
+
+    return undo_all

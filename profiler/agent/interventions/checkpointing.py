@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..session import Agent
-from ._blocks import blocks
-from ._expected import expect
-from ._forward import replace_forward
+from ._blocks import replace_in_blocks
 
 
 @dataclass(frozen=True)
@@ -27,21 +25,7 @@ class Checkpointing:
         """In every model that has such blocks, before it is called: the first step may be the one that does not fit."""
         from torch.utils.checkpoint import checkpoint  # type: ignore[import-not-found,unused-ignore]
 
-        undo: dict[Any, Callable[[], None]] = {}
-
         def forward(module: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
             return checkpoint(plain, *args, use_reentrant=False, **kwargs)
 
-        def act(model: Any) -> None:
-            for module in blocks(model, self.block)[:: self.every]:
-                if module not in undo:  # a wrapper and the model in it can both be roots
-                    undo[module] = replace_forward(module, forward)
-
-        agent.on_call.append(act)
-        expect(agent, lambda: undo, f"No model has a block {self.block}.")
-
-        def undo_all() -> None:
-            for each in undo.values():
-                each()
-
-        return undo_all
+        return replace_in_blocks(agent, self.block, forward, self.every)

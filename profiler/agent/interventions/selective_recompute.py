@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..session import Agent
-from ._blocks import blocks
-from ._expected import expect
-from ._forward import replace_forward
+from ._blocks import replace_in_blocks
 
 # A batched product has weights in neither of its factors: it is one of attention's own two.
 _KEPT = ("aten::mm", "aten::addmm", "aten::linear", "aten::convolution")
@@ -38,7 +36,6 @@ class SelectiveRecompute:
             create_selective_checkpoint_contexts,
         )
 
-        undo: dict[Any, Callable[[], None]] = {}
         policies: dict[Any, Any] = {}
 
         def policy(context: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
@@ -53,19 +50,7 @@ class SelectiveRecompute:
         def forward(module: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
             return checkpoint(plain, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
-        def act(model: Any) -> None:
-            for module in blocks(model, self.block):
-                if module not in undo:  # a wrapper and the model in it can both be roots
-                    undo[module] = replace_forward(module, forward)
-
-        agent.on_call.append(act)
-        expect(agent, lambda: undo, f"No model has a block {self.block}.")
-
-        def undo_all() -> None:
-            for each in undo.values():
-                each()
-
-        return undo_all
+        return replace_in_blocks(agent, self.block, forward)
 
 
 def is_kept(operator: str) -> bool:
