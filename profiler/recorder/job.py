@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from profiler.agent.ranks import RANKS_AND_SIZES
-
 NODES = ("GROUP_RANK", "NODE_RANK", "PET_NODE_RANK", "SLURM_NODEID")
 
 # Names that a scheduler or launcher gives to one start, told from another of the same command.
@@ -78,6 +76,8 @@ def _name(words: Sequence[str], environment: Mapping[str, str]) -> str:
     node = node or next((environment[name] for name in NODES if environment.get(name)), None)
     if nodes and nodes[-1] > 1:
         return f"node{node}" if node and node.isdigit() else "node"
+    from profiler.agent.ranks import RANKS_AND_SIZES  # only for a job: outside of one nothing of the agent is loaded
+
     for rank, size in RANKS_AND_SIZES:
         if environment.get(rank, "").isdigit() and environment.get(size, "").isdigit():
             return f"rank{int(environment[rank])}" if int(environment[size]) > 1 else ""
