@@ -15,7 +15,7 @@ from advisor.metrics.memory import (
     mem_params,
     memory_peak,
 )
-from advisor.metrics.settings import flags, model, optimizer, world_size
+from advisor.metrics.settings import flags, model, optimizer, shard_size, world_size
 from advisor.models.anatomy import Anatomy, Setting
 from advisor.models.memory import States
 from advisor.rules._sharding import data_parallel, stage, unit, whole
@@ -61,6 +61,8 @@ class _Sharding:
 def what_if(m: Metrics) -> WhatIf:
     """Of this run; Missing where the parts of its memory were not measured."""
     peak, capacity = m[memory_peak], m[device].memory_total
+    if not capacity:
+        raise Missing("The size of the GPU's memory is unknown", "Record on a GPU whose driver tells it.")
     sharding = _sharding(m)
     headroom = m.get(mem_headroom)
     used = peak.reserved_peak if headroom is None else (1 - headroom) * capacity
@@ -108,8 +110,8 @@ def _sharding(m: Metrics) -> _Sharding:
         parameters, element = unit(m)
     except Missing:
         told = "ZeRO stage 3: the model has no equal blocks that could be gathered one by one."
-        return _Sharding(states, at, m[world_size], 0.0, (0, 1, 2), told) if at < 3 else _Sharding(now, why_not=told)
-    return _Sharding(states, at, m[world_size], parameters * element, (0, 1, 2, 3))
+        return _Sharding(states, at, m[shard_size], 0.0, (0, 1, 2), told) if at < 3 else _Sharding(now, why_not=told)
+    return _Sharding(states, at, m[shard_size], parameters * element, (0, 1, 2, 3))
 
 
 def _batch(m: Metrics) -> tuple[int | None, str]:

@@ -197,7 +197,8 @@ class Calibration:
             medians = " (medians)" if len(records) > 1 else ""
             parts.append(f"Predicted {_change(expected)} step time, measured {_change(observed)}{medians}.")
             since = "So" if len(records) >= LEAST_RECORDS else f"Until {LEAST_RECORDS} trials have told,"
-            parts.append(f"{since} its intervals are {self.scale(rule):.3g} times as wide as its model's.")
+            least = "at least " if len(records) < LEAST_RECORDS else ""
+            parts.append(f"{since} its intervals are {least}{self.scale(rule):.3g} times as wide as its model's.")
         return " ".join(parts)
 
 

@@ -47,24 +47,30 @@ OWN = Clock()
 """The reference's."""
 
 
-def compare(reference: Sequence[Step], other: Sequence[Step], hosts: float) -> Clock:
-    """The clock of `other`, by one rank's steps of each; `hosts` is what the hosts' own clocks say it is ahead by."""
-    ours, theirs = _updates(reference), _updates(other)
-    shared = sorted(ours.keys() & theirs.keys())
-    if len(shared) < FEWEST:
-        return Clock(hosts)
-    shared = shared[:: max(1, len(shared) // MOST)]
-    points = [(theirs[key], theirs[key] - ours[key]) for key in shared]
-    offset = median(ahead for _, ahead in points)
-    clock = Clock(offset, 0.0, _residual(points, offset, 0.0), len(points))
-    if len(points) >= FEWEST_FOR_DRIFT:
-        drift = _slope(points)
-        start = median(ahead - drift * time for time, ahead in points)
-        residual = _residual(points, start, drift)
-        if residual < DRIFTS * (clock.residual or 0.0):
-            clock = Clock(start, drift, residual, len(points))
-    typical = median(step.duration for step in reference)
-    return clock if (clock.residual or 0.0) <= TOO_FAR * typical else Clock(hosts)
+class Reference:
+    """The recording by whose clock those of the others are told: by one rank's steps of each."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._updates = _updates(steps)
+        self._typical = median(step.duration for step in steps) if steps else 0.0
+
+    def clock_of(self, steps: Sequence[Step], hosts: float) -> Clock:
+        """The clock that timed these steps; `hosts` is what the hosts' own clocks say it is ahead by."""
+        ours, theirs = self._updates, _updates(steps)
+        shared = sorted(ours.keys() & theirs.keys())
+        if len(shared) < FEWEST:
+            return Clock(hosts)
+        shared = shared[:: max(1, len(shared) // MOST)]
+        points = [(theirs[key], theirs[key] - ours[key]) for key in shared]
+        offset = median(ahead for _, ahead in points)
+        clock = Clock(offset, 0.0, _residual(points, offset, 0.0), len(points))
+        if len(points) >= FEWEST_FOR_DRIFT:
+            drift = _slope(points)
+            start = median(ahead - drift * time for time, ahead in points)
+            residual = _residual(points, start, drift)
+            if residual < DRIFTS * (clock.residual or 0.0):
+                clock = Clock(start, drift, residual, len(points))
+        return clock if (clock.residual or 0.0) <= TOO_FAR * self._typical else Clock(hosts)
 
 
 def _updates(steps: Sequence[Step]) -> Mapping[tuple[int, int], float]:

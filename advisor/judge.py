@@ -377,7 +377,7 @@ class _Plan:
     def _freed(self, advice: Advice) -> float:
         """Share of the device's memory that the advice frees, if memory is the goal; else zero."""
         gpu = self._metrics.get(device)
-        if self._goal != "memory" or gpu is None:
+        if self._goal != "memory" or gpu is None or not gpu.memory_total:
             return 0.0
         return max(0.0, -(advice.memory or 0) / gpu.memory_total)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from advisor.nodes import clocks, host_samples, in_order, numbered, on_one_clock, remarks
 from advisor.profile import Profile, Rank
@@ -33,13 +33,21 @@ from profiler.schema import (
     RegionFact,
     ScalerFact,
     SchedulingFact,
-    Step,
     ThreadsFact,
     TrialFact,
 )
-from profiler.store import Extent, Stretches, Survey, Tables, Thin, decode_fact, find, read, survey
+from profiler.store import Extent, Stretches, Survey, Tables, Thin, decode_fact, find, read, survey, with_columns
 
 T = TypeVar("T")
+
+
+class _OfProcess(Protocol):
+    @property
+    def pid(self) -> int:
+        """Whose row it is."""
+
+
+R = TypeVar("R", bound=_OfProcess)
 
 FEW_RANKS = 16
 """As many are read in full: a node has no more."""
@@ -80,7 +88,11 @@ def load(folder: Path) -> Profile:
     compared = clocks(nodes)
     problems += remarks(nodes, compared)
     nodes = [on_one_clock(node, clock) for node, clock in zip(nodes, compared, strict=True)]
-    ranks = [replace(rank, clock=clock) for node, clock in zip(nodes, compared, strict=True) for rank in _ranks(node)]
+    ranks = [
+        replace(rank, clock=clock, host=node.runs[-1].host if node.runs else None)
+        for node, clock in zip(nodes, compared, strict=True)
+        for rank in _ranks(node)
+    ]
     stepped = [rank for rank in ranks if rank.steps]
     runs = tuple(run for node in nodes for run in node.runs)
     if not runs:
@@ -159,12 +171,11 @@ def _renumber(node: Tables, first: int) -> Tables:
     if not first:
         return node
     numbers = {gpu.index: first + position for position, gpu in enumerate(node.gpus)}
+    known = [sample for sample in node.gpu_samples if sample.gpu in numbers]
     return replace(
         node,
         gpus=tuple(replace(gpu, index=numbers[gpu.index]) for gpu in node.gpus),
-        gpu_samples=tuple(
-            replace(sample, gpu=numbers[sample.gpu]) for sample in node.gpu_samples if sample.gpu in numbers
-        ),
+        gpu_samples=tuple(with_columns(known, gpu=[numbers[sample.gpu] for sample in known])),
     )
 
 
@@ -174,17 +185,31 @@ def _ranks(node: Tables) -> list[Rank]:
     ranks = [process for process in node.processes if process.role == "rank"]
     heads = [process for process in ranks if process.pid in stepped] or ranks
     owners = _owners(node.processes, {head.pid for head in heads})
-    steps = _by_process(node.steps)
-    return [
-        _rank(head, node, {pid for pid, owner in owners.items() if owner == head.pid}, steps.get(head.pid, ()))
-        for head in heads
-    ]
+    owned: dict[int, list[int]] = {}
+    for pid, owner in owners.items():
+        owned.setdefault(owner, []).append(pid)
+    rows = _Rows(node, owners)
+    return [_rank(head, node, rows, owned[head.pid]) for head in heads]
 
 
-def _by_process(steps: Iterable[Step]) -> dict[int, tuple[Step, ...]]:
-    found: dict[int, list[Step]] = {}
-    for step in steps:
-        found.setdefault(step.pid, []).append(step)
+class _Rows:
+    """A node's rows by process, in two tables by the rank it works for: each is looked at once for all ranks."""
+
+    def __init__(self, node: Tables, owners: Mapping[int, int]) -> None:
+        self.batches = _by_process(node.batches, owners)
+        self.facts = _by_process(node.facts)
+        self.kernels = _by_process(node.kernels)
+        self.memory = _by_process(node.memory_samples)
+        self.operators = _by_process(node.operators)
+        self.sketches = _by_process(node.sketches, owners)
+        self.steps = _by_process(node.steps)
+        self.windows = _by_process(node.windows)
+
+
+def _by_process(rows: Iterable[R], owners: Mapping[int, int] | None = None) -> dict[int, tuple[R, ...]]:
+    found: dict[int, list[R]] = {}
+    for row in rows:
+        found.setdefault(row.pid if owners is None else owners.get(row.pid, row.pid), []).append(row)
     return {pid: tuple(each) for pid, each in found.items()}
 
 
@@ -208,19 +233,20 @@ def _owners(processes: Sequence[Process], heads: set[int]) -> dict[int, int]:
     return owners
 
 
-def _rank(process: Process, node: Tables, pids: set[int], steps: tuple[Step, ...]) -> Rank:
-    facts = _latest(fact for fact in node.facts if fact.pid == process.pid)
+def _rank(process: Process, node: Tables, rows: _Rows, pids: Sequence[int]) -> Rank:
+    """`pids` are its own and those of the processes that work for it."""
+    facts = _latest(rows.facts.get(process.pid, ()))
     flags, scalers, outputs = _of(FlagsFact, facts), _of(ScalerFact, facts), _of(OutputFact, facts)
     return Rank(
         process=process,
         workers=tuple(worker for worker in node.processes if worker.pid in pids and worker.role == "worker"),
-        steps=steps,
-        batches=tuple(sorted((batch for batch in node.batches if batch.pid in pids), key=lambda batch: batch.start)),
-        memory=tuple(sample for sample in node.memory_samples if sample.pid == process.pid),
-        windows=tuple(window for window in node.windows if window.pid == process.pid),
-        kernels=tuple(kernel for kernel in node.kernels if kernel.pid == process.pid),
-        operators=tuple(operator for operator in node.operators if operator.pid == process.pid),
-        sketches=tuple(sketch for sketch in node.sketches if sketch.pid in pids),
+        steps=rows.steps.get(process.pid, ()),
+        batches=tuple(sorted(rows.batches.get(process.pid, ()), key=lambda batch: batch.start)),
+        memory=rows.memory.get(process.pid, ()),
+        windows=rows.windows.get(process.pid, ()),
+        kernels=rows.kernels.get(process.pid, ()),
+        operators=rows.operators.get(process.pid, ()),
+        sketches=rows.sketches.get(process.pid, ()),
         loaders=_of(LoaderFact, facts),
         models=_of(ModelFact, facts),
         optimizers=_of(OptimizerFact, facts),
@@ -235,8 +261,9 @@ def _rank(process: Process, node: Tables, pids: set[int], steps: tuple[Step, ...
         regions=_of(RegionFact, facts),
         worker_regions=tuple(
             region
-            for pid in sorted(pids - {process.pid})
-            for region in _of(RegionFact, _latest(fact for fact in node.facts if fact.pid == pid))
+            for pid in sorted(pids)
+            if pid != process.pid
+            for region in _of(RegionFact, _latest(rows.facts.get(pid, ())))
         ),
         ddp=_of(DdpFact, facts),
         paddings=_of(PaddingFact, facts),

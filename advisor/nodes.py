@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from advisor.clocks import Clock, compare
+from advisor.clocks import Clock, Reference
 from advisor.units import seconds
 from profiler.schema import HostSample, Problem, Process, Step
-from profiler.store import Tables
+from profiler.store import Tables, with_columns
 
 MOST_NAMED = 8
 """Ranks that a sentence names one by one."""
@@ -62,8 +62,10 @@ def numbered(nodes: Sequence[Tables]) -> list[Tables]:
 def clocks(nodes: Sequence[Tables]) -> list[Clock]:
     """Of each recording, against the first."""
     first, *others = nodes
-    steps = _steps(first)
-    return [Clock(), *(compare(steps, _steps(node), _ahead(first, node)) for node in others)]
+    if not others:
+        return [Clock()]
+    reference = Reference(_steps(first))
+    return [Clock(), *(reference.clock_of(_steps(node), _ahead(first, node)) for node in others)]
 
 
 def _steps(node: Tables) -> list[Step]:
@@ -83,8 +85,8 @@ def on_one_clock(node: Tables, clock: Clock) -> Tables:
         return node
     return replace(
         node,
-        gpu_samples=tuple(replace(sample, time=clock(sample.time)) for sample in node.gpu_samples),
-        host_samples=tuple(replace(sample, time=clock(sample.time)) for sample in node.host_samples),
+        gpu_samples=tuple(with_columns(node.gpu_samples, time=[clock(sample.time) for sample in node.gpu_samples])),
+        host_samples=tuple(with_columns(node.host_samples, time=[clock(sample.time) for sample in node.host_samples])),
     )
 
 

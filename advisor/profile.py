@@ -72,6 +72,8 @@ class Rank:
     matmul: MatmulFact | None = None
     threads: ThreadsFact | None = None
     scheduling: SchedulingFact | None = None
+    host: str | None = None
+    """Of its recording."""
     clock: Clock = OWN
     """That of its recording, against the first rank's: for times that are shown side by side."""
 

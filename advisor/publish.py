@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +16,7 @@ from advisor.own_rules import load as load_rules
 from advisor.render import html, markdown, result_json
 from advisor.report import Report, build
 from advisor.verify import kept
+from advisor.whole import whole
 from profiler.errors import ProfilerError
 from profiler.schema import Problem
 
@@ -94,24 +93,12 @@ def write(report: Report, folder: Path, elsewhere: str) -> None:
         "report.html": html.render(report),
         "report.md": markdown.render(report),
     }
-    failures = [failure for name, text in forms.items() if (failure := _write(folder / name, text))]
+    failures = []
+    for name, text in forms.items():
+        try:
+            with whole(folder / name) as beside:
+                beside.write_text(text, encoding="utf-8", newline="\n")
+        except ProfilerError as error:
+            failures.append(error.message)
     if failures:
         raise ProfilerError(failures[0], f"Make room, or put it elsewhere: {elsewhere}")
-
-
-def _write(path: Path, text: str) -> str | None:
-    """Beside its place first, then over it in one move, for us alone as all of `tempfile`; what to tell if it fails."""
-    beside = None
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", newline="\n", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            beside = Path(file.name)
-            file.write(text)
-        os.replace(beside, path)
-    except OSError as error:
-        if beside is not None:
-            beside.unlink(missing_ok=True)
-        return f"{path} could not be written: {error.strerror or error}."
-    return None

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import quantiles
+from typing import NamedTuple
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Missing
 from advisor.metrics.communication import Work, own_work
+from advisor.metrics.quantiles import quantile
+from advisor.metrics.step import mean_phases, steady
 from advisor.profile import Profile, Rank
 from advisor.units import share
+from profiler.schema import Step
 
 FEW = 8
 """As many can be told apart in one chart; more are summed up."""
 
 MOST_NAMED = 16
+
+MOST_ROWS = 64
+"""Ranks of which the result tells one by one: 30 kB."""
 
 FENCE = 3.0
 """Interquartile ranges beyond the quartiles from which a rank is "far out" (Tukey, Exploratory Data Analysis, 1977)."""
@@ -48,6 +55,111 @@ class Ranks:
     named: tuple[Named, ...] = ()
     more: int = 0
     """That stand out, too, and are not named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfRank:
+    """What was measured of one rank; None: it was not."""
+
+    rank: int
+    node: int
+    host: str | None
+    steps: int | None
+    """None where, of many ranks, not all of this one's steps were read."""
+    step_time: float | None
+    """Seconds of its median steady step."""
+    phases: Mapping[str, float]
+    """Seconds in its mean steady step, of those that were measured."""
+    memory_peak: int | None
+    """Most bytes that torch's allocator held on a GPU."""
+    events_lost: int
+    remark: str
+    """How it stands out; empty if it does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EachRank:
+    """The ranks one by one; of more than MOST_ROWS the first, the typical ones, and those that stand out."""
+
+    count: int = 0
+    """That made steps."""
+    unseen: tuple[int, ...] = ()
+    """Ranks of the job of which no recording holds a step."""
+    rows: tuple[OfRank, ...] = ()
+    step_times: Spread | None = None
+    """Of all ranks' median steps, seconds."""
+    memory_peaks: Spread | None = None
+    """Bytes."""
+
+
+class Spread(NamedTuple):
+    """Of all ranks."""
+
+    least: float
+    median: float
+    most: float
+
+
+def each_rank(m: Metrics, profile: Profile) -> EachRank:
+    """Those of the run that made steps; of a rank that was started anew, its last process."""
+    found = {rank.process.rank: rank for rank in profile.ranks if rank.steps}
+    if not found:
+        return EachRank()
+    work = m.get(own_work) or ()
+    remarks: dict[int, str] = {}
+    for one in (*_apart(work), *_troubled(tuple(found.values()))):
+        remarks[one.rank] = "; ".join(filter(None, (remarks.get(one.rank), one.why)))
+    shown = list(found)
+    if len(found) > MOST_ROWS:
+        typical = _typical(sorted(work, key=lambda each: each.median)) if work else ()
+        shown = list(dict.fromkeys((shown[0], *(rank for _, rank in typical), *remarks)))[:MOST_ROWS]
+    rows = {number: _row(found[number], profile, remarks.get(number, "")) for number in sorted(shown)}
+    world = max(rank.process.world_size for rank in found.values())
+    return EachRank(
+        count=len(found),
+        unseen=tuple(number for number in range(world) if number not in found),
+        rows=tuple(rows.values()),
+        step_times=_spread_of(map(_median_step, found.values())),
+        memory_peaks=_spread_of(map(_memory_peak, found.values())),
+    )
+
+
+def _row(rank: Rank, profile: Profile, remark: str) -> OfRank:
+    process = rank.process
+    whole = profile.stretches is None or process.rank == profile.ranks[0].process.rank
+    return OfRank(
+        rank=process.rank,
+        node=process.node_rank,
+        host=rank.host,
+        steps=sum(step.count for step in rank.steps) if whole else None,
+        step_time=_median_step(rank),
+        phases=mean_phases(_steady(rank)),
+        memory_peak=_memory_peak(rank),
+        events_lost=process.events_lost,
+        remark=remark,
+    )
+
+
+def _steady(rank: Rank) -> Sequence[Step]:
+    """None of a rank that ended in its first step."""
+    try:
+        return steady(rank.steps)
+    except Missing:
+        return ()
+
+
+def _median_step(rank: Rank) -> float | None:
+    steps = _steady(rank)
+    return quantile([(step.duration, step.count) for step in steps], 0.5) if steps else None
+
+
+def _memory_peak(rank: Rank) -> int | None:
+    return max((fact.reserved_peak for fact in rank.memory_peaks), default=None)
+
+
+def _spread_of(values: Iterable[float | None]) -> Spread | None:
+    known = sorted(value for value in values if value is not None)
+    return Spread(known[0], known[len(known) // 2], known[-1]) if known else None
 
 
 def ranks(m: Metrics, profile: Profile) -> Ranks | None:

@@ -28,15 +28,18 @@ from advisor.metrics import all_metrics, cost, memory, step
 from advisor.metrics.base import Goals, Metric, Metrics, Missing, Need
 from advisor.operations import Operations, operations
 from advisor.profile import Profile
-from advisor.ranks import FEW, Ranks
+from advisor.ranks import FEW, MOST_ROWS, EachRank, Ranks, Spread, each_rank
 from advisor.ranks import ranks as summed_up
 from advisor.rules.base import Change, Fact, Source
 from advisor.timeline import Chart, charts
 from advisor.traces import Traced
 from advisor.units import quantity, seconds, share, span
 from advisor.verify.kept import Verified
-from profiler.schema import BETWEEN, Outcome, RegionFact
+from profiler.schema import BETWEEN, PHASES, Outcome, RegionFact
 from profiler.version import __version__
+
+LARGEST_SHARE = 10.0
+"""Beside a limit that is a share, a value above 1 is told in per cent, too; above this it is a ratio of its own."""
 
 NOTHING = 5e-4
 """A share of the step time that reads as zero."""
@@ -60,16 +63,19 @@ LABELS = {
     "loader_overhead": ("Taking the batch", "A batch was ready; handing it over took this long."),
     "h2d": ("Copying to the GPU", "Copies from host memory while the GPU had nothing else to do."),
     "forward": ("Forward", "The model's forward pass."),
-    "backward": ("Backward", "The gradients."),
+    "backward": ("Backward", "Computing the gradients."),
     "optimizer": ("Optimizer", "The update of the parameters."),
-    "communication": ("Communication", "Collectives between GPUs while nothing was computed."),
+    "communication": ("Communication", "Collectives between ranks while nothing was computed."),
     "sync": ("Synchronising", "The host waited for the GPU, and the GPU had nothing queued."),
-    "gc": ("Garbage collection", "Python's collector."),
-    "other": ("Everything else", "The loss, logging, metrics, callbacks: whatever no other row holds."),
+    "gc": ("Garbage collection", "Python's garbage collector ran."),
+    "other": ("Everything else", "What no other row holds: the loss, logging, metrics, callbacks."),
     "evaluation": ("Evaluation", "Passes without training, between the steps."),
     "checkpoint_save": ("Saving checkpoints", "torch.save, and safetensors, between the steps."),
     "epoch_start": ("Starting epochs", "Making the loader's iterator, its workers and the first batch."),
-    "epoch_settling": ("Settling after epoch starts", "What the first step takes longer: forked workers share memory."),
+    "epoch_settling": (
+        "Settling after epoch starts",
+        "The first step takes longer while forked workers share its memory.",
+    ),
     "epoch_gap": ("Between epochs", "The program's own work, or a pause, after an epoch and before the next."),
 }
 
@@ -188,7 +194,7 @@ class Measured:
     @property
     def text(self) -> str:
         """The value with its unit; as a share wherever the limit is one."""
-        if self.unit == "1" and self.limit is not None and 0 < self.limit < 1 and 0 <= self.value <= 1:
+        if self.unit == "1" and self.limit is not None and 0 < self.limit < 1 and 0 <= self.value <= LARGEST_SHARE:
             return share(self.value)
         return quantity(self.value, self.unit)
 
@@ -334,6 +340,7 @@ class Report:
     operations: Operations | None = None
     ranks: Ranks | None = None
     """Where there are many."""
+    each_rank: EachRank = field(default_factory=EachRank)
     charts: tuple[Chart, ...] = ()
     problems: tuple[Note, ...] = ()
     environment: tuple[Group, ...] = ()
@@ -392,7 +399,7 @@ class Report:
         for item in self.advice:
             if item.in_plan and item.in_plan.expected >= SUGGEST_EXPECTED and not item.tried_in_vain:
                 return f"Nothing is certain enough to insist on. For information: {_inside(item.title)}."
-        nothing = "No change was found that is worth making"
+        nothing = "No change worth making was found"
         short = next((item for item in self.advice if item.rule == WINDOW_TOO_SHORT), None)
         if short is None:
             return f"{nothing}."
@@ -413,9 +420,9 @@ class Report:
 
     @property
     def extended(self) -> bool:
-        """Whether `before` and `after` hold a part of what falls between steps, and so exceed the mean step."""
+        """Whether `before` and `after` hold a part of what falls between steps, and read as more than the mean step."""
         mean = self.steps.mean if self.steps else None
-        return bool(mean and self.before and self.before > (1 + NOTHING) * mean)
+        return bool(mean and self.before and seconds(self.before) != seconds(mean))
 
     @property
     def prospect(self) -> str:
@@ -443,7 +450,7 @@ class Report:
             *(["no larger batch or model is wanted"] if not self.goals.more_memory else []),
             *(["the quality must stay as it is"] if self.goals.quality is None else []),
         ]
-        return f"Assumed, for it was not declared: {_listed(instead)}." if instead else ""
+        return f"Assumed, because not declared: {_listed(instead)}." if instead else ""
 
     @property
     def what_a_step_is(self) -> str:
@@ -459,8 +466,10 @@ class Report:
         busy = [each for each in self.traces if each.idle is not None]
         if not busy:
             mean = self.steps.mean if self.steps else None
-            told = f"a step takes {seconds(mean)}" if mean else f"they span {seconds(self.traces[0].seconds)}"
-            return f"These traces hold no work of a GPU; {told}."
+            several = len(self.traces) > 1
+            holds, spans = ("These traces hold", "they span") if several else ("This trace holds", "it spans")
+            told = f"a step takes {seconds(mean)}" if mean else f"{spans} {seconds(self.traces[0].seconds)}"
+            return f"{holds} no GPU work; {told}."
         worst = max(busy, key=lambda each: each.idle or 0.0)
         parts = {part.name: part for part in worst.parts}
         of = [f"computes for {share(parts['compute'].share)} of the time"]
@@ -475,7 +484,7 @@ class Report:
 
     @property
     def _ending(self) -> str:
-        return f" before the run was {_ENDED[self.run.ended]}" if self.run.ended in _ENDED else ""
+        return f" before {_ENDED[self.run.ended]}" if self.run.ended in _ENDED else ""
 
     def checks(self, *outcomes: str) -> tuple[Checked, ...]:
         """The rules that ended in one of these ways."""
@@ -492,7 +501,7 @@ class Report:
             for need, (one, several, what) in _NEEDS.items()
             if needs[need]
         ]
-        return f"{needs.total()} of {len(self.checked)} rules could not be answered: {_listed(parts)}."
+        return f"{needs.total()} of {len(self.checked)} rules could not be checked: {_listed(parts)}."
 
     def result(self) -> dict[str, Any]:
         """result.json: the contract docs/result.schema.json describes."""
@@ -510,6 +519,7 @@ class Report:
             },
             "steps": _steps_result(self.steps or StepTimes(count=0)),
             "phases": {name: shares.get(name) for name in CONTRACT_PHASES},
+            "ranks": _ranks_result(self.each_rank),
             "regions": [{"name": one.name, "passes": one.count, "time_s": one.seconds} for one in self.regions],
             "metrics": {q.name: _quantity_result(q) for q in self.quantities},
             "advice": [_advice_result(item) for item in self.advice],
@@ -543,7 +553,7 @@ class Report:
         }
 
 
-_ENDED = {"failed": "over with an error", "killed": "killed", "attached": "left"}
+_ENDED = {"failed": "the run failed", "killed": "the run was killed", "attached": "the recording ended"}
 
 _INSIDE = {
     "data_wait": "waiting for data",
@@ -552,7 +562,7 @@ _INSIDE = {
     "forward": "in the forward pass",
     "backward": "in the backward pass",
     "optimizer": "in the optimizer",
-    "communication": "in communication between GPUs",
+    "communication": "in communication between ranks",
     "sync": "waiting for the GPU with nothing queued",
     "gc": "in Python's garbage collector",
     "other": "outside the model, its loader and its optimizer",
@@ -571,16 +581,18 @@ _BETWEEN_INSIDE = {
 }
 
 _UNSEEN = (
-    "Nothing that was recorded made a step with a torch optimizer. "
-    "A training loop without one calls profiler.step() at the end of each iteration."
+    "No torch optimizer made a step while the run was recorded. "
+    "A training loop without one must call profiler.step() at the end of each iteration."
 )
 
-_KEPT_OUT = " Python's options -I, -E and -S keep the recording out, and so does an environment that is made anew."
+_KEPT_OUT = (
+    " Python's options -I, -E and -S keep the recording out, and so does starting the program with a fresh environment."
+)
 
 _IDLE = {
     "idle_data": "because the host fetched a batch",
-    "idle_sync": "because the host had waited for it",
-    "idle_launch": "because the host asked late",
+    "idle_sync": "because the host had waited for the GPU",
+    "idle_launch": "because the host launched late",
     "idle_queued": "though work was queued",
 }
 
@@ -595,7 +607,7 @@ LOADER_HOOK = "dataloader"
 _NEEDS: dict[Need | None, tuple[str, str, str]] = {
     Need.GPU: ("needs", "need", "a GPU to train on"),
     Need.RANKS: ("needs", "need", "several ranks"),
-    Need.DECLARATION: ("needs", "need", "a declaration (Goals in profile-train report --help)"),
+    Need.DECLARATION: ("needs", "need", "a goal to be declared (profile-train report --help-all)"),
     Need.RUN: ("needs", "need", "something that this run did not show"),
     None: ("is", "are", "switched off"),
 }
@@ -643,7 +655,7 @@ def build(
         run=_run_of_traces(traces) if traces else _run(profile),
         steps=_steps(profile, metrics),
         phases=_phases(metrics),
-        by_rank=_by_rank(metrics),
+        by_rank=_by_rank(metrics) if many is None else (),
         between=_between(metrics),
         regions=_regions(profile),
         advice=tuple(
@@ -660,6 +672,7 @@ def build(
         memory_missing="" if traces else memory_missing,
         operations=operations(profile),
         ranks=many,
+        each_rank=each_rank(metrics, profile),
         charts=() if traces and len(profile.ranks[0].steps) < 2 else charts(profile, _drawn(profile, many)),
         problems=_problems(profile),
         environment=environment(profile),
@@ -920,6 +933,32 @@ def _steps_result(steps: StepTimes) -> dict[str, Any]:
             "p99": steps.p99,
             "mean_ci95": list(steps.interval) if steps.interval else None,
         },
+    }
+
+
+def _ranks_result(ranks: EachRank) -> dict[str, Any]:
+    def spread(found: Spread | None) -> dict[str, float] | None:
+        return found._asdict() if found else None
+
+    return {
+        "count": ranks.count,
+        "unseen": {"count": len(ranks.unseen), "first": list(ranks.unseen[:MOST_ROWS])},
+        "step_time_s": spread(ranks.step_times),
+        "memory_peak_bytes": spread(ranks.memory_peaks),
+        "each": [
+            {
+                "rank": one.rank,
+                "node": one.node,
+                "host": one.host,
+                "steps": one.steps,
+                "step_time_s": one.step_time,
+                "phases_s": {name: one.phases.get(name) for name in PHASES},
+                "memory_peak_bytes": one.memory_peak,
+                "events_lost": one.events_lost,
+                "remark": one.remark,
+            }
+            for one in ranks.rows
+        ],
     }
 
 

@@ -208,7 +208,7 @@ def outcome(measured: Interval, predicted: tuple[float, float], p90_ratio: float
         return TrialOutcome.FAILED
     if measured.high < NO_SPEEDUP:
         return TrialOutcome.REFUTED
-    if measured.low <= 1:
+    if measured.low <= NO_SPEEDUP:
         return TrialOutcome.INCONCLUSIVE
     if measured.low > predicted[1]:
         return TrialOutcome.BETTER

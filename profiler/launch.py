@@ -111,7 +111,9 @@ def environment(
     Raises ProfilerError if Python would read our folder's name as those of two, which might be anybody's.
     """
     if os.pathsep in str(WAY_IN):
-        raise ProfilerError(f"profile-train is installed under a name with {os.pathsep!r} in it: {WAY_IN}.", "Move it.")
+        raise ProfilerError(
+            f"profile-train is installed under a name with {os.pathsep!r} in it: {WAY_IN}.", "Install it elsewhere."
+        )
     result = dict(os.environ)
     before = result.get("PYTHONPATH")
     result["PYTHONPATH"] = str(WAY_IN) + (os.pathsep + before if before else "")
@@ -301,10 +303,10 @@ def record(
     except ProfilerError as error:
         return _run_only(argv, f"Nothing is recorded. {error}")
     try:
-        window_folder = place.make_windows(folder) if windows else None
+        window_folder = place.make_windows(folder, part) if windows else None
         env = environment(rings, window_folder, budget, trial, folder)
     except ProfilerError as error:
-        place.forget(folder, rings)
+        place.forget(folder, rings, part)
         return _run_only(argv, f"Nothing is recorded. {error}")
     notes = [seat.told] if seat.told else []
     origin = time.perf_counter_ns()

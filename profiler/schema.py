@@ -413,6 +413,8 @@ class LoaderFact:
     prefetch_factor: int | None = None
     persistent_workers: bool = False
     batch_bytes: int | None = None
+    batch_tensors: int | None = None
+    """As many hand-overs as that, if a worker makes the batch; None if nobody counted."""
     batch_device: str | None = None
     training: bool | None = None
     """Whether its batches are trained on; filled in by the recorder."""
@@ -452,6 +454,8 @@ class ModelFact:
     """The mesh of ranks that its DTensors lie on, by the names of its dimensions: {"dp": 4, "tp": 2}."""
     data_parallel: int | None = None
     """Ranks that train it on data of their own and reduce gradients together; None if nothing tells."""
+    shards: int | None = None
+    """Of these, how many share a copy of it: fewer where FSDP shards within each group and replicates among groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -504,6 +508,8 @@ class FlagsFact:
     grad_scaler: bool = False
     compile: bool = False
     checkpointing: bool = False
+    packed: bool = False
+    """Sequences were packed: a recurrent layer leaves their padding out."""
     ddp: bool = False
     fsdp: bool = False
     data_parallel: bool = False
@@ -515,6 +521,8 @@ class FlagsFact:
     anomaly: bool = False
     program_profiler: bool = False
     """The program uses torch.profiler itself."""
+    profiled_throughout: bool = False
+    """It was recording at three looks or more, all there were but one at most: no schedule of some steps does."""
     launch_blocking: bool = False
     distributed_debug: str | None = None
     allow_tf32: bool | None = None

@@ -74,8 +74,11 @@ class profile:
         self._begin = time.perf_counter_ns()
         # Under profile-train there is no agent before torch is imported, but its word in the environment.
         outermost = _running() is None and launch.VARIABLE not in os.environ
-        if outermost and os.environ.get("LOCAL_RANK", "0") == "0":
-            self._start()
+        if outermost:
+            from profiler.agent import ranks
+
+            if ranks.numbers()["local_rank"] == 0:
+                self._start()
         return self
 
     def __exit__(
@@ -89,15 +92,20 @@ class profile:
         failed = error is not None and not (isinstance(error, SystemExit) and not error.code)
         self._end(b"failed" if failed else b"completed")
 
+    @property
+    def recorded(self) -> Path | None:
+        """The folder of the recording that this process is in, the block's own or `profile-train`'s around it."""
+        told = json.loads(os.environ.get(launch.VARIABLE, "{}")).get("folder")
+        return self.folder or (Path(told) if told else None)
+
     def result(self) -> dict[str, Any] | None:
         """What result.json says (docs/result.schema.json); of a run that goes on, as within `profile-train`, what it
         would say by now. None where nothing is recorded in this process, or no result can be had."""
-        settings = json.loads(os.environ.get(launch.VARIABLE, "{}"))
-        folder = self.folder or settings.get("folder")
+        folder = self.recorded
         if folder is None:
             return None
         with contextlib.suppress(OSError):
-            return dict(json.loads((Path(folder) / "result.json").read_text()))
+            return dict(json.loads((folder / "result.json").read_text()))
         told = _advise("report", "--json", folder, stdout=subprocess.PIPE)
         return None if told.returncode else dict(json.loads(told.stdout))
 
@@ -106,13 +114,13 @@ class profile:
         self.folder, note = place.make(self.out, script)
         self.folder = self.folder.absolute()
         if note:
-            _say(note)
+            say(note)
         rings = place.make_rings(self.folder)
         try:
             environment = self._begin_recorder(self.folder, rings)
         except OSError as error:
             place.forget(self.folder, rings)
-            raise ProfilerError(f"The recorder could not be started: {error}.", "Make room for one process.") from error
+            raise ProfilerError(f"The recorder could not be started: {error}.", "End other processes.") from error
         except ProfilerError:
             place.forget(self.folder, rings)
             raise
@@ -169,7 +177,7 @@ class profile:
         try:
             recorder.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            _say(f"The recording is still being written into {self.folder}.")
+            say(f"The recording is still being written into {self.folder}.")
             return
         if self.report:
             _advise("report", "--summary", self.folder)
@@ -218,7 +226,8 @@ def region(name: str) -> Iterator[None]:
             agent.region(name, begin, time.perf_counter_ns())
 
 
-def _say(note: str) -> None:
+def say(note: str) -> None:
+    """To the user, on stderr."""
     sys.stderr.write(f"profile-train: {printable(note)}\n")
 
 

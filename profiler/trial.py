@@ -33,6 +33,7 @@ _OFFLINE = {
     "CLEARML_OFFLINE_MODE": "1",
     "COMET_START_ONLINE": "0",
     "HF_HUB_DISABLE_TELEMETRY": "1",
+    "MLFLOW_ALLOW_FILE_STORE": "true",
 }
 
 _GIVEN_UP = 97
@@ -161,7 +162,8 @@ def _run(trial: Trial, scratch: Path, caller: int) -> None:
     if not trial.in_place:
         covered = [project(Path.cwd()), Path.home(), Path("/tmp"), *map(Path, trial.covered)]
         sandbox.enter(scratch, [path for path in covered if path.is_dir() and path != Path("/")], [out])
-    set_variables({**variables(trial.changes), **_OFFLINE, "PYTHONHASHSEED": "0"})
+    offline = {**_OFFLINE, "MLFLOW_TRACKING_URI": (out / "mlruns").as_uri()}
+    set_variables({**variables(trial.changes), **offline, "PYTHONHASHSEED": "0"})
     # Only now: a new user namespace takes the first back. What the program starts and leaves becomes a child of ours.
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

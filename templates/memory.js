@@ -30,14 +30,14 @@
   const sentence = (total, set) => {
     const free = run.capacity - total;
     const fits = free < 0
-      ? `does not fit: ${size(-free)} too much`
+      ? `does not fit, ${size(-free)} too much`
       : total > run.safe
-        ? `fits barely: ${size(free)} free, less than what peaks vary by`
-        : `fits: ${size(free)} free`;
+        ? `fits barely, ${size(free)} free, which is less than peaks vary by`
+        : `fits, ${size(free)} free`;
     const most = memoryModel.largest(run, set);
-    const batch = controls.some((one) => one.name === "batch") && most !== null ? ` Largest batch of a GPU that would fit: ${most.toLocaleString("en-US")}.` : "";
-    const alone = set.stage > 0 && set.ranks === 1 ? " One GPU has nobody to share with: ZeRO changes nothing." : "";
-    return `${size(total)} of ${size(run.capacity)}, it ${fits}.${batch}${alone}`;
+    const batch = controls.some((one) => one.name === "batch") && most !== null ? ` Largest batch size per GPU that fits: ${most.toLocaleString("en-US")}.` : "";
+    const alone = set.stage > 0 && set.ranks === 1 ? " With one GPU, ZeRO changes nothing." : "";
+    return `${size(total)} of ${size(run.capacity)}: ${fits}.${batch}${alone}`;
   };
 
   const draw = (parts, total) => {

@@ -87,10 +87,9 @@
 
   async function drawCharts(item) {
     Bokeh.set_log_level("warn");
-    await Bokeh.embed.embed_item(item);
-    const figures = Bokeh.documents[0].roots()[0].children;
-    // On a touch screen a finger across a chart zooms; up and down it scrolls the page, as everywhere else.
-    for (const view of Bokeh.index.roots[0].child_views) view.canvas_view.events_el.style.touchAction = "pan-y";
+    await Bokeh.embed.embed_items({ charts: item.doc }, []);  // reads it, draws nothing
+    const [charts] = Bokeh.documents;
+    const figures = charts.roots()[0].children;
     const dark = matchMedia("(prefers-color-scheme: dark)");
     const paint = () => {
       const ink = getComputedStyle(document.documentElement).getPropertyValue("--soft").trim();
@@ -107,20 +106,28 @@
     const pen = document.createElement("canvas").getContext("2d");
     pen.font = "12px Helvetica, Arial, sans-serif";
     const fit = () => {
-      const room = document.getElementById("charts").clientWidth - 90;
+      const room = drawn.clientWidth - 90;
       figures.forEach((figure, number) => {
         const legend = figure.above.find((part) => "ncols" in part);
         const widths = legend.items.map((entry) => 38 + pen.measureText(entry.label.value).width);
         const fits = widths.reduce((sum, one) => sum + one, 0) <= room;
         const columns = fits ? widths.length : Math.max(1, Math.floor(room / Math.max(...widths)));
-        legend.setv({ ncols: columns, spacing: fits ? 14 : 6 });
+        legend.setv({ ncols: fits ? "auto" : columns, spacing: fits ? 14 : 6 });
         figure.height = heights[number] + 22 * (Math.ceil(widths.length / columns) - 1);
       });
     };
+    // Before there is anything on the screen, or it would all be laid out twice.
     fit();
-    addEventListener("resize", fit);
     paint();
+    await Bokeh.embed.add_document_standalone(charts, drawn);
+    addEventListener("resize", fit);
     dark.addEventListener("change", paint);
+    // On a touch screen a finger across a chart zooms; up and down it scrolls the page, as everywhere else. No key does
+    // anything in a chart, so that the tabulator passes by: what there is to do has its buttons.
+    for (const { canvas_view: { events_el: events } } of Bokeh.index.roots[0].child_views) {
+      events.style.touchAction = "pan-y";
+      events.tabIndex = -1;
+    }
     const range = figures[0].x_range;
     const [first, last] = range.bounds;
     const look = (from, width) => {

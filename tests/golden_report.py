@@ -217,6 +217,13 @@ def tried() -> Report:
         leaves="",
     )
     failed = Verified(rule="optimizer-fused", verdict=Verdict.FAILED, predicted=None, why="The change was not made.")
+    fitted = replace(
+        failed,
+        rule="ckpt-every-n",
+        verdict=Verdict.CONFIRMED,
+        why="With this the program took 40 steps; without, it ran out of memory in its first step.",
+        applied=True,
+    )
     report = golden()
     advice = zip(report.advice, (confirmed, harmful, failed), strict=True)
     return replace(
@@ -224,7 +231,7 @@ def tried() -> Report:
         advice=tuple(replace(item, verified=found) for item, found in advice),
         run=replace(report.run, ranks=2),
         by_rank=tuple(_rank(number, wait) for number, wait in ((0, 0.02), (1, 0.08))),
-        applied=(replace(confirmed, rule="data-workers-zero", seconds=(0.5, 0.25), applied=True),),
+        applied=(replace(confirmed, rule="data-workers-zero", seconds=(0.5, 0.25), applied=True), fitted),
     )
 
 

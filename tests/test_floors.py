@@ -34,6 +34,7 @@ MAY_IMPORT = {
     # advisor: judges
     "advisor": "",
     "advisor.units": "",
+    "advisor.whole": "profiler.errors",  # files that are there whole or not at all
     "advisor.clocks": "profiler.schema",  # of several recordings
     "advisor.profile": "advisor.clocks profiler.schema profiler.store",
     "advisor.nodes": "advisor.clocks advisor.units profiler.schema profiler.store",
@@ -57,11 +58,12 @@ MAY_IMPORT = {
     "advisor.timeline": "advisor.profile profiler.schema",
     "advisor.traces": "advisor.profile profiler.errors profiler.importers profiler.schema",
     "advisor.operations": "advisor.profile",
-    "advisor.ranks": "advisor.metrics advisor.profile advisor.units",
+    "advisor.ranks": "advisor.metrics advisor.profile advisor.units profiler.schema",
     "advisor.verify": (
         "advisor.calibration advisor.calibration_file advisor.equivalence advisor.judge advisor.load advisor.metrics"
         " advisor.models advisor.probe advisor.profile advisor.rules advisor.significance advisor.units"
-        " advisor.verify.verdict profiler.agent.redact profiler.errors profiler.printable profiler.recorder.folder"
+        " advisor.verify.verdict advisor.whole profiler.agent.redact profiler.errors profiler.printable"
+        " profiler.recorder.folder"
         " profiler.schema profiler.trial profiler.version"
     ),
     "advisor.anatomy": "advisor.metrics advisor.models advisor.rules._sharding",
@@ -74,15 +76,15 @@ MAY_IMPORT = {
         "advisor.environment advisor.metrics advisor.profile advisor.rules advisor.significance profiler.schema"
     ),
     "advisor.doctor": (
-        "advisor.metrics advisor.units profiler profiler.agent.installed profiler.errors profiler.launch"
-        " profiler.recorder profiler.sandbox profiler.schema"
+        "advisor.metrics advisor.units profiler profiler.agent.installed profiler.attach profiler.errors"
+        " profiler.launch profiler.recorder profiler.sandbox profiler.schema profiler.store"
     ),
     "advisor.watch": (
         "advisor.judge advisor.load advisor.metrics advisor.own_rules advisor.profile profiler.errors profiler.recorder"
-        " profiler.schema"
+        " profiler.schema profiler.store"
     ),
     "advisor.export": (
-        "advisor.clocks advisor.metrics advisor.profile profiler.errors profiler.schema profiler.store"
+        "advisor.clocks advisor.metrics advisor.profile advisor.whole profiler.errors profiler.schema profiler.store"
         " profiler.version"  # what others' tools read
     ),
     # renderers see the report, and the types that it is made of
@@ -94,18 +96,20 @@ MAY_IMPORT = {
     ),
     "advisor.publish": (
         "advisor.calibration advisor.judge advisor.load advisor.metrics advisor.own_rules advisor.render"
-        " advisor.report advisor.traces advisor.verify.kept profiler.errors profiler.schema"
+        " advisor.report advisor.traces advisor.verify.kept advisor.whole profiler.errors profiler.schema"
     ),
     "advisor.entry.profile_train_pytest": "",  # every pytest loads it
     "advisor.merge": "advisor.nodes profiler.errors profiler.recorder profiler.store",
     "advisor.probe": "advisor.load advisor.metrics advisor.rules profiler.recorder",
-    "advisor.manual": "advisor.cli advisor.pages profiler.schema profiler.store",
+    "advisor.manual": (
+        "advisor.cli advisor.metrics advisor.pages advisor.rules profiler.errors profiler.schema profiler.store"
+    ),
     "advisor.cli": (
         "advisor.calibration advisor.calibration_file advisor.compare advisor.config advisor.declared"
         " advisor.doctor advisor.export advisor.load advisor.merge advisor.metrics advisor.own_rules advisor.pages"
         " advisor.plan advisor.probe advisor.publish advisor.render advisor.rules advisor.traces advisor.verify"
-        " advisor.watch profiler profiler.attach profiler.errors profiler.launch profiler.printable profiler.recorder"
-        " profiler.trial"
+        " advisor.watch advisor.whole profiler profiler.attach profiler.errors profiler.launch profiler.printable"
+        " profiler.recorder profiler.trial"
     ),
 }
 

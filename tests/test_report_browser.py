@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from importlib.metadata import distribution
-from itertools import product
+from itertools import islice, product
 
 import pytest
 from browser import CHROMIUM, DRIVER, opened, started, until
 from golden_report import empty, golden, hostile, tried
+from profiles import RUN, metrics, rank, steps
 
+from advisor.cli import main
+from advisor.compare.comparison import compare
 from advisor.models.anatomy import Anatomy, Setting
 from advisor.models.memory import States
-from advisor.plan.settings import Setting as Snippet
 from advisor.render import html, section_html
-from advisor.render.part import Part
-from advisor.render.section import Bar, Page, Section, Table
+from advisor.render.compare_view import sections
+from advisor.render.section import Page
+from profiler.schema import HostSample, LoaderFact
 
 pytestmark = [
     pytest.mark.browser,
@@ -24,20 +27,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-PAGE = Page(
-    brand="profile-train plan", title="plan", about="Estimates.", command="profile-train plan --params 1B --gpus 8"
-)
-SECTION = Section(
-    id="memory",
-    title="Memory",
-    headline="It fits with ZeRO 2.",
-    sentences=("Of 80 GB.",),
-    tables=(Table("What fits", ("Sharding", "GPU"), (("none (DDP)", "82 GiB"), ("ZeRO 2", "21 GiB")), chosen=1),),
-    settings=(Snippet(tool="DeepSpeed", language="json", code="{}", note="Or FSDP."),),
-    notes=("Activations are estimated.",),
-    bars=(Bar("One GPU", (Part("params", "Parameters", 1.0, "2 GiB"), Part("free", "Free", 3.0, "6 GiB")), 4.0, 1.0),),
-    tiles=(("GPUs", "8"),),
-)
+MOST_STOPS = 200
+CHARTLESS = ("empty", "unmeasured", "plan", "comparison")
+
+PLAN = ("--params", "8.03B", "--gpus", "8", "--gpu", "L40S", "--layers", "32", "--hidden", "4096", "--heads", "32")
+PLAN += ("--sequence", "4096", "--vocabulary", "128256", "--target-batch", "512", "--mtbf", "2h", "--save-cost", "20s")
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +57,31 @@ def pages(tmp_path_factory):
             golden(), memory=(), what_if=None, charts=(), memory_missing="It was not sampled. Record for longer."
         ),
         "hostile": hostile("<script>window.owned = 1</script>"),
+        "long": hostile("model.layers." * 25),
     }
     sources = {name: html.render(report) for name, report in reports.items()}
-    sources["sections"] = section_html.render([SECTION], PAGE)
+    sources["comparison"] = section_html.render(sections(comparison()), PAGE)
     for name, source in sources.items():
         (folder / f"{name}.html").write_text(source, encoding="utf-8")
-    return {name: (folder / f"{name}.html").as_uri() for name in sources}
+    assert main(["plan", *PLAN, "--out", str(folder / "plan.html")]) == 0
+    return {name: (folder / f"{name}.html").as_uri() for name in (*sources, "plan")}
+
+
+PAGE = Page(
+    brand="profile-train compare", title="comparison", about="Two samples.", command="profile-train compare A B"
+)
+
+
+def comparison():
+    """Of a run with one whose steps are shorter, on fewer cores, with other settings."""
+
+    def of(step, workers, cores):
+        made = steps(*(step * (1 + 0.01 * (i % 3 - 1)) for i in range(90)), forward=0.04, data_wait=step - 0.05)
+        host = tuple(HostSample(time=t, cpu=2.0, cpu_workers=0.5, machine_cpu=3.0) for t in (2.0, 5.0, 8.0))
+        loaders = (LoaderFact(id=1, num_workers=workers),)
+        return metrics(rank(steps=made, loaders=loaders), runs=(replace(RUN, cores=cores),), host_samples=host)
+
+    return compare(of(0.2, 0, 8.0), of(0.1, 5, 4.0))
 
 
 @pytest.fixture
@@ -116,9 +129,9 @@ def time_range(browser, number):
     )
 
 
-@pytest.mark.parametrize(("name", "charts"), [("golden", True), ("tried", True), ("empty", False), ("hostile", True)])
-def test_the_console_stays_quiet_and_the_network_silent(browser, pages, name, charts):
-    opened(browser, pages[name], charts=charts)
+@pytest.mark.parametrize("name", ["golden", "tried", "empty", "hostile", "plan", "comparison"])
+def test_the_console_stays_quiet_and_the_network_silent(browser, pages, name):
+    opened(browser, pages[name], charts=name not in CHARTLESS)
 
     assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
     requests = [entry["message"] for entry in browser.get_log("performance") if "requestWillBeSent" in entry["message"]]
@@ -133,7 +146,9 @@ def test_text_from_outside_runs_nothing(browser, pages):
     assert "<script>window.owned = 1</script>" in browser.find_element("css selector", "#data-more-workers").text
 
 
-def test_the_policy_forbids_other_scripts_and_requests(page):
+@pytest.mark.parametrize("name", ["golden", "plan", "comparison"])
+def test_the_policy_forbids_other_scripts_and_requests(browser, pages, name):
+    page = opened(browser, pages[name], charts=name not in CHARTLESS)
     page.execute_script(
         "window.refused = []; addEventListener('securitypolicyviolation', (e) => refused.push(e.violatedDirective))"
     )
@@ -243,10 +258,10 @@ def test_predicted_and_measured_are_drawn_on_one_scale(browser, pages):
     assert drawn("optimizer-fused") == []
 
 
-@pytest.mark.parametrize("name", ["golden", "tried", "empty"])
+@pytest.mark.parametrize("name", ["golden", "tried", "empty", "long", "plan", "comparison"])
 @pytest.mark.parametrize("width", [390, 320])
 def test_a_phone_scrolls_only_up_and_down(browser, pages, name, width):
-    opened(browser, pages[name], width=width, charts=name != "empty")
+    opened(browser, pages[name], width=width, charts=name not in CHARTLESS)
 
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
 
@@ -358,6 +373,29 @@ def test_only_what_scrolls_is_a_stop_of_the_tabulator(browser, pages):
     assert [scrolls for scrolls, _ in stops(320) if scrolls]
 
 
+@pytest.mark.parametrize("name", ["tried", "plan", "comparison"])
+def test_the_tabulator_goes_from_top_to_bottom_and_shows_where_it_is(browser, pages, name):
+    opened(browser, pages[name], charts=name not in CHARTLESS)
+
+    def stop():
+        press(browser, "Tab")
+        return browser.execute_script("""
+            const one = document.activeElement, style = getComputedStyle(one);
+            if (one === document.body) return null;
+            const seen = one.checkVisibility() && style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1;
+            return [[...document.querySelectorAll("*")].indexOf(one), seen ? "" : one.outerHTML];
+        """)
+
+    stops = list(islice(iter(stop, None), MOST_STOPS))
+    for kind in ("mousePressed", "mouseReleased"):  # back from the browser's own controls
+        mouse(browser, kind, 5, 5, button="left", clickCount=1)
+    places = [place for place, _ in stops]
+    assert places == sorted(set(places))
+    assert [unseen for _, unseen in stops if unseen] == []
+    links = browser.execute_script("return document.querySelectorAll('a[href], button.copy, input, select').length")
+    assert len(stops) >= links > 2
+
+
 def test_a_term_is_explained_where_it_is_pointed_at_and_where_it_is_focused(page):
     term = page.find_element("css selector", "#tile-3").find_element("xpath", "preceding-sibling::button")
 
@@ -392,7 +430,7 @@ def test_the_charts_are_zoomed_and_moved_without_a_mouse_too(page):
 def press(browser, key):
     for kind in ("rawKeyDown", "char", "keyUp"):
         text = {"text": "\r"} if key == "Enter" and kind == "char" else {}
-        code = {"Enter": 13, "Escape": 27, "ArrowRight": 39, "ArrowDown": 40, "End": 35}[key]
+        code = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowRight": 39, "ArrowDown": 40, "End": 35}[key]
         if kind != "char" or text:
             browser.execute_cdp_cmd(
                 "Input.dispatchKeyEvent", {"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, **text}
@@ -400,10 +438,10 @@ def press(browser, key):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["tried", "empty", "sections", "unmeasured"])
+@pytest.mark.parametrize("name", ["tried", "empty", "unmeasured", "plan", "comparison"])
 def test_axe_finds_nothing_serious(browser, pages, name, scheme):
     """What `axe-core` calls serious or critical, with everything unfolded."""
-    opened(browser, pages[name], charts=name == "tried", scheme=scheme)
+    opened(browser, pages[name], charts=name not in CHARTLESS, scheme=scheme)
     axe = distribution("axe-playwright-python").locate_file("axe_playwright_python/axe.min.js")
     browser.execute_script("for (const one of document.querySelectorAll('details')) one.open = true")
     browser.execute_script(axe.read_text(encoding="utf-8"))
@@ -463,19 +501,19 @@ def test_memory_is_asked_about_by_the_keyboard(page):
     def then(part):
         return page.find_element("css selector", f"#what-if tr[data-part={part}] .then").text
 
-    assert answer() == "28.6 GiB of 79.1 GiB, it fits: 50.5 GiB free. Largest batch of a GPU that would fit: 195."
+    assert answer() == "28.6 GiB of 79.1 GiB: fits, 50.5 GiB free. Largest batch size per GPU that fits: 195."
     assert page.find_element("css selector", "#what-if-answer").get_attribute("aria-live") == "polite"
     page.execute_script("document.getElementById('what-if-batch').focus()")
     press(page, "ArrowRight")
     assert page.find_element("css selector", "#what-if-samples").text == "65"
     assert then("activations") == "21.8 GiB"
     press(page, "End")
-    assert answer().startswith("93.1 GiB of 79.1 GiB, it does not fit: 14 GiB too much.")
+    assert answer().startswith("93.1 GiB of 79.1 GiB: does not fit, 14 GiB too much.")
     assert page.find_elements("css selector", "#what-if-bar .end")
     page.execute_script("document.getElementById('what-if-every').focus()")
     press(page, "ArrowDown")
     assert then("activations") == "8.64 GiB"
-    assert "it fits" in answer()
+    assert ": fits" in answer()
     page.execute_script("document.querySelector('#what-if-reset').focus()")
     press(page, "Enter")
     until(lambda: answer().startswith("28.6 GiB"))
@@ -494,6 +532,6 @@ def test_sharding_needs_somebody_to_share_with(page):
         )
         return page.find_element("css selector", "#what-if-answer").text
 
-    assert choose("stage", "2").endswith("One GPU has nobody to share with: ZeRO changes nothing.")
-    assert choose("ranks", "8").startswith("24.9 GiB of 79.1 GiB, it fits")
+    assert choose("stage", "2").endswith("With one GPU, ZeRO changes nothing.")
+    assert choose("ranks", "8").startswith("24.9 GiB of 79.1 GiB: fits")
     assert page.find_element("css selector", "#what-if tr[data-part=optim] .then").text == "358 MiB"

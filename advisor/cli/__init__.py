@@ -5,11 +5,15 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from profiler.errors import ProfilerError
 from profiler.printable import printable
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS = (
     "run",
@@ -52,6 +56,18 @@ class _Commands(click.Group):
         if args and args[0] not in (*COMMANDS, "--help", "-h", "--version"):
             args = ["run", *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """A command, a program, or an option of `run`, whose name may be left out."""
+        # Imported only now: the shell asks seldom.
+        from advisor.cli import completion
+
+        found = super().shell_complete(ctx, incomplete)
+        if not incomplete.startswith("-"):
+            return completion.first_words(found, incomplete)
+        run = self.get_command(ctx, "run")
+        assert run is not None
+        return [*found, *run.shell_complete(click.Context(run, parent=ctx), incomplete)]
 
 
 def _version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
@@ -99,9 +115,12 @@ def main(argv: list[str] | None = None) -> int:
     try:
         status = group.main(argv, prog_name="profile-train", standalone_mode=False)
     except ProfilerError as error:
-        click.echo(f"profile-train: {printable(error.message)}\n{printable(error.remedy)}", err=True)
+        _tell(error.message, error.remedy)
         if meant := _meant((sys.argv[1:] if argv is None else argv)[:1]):
             click.echo(f"Did you mean: profile-train {meant}", err=True)
+        return 1
+    except OSError as error:  # of a path that was given: what is looked at first differs from command to command
+        _tell(f"{error.filename or 'A file'}: {error.strerror or error}.", "Check the path and its permissions.")
         return 1
     except click.ClickException as error:
         error.show()
@@ -109,3 +128,9 @@ def main(argv: list[str] | None = None) -> int:
     except click.Abort:
         return 130
     return status if isinstance(status, int) else 0
+
+
+def _tell(message: str, remedy: str) -> None:
+    click.echo(f"profile-train: {printable(message)}", err=True)
+    if remedy:
+        click.echo(printable(remedy), err=True)

@@ -5,40 +5,41 @@ profile-train attach 41233 --for 60s
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import click
 
 from advisor.cli import options
+from advisor.cli.command import Command
 
-_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
+def _seconds(_ctx: click.Context, _option: click.Parameter, value: str | None) -> float | None:
+    from advisor.plan import quantities
 
-class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
-    """Seconds, as 90, 60s, 5m or 1h."""
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|)", str(value).strip())
-        if match is None or not float(match[1]):
-            self.fail(f"{value!r} is no time. Say it as 60s, 5m or 1h.", param, ctx)
-        return float(match[1]) * _SECONDS[match[2]]
+    if value is None:
+        return None
+    try:
+        return quantities.duration(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command(
-    cls=options.Command,
+    cls=Command,
     short_help="Record a training that runs already.",
     help="Put the hooks into a training that runs already, record it for a while, take them out again, and end with "
     "the report. The training goes on as if nothing had been. This runs code in that process: attach to your own only.",
-    epilog="Examples: profile-train attach 41233 --for 60s;  profile-train attach --all $(pgrep -of torchrun)",
+    epilog="\b\nExamples:\n  profile-train attach 41233 --for 60s\n  profile-train attach --all $(pgrep -of torchrun)",
 )
 @click.argument("pid", metavar="PID", type=click.IntRange(1))
-@click.option("--for", "seconds", type=_Duration(), help="Record so long: 60s, 5m, 1h.  [until Ctrl-C or its end]")
+@click.option(
+    "--for",
+    "seconds",
+    metavar="TIME",
+    callback=_seconds,
+    help="Record so long: 60s, 5m, 1h.  [until Ctrl-C or its end]",
+)
 @click.option("--steps", type=click.IntRange(1), help="Record so many steps.")
 @click.option("--all", "tree", is_flag=True, help="Every rank below PID, as of torchrun.")
 @click.option("--outside", is_flag=True, help="Put nothing in: only what GPUs and the system tell from outside.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from advisor.cli import forms
+from advisor.cli import completion, forms
 from profiler.printable import printable
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ UNTOLD = 4
 
 EPILOG = """
 \b
-Exit status with --fail-if-slower: 3 if RUN_B is slower, 4 if there are too few
-steps to tell, 0 otherwise.
+Exit status with --fail-if-slower: 3 if RUN_B is slower, 4 if there are too
+few steps to tell, 0 otherwise.
 
 \b
 Examples:
   profile-train compare runs/before runs/after
-  profile-train compare runs/main runs/branch --fail-if-slower 5% --out pull-request.md
+  profile-train compare runs/main runs/branch --fail-if-slower 5% --out new.md
 """
 
 
@@ -47,8 +47,8 @@ def _share(_ctx: click.Context, _option: click.Parameter, value: str | None) -> 
     "beside RUN_A's, with intervals and a verdict.",
     epilog=EPILOG,
 )
-@click.argument("run_a", type=click.Path(path_type=Path))
-@click.argument("run_b", type=click.Path(path_type=Path))
+@click.argument("run_a", type=click.Path(path_type=Path), shell_complete=completion.runs)
+@click.argument("run_b", type=click.Path(path_type=Path), shell_complete=completion.runs)
 @click.option("--fail-if-slower", "slower", metavar="SHARE", callback=_share, help="Such as 5%: fail if RUN_B is.")
 @click.option("--relevant", metavar="SHARE", callback=_share, help="Smallest difference that matters.  [5%]")
 @forms.options
@@ -67,7 +67,7 @@ def compare(
     matters = next((value for value in (slower, relevant) if value is not None), RELEVANT)
     found = compare(_metrics(run_a), _metrics(run_b), (str(run_a), str(run_b)), matters)
     command = shlex.join(["profile-train", "compare", str(run_a), str(run_b)])
-    about = "Two runs are two samples: what matters is worth a second pair."
+    about = "Two runs are only two samples: repeat a comparison that matters."
     page = Page("profile-train compare", "comparison of two runs", about, command)
     forms.give(sections(found), lambda: _json(found.result()), page, form, out)
     if slower is None:

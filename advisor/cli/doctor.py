@@ -15,6 +15,7 @@ FAILED = 1
     short_help="Check driver, torch, permissions and machine.",
     help="Check what a training and its profile need of this machine: driver, CUDA, torch, permissions, cores, memory, "
     "disk. Each line is ok, a warning, or something to fix, which makes the exit status 1.",
+    epilog="Example: profile-train doctor --data /data/photos",
 )
 @click.option("--data", type=click.Path(path_type=Path), help="What the training reads: tells how fast that is.")
 @click.option("--python", "interpreter", metavar="PATH", help="The program's Python.  [the active environment's]")

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import click
 
-from advisor.cli import options
+from advisor.cli import completion, options
 
 
 @click.command(
     short_help="Explain a rule or a metric.",
     help="Explain a rule - when it speaks, what it advises, its limits, its sources, what came of it in trials - or a "
     "metric, by its NAME.",
+    epilog="\b\nExamples:\n  profile-train explain data-workers-zero\n  profile-train explain data_wait_fraction",
 )
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=completion.rules)
 @options.CONFIG
 @options.RULES
 @options.CALIBRATION

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from advisor.cli import options
+from advisor.cli import completion, options
 from profiler.errors import ProfilerError
 from profiler.printable import printable
 
@@ -28,10 +28,10 @@ SHARE = 0.1
 EPILOG = """
 \b
 Examples:
-  profile-train export runs/first --to chrome      # open it in ui.perfetto.dev
+  profile-train export runs/first --to chrome  # see it in ui.perfetto.dev
   profile-train export runs/first --to parquet --out tables
-  profile-train export runs/now --to prometheus --every 15 --out /var/lib/node_exporter/train.prom
-  OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318 profile-train export runs/first --to otel
+  profile-train export runs/now --to prometheus --every 15 --out train.prom
+  profile-train export runs/first --to otel --out run.jsonl
 """
 
 
@@ -41,7 +41,7 @@ Examples:
     "metrics (prometheus), or spans and metrics (otel).",
     epilog=EPILOG,
 )
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=click.Path(path_type=Path), shell_complete=completion.runs)
 @click.option("--to", "form", type=click.Choice(list(FORMATS)), required=True, help="What to make of it.")
 @click.option(
     "--out",
@@ -126,7 +126,7 @@ def _give(form: str, metrics: Metrics, run: Path, place: Path | None) -> None:
             otel.write(recorded, metrics, place)
     else:
         from advisor.export import prometheus
-        from advisor.export.whole import whole
+        from advisor.whole import whole
 
         text = prometheus.text(recorded, metrics, run.absolute().name)
         if place is None:

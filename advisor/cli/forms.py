@@ -21,7 +21,14 @@ FORMATS = {"text": ".txt", "json": ".json", "html": ".html", "markdown": ".md"}
 def options(command: F) -> F:
     """The options of such a command; it takes `form` and `out`."""
     out = click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file.")
-    form = click.option("--format", "form", type=click.Choice(list(FORMATS)), help="[text, or by the ending of --out]")
+    kinds = ", ".join(FORMATS)
+    form = click.option(
+        "--format",
+        "form",
+        metavar="FORMAT",
+        type=click.Choice(list(FORMATS)),
+        help=f"One of {kinds}.  [by --out's ending]",
+    )
     return form(out(command))
 
 

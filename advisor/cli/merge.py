@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from advisor.cli import completion
 from profiler.printable import printable
 
 
@@ -15,7 +16,14 @@ from profiler.printable import printable
     "report FOLDER",
     epilog="Example: profile-train merge node0/run node1/run --out both",
 )
-@click.argument("runs", metavar="RUN RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument(
+    "runs",
+    metavar="RUN RUN...",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path),
+    shell_complete=completion.runs,
+)
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The new folder.")
 def merge(runs: tuple[Path, ...], out: Path) -> None:
     """See the module."""

@@ -6,11 +6,13 @@ import contextlib
 import os
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from advisor.cli.command import Listed
 from profiler.errors import ProfilerError
 from profiler.printable import printable
 
@@ -29,19 +31,22 @@ CALIBRATION_FILE = "calibration.jsonl"
 _OUR_TABLE = re.compile(r"^\s*\[\s*tool\s*\.\s*profile-train\b", re.MULTILINE)
 
 
-CONFIG = click.option(
+_configured = partial(click.option, cls=Listed, heading="Configuration")
+_trial = partial(click.option, cls=Listed, heading="Trials")
+_for_goals = partial(click.option, cls=Listed, heading="Goals")
+
+CONFIG = _configured(
     "--config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="TOML file of goals, limits and rules.  [[tool.profile-train] of the pyproject.toml nearest above here, "
-    "as it is now: what held when a run was recorded is not kept]",
+    help="TOML file of goals, limits and rules.  [[tool.profile-train] of the nearest pyproject.toml]",
 )
-RULES = click.option(
+RULES = _configured(
     "--rules",
     "own_rules",
     type=click.Path(path_type=Path, exists=True),
     help="Rules of your own: a file, or a folder of files. Their code is run.",
 )
-CALIBRATION = click.option(
+CALIBRATION = _configured(
     "--calibration",
     type=click.Path(path_type=Path),
     envvar="PROFILE_TRAIN_CALIBRATION",
@@ -66,39 +71,15 @@ class _Written(click.ParamType):  # type: ignore[type-arg]  # generic in newer v
             self.fail(str(error), param, ctx)
 
 
-class _Goal(click.Option):
-    """An option that stands under "Goals" in the help."""
-
-
-class _OfTrials(click.Option):
-    """One that stands under "Trials"."""
-
-
-class Command(click.Command):
-    """Its help has what trials are to be like, and the goals, under headings of their own."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write all lists."""
-        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
-        headings = {"Options": click.Option, "Trials": _OfTrials, "Goals": _Goal}
-        for heading, kind in headings.items():
-            shown = [one for one in options if type(one) is kind]
-            if shown:
-                with formatter.section(heading):
-                    formatter.write_dl([row for one in shown if (row := one.get_help_record(ctx))])
-
-
 def _goal(flag: str, metavar: str, text: str) -> Callable[[F], F]:
-    written = _Written(flag.strip("-").replace("-", "_"))
-    return click.option(flag, cls=_Goal, type=written, metavar=metavar, help=text)
+    return _for_goals(flag, type=_Written(flag.strip("-").replace("-", "_")), metavar=metavar, help=text)
 
 
 _GOALS = (
     _goal("--goal", "NAME", "What counts most: throughput, memory, cost or latency."),
     _goal("--target-batch", "N", "Wanted samples per optimizer step, over all GPUs."),
-    click.option(
+    _for_goals(
         "--capacity",
-        cls=_Goal,
         is_flag=True,
         default=None,
         help="A larger batch or model is wanted: let memory rules speak.",
@@ -109,9 +90,8 @@ _GOALS = (
     _goal("--restart", "TIME", "From a failure until training goes on: 5m."),
     _goal("--spot-discount", "SHARE", "Of interruptible machines: 65%."),
     _goal("--queue-share", "SHARE", "Of the time for which GPUs wait for each other or for a job: 15%."),
-    click.option(
+    _for_goals(
         "--validation",
-        cls=_Goal,
         metavar="FILE",
         help="The quality after each validation, higher is better: a number a line, or a column of a CSV, FILE:COLUMN.",
     ),
@@ -130,44 +110,37 @@ def _kinds(_ctx: click.Context, _option: click.Parameter, allow: str) -> tuple[S
     # Imported only now: the program starts that much sooner.
     from advisor.rules.base import Safety
 
-    try:
-        return (Safety.EXACT, *(Safety(name.strip()) for name in allow.split(",") if name.strip()))
-    except ValueError as error:
-        known = ", ".join(each.value for each in Safety if each is not Safety.EXACT)
-        raise click.BadParameter(f"{error}. Known are: {known}.") from None
+    names = [name.strip() for name in allow.split(",") if name.strip()]
+    known = {each.value: each for each in Safety}
+    if unknown := [name for name in names if name not in known]:
+        raise click.BadParameter(f"{unknown[0]!r} is no kind of change. Known are: {', '.join(known)}.")
+    return (Safety.EXACT, *(known[name] for name in names))
 
 
 _TRIALS = (
-    click.option(
+    _trial(
         "--allow",
         "allowed",
-        cls=_OfTrials,
         default="",
         callback=_kinds,
         help="Changes to try beyond exact ones: numerics, memory, trajectory.",
     ),
-    click.option(
+    _trial(
         "--processes",
-        cls=_OfTrials,
         type=click.IntRange(2, 20),
         default=3,
         help="Runs with each change, and as many without.  [3]",
     ),
-    click.option(
-        "--steps", cls=_OfTrials, type=click.IntRange(min=40), help="Steps of each run.  [what the prediction needs]"
-    ),
-    click.option(
+    _trial("--steps", type=click.IntRange(min=40), help="Steps of each run.  [what the prediction needs]"),
+    _trial(
         "--cover",
         "covered",
-        cls=_OfTrials,
         multiple=True,
         metavar="FOLDER",
         help="Another folder that the program writes into; kept from being changed.",
     ),
-    click.option(
-        "--in-place", cls=_OfTrials, is_flag=True, help="Without the sandbox: what the program writes stays written."
-    ),
-    click.option("--yes", cls=_OfTrials, is_flag=True, help="Do not ask before the first run."),
+    _trial("--in-place", is_flag=True, help="Without the sandbox: what the program writes stays written."),
+    _trial("--yes", is_flag=True, help="Do not ask before the first run."),
 )
 
 
@@ -190,10 +163,18 @@ def trials(command: F) -> F:
 
 
 def confirm(announcement: str, yes: bool) -> None:
-    """Tell what is going to be run, and ask. Raises click.Abort if it is not to be."""
+    """Tell what is going to be run, and ask.
+
+    Raises click.Abort if it is not to be, ProfilerError if nobody answers.
+    """
     click.echo(announcement, err=True)
-    if not yes and not click.confirm("Go on?", err=True):
-        raise click.Abort
+    try:
+        if not yes and not click.confirm("Go on?", err=True):
+            raise click.Abort
+    except click.Abort as end:
+        if isinstance(end.__context__, EOFError):
+            raise ProfilerError("Nothing was run, because nobody answered.", "To go on without asking: --yes") from None
+        raise
 
 
 def configuration(config: Path | None, own_rules: Path | None = None) -> Config | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from advisor.cli import forms, options
+from advisor.cli.command import Command, Listed
 from advisor.plan import quantities
 from advisor.plan.cluster import HOST_MEMORY, PCIE
 from advisor.plan.model import OPTIMIZERS, PRECISIONS
@@ -27,12 +29,10 @@ EPILOG = """
 \b
 Examples:
   profile-train plan --params 1.5B --gpus 8 --gpu-memory 24GB
-  profile-train plan --params 8.03B --gpus 8 --gpu H100 --layers 32 \\
-      --hidden 4096 --heads 32 --sequence 4096 --vocabulary 128256 \\
-      --target-batch 512 --out plan.html
+  profile-train plan --params 8.03B --gpu H100 --layers 32 --hidden 4096 \\
+      --heads 32 --sequence 4096 --vocabulary 128256
   profile-train plan --peak 8:21GB --peak 16:31GB --gpu A100-80GB
-  profile-train plan --mtbf 2h --save-cost 20s --restart-cost 5m \\
-      --interval 30m --spot-discount 65%
+  profile-train plan --mtbf 2h --save-cost 20s --restart-cost 5m
 """
 
 
@@ -52,7 +52,7 @@ class _Amount(click.ParamType):  # type: ignore[type-arg]  # generic in newer ve
             self.fail(str(error), param, ctx)
 
 
-class _Command(click.Command):
+class _Command(Command):
     """Keeps the words as they were given: a page says what made it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -69,31 +69,29 @@ _SHARE = _Amount("share", quantities.share)
 _PEAK = _Amount("batch:size", quantities.peak)
 _NUMBER = click.IntRange(min=1)
 
+_model = partial(click.option, cls=Listed, heading="Model")
+_machines = partial(click.option, cls=Listed, heading="Machines")
+_failures = partial(click.option, cls=Listed, heading="Failures")
+
 
 @click.command(
     cls=_Command,
     short_help="Plan memory, batch or checkpoint interval without a run.",
-    help="Plan a training without running it.\n\n"
-    "\b\n"
-    "Memory:   --params and --gpu or --gpu-memory: what fits, and the smallest\n"
-    "          change that makes it fit. Activations need the model's shape.\n"
-    "Batch:    --peak twice: the largest micro-batch.\n"
-    "Interval: --mtbf and --save-cost: how often to save, and whether spot\n"
-    "          machines are worth it.\n\n"
-    "Sizes read 1.2GB (1e9) or GiB, times 20s, 5m, 2h, shares 65% or 0.65.\n\n"
-    "What is not given here is taken from the [goals] of the configuration:\n"
-    "target_batch, gpu_price, and, with --save-cost, mtbf, restart and spot_discount.",
+    help="Plan a training without running it: what fits (--params), the largest micro-batch (--peak, twice), how often "
+    "to save (--mtbf and --save-cost).\n\n"
+    "Sizes read 1.2GB (1e9) or GiB, times 20s, 5m, 2h, shares 65% or 0.65. What is not given is taken from the goals "
+    "of the configuration.",
     epilog=EPILOG,
 )
 @click.option("--params", type=_COUNT, help="Parameters: 1.5B, 350M, 7.5e9.")
 @click.option("--gpus", type=_NUMBER, help="Number of GPUs (world size).  [1]")
-@click.option("--gpus-per-node", type=_NUMBER, help="GPUs of one machine.  [up to 8]")
+@_machines("--gpus-per-node", type=_NUMBER, help="GPUs of one machine.  [up to 8]")
 @click.option("--gpu", metavar="NAME", help="Kind of GPU: H100, A100-80GB, RTX-4090 ...")
 @click.option("--gpu-memory", type=_CAPACITY, help="Memory of one GPU; 24GB is read as 24 GiB.")
-@click.option("--host-memory", type=_CAPACITY, help="Memory of one machine, for offloading.")
-@click.option("--reserve", type=_SHARE, default="8%", show_default=True, help="Share of a GPU to keep free.")
-@click.option("--optimizer", type=click.Choice(list(OPTIMIZERS)), default="adamw", show_default=True, help="Optimizer.")
-@click.option(
+@_machines("--host-memory", type=_CAPACITY, help="Memory of one machine, for offloading.")
+@_machines("--reserve", type=_SHARE, default="8%", show_default=True, help="Share of a GPU to keep free.")
+@_model("--optimizer", type=click.Choice(list(OPTIMIZERS)), default="adamw", show_default=True, help="Optimizer.")
+@_model(
     "--precision",
     type=click.Choice(list(PRECISIONS)),
     default="bf16",
@@ -101,27 +99,27 @@ _NUMBER = click.IntRange(min=1)
     help="bf16, fp16: autocast over fp32 weights; bf16-master: 16-bit weights, fp32 master copy; "
     "pure-bf16: nothing in fp32.",
 )
-@click.option("--layers", type=int, help="Transformer layers.")
-@click.option("--hidden", type=int, help="Hidden size.")
-@click.option("--heads", type=int, help="Attention heads.")
-@click.option("--sequence", type=int, help="Tokens of a sequence.")
-@click.option("--vocabulary", type=int, help="Words of the output layer.")
-@click.option("--flash/--no-flash", default=True, help="Whether attention keeps no scores.  [flash]")
-@click.option("--activation-bytes-per-sample", type=_SIZE, help="Measured, in place of the shape.")
-@click.option("--peak", "peaks", type=_PEAK, multiple=True, help="Measured peak, as 8:21GB; give two batch sizes.")
-@click.option("--largest-unit", type=_COUNT, help="Parameters of one block, which ZeRO 3 gathers.")
-@click.option("--micro-batch", type=_NUMBER, help="Samples a GPU that must fit at once.  [1]")
-@click.option("--target-batch", type=_NUMBER, help="Samples an optimizer step, over all GPUs.")
-@click.option("--pcie", type=_RATE, default=PCIE, help="To each GPU, for offloading.  [25GB/s]")
-@click.option("--host-bandwidth", type=_RATE, default=HOST_MEMORY, help="Of a machine's memory.  [80GB/s]")
-@click.option("--mtbf", type=_TIME, help="Mean time between failures of the job; of one node with --nodes.")
-@click.option("--nodes", type=_NUMBER, help="Nodes, each of which fails once in --mtbf.")
+@_model("--layers", type=int, help="Transformer layers.")
+@_model("--hidden", type=int, help="Hidden size.")
+@_model("--heads", type=int, help="Attention heads.")
+@_model("--sequence", type=int, help="Tokens of a sequence.")
+@_model("--vocabulary", type=int, help="Words of the output layer.")
+@_model("--flash/--no-flash", default=True, help="Whether attention keeps no scores.  [flash]")
+@_model("--activation-bytes-per-sample", type=_SIZE, help="Measured, in place of the shape.")
+@click.option("--peak", "peaks", type=_PEAK, multiple=True, help="Measured peak, as 8:21GB; give two.")
+@_model("--largest-unit", type=_COUNT, help="Parameters of one block, which ZeRO 3 gathers.")
+@_model("--micro-batch", type=_NUMBER, help="Samples a GPU that must fit at once.  [1]")
+@_model("--target-batch", type=_NUMBER, help="Samples an optimizer step, over all GPUs.")
+@_machines("--pcie", type=_RATE, default=PCIE, help="To each GPU, for offloading.  [25GB/s]")
+@_machines("--host-bandwidth", type=_RATE, default=HOST_MEMORY, help="Of a machine's memory.  [80GB/s]")
+@click.option("--mtbf", type=_TIME, help="Mean time between failures of the job.")
+@_failures("--nodes", type=_NUMBER, help="Nodes, each of which fails once in --mtbf, which is then of one.")
 @click.option("--save-cost", type=_TIME, help="What a save stops the training for.")
-@click.option("--async-save-cost", type=_TIME, help="The same for an asynchronous save.")
-@click.option("--restart-cost", type=_TIME, help="From a failure until training goes on.")
-@click.option("--interval", type=_TIME, help="Time between saves now.")
-@click.option("--spot-discount", type=_SHARE, help="Of interruptible machines; --mtbf is theirs.")
-@click.option("--gpu-price", type=click.FloatRange(min=0), help="Of a GPU hour on demand.")
+@_failures("--async-save-cost", type=_TIME, help="The same for an asynchronous save.")
+@_failures("--restart-cost", type=_TIME, help="From a failure until training goes on.")
+@_failures("--interval", type=_TIME, help="Time between saves now.")
+@_failures("--spot-discount", type=_SHARE, help="Of interruptible machines; --mtbf is theirs.")
+@_machines("--gpu-price", type=click.FloatRange(min=0), help="Of a GPU hour on demand.")
 @options.CONFIG
 @forms.options
 @click.pass_context

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from advisor.cli import options
+from advisor.cli import completion, options
+from advisor.cli.command import Command
 from profiler.printable import printable
 
 REPORTS = ("report.html", "report.md", "result.json")
@@ -31,10 +32,12 @@ def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Pa
 
 
 @click.command(
-    cls=options.Command,
+    cls=Command,
     short_help="Make the report of a recorded run, or of traces.",
     help="Make the report of a recorded RUN (its folder) again, or of TRACES that torch.profiler exported anywhere: "
     "trace.json or trace.json.gz, one a rank, or the folder of all of them.",
+    epilog="\b\nExamples:\n  profile-train report runs/first --gpu-price 2.50\n"
+    "  profile-train report trace_*.json.gz --out report",
 )
 @click.argument(
     "paths",
@@ -43,6 +46,7 @@ def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Pa
     required=True,
     type=click.Path(path_type=Path),
     callback=_a_run_or_traces,
+    shell_complete=completion.runs_and_files,
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder for the report.  [RUN; profile-train-runs/<trace>]"

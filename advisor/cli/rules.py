@@ -10,7 +10,11 @@ import click
 from advisor.cli import options
 
 
-@click.command(short_help="List every rule.", help="List every rule: what it looks for and what it advises.")
+@click.command(
+    short_help="List every rule.",
+    help="List every rule: what it looks for and what it advises.",
+    epilog="Example: profile-train rules --rules tools/rules",
+)
 @options.CONFIG
 @options.RULES
 def rules(config: Path | None, own_rules: Path | None) -> None:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from advisor.cli import options
+from advisor.cli import completion, options
+from advisor.cli.command import Launching
 from advisor.cli.options import How
 from profiler.errors import ProfilerError
 from profiler.launch import Recorded, end_like, record
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=options.Command,
+    cls=Launching,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     help="Run a training program as it is, record it, and end with the report.",
     short_help="Run and record a training program (may be left out).",
@@ -54,7 +55,13 @@ if TYPE_CHECKING:
 @options.RULES
 @options.CALIBRATION
 @options.goals
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT | -m MODULE | COMMAND  [ARGS]...")
+@click.argument(
+    "words",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="SCRIPT | -m MODULE | COMMAND  [ARGS]...",
+    shell_complete=completion.files,
+)
 def run(
     out: Path | None,
     budget: float,
@@ -80,7 +87,7 @@ def run(
     if not words:
         raise click.UsageError("There is nothing to run. Try: profile-train train.py")
     if words[0].startswith("-") and not words[0].startswith("-m"):
-        raise click.NoSuchOption(words[0])
+        raise _unknown(words[0])
     if verify and no_report:
         raise click.UsageError("--verify tries what the report advises: leave out --no-report.")
     if verify and tuned:
@@ -109,6 +116,15 @@ def run(
     except SystemExit:  # so rich takes it that whoever read our output is gone
         pass
     end_like(recorded.status)
+
+
+def _unknown(option: str) -> click.NoSuchOption:
+    # Imported only now: it is seldom needed.
+    import difflib
+
+    ctx = click.get_current_context()
+    ours = [name for one in ctx.command.get_params(ctx) if isinstance(one, click.Option) for name in one.opts]
+    return click.NoSuchOption(option, possibilities=difflib.get_close_matches(option, ours), ctx=ctx)
 
 
 def _in_turn(folder: Path, make_report: Callable[[], None]) -> None:

@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from advisor.cli import options
+from advisor.cli import completion, options
+from advisor.cli.command import Launching
 
 if TYPE_CHECKING:
     from advisor.rules.base import Safety
 
 
 @click.command(
-    cls=options.Command,
+    cls=Launching,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     short_help="Try advice after advice, and keep what is confirmed.",
     help="Profile a training program, try the best advice, keep it if it is confirmed, profile again, until nothing is "
     "left. Cut off, the same command goes on where it was.",
     options_metavar="[OPTIONS]",
+    epilog="\b\nExamples:\n  profile-train tune train.py\n  profile-train tune --goal memory train.py",
 )
 @click.option("--out", type=click.Path(path_type=Path), default=Path("profile-train-tuning"), show_default=True)
 @click.option("--profile-steps", type=click.IntRange(min=60), default=150, help="Steps of each profile.  [150]")
@@ -30,7 +32,12 @@ if TYPE_CHECKING:
 @options.CALIBRATION
 @options.goals
 @click.argument(
-    "words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT | -m MODULE | COMMAND  [ARGS]..."
+    "words",
+    nargs=-1,
+    required=True,
+    type=click.UNPROCESSED,
+    metavar="SCRIPT | -m MODULE | COMMAND  [ARGS]...",
+    shell_complete=completion.files,
 )
 def tune(
     out: Path,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from advisor.cli import options
+from advisor.cli import completion, options
+from advisor.cli.command import Command
 from advisor.cli.options import How
 from profiler.errors import ProfilerError
 
@@ -19,13 +20,20 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=options.Command,
+    cls=Command,
     short_help="Try the advice: run the program with each change and without.",
     help="Try the advice on a recorded RUN (its folder): the program again, with each change and without, in turns. "
     "Without RULE, all advice above information that can be tried.",
+    epilog="\b\nExamples:\n  profile-train verify runs/first\n"
+    "  profile-train verify runs/first precision-bf16 --allow numerics",
 )
-@click.argument("folder", metavar="RUN", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.argument("rules", metavar="[RULE]...", nargs=-1)
+@click.argument(
+    "folder",
+    metavar="RUN",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    shell_complete=completion.runs,
+)
+@click.argument("rules", metavar="[RULE]...", nargs=-1, shell_complete=completion.rules)
 @options.trials
 @options.CONFIG
 @options.RULES

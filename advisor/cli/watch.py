@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from advisor.cli import options
+from advisor.cli import completion, options
 from profiler.errors import ProfilerError
 
 if TYPE_CHECKING:
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     short_help="Watch a run from another terminal.",
     help="Watch a RUN (its folder) from another terminal while it goes on: step rate, phases, GPU, CPU and memory, and "
     "the advice so far, each second. Without RUN, the latest in ./profile-train-runs.",
+    epilog="\b\nExamples:\n  profile-train watch\n  profile-train watch runs/now --once --json",
 )
-@click.argument("folder", metavar="[RUN]", required=False, type=click.Path(path_type=Path))
+@click.argument(
+    "folder", metavar="[RUN]", required=False, type=click.Path(path_type=Path), shell_complete=completion.runs
+)
 @click.option("--once", is_flag=True, help="Show it as it stands, and end.")
 @click.option("--json", "as_json", is_flag=True, help="With --once: print JSON.")
 @options.CONFIG

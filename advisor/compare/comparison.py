@@ -12,7 +12,7 @@ from advisor.compare.settings import Difference, differences
 from advisor.metrics import gpu, host, memory, step
 from advisor.metrics.base import Metric, Metrics, Missing
 from advisor.metrics.input import loader
-from advisor.metrics.settings import primary_rank, world_size
+from advisor.metrics.settings import data_parallel_size, primary_rank, world_size
 from advisor.rules.window_too_short import MIN_STEPS
 from advisor.significance import Interval
 from profiler.schema import BETWEEN, PHASES, TAG_FIRST, Outcome, Step
@@ -40,7 +40,7 @@ class Side:
     steps: int
     """Steady steps of the primary rank: what its means rest on."""
     samples: float | None
-    """Of a step; None if not known."""
+    """Of a step, over all ranks; None if not known."""
     ranks: int | None
 
 
@@ -349,7 +349,8 @@ def _widened(m: Metrics, steps: Sequence[Step], interval: Interval) -> Interval:
 def _side(m: Metrics, folder: str) -> Side:
     run = m.profile.runs[0]
     batch, batches = m.get(loader), m.get(step.batches_per_step)
-    samples = batch.batch_size * batches if batch and batch.batch_size and batches else None
+    ranks = m.get(data_parallel_size) or 1
+    samples = batch.batch_size * batches * ranks if batch and batch.batch_size and batches else None
     return Side(
         folder=folder,
         command=run.command,

@@ -17,6 +17,7 @@ import psutil
 from advisor.doctor.finding import Finding, fix, ok, warning
 from advisor.units import digits, size
 from profiler.recorder.folder import DEFAULT
+from profiler.store.remote import REMOTE
 
 ROOM = 1 << 30
 """Free bytes below which a long run with its windows may not fit (assumption)."""
@@ -33,8 +34,6 @@ SLOW = 150e6
 SMALL = 1 << 20
 FEW_FILES = 500.0
 """Small files a second below which single files are better packed (assumption: a step of 0.1 s with 64 of them)."""
-
-REMOTE = ("nfs", "cifs", "smb", "fuse", "9p", "lustre", "gpfs", "ceph", "beegfs", "virtiofs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ def of_data(data: Path) -> Finding:
         f"{size(rate)}/s, {digits(reading.files / reading.seconds)} files/s of {size(each)}, on {reading.filesystem}, "
         "by one reader"
     )
-    remote = any(reading.filesystem.startswith(kind) for kind in REMOTE)
+    remote = REMOTE.fullmatch(reading.filesystem) is not None
     if each < SMALL and reading.files / reading.seconds < FEW_FILES:
         return warning(
             "data",

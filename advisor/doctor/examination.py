@@ -19,5 +19,5 @@ def examine(data: Path | None = None, interpreter: str | None = None) -> Iterato
     yield from stack.findings(torch, seen.gpus)
     yield from gpus.findings(seen, torch)
     yield from host.findings(host.look(), torch, seen.gpus)
-    yield from permissions.findings()
+    yield from permissions.findings(torch)
     yield from disk.findings(Path.cwd(), data)

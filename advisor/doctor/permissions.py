@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from advisor.doctor.finding import Finding, ok, warning
+from advisor.doctor.stack import Torch
 from profiler import sandbox
+from profiler.attach import inject, rights
 from profiler.errors import ProfilerError
 
 CAP_SYS_PTRACE = 19
@@ -18,9 +20,10 @@ CAP_SYS_PTRACE = 19
 PROC = Path("/proc")
 
 
-def findings(proc: Path = PROC) -> Iterator[Finding]:
-    """Of both."""
+def findings(torch: Torch, proc: Path = PROC) -> Iterator[Finding]:
+    """Of all."""
     yield ptrace(proc)
+    yield attach(torch, proc)
     yield _trials()
 
 
@@ -35,8 +38,27 @@ def ptrace(proc: Path = PROC) -> Finding:
     return warning(
         "ptrace",
         f"kernel.yama.ptrace_scope is {scope}: programs that already run cannot be looked into.",
-        "Only for those it matters: run as root, or: sudo sysctl kernel.yama.ptrace_scope=0",
+        f"Only for those it matters. {rights.lifted(proc)}",
     )
+
+
+def attach(torch: Torch, proc: Path = PROC) -> Finding:
+    """Which way `attach` would take into a program of this Python."""
+    if not (proc / "self/maps").exists():
+        return ok("attach", "None: it needs Linux. Programs can be started with profile-train")
+    version = ".".join((torch.python or "").split(".")[:2])
+    try:
+        way = inject.way(os.getpid(), {f"python{version}"})
+    except ProfilerError as error:
+        return warning("attach", error.message, error.remedy)
+    return ok("attach", _WAYS[way])
+
+
+_WAYS = {
+    inject.Way.INTERPRETER: "by sys.remote_exec, which the interpreter offers",
+    inject.Way.PTRACE: "by ptrace: the program stops for some milliseconds",
+    inject.Way.GDB: "by gdb: the program stops for up to half a second",
+}
 
 
 def _capabilities(proc: Path) -> int:

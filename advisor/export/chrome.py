@@ -25,8 +25,8 @@ from msgspec.json import encode
 from advisor.export.nodes import Node, identity, in_time
 from advisor.export.stretches import Stretch, nanoseconds, stretches
 from advisor.export.units import heading
-from advisor.export.whole import whole
 from advisor.profile import Profile
+from advisor.whole import whole
 from profiler.schema import Batch, GpuSample, HostSample, MemorySample, Process, Step, Window
 from profiler.version import __version__
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from advisor.export import tables
 from advisor.export.nodes import Node
 from advisor.export.tables import Column, Rows
-from advisor.export.whole import whole
 from advisor.metrics.base import Metrics
+from advisor.whole import whole
 
 RUN_BY_SPREADSHEETS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 """What a text that a spreadsheet takes for a formula begins with (OWASP, "CSV Injection"); the last are wide forms."""

@@ -23,9 +23,9 @@ from advisor.export.extra import extra
 from advisor.export.nodes import Node, in_time
 from advisor.export.quantities import quantities
 from advisor.export.stretches import nanoseconds, stretches
-from advisor.export.whole import whole
 from advisor.metrics.base import Metrics
 from advisor.profile import Profile
+from advisor.whole import whole
 from profiler.errors import ProfilerError
 from profiler.schema import Run
 from profiler.version import __version__

@@ -12,8 +12,8 @@ from advisor.export import tables
 from advisor.export.extra import extra
 from advisor.export.nodes import Node
 from advisor.export.tables import Column, Rows
-from advisor.export.whole import whole
 from advisor.metrics.base import Metrics
+from advisor.whole import whole
 
 TOGETHER = 50_000
 """Rows of a row group: what lies in memory at a time."""

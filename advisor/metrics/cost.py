@@ -18,7 +18,10 @@ def gpu_hours(m: Metrics) -> float:
 def _devices(m: Metrics) -> int:
     """Devices of every rank that torch has used; raises Missing without a GPU."""
     m[device]
-    return sum(len({sample.device for sample in rank.memory}) for rank in m.profile.ranks)
+    return sum(
+        len({sample.device for sample in rank.memory} or {fact.id for fact in rank.memory_peaks})
+        for rank in m.profile.ranks
+    )
 
 
 @metric("currency", "cost")

@@ -44,8 +44,9 @@ class Device:
     name: str
     capability: tuple[int, int] | None
     memory_total: int
+    """Bytes; 0 where the driver does not tell."""
     count: int
-    """Visible to the program on its node."""
+    """Visible to the primary rank, or sampled in the whole job, whichever is more."""
 
 
 @metric(None)

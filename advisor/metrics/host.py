@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.cores import cores
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import other_fraction, steady_window, step_time_mean
 from profiler.schema import HostSample, OutputFact, Run
@@ -22,8 +23,17 @@ def run(m: Metrics) -> Run:
 
 @metric("count", "cores the program may use")
 def cores_allowed(m: Metrics) -> float:
-    """Cores the program may use on its node: affinity and cgroup quota."""
-    return m[run].cores
+    """Cores the program may use on its node: affinity and cgroup quota.
+
+    Where each rank has a recorder of its own, which may know that rank's cores alone, those of all of them.
+    """
+    mine = m[run]
+    node = m[primary_rank].process.node_rank
+    lists = [cores(rank.process.cpus or "") for rank in m.profile.ranks if rank.process.node_rank == node]
+    one = cores(m[primary_rank].process.cpus or "")
+    if sum(each.host == mine.host for each in m.profile.runs) < 2 or one is None or len(one) > mine.cores:
+        return mine.cores  # it sees the machine, or a quota holds for all
+    return max(mine.cores, float(len(frozenset[int]().union(*(each for each in lists if each)))))
 
 
 @metric("count", "ranks on this machine")

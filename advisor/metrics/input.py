@@ -171,6 +171,15 @@ def batch_bytes(m: Metrics) -> int:
     return size
 
 
+@metric("count", "tensors in a batch")
+def batch_tensors(m: Metrics) -> int:
+    """Tensors that a batch is made of: a worker hands each of them over by itself."""
+    number = m[loader].batch_tensors
+    if number is None:
+        raise Missing("The tensors of a batch were not counted", "Record anew, to the loader's second batch.")
+    return number
+
+
 @metric("s", "time to start an epoch")
 def epoch_start_seconds(m: Metrics) -> float:
     """Mean stall at the start of an epoch: making the iterator, starting workers, the first batch."""

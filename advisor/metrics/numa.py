@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Missing, Need, metric
+from advisor.metrics.cores import cores
 from advisor.metrics.host import run
 from advisor.metrics.memory import memory_peak
 from advisor.metrics.settings import on_cpu, primary_rank
 from profiler.schema import Gpu
-
-MOST_CORES = 1 << 16
-"""More than Linux can be built for; a list that says more is damaged."""
 
 
 @metric("count", "NUMA nodes with cores")
@@ -53,14 +51,3 @@ def _gpus(m: Metrics) -> tuple[Gpu, ...]:
     peak = m.get(memory_peak)
     uuids = {device.uuid for device in m[primary_rank].devices if peak is not None and device.id == peak.id}
     return tuple(gpu for gpu in m.profile.gpus if gpu.uuid in uuids) or m.profile.gpus
-
-
-def cores(listed: str) -> frozenset[int] | None:
-    """Of "0-2,5": 0, 1, 2 and 5. None for what is no such list, or one of more than there can be."""
-    found: set[int] = set()
-    for part in listed.split(",") if listed else ():
-        low, _, high = part.partition("-")
-        if not (low.isdecimal() and (high or low).isdecimal()) or int(high or low) >= MOST_CORES:
-            return None
-        found.update(range(int(low), int(high or low) + 1))
-    return frozenset(found)

@@ -68,6 +68,15 @@ def data_parallel_size(m: Metrics) -> int:
     return (fact.data_parallel if fact else None) or m[world_size]
 
 
+@metric(None, "ranks that share a copy of the model")
+def shard_size(m: Metrics) -> int:
+    """Ranks over which FSDP or ZeRO shards: all that share the data, but for hybrid sharding, which keeps a copy in
+    each group of ranks."""
+    fact = m.get(model)
+    shards = fact.shards if fact else None
+    return shards if shards is not None and shards > 1 else m[data_parallel_size]
+
+
 @metric(None)
 def scaler(m: Metrics) -> ScalerFact:
     """The state of the GradScaler."""
@@ -75,6 +84,12 @@ def scaler(m: Metrics) -> ScalerFact:
     if fact is None:
         raise Missing("No GradScaler was seen", "Nothing, unless the program trains in fp16: then scale its loss.")
     return fact
+
+
+@metric(None)
+def packs_sequences(m: Metrics) -> bool:
+    """Whether sequences were packed, so that recurrent layers leave their padding out."""
+    return m[flags].packed
 
 
 @metric(None)
@@ -103,7 +118,8 @@ def gpu_need(m: Metrics) -> Need:
 
 @metric(None, "debugging modes that are on")
 def debug_modes(m: Metrics) -> tuple[str, ...]:
-    """Debugging modes that are on: "anomaly", "launch_blocking", "distributed_debug" (DETAIL), "program_profiler".
+    """Debugging modes that are on: "anomaly", "launch_blocking", "distributed_debug" (DETAIL), "program_profiler" or,
+    if that records all the time, "profiled_throughout".
 
     Deterministic algorithms are not among them: nobody switches them on unasked.
     """
@@ -112,7 +128,8 @@ def debug_modes(m: Metrics) -> tuple[str, ...]:
         "anomaly": fact.anomaly,
         "launch_blocking": fact.launch_blocking and not m.get(on_cpu),
         "distributed_debug": (fact.distributed_debug or "").upper() == "DETAIL",
-        "program_profiler": fact.program_profiler,
+        "program_profiler": fact.program_profiler and not fact.profiled_throughout,
+        "profiled_throughout": fact.profiled_throughout,
     }
     return tuple(name for name, is_on in on.items() if is_on)
 

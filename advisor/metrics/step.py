@@ -93,6 +93,12 @@ def steady_steps(m: Metrics) -> tuple[Step, ...]:
 
 def steady(steps: Sequence[Step]) -> tuple[Step, ...]:
     """The same of any one process."""
+    plain = ordinary(steps)
+    return tuple(plain[_warm_up(plain) :])
+
+
+def ordinary(steps: Sequence[Step]) -> list[Step]:
+    """The same, warm-up included."""
     if not steps:
         raise Missing(
             "No training step was seen",
@@ -108,7 +114,7 @@ def steady(steps: Sequence[Step]) -> tuple[Step, ...]:
         plain = [step for step in steps if not step.tags & TAG_FIRST]
     if not plain:
         raise Missing("The run ended in its first step", "Record more steps: 100 or so give a steady picture.")
-    return tuple(plain[_warm_up(plain) :])
+    return plain
 
 
 def _warm_up(steps: Sequence[Step]) -> int:
@@ -327,19 +333,29 @@ def phase_seconds(m: Metrics) -> dict[str, float]:
 
     A phase that only some of the steps measured counts as none in the others: there its time is in their other phases.
     """
-    return _mean_phases(m[steady_steps])
+    return mean_phases(m[steady_steps])
 
 
 @metric(None)
 def phase_seconds_by_rank(m: Metrics) -> dict[int, dict[str, float]]:
     """The same of each rank that made steps, by its number."""
-    return {rank.process.rank: _mean_phases(steady(rank.steps)) for rank in m.profile.ranks if rank.steps}
+    return {rank.process.rank: mean_phases(steady(rank.steps)) for rank in m.profile.ranks if rank.steps}
 
 
-def _mean_phases(steps: Sequence[Step]) -> dict[str, float]:
+def mean_phases(steps: Sequence[Step]) -> dict[str, float]:
+    """Seconds of each phase that any of the steps measured, in the mean of them."""
     count = sum(step.count for step in steps)
-    sums = {phase: _total(steps, phase) for phase in PHASES}
-    return {phase: total / count for phase, total in sums.items() if total is not None}
+    told = _with_phases(steps)
+    duration = _total(told, "duration") or 0.0
+    # Steps whose phases nobody measured are taken to be like the others.
+    mean = (_total(steps, "duration") or 0.0) / duration / count if duration else 0.0
+    sums = {phase: _total(told, phase) for phase in PHASES}
+    return {phase: total * mean for phase, total in sums.items() if total is not None}
+
+
+def _with_phases(steps: Sequence[Step]) -> Sequence[Step]:
+    """Those of which any phase was measured: on a GPU the marks of a step may be missing."""
+    return [step for step in steps if any(getattr(step, phase) is not None for phase in PHASES)]
 
 
 @metric("1", "share of the run in evaluation")
@@ -393,16 +409,20 @@ def epoch_gap_share(m: Metrics) -> float:
 
 @metric("count", "steps that compiled anew")
 def recompiles(m: Metrics) -> int:
-    """Steps after the first ten in which torch.compile made another graph; where rows were merged, at least so many."""
-    return sum(count for _, count in _recompiling(m))
+    """Steps after the first in which torch.compile made another graph; where rows were merged, at least so many. What
+    differs at every step has used up all variants within the first ten.
+    """
+    return sum(count for _, count in _recompiling(m, after=1))
 
 
 @metric("1", "share of the run in compiling anew")
 def recompile_share(m: Metrics) -> float:
-    """What these steps take beyond a mean steady one, over all steps' time; those in our own windows left out."""
+    """What those of them after warm-up take beyond a mean steady step, over all steps' time; those in our own windows
+    left out. Compiling at the start is paid once, and a profiled run is short.
+    """
     excess = sum(
         max(0.0, step.duration - m[step_time_mean]) * count
-        for step, count in _recompiling(m)
+        for step, count in _recompiling(m, after=WARM_UP)
         if not step.tags & TAG_WINDOW
     )
     run = math.fsum(step.count * step.duration for step in m[primary_rank].steps)
@@ -426,12 +446,12 @@ def between_seconds(m: Metrics) -> dict[str, float]:
     return {name: total / number for name, total in sums.items() if total is not None}
 
 
-def _recompiling(m: Metrics) -> list[tuple[Step, int]]:
-    """Rows with steps that compiled after warm-up, and how many of theirs surely did: merged rows mix their tags."""
+def _recompiling(m: Metrics, after: int) -> list[tuple[Step, int]]:
+    """Rows with later steps that compiled, and how many of theirs surely did: merged rows mix their tags."""
     steps = m[primary_rank].steps
     if not steps:
         raise Missing("No training step was seen", "Let the run reach an optimizer step.")
-    late = [step for step in steps if step.index >= WARM_UP and step.tags & TAG_COMPILE]
+    late = [step for step in steps if step.index >= after and step.tags & TAG_COMPILE]
     return [(step, step.count if step.tags == TAG_COMPILE else 1) for step in late]
 
 
@@ -460,10 +480,10 @@ def _mean(m: Metrics, name: str) -> float:
 
 
 def _fraction(m: Metrics, phase: str) -> float:
-    duration = _part(m, "duration", "")
-    if duration <= 0:
+    if _part(m, "duration", "") <= 0:
         raise Missing("The steps took no time", "Record the run anew; if it recurs, report it as a bug.")
-    return _part(m, phase, _REMEDIES.get(phase, "Record more steps; see the problems in the report.")) / duration
+    part = _part(m, phase, _REMEDIES.get(phase, "Record more steps; see the problems in the report."))
+    return part / (_total(_with_phases(m[steady_steps]), "duration") or part)
 
 
 def _fraction_or_of_windows(m: Metrics, phase: str, column: str) -> float:

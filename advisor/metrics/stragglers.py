@@ -8,6 +8,7 @@ from statistics import median_low
 
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.communication import Work, own_work
+from advisor.metrics.cores import cores
 from advisor.metrics.gpu import is_busy
 from advisor.metrics.step import step_time_mean
 from advisor.profile import Rank
@@ -162,8 +163,8 @@ def _host(m: Metrics, pair: Pair, slow: Rank, middle: Rank) -> Cause | None:
     own, other = (_starved(rank) for rank in (slow, middle))
     if own is None or other is None or (own - other) * m[step_time_mean] < EXPLAINS * pair.lost:
         return None
-    cores = [_cores(rank.process.cpus) for rank in (slow, middle)]
-    fewer = f"; it may use {cores[0]} of them, rank {pair.middle.rank} {cores[1]}" if cores[0] < cores[1] else ""
+    mine, its = (len(cores(rank.process.cpus or "") or ()) for rank in (slow, middle))
+    fewer = f"; it may use {mine} of them, rank {pair.middle.rank} {its}" if mine < its else ""
     return Cause(
         "host",
         f"rank {pair.slow.rank} waits {share(own)} of the time for a core that others use, rank {pair.middle.rank} "
@@ -175,10 +176,3 @@ def _starved(rank: Rank) -> float | None:
     """Share of the time in which its main thread was ready to run, and did not."""
     told = rank.scheduling
     return told.waited / told.seconds if told is not None and told.seconds > 0 else None
-
-
-def _cores(cpus: str | None) -> int:
-    """Of "0-3,8" five; 0 where it is not known."""
-    spans = [each.partition("-") for each in (cpus or "").split(",") if each]
-    with_ends = [(low, high or low) for low, _, high in spans]
-    return sum(int(high) - int(low) + 1 for low, high in with_ends if low.isdigit() and high.isdigit())

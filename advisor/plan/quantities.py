@@ -56,6 +56,11 @@ def seconds(text: str) -> float:
     return _positive(sum(_number(number) * _TIMES[unit.lower()] for number, unit in parts), text)
 
 
+def duration(text: str) -> float:
+    """The same; a number without a unit is of seconds, too: "90"."""
+    return seconds(f"{text}s" if re.fullmatch(_NUMBER, text.strip()) else text)
+
+
 def share(text: str) -> float:
     """A share: "65%" or "0.65"."""
     number, unit = _amount(text, 'Write "65%" or "0.65".')

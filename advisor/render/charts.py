@@ -28,7 +28,8 @@ from advisor.units import quantity
 # Distinct in both colour schemes and to the colour-blind (after Okabe and Ito, darkened or lightened to suit both).
 COLOURS = ("#3b82c4", "#d9822b", "#2a9d78", "#b565a7", "#7a869a", "#c9a227", "#56a8d6", "#c8553d")
 WAIT = "#d9542b"
-INK = "#808a98"  # readable on white and on black; the page's script replaces it by the scheme's own
+INK = "#5a6675"  # of words, in the light scheme as report.css has it; the page's script changes it in the dark one
+RULE = "#808a98"  # of grid and limits: seen on white and on black
 
 TITLES = {"s": "ms", "1": "%", "cores": "cores", "B": "GiB"}
 SCALES = {"s": 1e3, "1": 100.0, "cores": 1.0, "B": 1 / 1024**3}
@@ -41,7 +42,7 @@ def item(charts: tuple[Chart, ...]) -> dict[str, Any]:
     """What `Bokeh.embed.embed_item` draws in the element "charts". Needs no callbacks, so no eval."""
     end = max((time for chart in charts for curve in chart.curves for time in curve.times), default=1.0)
     shared = Range1d(0.0, end, bounds=(0.0, end), min_interval=end / 1000)
-    cursor = Span(dimension="height", line_dash="dotted", line_width=1, line_color=INK)
+    cursor = Span(dimension="height", line_dash="dotted", line_width=1, line_color=RULE)
     figures = [_figure(chart, shared, cursor, last=chart is charts[-1]) for chart in charts]
     document = Document()
     layout = column(*figures, sizing_mode="stretch_width")
@@ -77,6 +78,7 @@ def _figure(chart: Chart, shared: Range1d, cursor: Span, last: bool) -> Any:
         colour = WAIT if curve.label == "waiting for data" else COLOURS[number % len(COLOURS)]
         legend.items.append(LegendItem(label=curve.label, renderers=[_curve(plot, chart, curve, colour)]))
     plot.add_layout(legend, "above")
+    _tell_values(plot, chart)
     _style(plot, chart, last)
     if chart.limit is not None:
         _limit(plot, chart, chart.limit)
@@ -91,13 +93,19 @@ def _curve(plot: Any, chart: Chart, curve: Curve, colour: str) -> Any:
         top = _top(chart)
         source.data["y"] = numpy.minimum(values, top)
         source.data["mark"] = ["triangle" if value > top else "circle" for value in values]
-        drawn = plot.scatter("t", "y", source=source, marker="mark", size=7, color=colour, alpha=0.85)
+        drawn = plot.scatter("t", "y", source=source, marker="mark", size=7, color=colour, alpha=0.85, name=curve.label)
     else:
-        drawn = plot.line("t", "v", source=source, line_width=1.6, color=colour, alpha=0.95)
-    tips = [("", f"{curve.label} @v{{0,0.[00]}} {TITLES[chart.unit]}"), ("", "at @t{0,0.0} s")]
-    mode = "mouse" if curve.kind == "points" else "vline"
-    plot.add_tools(HoverTool(renderers=[drawn], tooltips=tips, mode=mode, point_policy="snap_to_data"))
+        drawn = plot.line("t", "v", source=source, line_width=1.6, color=colour, alpha=0.95, name=curve.label)
     return drawn
+
+
+def _tell_values(plot: Any, chart: Chart) -> None:
+    """Where the mouse is: of every line at that time, of a point only if it is upon it."""
+    tips = [("", f"$name @v{{0,0.[00]}} {TITLES[chart.unit]}"), ("", "at @t{0,0.0} s")]
+    drawn = list(zip(plot.renderers, chart.curves, strict=True))
+    for kind, mode in (("line", "vline"), ("points", "mouse")):
+        if shown := [one for one, curve in drawn if curve.kind == kind]:
+            plot.add_tools(HoverTool(renderers=shown, tooltips=tips, mode=mode, point_policy="snap_to_data"))
 
 
 def _top(chart: Chart) -> float:
@@ -114,7 +122,7 @@ def _limit(plot: Any, chart: Chart, limit: float) -> None:
         plot.title.text = f"{chart.title} (of {said})"
         return
     height = limit * SCALES[chart.unit]
-    plot.add_layout(Span(location=height, dimension="width", line_dash="dashed", line_color=INK, line_alpha=0.8))
+    plot.add_layout(Span(location=height, dimension="width", line_dash="dashed", line_color=RULE, line_alpha=0.8))
     plot.y_range.end = 1.06 * max(height, highest * SCALES[chart.unit])
     plot.title.text = f"{chart.title} (dashed: {said})"
 
@@ -125,7 +133,7 @@ def _style(plot: Any, chart: Chart, last: bool) -> None:
     if chart.unit == "1":
         plot.y_range = Range1d(0, 102)
     plot.xgrid.visible = False
-    plot.ygrid.grid_line_color = INK
+    plot.ygrid.grid_line_color = RULE
     plot.ygrid.grid_line_alpha = 0.18
     for axis in (*plot.xaxis, *plot.yaxis):
         axis.update(axis_line_color=None, major_tick_line_color=None, minor_tick_line_color=None)

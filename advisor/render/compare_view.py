@@ -41,15 +41,15 @@ def sections(found: Comparison) -> tuple[Section, ...]:
     made = [_time(found)]
     for id_, title, tables in (
         ("memory", "Memory", (_rows("Peaks", found.memory),)),
-        ("machine", "What the machine did", (_shown("Means of the steady part", found.machine),)),
+        ("machine", "The machine", (_shown("Means over the steady steps", found.machine),)),
         ("settings", "Settings that differ", (_facts(found.settings),)),
-        ("environment", "What they ran on that differs", (_facts(found.environment),)),
+        ("environment", "Environment that differs", (_facts(found.environment),)),
     ):
         shown = tuple(table for table in tables if table.rows)
         if shown:
             made.append(Section(id=id_, title=title, headline=title, sentences=(), tables=shown))
         elif id_ in ("settings", "environment"):
-            alike = f"{title.removesuffix(' that differ').removesuffix(' that differs')}: no difference was seen."
+            alike = f"{title.partition(' that ')[0]}: no difference was seen."
             made.append(Section(id=id_, title=title, headline=alike, sentences=(), tables=()))
     return (*made[:-1], replace(made[-1], notes=_NOTES))
 
@@ -65,7 +65,7 @@ def headline(found: Comparison) -> str:
         return f"Nothing can be told: no steady training step was measured in {where}."
     word = _WORDS[found.verdict]
     if found.verdict is Verdict.UNCLEAR and found.crowded:
-        word = "Not to be told while other programs take the cores"
+        word = "Cannot be told while other programs take the cores"
     step = _STEPS[row.name]
     return f"{word}: {step} takes {seconds(row.after)} in B, {seconds(row.before)} in A: {_amount(row)}."
 
@@ -105,14 +105,14 @@ def _time(found: Comparison) -> Section:
 
 
 _NOTE = (
-    "In brackets: the 95 % interval. Better or worse takes an interval without zero and a difference of {0} or more, "
-    "the same one that holds no such difference."
+    "In brackets: the 95% interval. Better or worse: the interval excludes zero and the difference is {0} or more. "
+    "The same: the interval holds no such difference."
 )
 
 _NOTES = (
-    "Intervals hold what the steps of these two runs vary by, not what a machine does from one run to the next: repeat "
+    "Intervals cover how the steps of these two runs vary, not how a machine varies from one run to the next: repeat "
     "before you believe a small difference.",
-    "A peak of memory is one number: its size alone decides.",
+    "A peak of memory is a single number, so its size alone decides.",
 )
 
 
@@ -125,16 +125,17 @@ def _sentences(found: Comparison) -> Iterable[str]:
         yield f"What falls between steps is too rare to tell; with it, a step takes {_amount(found.whole)}."
     if found.crowded:
         yield (
-            f"Other programs took cores in {found.crowded} that they left alone in the other run: that it is slower is "
-            "not put down to the program."
+            f"Other programs took cores in {found.crowded} that they left alone in the other run: being slower is "
+            "not blamed on the program."
         )
     if found.scale != 1.0:
         yield (
             f"A step trains on {digits(found.before.samples or 0)} samples in A and {digits(found.after.samples or 0)} "
-            f"in B: the times of B are those of as many samples as in A."
+            f"in B: times of B are scaled to as many samples as in A."
         )
     if found.before.ranks != found.after.ranks and found.before.ranks and found.after.ranks:
-        yield f"A trains on {found.before.ranks} ranks, B on {found.after.ranks}: times are those of one rank."
+        scaled = "" if found.before.samples and found.after.samples else ": times are those of one rank"
+        yield f"A trains on {found.before.ranks} ranks, B on {found.after.ranks}{scaled}."
     if names := ", ".join(dict.fromkeys(_fact_name(one) for one in found.hardware)):
         yield f"They ran on different machines ({names}): a difference may be the machine's."
     for name, attribute in (("A", "before"), ("B", "after")):
@@ -243,7 +244,8 @@ def _change(row: Row) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{100 * value:+.{0 if abs(value) >= 0.0995 else 1}f}%"
+    text = f"{100 * value:+.{0 if abs(value) >= 0.0995 else 1}f}%"
+    return "0%" if text[1:] == "0.0%" else text
 
 
 def _verdict(row: Row) -> str:

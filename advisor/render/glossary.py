@@ -8,13 +8,13 @@ GLOSSARY = {
     "Slowest 1%": "The 99th percentile: one step in a hundred takes longer.",
     "Steps": "Updates of the parameters. Steady are those after the warm-up that hold no evaluation, no saving and no "
     "start of an epoch; times are taken from these.",
-    "GPU in use": "Share of time in which some kernel ran on the GPU. One kernel on one of its multiprocessors (SMs) "
-    "suffices, so a GPU in use is not yet a busy one.",
-    "GPU-hours": "The time of the run times its GPUs: what is paid for.",
-    "Step after the plan": "The expected step time with every change of the plan made, mere information left aside. "
+    "GPU utilization": "Share of time in which some kernel ran on the GPU. One kernel on one of its multiprocessors "
+    "(SMs) suffices, so the GPU is no busier than this, and perhaps much less.",
+    "GPU-hours": "The time of the run times the GPUs it used: what is paid for.",
+    "Step after the plan": "The expected step time with every change of the plan made, information left aside. "
     "Below it: the 10th and the 90th percentile.",
     "Kind": "What a kernel or operator computes: products of matrices, convolutions, attention, or elementwise work "
     "that memory limits.",
-    "Calls": "Launches a step.",
+    "Calls": "Launches in a step.",
     "Tensor cores": "Units of the GPU that multiply small matrices of 16 bits or less, several times as fast as FP32.",
 }

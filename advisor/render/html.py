@@ -23,12 +23,9 @@ def render(report: Report) -> str:
     requests they can tell nobody anything. Trusted types cannot be required: Bokeh's tooltips and zoom would end.
     """
     item = charts.item(report.charts) if report.charts else None
-    scripts = [_script("report.js")]
-    if item:
-        scripts.insert(0, _plain(Resources(mode="inline", components=["bokeh"]).js_raw[0]))
     memory = _data(report.what_if.anatomy.as_data()) if report.what_if else None
-    if memory:
-        scripts += [_script("memory_model.js"), _script("memory.js")]
+    scripts = [_plain(Resources(mode="inline", components=["bokeh"]).js_raw[0])] if item else []
+    scripts += [_script(name) for name in (*(("memory_model.js", "memory.js") if memory else ()), "report.js")]
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
         f"script-src {' '.join(map(_hash, scripts))}"

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from advisor import units
 from advisor.render.glossary import GLOSSARY
 from profiler.printable import printable
+
+_CODE = re.compile(r"`([^`\n]+)`")
+_OPTION = re.compile(r"--[a-z][a-z-]{1,20}\b")
 
 
 def folder() -> Path:
@@ -20,6 +25,17 @@ def folder() -> Path:
 
 def _visible(value: Any) -> Any:
     return printable(value, lines=True) if type(value) is str else value
+
+
+def _options(text: str) -> Markup:
+    """Escaped, no option of a command cut in two."""
+    safe = str(escape(printable(text, lines=True)))
+    return Markup(_OPTION.sub(r'<span class="option">\g<0></span>', safe))
+
+
+def _prose(text: str) -> Markup:
+    """The same, and as code what stands between backticks."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(_options(text))))
 
 
 def environment() -> Environment:
@@ -39,6 +55,8 @@ def environment() -> Environment:
         "size": units.size,
         "money": units.money,
         "digits": units.digits,
+        "options": _options,
+        "prose": _prose,
     }
     made.globals["glossary"] = GLOSSARY
     return made

@@ -128,7 +128,7 @@ def _footer(report: Report) -> str:
     if report.overhead.fraction is not None:
         parts.append(f"Recording cost {share(report.overhead.fraction)} of the training.")
     if report.steps is not None and report.steps.count > 0 and report.unanswered:
-        parts.append(f"{report.unanswered} The report says how to get it.")
+        parts.append(f"{report.unanswered} The report says what each needs.")
     if crashed := report.checks("crashed"):
         parts.append(f"Failed: {', '.join(printable(check.rule) for check in crashed)}.")
     return " ".join(parts)

@@ -36,6 +36,8 @@ class Stop:
     label: str
     seconds: float
     note: str = ""
+    rule: str = ""
+    """Whose card tells more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class View:
             known.append(seconds(run.duration))
         if run.ranks:
             nodes = f" on {run.nodes} nodes" if run.nodes > 1 else ""
-            known.append(f"{run.ranks} rank{'' if run.ranks == 1 else 's'}{nodes}")
+            known.append(f"{run.ranks:,} rank{'' if run.ranks == 1 else 's'}{nodes}")
         if self.report.overhead.fraction is not None:
             known.append(f"recording cost {share(self.report.overhead.fraction)}")
         return known
@@ -137,23 +139,21 @@ class View:
         if (used := self._measured("gpu_utilization")) is not None:
             active = self._measured("sm_active")
             yield Tile(
-                "GPU in use", share(used), f"{share(active)} of its SMs" if active is not None else "upper bound"
+                "GPU utilization",
+                share(used),
+                f"{share(active)} of SMs active" if active is not None else "upper bound",
             )
         if self.report.gpu_hours is not None:
             price = self.report.goals.gpu_price
-            note = f"{money(self.report.gpu_hours * price)} at {money(price)}" if price is not None else ""
+            note = f"{money(self.report.gpu_hours * price)} at {money(price)} an hour" if price is not None else ""
             yield Tile("GPU-hours", digits(self.report.gpu_hours), note)
 
     def _plan_tiles(self) -> Iterable[Tile]:
         before, after = self.report.before, self.report.after
         if before and after and after.expected < before:
             note = f"{seconds(after.low)} to {seconds(after.high)}, {before / after.expected:.1f}x as fast"
-            what = self.report.what_a_step_is
-            yield Tile(
-                "Step after the plan",
-                seconds(after.expected),
-                f"{note}. {what}: {seconds(before)} now." if self.report.extended else note,
-            )
+            now = f"; {seconds(before)} now, with its share of the time between steps" if self.report.extended else ""
+            yield Tile("Step after the plan", seconds(after.expected), f"{note}{now}")
 
     def _measured(self, name: str) -> float | None:
         return next((one.value for one in self.report.quantities if one.name == name), None)
@@ -169,13 +169,24 @@ class View:
         return [f"{phase.label[:1].lower()}{phase.label[1:]}" for phase in self.report.phases if phase.share is None]
 
     @property
+    def traced_gpu(self) -> bool:
+        """Whether some trace holds work of a GPU."""
+        return any(one.parts for one in self.report.traces)
+
+    @property
+    def traced_title(self) -> str:
+        """Of the section on traces."""
+        several = "s" if len(self.report.traces) > 1 else ""
+        return "What the GPU does" if self.traced_gpu else f"The trace{several}"
+
+    @property
     def traced_span(self) -> str:
         """What of the traces is looked at, in a sentence."""
         first = self.report.traces[0]
         if first.steps is None:
             return f"The trace marks no steps: this is all of it, {seconds(first.seconds)}."
-        several = "step" if first.steps == 1 else f"{first.steps} steps"
-        return f"Of the {several} that the trace marks whole: {seconds(first.seconds)} from the first to the last."
+        several = "one whole step" if first.steps == 1 else f"{first.steps} whole steps"
+        return f"The trace marks {several}, {seconds(first.seconds)} from the first to the last."
 
     @staticmethod
     def traced_parts(one: Traced) -> list[Part]:
@@ -197,14 +208,14 @@ class View:
             told.append(f"Communication hidden by computing: {share(one.overlap)}.")
         if one.queue:
             told.append(
-                f"Work waiting on the busiest stream: {digits(one.queue.mean)} pieces on average, "
-                f"{one.queue.most} at most, none for {share(one.queue.empty)} of the time."
+                f"Queue of the busiest stream: {digits(one.queue.mean)} items on average, {one.queue.most} at most, "
+                f"empty for {share(one.queue.empty)} of the time."
             )
         if calls := one.launches:
             told.append(
-                f"Launching calls: {calls.calls:,}, of {seconds(calls.median)} in the median and {seconds(calls.p99)} "
+                f"Launches: {calls.calls:,} calls, of {seconds(calls.median)} at the median and {seconds(calls.p99)} "
                 f"at the 99th percentile, {calls.slow} above 50 us; {share(calls.shorter)} took longer than what they "
-                f"launched, which began {seconds(calls.delay)} later in the median."
+                f"launched, which began {seconds(calls.delay)} later at the median."
             )
         return told
 
@@ -225,7 +236,7 @@ class View:
         regions = self.report.regions
         told = [f"{one.name} {seconds(one.seconds / one.count)} x {one.count:,}" for one in regions[:MOST_REGIONS]]
         rest = f" and {len(regions) - MOST_REGIONS} more" if len(regions) > MOST_REGIONS else ""
-        return f"Regions the program names: {', '.join(told)}{rest}." if told else ""
+        return f"Named regions: {', '.join(told)}{rest}." if told else ""
 
     @property
     def ranks_text(self) -> str:
@@ -261,10 +272,9 @@ class View:
         return [Part(p.name, p.label, p.share or 0.0, share(p.share or 0.0)) for p in one.phases]
 
     @staticmethod
-    def rank_text(one: RankPhases) -> str:
-        """The same, for those who do not see it."""
-        parts = (f"{phase.label.lower()} {share(phase.share or 0.0)}" for phase in one.phases)
-        return f"Rank {one.rank}: {', '.join(parts)}"
+    def bar_text(parts: Iterable[Part]) -> str:
+        """A stacked bar, for those who do not see it."""
+        return ", ".join(f"{part.label.lower()} {part.text}" for part in parts)
 
     @property
     def memory_parts(self) -> list[Part]:
@@ -311,8 +321,13 @@ class View:
         for item in self.report.advice:
             if item.in_plan and item.severity != "info":
                 now *= 1 - item.in_plan.expected
-                stops.append(Stop(item.title, now))
+                stops.append(Stop(item.title, now, rule=item.rule))
         return stops
+
+    @property
+    def only_information(self) -> bool:
+        """Whether none of the advice is more."""
+        return all(item.severity == "info" for item in self.report.advice)
 
     @property
     def applied(self) -> list[Stop]:
@@ -321,12 +336,16 @@ class View:
         if not measured:
             return []
         first = Stop("As it was", measured[0][1][0])
-        return [first, *(Stop(each.rule, times[1], outcome(each)) for each, times in measured)]
+        return [first, *(Stop(self._title(each.rule), times[1], outcome(each)) for each, times in measured)]
 
     @property
     def fitted(self) -> list[str]:
         """The changes without which it ran out of memory; empty if none."""
-        return [f"{each.rule}: {outcome(each)}" for each in self.report.applied if each.seconds is None]
+        return [f"{self._title(each.rule)}: {outcome(each)}" for each in self.report.applied if each.seconds is None]
+
+    def _title(self, rule: str) -> str:
+        """What a rule advises; its id if it is no longer there."""
+        return next((check.title for check in self.report.checked if check.rule == rule), rule)
 
     @staticmethod
     def effects(item: Recommendation) -> list[Tile]:

@@ -12,7 +12,7 @@ PARTS = (
     ("params", "Parameters"),
     ("grads", "Gradients"),
     ("optim", "Optimizer state"),
-    ("gathered", "Gathered or cast for use"),
+    ("gathered", "Weights gathered or cast"),
     ("activations", "Activations and the rest of a step"),
     ("rest", "Cached, and outside PyTorch"),
 )
@@ -61,7 +61,7 @@ def controls(asked: WhatIf) -> tuple[Control, ...]:
 def _all(asked: WhatIf) -> Iterable[Control]:
     now, blocks = asked.anatomy.now, asked.anatomy.blocks
     ranks = tuple(Choice(str(number), str(number), number == now.ranks) for number in asked.ranks)
-    yield Control("ranks", "GPUs that train together", ranks)
+    yield Control("ranks", "GPUs", ranks)
     stages = tuple(Choice(str(number), STAGES[number], number == now.stage) for number in asked.stages)
     yield Control("stage", "ZeRO stage", stages)
     blocked = tuple(
@@ -71,5 +71,5 @@ def _all(asked: WhatIf) -> Iterable[Control]:
     yield Control("every", "Activation checkpointing", (Choice("", "none", chosen=True), *blocked))
     optimizers = tuple(Choice(name, OPTIMIZERS[name], name == now.moments) for name in asked.optimizers)
     yield Control("moments", "Optimizer", optimizers)
-    half = (Choice("", "fp32, as it is", chosen=True), Choice("yes", "16-bit autocast"))
+    half = (Choice("", "FP32, as recorded", chosen=True), Choice("yes", "16-bit autocast"))
     yield Control("autocast", "Precision", half if asked.autocast else ())

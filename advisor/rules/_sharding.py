@@ -9,7 +9,7 @@ from advisor.metrics.communication import exposed_comm_seconds, straggler_wait
 from advisor.metrics.gpu import device
 from advisor.metrics.input import loader
 from advisor.metrics.memory import mem_grads, mem_headroom, mem_optim, mem_params, oom_count
-from advisor.metrics.settings import data_parallel_size, flags, model, optimizer
+from advisor.metrics.settings import data_parallel_size, flags, model, optimizer, shard_size
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.memory import States
 from advisor.rules._spelling import spelling
@@ -54,7 +54,7 @@ def states(m: Metrics) -> States:
 
 def whole(m: Metrics) -> States:
     """Of one rank, if nothing were sharded. Between steps FSDP holds a part of the weights at stage 2, too."""
-    now, at, ranks = states(m), stage(m), m[data_parallel_size]
+    now, at, ranks = states(m), stage(m), m[shard_size]
     if at and (_deepspeed_runs(m) or not (now.parameters and now.gradients)):
         raise Missing(
             "The rank's part of weights and gradients was not seen: DeepSpeed keeps them in buffers of its own",
@@ -81,8 +81,8 @@ def unit(m: Metrics) -> tuple[float, int]:
 
 def filled_at(m: Metrics, other: int) -> float:
     """Share of the device that the step would need at another stage; what failed to be allocated is reckoned in."""
-    before = whole(m)
-    grown = before.sharded(other, m[data_parallel_size]).total - before.sharded(stage(m), m[data_parallel_size]).total
+    before, ranks = whole(m), m[shard_size]
+    grown = before.sharded(other, ranks).total - before.sharded(stage(m), ranks).total
     return 1 - m[mem_headroom] + (MISSING_ROOM if m[oom_count] else 0.0) + grown / m[device].memory_total
 
 

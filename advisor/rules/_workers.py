@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.host import cores_allowed, cores_available, cores_per_rank
-from advisor.metrics.input import batch_bytes, compute_threads, loader, t_g, t_w, u_w
+from advisor.metrics.input import batch_bytes, batch_tensors, compute_threads, loader, t_g, t_w, u_w
 from advisor.metrics.step import batches_per_step
-from advisor.models.input_pipeline import contention, transfer_time
+from advisor.models.input_pipeline import FEW_TENSORS, contention, transfer_time
 from advisor.models.state import Effect, Scenario, State, Workers
 from advisor.rules.base import Change, Intervention, Safety
 from profiler.schema import LoaderFact
@@ -40,6 +40,12 @@ def right_workers(m: Metrics) -> Workers:
     return replace(workers, contention=_contention(m, workers)[Scenario.EXPECTED.value])
 
 
+def hand_over(m: Metrics) -> float:
+    """Seconds in which a batch is handed over from another process; of few tensors where nobody counted them."""
+    number = m.get(batch_tensors)
+    return transfer_time(m[batch_bytes], FEW_TENSORS if number is None else number)
+
+
 def right_number(m: Metrics) -> int:
     """W*: workers that keep up with the step, as far as the cores go."""
     return right_workers(m).number(m[t_g])
@@ -63,12 +69,12 @@ def workers_effect(m: Metrics) -> Effect:
     """The step no longer waits for a batch to be made, only for as long as W* workers cannot keep up."""
     workers = right_workers(m)
     low, expected, high = _contention(m, workers)
-    hand_over = _hand_over(m)
+    handing = _hand_over(m)
 
     def effect(state: State, scenario: Scenario) -> State:
         chosen = replace(workers, contention=scenario.of((low, expected, high)))
         supplied = replace(state, load=0.0, supply=0.0, workers=chosen)
-        return supplied.longer("loader_overhead", hand_over * scenario.of(HAND_OVER))
+        return supplied.longer("loader_overhead", handing * scenario.of(HAND_OVER))
 
     return effect
 
@@ -119,7 +125,7 @@ def same_samples(fact: LoaderFact) -> str:
 
 def _hand_over(m: Metrics) -> float:
     """Seconds a step that handing its batches over would add; a loader with workers hands them over already."""
-    return 0.0 if m[loader].num_workers else m[batches_per_step] * transfer_time(m[batch_bytes])
+    return 0.0 if m[loader].num_workers else m[batches_per_step] * hand_over(m)
 
 
 def _contention(m: Metrics, workers: Workers) -> tuple[float, float, float]:

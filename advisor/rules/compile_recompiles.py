@@ -33,7 +33,7 @@ LOG = "TORCH_LOGS=recompiles python train.py  # as before: names the guard that 
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If torch.compile made graphs in seven or more steps after the first ten,"""
+    """If torch.compile made graphs in seven or more steps after the first,"""
     if not m[flags].compile:
         return None
     number = m[recompiles]
@@ -45,11 +45,13 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then mark what varies as dynamic, or let the shapes come in few sizes."""
     return Advice(
-        then=f"Stop torch.compile from compiling anew: {m[recompiles]} steps after warm-up did, which took "
-        f"{share(m[recompile_share])} of the run. Mark the varying dimension as dynamic, or pad to a few lengths.",
+        then=f"Stop torch.compile from compiling anew: {m[recompiles]} steps after the first did, which took "
+        f"{share(m[recompile_share])} of the run after its first steps. After 8 variants of a function torch runs it "
+        "uncompiled. Mark the varying dimension as dynamic, pad to a few lengths, or make a tensor of a number that "
+        "varies.",
         changes=(Change(language="python", code=CODE), Change(language="shell", code=LOG)),
-        basis="Half, 0.8 or all of what these steps took beyond the others goes; what ran uncompiled after torch gave "
-        "up would gain as well and is not counted.",
+        basis="Half, 0.8 or all of what those after the first ten steps took beyond the others goes; what ran "
+        "uncompiled after torch gave up would gain as well and is not counted.",
         effect=remove_run(up_to(min(1.0, m[recompile_share]))),
         risk="Low: kernels for symbolic shapes may be a little slower than those for one shape.",
     )

@@ -1,8 +1,8 @@
 """Putting samples together to a batch takes a large part of the time to make it.
 
 A collate function that goes through Python lists, or pads and stacks sample by sample, handles every number as a
-Python object. One operation on arrays does the same for the whole batch; a data set that returns a batch at once
-(`__getitems__`) has nothing left to put together.
+Python object; of samples that hold lists torch's own makes a tensor for each position. One operation on arrays does the
+same for the whole batch; a data set that returns a batch at once (`__getitems__`) has nothing left to put together.
 
 Wrong when: the collate function does work that belongs there, such as augmentation or tokenizing of the whole batch:
 then it is this work that has to get faster, or be done once and stored.
@@ -11,7 +11,7 @@ then it is this work that has to get faster, or be done once and stored.
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.input import collate_share, loader, t_w
+from advisor.metrics.input import batch_tensors, collate_share, loader, t_w
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
 from advisor.models.state import Effect
@@ -67,7 +67,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     own = Change(language="python", code=CODE, file=file, line=line)
     return Advice(
         then=f"Vectorise {_name(m)}: {share(m[collate_share])} of the {seconds(m[t_w])} a batch takes is putting its "
-        "samples together. Return arrays from the data set, or the whole batch at once.",
+        f"samples together{_pieces(m)}. Return arrays from the data set, or the whole batch at once.",
         changes=(whole,) if DEFAULT in _name(m) else (own, whole),
         basis="A batch takes that much less to make if 50, 80 or 95 % of the collating goes; the step waits as much "
         "less.",
@@ -80,6 +80,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 def _effect(m: Metrics) -> Effect:
     return faster_batches(min(1.0, m[collate_share]), REMOVED)
+
+
+def _pieces(m: Metrics) -> str:
+    """Many tensors are lists: torch makes one of each position in them."""
+    number = m.get(batch_tensors)
+    return "" if number is None else f", in {number} tensor{'s' if number != 1 else ''}"
 
 
 def _name(m: Metrics) -> str:

@@ -70,7 +70,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"{seconds(time_with_workers(m))} a step.",
         changes=(*spelling(m).loader(num_workers=number, persistent_workers=True), *sharding_change(fact)),
         basis=f"The slower of the step without waiting and {number} workers side by side, slowed by 1, 1.15 or 1.5; "
-        f"{m[cores_available]} cores are left for workers.",
+        f"cores left for workers: {m[cores_available]}.",
         effect=workers_effect(m),
         memory=0,
         host_memory=added,

@@ -9,8 +9,6 @@ saves; or the host is short of memory, for pinned pages cannot be swapped.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, h2d_pageable_share
 from advisor.metrics.input import loader
@@ -46,7 +44,6 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then let the loader pin its batches, and copy them without waiting."""
-    pinned = loader_intervention(m[loader], pin_memory=True)
     return Advice(
         then=f"Build the DataLoader with pin_memory=True and copy its batches with non_blocking=True: "
         f"{share(m[h2d_fraction])} of the step is exposed copying.",
@@ -54,7 +51,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis="30, 50 or 70 % of the exposed copies go.",
         effect=_effect(m[h2d_fraction] * m[step_time_mean]),
         memory=0,
-        intervention=pinned and replace(pinned, leaves="non_blocking=True"),
+        intervention=loader_intervention(m[loader], pin_memory=True, non_blocking=True),
         risk="Low: do not write to a batch on the host while it is being copied; pinned memory cannot be swapped.",
         confidence=None if m.get(h2d_pageable_share) is not None else Confidence.EMPIRICAL,
     )

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.host import cores_available
-from advisor.metrics.input import batch_bytes, loader, t_w
+from advisor.metrics.input import loader, t_w
 from advisor.metrics.step import data_wait_fraction, step_time_mean
-from advisor.models.input_pipeline import transfer_time
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import (
     PREFETCH,
     beyond_cores,
     expected_time,
+    hand_over,
     loader_intervention,
     right_number,
     same_samples,
@@ -52,11 +52,11 @@ def when(m: Metrics) -> Evidence | None:
     wait = m[data_wait_fraction]
     if wait < m[MIN_WAIT]:
         return None
-    hand_over = m[MIN_HAND_OVERS] * transfer_time(m[batch_bytes])
-    if m[t_w] <= hand_over or time_with_workers(m) > (1 - m[MIN_GAIN]) * m[step_time_mean]:
+    least = m[MIN_HAND_OVERS] * hand_over(m)
+    if m[t_w] <= least or time_with_workers(m) > (1 - m[MIN_GAIN]) * m[step_time_mean]:
         return None
     return Evidence(
-        (Fact(data_wait_fraction, wait, m[MIN_WAIT]), Fact(t_w, m[t_w], hand_over, ">")),
+        (Fact(data_wait_fraction, wait, m[MIN_WAIT]), Fact(t_w, m[t_w], least, ">")),
         f"{fact.dataset} is read with num_workers=0",
     )
 
@@ -67,11 +67,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
     changes = spelling(m).loader(num_workers=number, persistent_workers=True, prefetch_factor=PREFETCH)
     faster = seconds(expected_time(m))
     return Advice(
-        then=f"Give the DataLoader {number} workers: a batch takes {seconds(m[t_w])} to make and the step waits "
-        f"{share(m[data_wait_fraction])} of its time for it. Expect about {faster} a step.{beyond_cores(m, number)}",
+        then=f"Give the DataLoader {number} worker{'s' if number > 1 else ''}: a batch takes {seconds(m[t_w])} to make "
+        f"and the step waits {share(m[data_wait_fraction])} of its time for it. "
+        f"Expect about {faster} a step.{beyond_cores(m, number)}",
         changes=(*changes, *sharding_change(fact)),
         basis=f"The slower of the step without waiting and {number} workers side by side, slowed by 1, 1.15 or 1.5; "
-        f"{m[cores_available]} cores are left for workers.",
+        f"cores left for workers: {m[cores_available]}.",
         effect=workers_effect(m),
         memory=0,
         host_memory=workers_memory(m, number),

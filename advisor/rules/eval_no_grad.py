@@ -3,6 +3,9 @@
 With gradients enabled every forward pass keeps its activations for a backward pass that never comes. That costs memory,
 as much as training with that batch, and some time.
 
+A trial evaluates under torch.no_grad(), which keeps no activations either. A tensor made in inference mode may not
+be needed by a later backward pass: what a model keeps of its evaluation, as a cache, cannot be seen from outside.
+
 Wrong when: the evaluation needs gradients (saliency, adversarial examples, physics-informed losses, test-time
 training).
 """
@@ -42,8 +45,14 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis="0, 10 or 30 % of the evaluation's time; about 90 % of its activations.",
         effect=_effect,
         memory=None,
-        intervention=Intervention(name="evaluation", settings={}, safety=Safety.EXACT),
-        risk="None, unless the evaluation itself calls backward; tensors made there cannot be trained on later.",
+        intervention=Intervention(
+            name="evaluation",
+            settings={},
+            safety=Safety.EXACT,
+            leaves="inference mode, under torch.no_grad()",
+        ),
+        risk="None, unless the evaluation itself calls backward; tensors made there cannot be "
+        "trained on later: where a model caches some, use torch.no_grad().",
     )
 
 

@@ -32,10 +32,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then declare it, or read the advice as ranked by step time, for a quality that stays as it is."""
     missing = m[undeclared_goals]
     meanwhile = {
-        "goal": f"Advice is ranked by the time of a step, {seconds(m[step_time_mean])}, for what counts most was not "
-        "declared.",
-        "quality": "The quality must stay as it is: that is assumed, for none was declared.",
-        "gpu_price": "What a gain is worth is not told, for the price of a GPU was not declared.",
+        "goal": f"No goal was declared, so advice is ranked by the time of a step, {seconds(m[step_time_mean])}.",
+        "quality": "No quality was declared, so the one that the training reaches must stay as it is.",
+        "gpu_price": "No price of a GPU was declared, so gains are not put into money.",
     }
     options = " ".join(OPTIONS[name] for name in missing)
     return Advice(

@@ -3,6 +3,9 @@
 A GPU has copy engines of its own. A copy from pinned memory that is started on another stream, one batch ahead, runs
 while the GPU works on the batch before. It gets shorter, too, if the batch travels as the integers it was stored as.
 
+It is not tried from outside: which tensors of a batch go to the GPU, and what the program writes into them before that,
+is known only once it copies them.
+
 Wrong when: the copies come from pageable memory (pin first: such a copy waits for the host), the GPU cannot hold a
 second batch, or a batch is made from the results of the one before.
 """

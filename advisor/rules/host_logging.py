@@ -121,6 +121,8 @@ def _leading_up(m: Metrics) -> float | None:
 
 def _of_it(m: Metrics) -> str:
     leading_up = _leading_up(m)
+    if not m[output_share]:
+        return "and the program writes at every step; how much of it is for the log was not timed"
     if leading_up is None:
         return f"and {share(m[output_share])} is log handlers and fsync alone"
     return f"and {share(m[output_share] + leading_up)} is log handlers, fsync and what leads up to them"

@@ -4,8 +4,10 @@ Sequences of a batch are filled up to one length, and every layer does its work 
 for every pair of positions. Filled up only to the longest of its batch, and batched with sequences of about its own
 length, a sequence costs what it is long.
 
-Wrong when: the model leaves padding out itself (packed sequences, nested tensors, attention of variable length), or
-needs one shape (CUDA graphs, torch.compile without dynamic shapes, some accelerators): there, a few fixed lengths do.
+Sequences that the program packs for a recurrent layer (`pack_padded_sequence`) have left it out already.
+
+Wrong when: the model leaves padding out otherwise (nested tensors, attention of variable length), or needs one shape
+(CUDA graphs, torch.compile without dynamic shapes, some accelerators): there, a few fixed lengths do.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from advisor.metrics.attention import attention_share
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.input import loader
 from advisor.metrics.padding import padding, padding_beyond_longest, padding_waste
+from advisor.metrics.settings import packs_sequences
 from advisor.models.effects import COMPUTE, divide
 from advisor.models.padding import Padding
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
@@ -76,7 +79,11 @@ class LikeLengths:
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If 15 % or more of the tokens in a batch are padding, or 10 % where attention takes 30 % of the computing,"""
+    """If 15 % or more of the tokens in a batch are padding, or 10 % where attention takes 30 % of the computing, and
+    the program packs no sequences,
+    """
+    if m.get(packs_sequences):
+        return None
     waste, attention = m[padding_waste], m.get(attention_share)
     much = attention is not None and attention >= m[MUCH_ATTENTION]
     limit = m[MIN_WASTE_OF_PAIRS if much else MIN_WASTE]

@@ -80,7 +80,9 @@ def in_place_of_ddp(m: Metrics) -> Intervention | None:
     """The same made from outside; None where the ranks do not train one model under DistributedDataParallel, or another
     framework shards already."""
     fact, settings = m.get(model), m.get(flags)
-    if fact is None or settings is None or not settings.ddp or settings.fsdp or settings.zero_stage:
+    if fact is None or settings is None or (m.get(data_parallel_size) or 1) < MIN_RANKS:
+        return None
+    if not settings.ddp or settings.fsdp or settings.zero_stage:
         return None
     return Intervention(name="fsdp2", settings={"block": fact.block}, safety=Safety.NUMERICS)
 

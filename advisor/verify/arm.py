@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -14,6 +15,10 @@ from advisor.metrics.memory import ran_out_of_memory
 from advisor.profile import Profile
 from profiler.errors import ProfilerError
 from profiler.schema import BETWEEN, TAG_COMPILE, TAG_EPOCH_START, TAG_FIRST, Step
+
+# What launchers say of a child that has failed, after all that it said itself.
+_OF_LAUNCHERS = ("ChildFailedError", "CalledProcessError")
+_ERROR = re.compile(r"(?:\[rank\d+\]: )?([\w.]+(?:Error|Exception|Interrupt): \S.*)")
 
 # torch's caches fill, the allocator settles; changes to a model are made after its third step, and compiling follows.
 WARM_UP = 15
@@ -67,7 +72,7 @@ def read(folder: Path, log: Path) -> Arm:
     steps = [step for step in rank.steps if not step.tags & (TAG_FIRST | TAG_COMPILE)]
     counted = steps[_after_warm_up(steps) :]
     if not counted:
-        why = f"It ended after {taken} steps, which are needed to warm up: {_last_line(log)}"
+        why = f"It ended after {taken} steps, too few to be measured: {_last_line(log)}"
         raise TrialFailed(why, by_chance=by_chance)
     times = [step.duration + between(step) for step in counted for _ in range(step.count)]
     return Arm(
@@ -116,9 +121,13 @@ def _peak(profile: Profile) -> int | None:
 
 
 def _last_line(log: Path) -> str:
-    """What the program said last: most often its error."""
+    """What the program said last: most often its error. A launcher says something of its own after that."""
     try:
-        lines = log.read_text(errors="replace").strip().splitlines()
+        text = log.read_text(errors="replace")
     except OSError:
         return ""
+    lines = text.strip().splitlines()
+    if any(name in text for name in _OF_LAUNCHERS):
+        own = [line for line in lines if not any(name in line for name in _OF_LAUNCHERS)]
+        lines = [found[1] for line in own if (found := _ERROR.match(line))] or lines
     return lines[-1][:300] if lines else ""

@@ -89,15 +89,16 @@ def fit(program: Program, folder: Path, how: How, watcher: Watcher) -> Fitted | 
     known, left_out = _sorted_out(ladders(metrics, judge(metrics, how.rules).findings), (*how.allowed, Safety.MEMORY))
     tried: dict[Remedies, Ending] = {}
 
-    def attempt(chosen: Remedies) -> bool:
+    def attempt(chosen: Remedies) -> Ending:
         if chosen not in tried:
             watcher.told(" + ".join(each.name for each in chosen))
             changes = tuple(each.change for each in chosen)
             tried[chosen] = _run(program, changes, place / _folder(chosen), steps)
             watcher.told(f"  it takes its {steps} steps" if tried[chosen].fits else f"  {tried[chosen].why}")
-        return tried[chosen].fits
+        return tried[chosen]
 
-    found = smallest(known, attempt)
+    working = [_that_can_be_made(ladder, attempt) for ladder in known]
+    found = smallest(working, lambda chosen: attempt(chosen).fits)
     made = tuple(
         Kept(
             each.finding,
@@ -166,12 +167,24 @@ def _weight(chosen: Sequence[Remedy]) -> tuple[float, int]:
 
 
 def _sorted_out(known: Sequence[Ladder], allowed: Sequence[Safety]) -> tuple[list[Ladder], tuple[str, ...]]:
-    left_out = [
-        f"{ladder[0].finding.rule.id}: {reason}"
-        for ladder in known
-        if (reason := why_not(ladder[0].finding, allowed)) is not None
-    ]
-    return [ladder for ladder in known if why_not(ladder[0].finding, allowed) is None], tuple(left_out)
+    """What may be tried of each, and why the rest may not, a sentence a rule."""
+    left_out: dict[str, str] = {}
+    found = []
+    for ladder in known:
+        reasons = [why_not(each.finding, allowed) for each in ladder]
+        left_out |= {each.finding.rule.id: reason for each, reason in zip(ladder, reasons, strict=True) if reason}
+        found.append(tuple(each for each, reason in zip(ladder, reasons, strict=True) if not reason))
+    return [ladder for ladder in found if ladder], tuple(f"{rule}: {reason}" for rule, reason in left_out.items())
+
+
+def _that_can_be_made(ladder: Ladder, attempt: Callable[[Remedies], Ending]) -> Ladder:
+    """Without the strongest if its rule is another than the weaker ones', and it ends for another reason than memory:
+    these would never be tried for it."""
+    weaker = tuple(each for each in ladder if each.finding.rule is not ladder[-1].finding.rule)
+    if not weaker:
+        return ladder
+    ending = attempt(ladder[-1:])
+    return ladder if ending.fits or ending.of_memory else weaker
 
 
 def _folder(chosen: Remedies) -> str:

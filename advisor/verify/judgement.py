@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 
 from advisor.models.effects import Triple
-from advisor.significance import Estimator, Interval, TrialOutcome, outcome, speedup, trimmed_mean, widened
+from advisor.significance import NO_SPEEDUP, Estimator, Interval, TrialOutcome, outcome, speedup, trimmed_mean, widened
 from advisor.units import share
 from advisor.verify.arm import Arm
 from advisor.verify.longer import Noise, longer
@@ -94,21 +94,21 @@ def judged(
 
 
 def _of_time(measured: Interval, predicted: Triple | None, p90_ratio: float) -> tuple[Verdict, str]:
-    if measured.high < 1:
+    if measured.high < 1 / NO_SPEEDUP:
         return Verdict.HARMFUL, "A step takes longer."
     low, high = (0.01, 0.99) if predicted is None else (predicted[0], predicted[2])
     found = outcome(measured, (1 / (1 - low), 1 / (1 - min(high, 0.999))), p90_ratio)
     if found is TrialOutcome.FAILED:
-        return Verdict.HARMFUL, f"One step in ten takes {share(p90_ratio - 1)} longer."
+        return Verdict.HARMFUL, f"One step in ten takes at least {share(p90_ratio - 1)} longer."
     return Verdict(found.value), ""
 
 
 def _slower_tenth(before: Sequence[Arm], after: Sequence[Arm]) -> float:
-    """90th percentile after/before; 1 where processes of one arm differ by as much."""
+    """90th percentile after/before: the least that it can be, for what processes of one arm differ by."""
     ratio = _p90([time for arm in after for time in arm.times]) / _p90([time for arm in before for time in arm.times])
     process, freedom = _process_noise(before, after, _p90)
     noise = _student(freedom) * process * math.sqrt(1 / len(before) + 1 / len(after))
-    return ratio if abs(math.log(ratio)) > _TWO_SIDED * noise else 1.0
+    return ratio / math.exp(_TWO_SIDED * noise)
 
 
 def _least(removed: float, predicted: Triple | None) -> float:

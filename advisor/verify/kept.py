@@ -13,6 +13,7 @@ from advisor.calibration import Tried
 from advisor.models.effects import Triple
 from advisor.verify.judgement import Judged
 from advisor.verify.verdict import Verdict
+from advisor.whole import whole
 from profiler.errors import ProfilerError
 
 FILE = "verified.json"
@@ -92,10 +93,8 @@ def write(folder: Path, trials: dict[str, Verified]) -> None:
         indent=2,
         allow_nan=False,
     )
-    beside = folder / f".{FILE}"
-    beside.touch(mode=0o600)
-    beside.write_text(text + "\n", encoding="utf-8")
-    beside.replace(folder / FILE)
+    with whole(folder / FILE) as beside:
+        beside.write_text(text + "\n", encoding="utf-8")
 
 
 def _verified(fields: dict[str, Any]) -> Verified:

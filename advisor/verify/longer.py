@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from advisor.significance import DETECTION, steps_per_arm
+from advisor.significance import DETECTION, NO_SPEEDUP, steps_per_arm
 from advisor.units import share
 from advisor.verify.arm import WARM_UP
 
@@ -37,6 +37,7 @@ def longer(noise: Noise, effect: float, steps: int, processes: int) -> str:
     of an arm."""
     effect = max(LEAST_EFFECT, effect)
     goal = f"to find a gain of {share(effect)} takes"
+    effect -= NO_SPEEDUP - 1  # by so much it has to differ from none
     if noise.process * math.sqrt(2 / processes) <= BY_CHANCE * noise.steps:
         needed = WARM_UP + math.ceil(steps * max(LEAST_MORE, (noise.steps * DETECTION / effect) ** 2))
         return f"Its steps vary: {goal} --steps {needed}."

@@ -136,7 +136,7 @@ def promise_of_harmlessness(program: Program) -> str:
         if program.in_place
         else "on a view of your files that is thrown away: nothing of yours is changed."
     )
-    return f"It runs {where} Trackers are told to stay offline."
+    return f"It runs {where} Trackers are told to stay offline; what else it sends over the network is sent."
 
 
 def _with_what_is_heard(findings: Sequence[Finding], tried: Judgement) -> list[Finding]:
@@ -171,4 +171,7 @@ def _program(profile: Profile, in_place: bool, covered: Sequence[str]) -> Progra
         )
     if not Path(run.cwd).is_dir():
         raise ProfilerError(f"The folder it ran in is gone: {run.cwd}.", "Verify where it was recorded.")
+    script = Path(run.cwd) / run.command[0]
+    if script.suffix == ".py" and not script.exists():
+        raise ProfilerError(f"The script is gone: {script}.", "Verify where it was recorded.")
     return Program(words=run.command, cwd=run.cwd, in_place=in_place, covered=tuple(covered))

@@ -20,7 +20,7 @@ _BACKWARD = "_engine_run_backward"
 
 # What of ours calls code of the program's or of torch's, and can be left alone until that returns.
 _CONSTRUCTORS = ("__init__", "set_context", "_patch_step_function")
-_SWITCHES = ("__enter__", "set_num_threads", "set_anomaly_enabled")
+_SWITCHES = ("__enter__", "__new__", "set_num_threads", "set_anomaly_enabled")
 _PASSES = ("__next__", "__iter__", "__call__", "lean", "run", "call", "save", "step", "fetch", "_timed")
 _WRAPPERS = frozenset((*_CONSTRUCTORS, *_SWITCHES, *_PASSES))
 _OURS = os.path.dirname(__file__) + os.sep
@@ -71,11 +71,24 @@ def _begin(settings: dict[str, Any]) -> dict[str, Any]:
             continue
         if "recorder" not in other.settings or not Lease(other.settings).is_over:
             return {"state": "recorded", "recorder": other.settings.get("recorder")}
+    if _steps_are_compiled(sys.modules["torch"]):
+        return {"state": "compiled"}
     if _is_busy():
         return {"state": "busy"}
     start.end()  # of an agent whose recorder was killed
     start.begin_or_leave(settings)
     return {"state": "in"}
+
+
+def _steps_are_compiled(torch: Any) -> bool:
+    """torch.compile has made code of an optimizer's `step`. It holds for as long as optimizers have no hooks: with
+    ours it would be made anew, and none is called from it."""
+    try:
+        parts = torch.optim.Optimizer.profile_hook_step.__code__.co_consts
+        made = torch._C._dynamo.eval_frame._debug_get_cache_entry_list
+        return any(made(part) for part in parts if getattr(part, "co_name", None) == "wrapper")
+    except (AttributeError, TypeError):  # another torch
+        return False
 
 
 def _out() -> None:

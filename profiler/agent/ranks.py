@@ -65,13 +65,16 @@ def _joined() -> Any:
 
 
 def sharing(module: Any) -> dict[str, Any]:
-    """Of ModelFact: the mesh that its DTensors lie on, and how many ranks train it on data of their own."""
+    """Of ModelFact: the mesh that its DTensors lie on, how many ranks train it on data of their own, and how many of
+    these share one copy of it."""
     mesh: dict[str, int] = {}
     for parameter in module.parameters():
         found = _mesh(parameter)
         if len(found) > len(mesh):
             mesh = found
-    return {"mesh": mesh, "data_parallel": _data_parallel(module)}
+    sizes = [each for each in map(_reduced_among, module.modules()) if each]
+    data_parallel, shards = max(sizes, default=(None, None))
+    return {"mesh": mesh, "data_parallel": data_parallel, "shards": shards}
 
 
 def _mesh(parameter: Any) -> dict[str, int]:
@@ -87,28 +90,25 @@ def _mesh(parameter: Any) -> dict[str, int]:
         return {}
 
 
-def _data_parallel(module: Any) -> Any:
-    """Ranks that reduce gradients together; None if nothing tells."""
-    sizes = [_reduced_among(each) for each in module.modules()]
-    return max((size for size in sizes if size), default=None)
-
-
 def _reduced_among(module: Any) -> Any:
+    """Ranks that reduce its gradients together, and those that share a copy of its weights; None if nothing tells."""
     names = [cls.__name__ for cls in type(module).__mro__]
     try:
         if "DistributedDataParallel" in names:
-            return int(module.process_group.size())
+            return int(module.process_group.size()), 1
         if names[1:2] == ["FSDPModule"]:
             state = module._get_fsdp_state()
             groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
             return max(_of_mesh(group.mesh_info) for group in groups if group is not None)
         if "FullyShardedDataParallel" in names:
             among = getattr(module, "_inter_node_pg", None)  # only where shards are replicated, too
-            return int(module.process_group.size()) * (int(among.size()) if among is not None else 1)
+            shards = int(module.process_group.size())
+            return shards * (int(among.size()) if among is not None else 1), shards
     except Exception:  # these attributes are private, and of the versions we have read
         pass
     return None
 
 
-def _of_mesh(info: Any) -> int:
-    return int(getattr(info, "shard_mesh_size", 1)) * int(getattr(info, "replicate_mesh_size", 1))
+def _of_mesh(info: Any) -> Any:
+    shards = int(getattr(info, "shard_mesh_size", 1))
+    return shards * int(getattr(info, "replicate_mesh_size", 1)), shards

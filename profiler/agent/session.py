@@ -68,6 +68,8 @@ class Agent:
         """The program calls `profiler.step()`: its optimizers end no step."""
         self.in_backward: set[int] = set()
         """The threads that are in a backward pass they have begun."""
+        self.in_save: set[int] = set()
+        """The threads that are saving."""
         self.loader = 0
         """The DataLoader that is being iterated; 0 if unknown, as in workers that were spawned."""
         self.failed = False
@@ -110,7 +112,7 @@ class Agent:
         events = self._events
         outlet = self.outlet
         if outlet is None:
-            if self._muted or not any(event[1] in opening for event in tuple(events)):
+            if self._muted or not self._has(opening):
                 return
             outlet = self._open()
             if outlet is None:
@@ -131,6 +133,12 @@ class Agent:
                     self.problem("events", error)
         finally:
             self._turn.append(None)
+
+    def _has(self, kinds: frozenset[int]) -> bool:
+        try:
+            return any(event[1] in kinds for event in tuple(self._events))
+        except RuntimeError:  # another thread has put an event: the next flush looks again
+            return False
 
     def _open(self) -> Outlet | None:
         self._muted = True  # for another thread, while we open, and for good if we cannot
@@ -181,16 +189,17 @@ class Agent:
         self.on_model.clear()  # there is nothing to be changed any more
         self._call(self.on_failure)
 
-    def last_seen(self) -> int:
-        """The clock at the end of what this thread of the training did last, or at the flush after it."""
+    def last_seen(self) -> tuple[int, int]:
+        """What this thread of the training did last: the clock at its end, or at the flush after it, and its kind; 0 if
+        that is not known any more."""
         thread = ident()
         try:
             for event in reversed(self._events):
                 if event[0] == thread and event[1] in _ANATOMY:
-                    return max(event[3], self.flushed)
+                    return max(event[3], self.flushed), event[1]
         except RuntimeError:  # another thread has put an event
             pass
-        return self.flushed
+        return self.flushed, 0
 
     def fact(self, kind: str, body: dict[str, Any]) -> None:
         """A structured fact; dropped while this process is none of the run."""
@@ -290,6 +299,7 @@ class Agent:
         self.mark = None
         self.steps = 0
         self.in_backward.clear()
+        self.in_save.clear()
 
     def stop(self) -> None:
         """Take every hook out and close the outlet."""

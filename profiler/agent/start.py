@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from . import facts, stack, tracebacks
+from . import facts, ranks, stack, tracebacks
 from .dynamo import not_for_dynamo
 from .hooks import backward, cuda_events, dataloader, ddp, forward, gc, optimizer, output, save, usage
 from .importing import forget, when_imported
@@ -76,7 +76,8 @@ def begin(settings: dict[str, Any]) -> Agent | None:
 
     def opened() -> None:
         agent.fact("process", facts.process(torch, os.getpid()))
-        if not agent.is_worker:
+        # Ranks wait for each other, so every rank's windows would cost all of them; attached, we are told whose.
+        if not agent.is_worker and (agent.lease is not None or ranks.numbers()["rank"] == 0):
             agent.windows = _windows(agent)
 
     agent.on_open.append(opened)
@@ -178,6 +179,7 @@ def _tell_flags(agent: Agent, seen: _Seen, used: usage.Usage) -> None:
                 "fsdp": any(name.startswith(("FullyShardedDataParallel", "FSDP")) for name in wrappers | classes),
                 "zero_stage": facts.zero_stage(list(seen.stages.values()), list(seen.optimizers.values())),
                 "program_profiler": bool(getattr(agent.windows, "program_profiler", False)),
+                "profiled_throughout": used.profiled_throughout(),
             },
         ),
     )
@@ -265,11 +267,16 @@ def _forget(variable: str) -> None:
 
 def step() -> None:
     """The program says that a step has ended."""
-    if active is not None:
+    agent = active
+    if agent is None:
+        return
+    try:
         now = clock()
-        active.own_steps = True
-        active.put((ident(), STEP, now, now, 0, active.end_step(now)))
-        active.after_step(now)
+        agent.own_steps = True
+        agent.put((ident(), STEP, now, now, 0, agent.end_step(now)))
+        agent.after_step(now)
+    except Exception as error:
+        agent.problem("step", error)
 
 
 _regions: dict[str, int] = {}
@@ -277,16 +284,20 @@ _regions: dict[str, int] = {}
 
 def region(name: str, begin_ns: int, end_ns: int) -> None:
     """A named stretch of the program has ended."""
-    if active is None:
+    agent = active
+    if agent is None:
         return
-    if name not in _regions and len(_regions) >= MOST_REGIONS:
-        name = OTHERS
-    number = _regions.get(name)
-    active.put((ident(), REGION, begin_ns, end_ns, number or len(_regions) + 1))
-    active.flush()
-    if number is None:
-        number = _regions[name] = len(_regions) + 1
-        active.fact("region", {"id": number, "name": name})
+    try:
+        if name not in _regions and len(_regions) >= MOST_REGIONS:
+            name = OTHERS
+        number = _regions.get(name)
+        agent.put((ident(), REGION, begin_ns, end_ns, number or len(_regions) + 1))
+        agent.flush()
+        if number is None:
+            number = _regions[name] = len(_regions) + 1
+            agent.fact("region", {"id": number, "name": name})
+    except Exception as error:
+        agent.problem("region", error)
 
 
 def _leave(agent: Agent) -> None:

@@ -13,6 +13,7 @@ import functools
 import math
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from typing import Any, Callable  # noqa: UP035  the agent also runs on Python 3.9
@@ -47,6 +48,10 @@ HALF = 10  # steps; "settled" is a median of 10 steps that moves less than 3 % f
 SETTLED = 0.03
 UNSETTLED_AFTER = 100  # steps after which a loop that never settles is looked at all the same
 SPREAD = 1.5  # each window waits for 1.5 times the run time at the last: about 20 windows in 10 hours, and on disk
+
+# At a window's end the GPU is behind by a few steps at most. Asked every so many seconds, it is waited for no longer
+# than that and this.
+POLL, LEAST_WAIT = 0.0002, 1.0
 
 NEVER = 2**63
 
@@ -141,7 +146,10 @@ class Windows:
             if self._out:
                 self._end(window.abandon())
             elif window.steps >= window.planned and not self._capturing(window.device):
-                self._save(window)
+                if window.finish():
+                    self._save(window)
+                else:
+                    self._end(window.abandon())
             return
         if len(self._ends) <= 2 * HALF:
             return
@@ -371,11 +379,22 @@ class _Window:
         """Whether the GPU has nothing left to do on this thread's stream."""
         return self.device == "cpu" or bool(self._torch.cuda.current_stream().query())
 
+    def finish(self) -> bool:
+        """Let the GPU end what is queued, which would be missing otherwise; False if that does not come to an end, as
+        where it waits for what another rank sends, and that rank for us."""
+        if self.is_idle():
+            return True
+        began = now = self._clock()
+        patience = began + int((LEAST_WAIT + self.steps * self._usual) * 1e9)
+        while not self.is_idle() and now <= patience:
+            time.sleep(POLL)
+            now = self._clock()
+        self._opening += now - began
+        return now <= patience
+
     def save(self, path: str) -> float:
         """End the recording and write it. Seconds it has cost, the slower steps included."""
         began = self._clock()
-        if self.device == "cuda":
-            self._torch.cuda.synchronize()  # else the kernels still queued would be missing
         self._torch.autograd._disable_profiler().save(path)
         slower = (self.marks[-1] - self.marks[0]) / 1e9 - self.steps * self._usual
         return (self._opening + self._clock() - began) / 1e9 + max(0.0, slower)

@@ -16,7 +16,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +32,28 @@ PATIENCE = 60.0
 LONG = 3.0
 """Seconds after which the user is told what is waited for."""
 
-PAUSES = 0.005, 0.05
-"""Seconds before asking again where hooks could not be changed: of no fixed length, or it could go along with the
-program's own rhythm."""
+PAUSES = {"busy": (0.005, 0.05), "profiled": (1.0, 1.0)}
+"""Seconds, from and to, before asking again where it must wait: of no fixed length, or it could go along with the
+program's own rhythm; seldom where each question leaves its mark in a trace of the program's."""
+
+REASONS = {
+    "native": "its main thread has not come back from native code",
+    "busy": "it was never where hooks can be changed",
+    "profiled": "its own torch.profiler is recording stacks",
+}
+"""Why it took long."""
 
 _PAGE = 4096
 
 # The names are in dictionaries of their own: the program's __main__ stays as it is.
+#
+# While torch.profiler records stacks, all that is called leaves its names there as pointers into the code, which must
+# be there when the trace is written: so what is run now is kept, and what would be loaded waits.
 _SOURCE = """
 with open({order!r}, encoding="utf-8") as file:
     order = file.read()
-import sys
+import json, sys
+order = json.loads(order)
 package = sys.modules.get("_profile_train_agent")
 if package is None or list(package.__path__) != [{agent!r}]:
     for name in list(sys.modules):
@@ -50,9 +62,19 @@ if package is None or list(package.__path__) != [{agent!r}]:
     package = type(sys)("_profile_train_agent")
     package.__path__ = [{agent!r}]
     sys.modules["_profile_train_agent"] = package
-import json
-from _profile_train_agent.attached import act
-act(json.loads(order))
+profiled = type(sys.getprofile()).__name__ == "TraceContext"
+if profiled:
+    frame = sys._getframe()
+    package.kept = [*getattr(package, "kept", ()), frame.f_code, frame.f_back.f_code]
+    del frame
+if profiled and order["act"] == "begin":
+    with open(order["answer"] + ".new", "w", encoding="utf-8") as file:
+        json.dump({{"state": "profiled"}}, file)
+    import os
+    os.rename(order["answer"] + ".new", order["answer"])
+else:
+    from _profile_train_agent.attached import act
+    act(order)
 """
 
 _BOOTSTRAP = """try:
@@ -60,6 +82,25 @@ _BOOTSTRAP = """try:
 except BaseException:
     pass
 """
+
+
+class Way(Enum):
+    """How a process is asked."""
+
+    INTERPRETER = "sys.remote_exec"
+    PTRACE = "ptrace"
+    GDB = "gdb"
+
+
+def way(pid: int, versions: Set[str] = frozenset()) -> Way:
+    """Into a process that runs one of these, as "python3.14". Raises ProfilerError if there is none."""
+    if hasattr(sys, "remote_exec") and f"python3.{sys.version_info.minor}" in versions:
+        return Way.INTERPRETER
+    if ptrace.is_possible(pid):
+        return Way.PTRACE
+    if gdb.is_there():
+        return Way.GDB
+    raise ProfilerError(f"To attach on {os.uname().machine}, gdb is needed.", "Install it: apt install gdb")
 
 
 class Injector:
@@ -83,21 +124,26 @@ class Injector:
             raise
 
     def ask(
-        self, order: Mapping[str, Any], patience: float = PATIENCE, waits: Callable[[], None] = lambda: None
+        self, order: Mapping[str, Any], patience: float = PATIENCE, waits: Callable[[str], None] = lambda why: None
     ) -> dict[str, Any]:
-        """The program's answer. `waits` is called from time to time. Raises TimeoutError; ProcessLookupError if it has
-        ended; PermissionError."""
+        """The program's answer. `waits` is called from time to time, with the reason. Raises TimeoutError;
+        ProcessLookupError if it has ended; PermissionError."""
         deadline = time.monotonic() + patience
+        why = REASONS["native"]
         while True:
-            answer = self._ask_once(order, deadline, waits)
-            if answer.get("state") != "busy":
+            answer = self._ask_once(order, deadline, why, waits)
+            state = answer.get("state")
+            if state not in PAUSES:
                 return answer
+            why = REASONS[state]
             if time.monotonic() > deadline:
-                raise TimeoutError("it was never where hooks can be changed")
-            waits()
-            time.sleep(random.uniform(*PAUSES))
+                raise TimeoutError(why)
+            waits(why)
+            time.sleep(random.uniform(*PAUSES[state]))
 
-    def _ask_once(self, order: Mapping[str, Any], deadline: float, waits: Callable[[], None]) -> dict[str, Any]:
+    def _ask_once(
+        self, order: Mapping[str, Any], deadline: float, why: str, waits: Callable[[str], None]
+    ) -> dict[str, Any]:
         self._asked += 1
         answer = self._folder / f"answer-{self._asked}.json"
         beside = self._order.with_suffix(".new")
@@ -109,8 +155,8 @@ class Injector:
             if not _is_running(self.pid):
                 raise ProcessLookupError("it has ended")
             if time.monotonic() > deadline:
-                raise TimeoutError("its main thread has not come back from native code")
-            waits()
+                raise TimeoutError(why)
+            waits(why)
             time.sleep(0.002)
         self._waiting = False
         told: dict[str, Any] = json.loads(answer.read_text())
@@ -129,16 +175,15 @@ class Injector:
     # ---- ways ----
 
     def _way(self) -> Callable[[], None]:
-        if hasattr(sys, "remote_exec") and f"python3.{sys.version_info.minor}" in _versions(self.pid):
+        found = way(self.pid, _versions(self.pid))
+        if found is Way.INTERPRETER:
             return self._by_interpreter
-        self._find()
+        self._find(found)
         return self._by_pending_call
 
-    def _find(self) -> None:
+    def _find(self, found: Way) -> None:
         self._at = elf.addresses(self.pid)
-        self._by_gdb = not ptrace.is_possible(self.pid)
-        if self._by_gdb and not gdb.is_there():
-            raise ProfilerError(f"To attach on {os.uname().machine}, gdb is needed.", "Install it: apt install gdb")
+        self._by_gdb = found is Way.GDB
 
     def _by_interpreter(self) -> None:
         script = self._bootstrap.with_name("script.py")
@@ -147,7 +192,7 @@ class Injector:
         try:
             getattr(sys, "remote_exec")(self.pid, str(script))  # noqa: B009  unknown to older versions
         except RuntimeError:  # PYTHON_DISABLE_REMOTE_DEBUG is set for it, or its build is another one
-            self._find()
+            self._find(way(self.pid))
             self._schedule = self._by_pending_call
             self._schedule()
 

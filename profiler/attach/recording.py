@@ -73,7 +73,8 @@ class _Hooked:
             injector.close()
             raise ProfilerError(
                 f"Process {pid} took no hooks within {wanted.patience:.0f} s: {error}.",
-                "Nothing was left in it. Try again when it is at work: loading, compiling or a long step keep it busy.",
+                "Nothing was left in it. Try again later: loading, compiling, a long step or a profiler of its own "
+                "that records stacks keep it busy.",
             ) from None
         except BaseException:
             with contextlib.suppress(OSError):
@@ -87,7 +88,7 @@ class _Hooked:
         injector.close()
         if state == "interrupted":
             os.kill(pid, signal.SIGINT)  # it was meant for the program, and has met us
-            raise ProfilerError(f"Process {pid} is being interrupted.", "")
+            raise ProfilerError(f"Process {pid} is being interrupted.", "Nothing was recorded; see whether it goes on.")
         if state == "recorded":
             other = answer.get("recorder")
             by = f"by process {other}" if other else "by profile-train"
@@ -98,7 +99,16 @@ class _Hooked:
             return "is a DataLoader worker"
         if state == "no torch":
             return "has not imported torch"
-        raise ProfilerError(f"The hooks could not be put into process {pid}: {answer.get('message')}.", "")
+        if state == "compiled":
+            raise ProfilerError(
+                f"Process {pid} has its optimizer's step compiled (torch.compile): with hooks it would be compiled "
+                "anew, and such steps cannot be seen.",
+                rights.OUTSIDE.format(pid=pid),
+            )
+        raise ProfilerError(
+            f"The hooks could not be put into process {pid}: {answer.get('message')}.",
+            rights.OUTSIDE.format(pid=pid),
+        )
 
     def end(self) -> list[str]:
         """Take them out; what could not be done at once, a sentence each. The rings must go after that: hooks that are
@@ -172,7 +182,8 @@ def _begin(wanted: Wanted, folder: Path, rings: Path, hooked: _Hooked, stop: _St
     notes = []
     for pid in candidates:
         try:
-            why = hooked.begin(pid, settings, wanted, stop)
+            # One rank's windows tell of all; ranks wait for each other, so every rank's would cost all of them.
+            why = hooked.begin(pid, {**settings, "windows": None} if hooked.inside else settings, wanted, stop)
         except PermissionError:
             raise rights.refusal(pid) from None
         except ProcessLookupError:
@@ -219,16 +230,16 @@ def _until(wanted: Wanted) -> str:
     return " " + " or ".join(ends) if ends else ""
 
 
-def _waits(pid: int, say: Say, stop: _Stop) -> Callable[[], None]:
+def _waits(pid: int, say: Say, stop: _Stop) -> Callable[[str], None]:
     """Told of once, if it takes long."""
     since, told = time.monotonic(), False
 
-    def wait() -> None:
+    def wait(why: str) -> None:
         nonlocal told
         stop.look()
         if not told and time.monotonic() - since > LONG:
             told = True
-            say(f"process {pid} is in native code; waiting until it comes back to Python.")
+            say(f"waiting for process {pid}: {why}.")
 
     return wait
 

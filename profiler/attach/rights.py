@@ -7,12 +7,28 @@ from pathlib import Path
 
 from profiler.errors import ProfilerError
 
+CAPABLE = (
+    "Start the container with docker run --cap-add SYS_PTRACE, in Kubernetes with securityContext: "
+    '{capabilities: {add: ["SYS_PTRACE"]}}.'
+)
+
 OUTSIDE = "What can be seen without: profile-train attach --outside {pid}"
 
 
 def refusal(pid: int, proc: Path = Path("/proc")) -> ProfilerError:
     """What to tell the user whom the kernel has refused to attach."""
     return ProfilerError(f"The kernel does not let us into process {pid}: {_why(pid, proc)}", OUTSIDE.format(pid=pid))
+
+
+def lifted(proc: Path = Path("/proc")) -> str:
+    """How the limit that kernel.yama.ptrace_scope sets is lifted here. The setting is the machine's: a container cannot
+    change it, and of capabilities given to it only root has any."""
+    sysctl = "sudo sysctl kernel.yama.ptrace_scope=0"
+    if not _is_contained(proc):
+        return f"Until the next boot this allows it to all your programs: {sysctl}"
+    if os.geteuid() == 0:
+        return f"{CAPABLE} Or, on the machine itself: {sysctl}"
+    return f"On the machine itself, not in the container: {sysctl}"
 
 
 def _why(pid: int, proc: Path) -> str:
@@ -23,16 +39,10 @@ def _why(pid: int, proc: Path) -> str:
         return f"process {tracer} (a debugger or strace) is attached to it already; end that first."
     if scope == "3":
         return "kernel.yama.ptrace_scope is 3, which forbids it until the next boot."
-    if _is_contained(proc):
-        return (
-            "this container lacks the capability SYS_PTRACE; start it with docker run --cap-add SYS_PTRACE, in "
-            'Kubernetes with securityContext: {capabilities: {add: ["SYS_PTRACE"]}}.'
-        )
     if scope in ("1", "2"):
-        return (
-            f"kernel.yama.ptrace_scope is {scope}, which forbids it; until the next boot this allows it to all your "
-            "programs: sudo sysctl kernel.yama.ptrace_scope=0"
-        )
+        return f"kernel.yama.ptrace_scope is {scope}, which forbids it. {lifted(proc)}"
+    if _is_contained(proc):
+        return f"this container lacks the capability SYS_PTRACE. {CAPABLE}"
     return "a security module (SELinux, AppArmor, seccomp) or the program itself forbids it."
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from profiler.errors import ProfilerError
 from profiler.importers.analysis import Analysis, analyse
@@ -30,14 +30,45 @@ def analyse_all(paths: Sequence[Path]) -> list[Analysis | ProfilerError]:
     if processes < 2 or sum(map(_size, paths)) < LARGE:
         return [_read(*_told(path)) for path in paths]
     # Forking would copy the threads' locks of whatever has been imported; only the paths are needed.
+    context = get_context("spawn")
+    taken = context.Value("i", 0)
+    pipes = [context.Pipe(duplex=False) for _ in range(1, processes)]
+    others = [context.Process(target=_help, args=(paths, taken, into), daemon=True) for _, into in pipes]
+    for other in others:
+        other.start()
+    for _, into in pipes:
+        into.close()  # else the end of the process that has the other one would not be seen
     try:
-        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-            return [_read(*told) for told in pool.map(_told, paths)]
-    except BrokenProcessPool as error:
+        found = dict(_some(paths, taken))  # this process reads, too, while the others still start
+        for out, _ in pipes:
+            found |= out.recv()
+    except EOFError as error:
         raise ProfilerError(
             "A process that read one of the traces was ended, most likely for want of memory.",
             "Give fewer traces at a time.",
         ) from error
+    finally:
+        for other in others:
+            other.terminate()
+            other.join()
+    return [_read(*found[number]) for number in range(len(paths))]
+
+
+def _help(paths: Sequence[Path], taken: Any, into: Connection) -> None:
+    """In a process of its own."""
+    into.send(dict(_some(paths, taken)))
+    into.close()
+
+
+def _some(paths: Sequence[Path], taken: Any) -> Iterator[tuple[int, tuple[Analysis | None, str, str]]]:
+    """One trace after the other that no other process has taken, by its position."""
+    while True:
+        with taken.get_lock():
+            number = taken.value
+            taken.value += 1
+        if number >= len(paths):
+            return
+        yield number, _told(paths[number])
 
 
 def _told(path: Path) -> tuple[Analysis | None, str, str]:

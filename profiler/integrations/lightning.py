@@ -1,4 +1,4 @@
-"""Lightning: records what `Trainer.fit` does, and tells the trainer's loggers.
+"""Lightning: records what `Trainer.fit` does, and tells the trainer's loggers, while it trains and at the end.
 
 Trainer(callbacks=[ProfileTrainCallback(out="run")])
 """
@@ -9,6 +9,7 @@ import os
 from contextlib import ExitStack
 from typing import Any
 
+from profiler.integrations.live import EVERY, Live
 from profiler.integrations.trackers import ADVICE, advice, figures
 from profiler.session import profile
 
@@ -22,10 +23,13 @@ except ImportError:
 
 
 class ProfileTrainCallback(Callback):
-    """Records a fit, from before optimizers and loaders are made to its end. Takes the options of `profile`."""
+    """Records a fit, from before optimizers and loaders are made to its end. Takes the options of `profile`; loggers
+    are told every so many steps (None: only at the end)."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, every: int | None = EVERY, **options: Any) -> None:
         self.run = profile(*args, **options)
+        self._every = every
+        self._live = Live(self.run, every)
         self._recording = ExitStack()
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -33,6 +37,12 @@ class ProfileTrainCallback(Callback):
         # Where processes are forked, every one of them would take itself for the first.
         if stage == "fit" and trainer.local_rank == int(os.environ.get("LOCAL_RANK", "0")):
             self._recording.enter_context(self.run)
+            self._live = self._recording.enter_context(Live(self.run, self._every))
+
+    def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Tell the loggers of the newest steps."""
+        if trainer.is_global_zero and trainer.loggers:
+            self._live.tell(trainer.global_step, lambda told, step: _log(trainer.loggers, told, step))
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """End, and tell the loggers, which are finalized only after this."""
@@ -58,3 +68,8 @@ class ProfileTrainCallback(Callback):
                 written.summary[ADVICE] = advice(result)
             elif hasattr(written, "set_tag"):  # mlflow's
                 written.set_tag(logger.run_id, ADVICE, advice(result))
+
+
+def _log(loggers: list[Any], told: dict[str, float], step: int) -> None:
+    for logger in loggers:
+        logger.log_metrics(told, step)

@@ -16,16 +16,17 @@ Result = Mapping[str, Any]
 """As `profile.result()` gives it."""
 
 
-def figures(result: Result) -> dict[str, float]:
-    """Step time (s), and phases as fractions of the mean step; what was not measured is left out."""
+def figures(result: Result, prefix: str = "profile_train") -> dict[str, float]:
+    """Step time (s), phases as fractions of the mean step, GPU utilization; what was not measured is left out."""
     steps = result["steps"]
     told = {
         "steps": steps["count"],
         "step_time_s": steps["time_s"]["mean"],
         "step_time_p90_s": steps["time_s"]["p90"],
         **{f"phase/{name}": share for name, share in result["phases"].items()},
+        "gpu_utilization": result.get("metrics", {}).get("gpu_utilization", {}).get("value"),
     }
-    return {f"profile_train/{name}": float(value) for name, value in told.items() if value is not None}
+    return {f"{prefix}/{name}": float(value) for name, value in told.items() if value is not None}
 
 
 def advice(result: Result) -> str:

@@ -64,10 +64,10 @@ def _memberships(lines: list[str]) -> Iterator[tuple[str, str]]:
 def _folders(mount: str, paths: dict[str, str], root: Path) -> Iterator[tuple[str, Path]]:
     """Controller and folder for each level of our group under one line of mountinfo, if cgroups are mounted there."""
     place, _, filesystem = mount.partition(" - ")
-    top, mountpoint = place.split()[3:5]
-    kind, _, options = filesystem.split(maxsplit=2)
+    kind, *_, options = filesystem.split(" ")  # what is between, the source, may be empty
     if kind not in ("cgroup", "cgroup2"):
         return
+    top, mountpoint = place.split()[3:5]
     for controller in [""] if kind == "cgroup2" else options.split(","):
         if controller not in paths:
             continue

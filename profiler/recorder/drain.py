@@ -449,9 +449,10 @@ class Drain:
                     source.resume(self.stored)
                 self.sources[path.stem] = source
             except (OSError, ValueError) as error:
-                if path.exists() and path.stat().st_size > 0:
-                    self._refused.add(path.stem)
-                    self.problems.append(Problem(time=0.0, source="ring", message=str(error)))
+                with contextlib.suppress(OSError):  # it has gone, with its process
+                    if path.stat().st_size > 0:
+                        self._refused.add(path.stem)
+                        self.problems.append(Problem(time=0.0, source="ring", message=str(error)))
 
     def bury(self, name: str) -> Source:
         """Put away the source of a worker that has ended and was read to its end."""

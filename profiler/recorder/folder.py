@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -41,7 +42,7 @@ SILENT = 60.0
 """Seconds without one from which it counts as dead: several beats, and what NFS keeps attributes for."""
 
 STALE = 600.0
-"""Seconds after which a turn was left behind by a process that was killed."""
+"""Seconds after which a turn was left behind by a process that was killed, if that cannot be looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,37 +212,69 @@ def _recordings(folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def turn(folder: Path, name: str, patience: float = 10.0) -> Iterator[bool]:
-    """One process after the other, on whatever machine: to make a folder fails where there is one, on NFS, too.
+    """One process after the other, on whatever machine: whose turn it is has a folder there that holds its mark. It was
+    made ready and then moved, which fails where there is such a folder already, on NFS, too.
 
     False if somebody else has had it for that many seconds; True, also where nothing can be written.
     """
-    lock = folder / f".{name}"
-    ours = _took(lock, patience)
+    lock, ready = folder / f".{name}", None
+    try:
+        ready = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder))
+        private.write(ready / ready.name, json.dumps([here(), os.getpid(), started(os.getpid())]))
+        ours = _took(ready, lock, patience)
+    except OSError:
+        ours = True
     try:
         yield ours
     finally:
-        if ours:
-            with contextlib.suppress(OSError):
-                lock.rmdir()
+        if ready is not None:
+            for held in (lock, ready):
+                with contextlib.suppress(OSError):
+                    (held / ready.name).unlink(missing_ok=True)
+                    held.rmdir()
 
 
-def _took(lock: Path, patience: float) -> bool:
+def _took(ready: Path, lock: Path, patience: float) -> bool:
+    """Raises OSError where folders cannot be moved."""
     deadline = time.monotonic() + patience
     while True:
         try:
-            lock.mkdir(mode=0o700)
+            ready.rename(lock)
             return True
-        except FileExistsError:
-            if time.monotonic() < deadline:
-                time.sleep(0.02)
-                continue
-        except OSError:
-            return True
-        with contextlib.suppress(OSError):
-            if _now(lock.parent) - lock.stat().st_mtime > STALE:
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) and not lock.is_dir():
+                raise
+        late = time.monotonic() >= deadline
+        if _vacated(lock, late=late):
+            continue
+        if late:
+            return False
+        time.sleep(0.02)
+
+
+def _vacated(lock: Path, *, late: bool) -> bool:
+    """Whether the turn was a killed process's. Its mark is taken out by name: nobody takes out that of the next one."""
+    try:
+        for mark in lock.iterdir():
+            if _is_left_behind(mark, late=late):
+                mark.unlink()
                 lock.rmdir()
-                continue
-        return False
+                return True
+    except OSError:  # somebody else was faster
+        return not lock.exists()
+    return False
+
+
+def _is_left_behind(mark: Path, *, late: bool) -> bool:
+    """By its process, if that ran here; else by its age, which is asked for only where it is `late`."""
+    try:
+        told = json.loads(mark.read_text())
+    except (ValueError, RecursionError):
+        told = None
+    match told:
+        case [str(where), int(pid), float(since)] if where == here():
+            return not is_alive(pid, since)
+    return late and _now(mark.parent.parent) - mark.stat().st_mtime > STALE
 
 
 def _why_not(folder: Path) -> str | None:
@@ -274,8 +307,7 @@ def _clear(folder: Path) -> None:
             if path.suffix == ".db" and not _is_ours(path):
                 continue
             path.unlink() if path.is_file() else shutil.rmtree(path, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        (folder / ".reporting").rmdir()
+    shutil.rmtree(folder / ".reporting", ignore_errors=True)
 
 
 def _try(folder: Path) -> None:

@@ -2,12 +2,13 @@
 
 from profiler.store.reader import Extent, Survey, find, is_recording, read, survey
 from profiler.store.tables import Tables
-from profiler.store.thin import Stretches, Thin
-from profiler.store.values import decode_fact
+from profiler.store.thin import Newest, Stretches, Thin
+from profiler.store.values import decode_fact, with_columns
 from profiler.store.writer import Writer
 
 __all__ = [
     "Extent",
+    "Newest",
     "Stretches",
     "Survey",
     "Tables",
@@ -18,4 +19,5 @@ __all__ = [
     "is_recording",
     "read",
     "survey",
+    "with_columns",
 ]

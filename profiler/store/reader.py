@@ -21,7 +21,7 @@ from profiler.errors import ProfilerError
 from profiler.schema import GpuSample, Problem, Process, Step
 from profiler.store.remote import is_remote
 from profiler.store.tables import ANEW, APPLICATION, COLUMNS, FAILURES, NAMES, Tables, check, columns_of, listed
-from profiler.store.thin import Thin
+from profiler.store.thin import Newest, Thin
 
 
 def find(folder: Path) -> list[Path]:
@@ -45,7 +45,7 @@ def is_recording(path: Path) -> bool:
     return not header or header[68:] == APPLICATION.to_bytes(4, "big")
 
 
-def read(path: Path, thin: Thin | None = None) -> Tables:
+def read(path: Path, thin: Thin | Newest | None = None) -> Tables:
     """What a node's file holds at this moment, whether it is being written, was left by a kill, or is damaged; only the
     rows that `thin` leaves.
 
@@ -171,7 +171,7 @@ def _only_reading(action: int, first: str | None, second: str | None, _database:
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
-def _read(connection: sqlite3.Connection, path: Path, thin: Thin | None) -> Tables:
+def _read(connection: sqlite3.Connection, path: Path, thin: Thin | Newest | None) -> Tables:
     found: dict[str, Sequence[Any]] = {}
     # To check all of a file takes longer than to read a little of it; what is torn there still fails.
     intact = _is_whole(connection, path) and (thin is not None or _intact(connection))
@@ -216,19 +216,18 @@ def _scan(
     connection: sqlite3.Connection, name: str, columns: Sequence[str], condition: str
 ) -> tuple[list[Sequence[object]], str | None]:
     """The rows of a table in order; from both ends if it is torn in the middle, and what stopped it."""
-    query = f"SELECT rowid, {listed(columns)} FROM {name} WHERE {condition} ORDER BY rowid"
-    rows: dict[int, Sequence[object]] = {}
+    source = f"FROM {name} WHERE {condition} ORDER BY rowid"
     try:
-        for rowid, *values in connection.execute(query):
-            rows[rowid] = values
-        return list(rows.values()), None
+        return connection.execute(f"SELECT {listed(columns)} {source}").fetchall(), None
     except FAILURES as error:
         failure = str(error) or "out of memory"
-    with suppress(*FAILURES):
-        for rowid, *values in connection.execute(f"{query} DESC"):
-            if rowid in rows:
-                break
-            rows[rowid] = values
+    rows: dict[int, Sequence[object]] = {}
+    for order in ("", "DESC"):
+        with suppress(*FAILURES):
+            for rowid, *values in connection.execute(f"SELECT rowid, {listed(columns)} {source} {order}"):
+                if rowid in rows:
+                    break
+                rows[rowid] = values
     return [rows[rowid] for rowid in sorted(rows)], failure
 
 

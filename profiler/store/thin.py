@@ -10,7 +10,18 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass
 
-from profiler.schema import Batch, GpuSample, HostSample, Kernel, MemorySample, Operator, Sketch, Step, Window
+from profiler.schema import (
+    Batch,
+    GpuSample,
+    HostSample,
+    Kernel,
+    MemorySample,
+    Operator,
+    Problem,
+    Sketch,
+    Step,
+    Window,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +68,35 @@ class Thin:
     @property
     def conditions(self) -> dict[type, str]:
         """By table, which of its rows, in SQL; all of a table that is not there."""
-        whole = f"pid IN ({', '.join(map(str, sorted(self.whole)))})"
+        whole = f"pid IN ({', '.join(map(str, sorted(self.whole)))})" if self.whole else "0"
         samples = f"{self.samples.hold('time')} OR time > {self.since!r}"
         return {
-            **dict.fromkeys((Batch, Window, Kernel, Operator, Sketch), whole),
+            **dict.fromkeys((Batch, Window, Kernel, Operator, Sketch, MemorySample), whole),
             Step: f"{whole} OR {self.steps.hold('index')}",
-            MemorySample: f"{whole} OR {samples}",
             GpuSample: samples,
             # They are of the machine, and what is said of one is said of that of the whole processes.
             HostSample: "1" if self.whole else "0",
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """What is read of one process again and again while the run goes on: what is new of its steps and of the GPUs."""
+
+    pid: int
+    since: float
+    """On the run clock: rows that begin later."""
+    rows: int
+    """At most, of each table: from its end, so that a long run takes no longer to be read."""
+
+    @property
+    def conditions(self) -> dict[type, str]:
+        """As those of `Thin`."""
+        return {
+            **dict.fromkeys((Batch, HostSample, Kernel, MemorySample, Operator, Problem, Sketch, Window), "0"),
+            Step: f"{self._last('steps')} AND pid = {self.pid} AND start > {self.since!r}",
+            GpuSample: f"{self._last('gpu_samples')} AND time > {self.since!r}",
+        }
+
+    def _last(self, table: str) -> str:
+        return f"rowid > (SELECT rowid FROM {table} ORDER BY rowid DESC LIMIT 1) - {self.rows}"

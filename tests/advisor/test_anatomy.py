@@ -54,6 +54,16 @@ def test_of_a_sharded_run_the_parts_at_its_own_settings_are_those_measured():
     assert parts.total == pytest.approx(64 * GB)
 
 
+def test_of_a_run_that_shards_within_groups_the_whole_is_what_a_group_holds():
+    sharded = replace(FLAGS, autocast=False, fsdp=True, zero_stage=3)
+    hybrid = replace(FP32, data_parallel=8, shards=2)
+    asked = what_if(run({settings.flags: sharded, settings.world_size: 8, settings.model: hybrid}))
+
+    assert (asked.anatomy.now.stage, asked.anatomy.now.ranks) == (3, 2)
+    assert asked.anatomy.states.total == 2 * 16 * GB
+    assert asked.anatomy.parts(asked.anatomy.now).total == pytest.approx(64 * GB)
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [

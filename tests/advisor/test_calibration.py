@@ -168,7 +168,7 @@ def test_the_story_of_a_rule():
 
     assert both.story(RULE) == (
         "Tried 3 times so far: 2 confirmed, 1 harmful. Predicted 20% less step time, measured 15% less (medians). "
-        "Until 10 trials have told, its intervals are 1.25 times as wide as its model's."
+        "Until 10 trials have told, its intervals are at least 1.25 times as wide as its model's."
     )
     assert (
         past(-0.1, verdict=Verdict.HARMFUL)

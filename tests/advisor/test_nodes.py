@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from profiles import RUN
 
-from advisor.clocks import Clock, compare
+from advisor.clocks import Clock, Reference
 from advisor.nodes import clocks, host_samples, in_order, numbered, remarks
 from profiler.schema import Gpu, GpuSample, HostSample, Process, Step
 from profiler.store import Tables
@@ -31,7 +31,7 @@ def node(rank=0, *, world=2, host="a", steps=(), pid=1, **tables):
 
 
 def test_an_offset_of_three_seconds_is_found_by_the_steps_alone():
-    clock = compare(lockstep(seed=1), lockstep(lambda time: time + 3.0, seed=2), hosts=0.0)
+    clock = Reference(lockstep(seed=1)).clock_of(lockstep(lambda time: time + 3.0, seed=2), hosts=0.0)
 
     assert clock.offset == pytest.approx(3.0, abs=0.0005)
     assert clock.drift == 0.0
@@ -41,7 +41,7 @@ def test_an_offset_of_three_seconds_is_found_by_the_steps_alone():
 
 def test_a_drift_is_found_where_there_is_one():
     """A clock that is wrong by a five-thousandth is 4 ms off after these 20 s."""
-    clock = compare(lockstep(seed=1), lockstep(lambda time: 1.0002 * time + 3.0, seed=2), hosts=0.0)
+    clock = Reference(lockstep(seed=1)).clock_of(lockstep(lambda time: 1.0002 * time + 3.0, seed=2), hosts=0.0)
 
     assert clock.drift == pytest.approx(0.0002, rel=0.2)
     assert clock.residual < 0.001
@@ -54,14 +54,14 @@ def test_some_odd_steps_move_nothing():
     for index in range(0, 200, 5):
         steps[index] = replace(steps[index], start=steps[index].start + 0.08)
 
-    assert compare(lockstep(seed=1), steps, hosts=0.0).offset == pytest.approx(3.0, abs=0.001)
+    assert Reference(lockstep(seed=1)).clock_of(steps, hosts=0.0).offset == pytest.approx(3.0, abs=0.001)
 
 
 @pytest.mark.parametrize(
     "steps", [(), lockstep(number=4), lockstep(scatter=0.5, seed=3)], ids=["none", "few", "not in lockstep"]
 )
 def test_without_shared_steps_the_hosts_clocks_must_do(steps):
-    assert compare(lockstep(), steps, hosts=7.0) == Clock(7.0)
+    assert Reference(lockstep()).clock_of(steps, hosts=7.0) == Clock(7.0)
 
 
 def test_a_recorder_that_began_later_by_its_hosts_clock_shows_less():

@@ -1,17 +1,13 @@
-"""What is said about a rule, and that the documents made from it are not stale."""
+"""What is said about a rule or a metric."""
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from advisor import pages
-from advisor.metrics import all_metrics
 from advisor.rules import all_rules
 from profiler.errors import ProfilerError
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.id)
@@ -68,41 +64,3 @@ def test_a_metric_is_told_with_its_name_for_people_its_meaning_and_its_unit():
     assert "no batch was ready" in page
     assert page.endswith("**Unit** a share or ratio\n")
     assert pages.explained("queue_depth", ()).endswith("**Unit** a count\n")
-
-
-def test_the_glossary_has_a_row_for_every_metric():
-    rows = pages.glossary(all_metrics()).splitlines()
-
-    assert sorted(row.split("`")[1] for row in rows if row.startswith("| `")) == [m.name for m in all_metrics()]
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows if row.startswith("|")} == {5}
-    assert "## Step" in rows
-
-
-def test_a_table_cell_keeps_its_bars():
-    rows = pages.table(all_rules()).splitlines()
-
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {5}
-
-
-def test_the_table_goes_between_its_marks():
-    text = f"before {pages.MARKS[0]} old {pages.MARKS[1]} after"
-
-    made = pages.with_table(text, all_rules())
-
-    assert made.startswith("before ")
-    assert made.endswith(" after")
-    assert " old " not in made
-
-
-def test_a_document_without_marks_is_refused():
-    with pytest.raises(ProfilerError):
-        pages.with_table("nothing here", all_rules())
-
-
-def test_the_generated_documents_are_up_to_date():
-    """If this fails: python -m advisor.pages"""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-
-    assert pages.with_table(readme, all_rules()) == readme
-    assert pages.document(all_rules()) == (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
-    assert pages.glossary(all_metrics()) == (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")

@@ -62,7 +62,7 @@ def test_every_form_says_what_was_assumed(folder):
     publish(folder)
 
     for name in ("report.html", "report.md", "result.json"):
-        assert "Assumed, for it was not declared: throughput counts most" in (folder / name).read_text()
+        assert "Assumed, because not declared: throughput counts most" in (folder / name).read_text()
 
 
 def test_a_run_that_has_not_ended_keeps_the_contract(folder):

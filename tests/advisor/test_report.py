@@ -250,8 +250,9 @@ def test_rules_without_an_answer_are_counted_by_what_they_need():
     report = report_of(a_profile(), STARVED, BROKEN, off, *(wanting(name, need) for name, need in needs))
 
     assert report.unanswered == (
-        "6 of 8 rules could not be answered: 2 need a GPU to train on, 1 needs several ranks, 1 needs a declaration "
-        "(Goals in profile-train report --help), 1 needs something that this run did not show and 1 is switched off."
+        "6 of 8 rules could not be checked: 2 need a GPU to train on, 1 needs several ranks, 1 needs a goal to be "
+        "declared (profile-train report --help-all), 1 needs something that this run did not show and 1 is switched "
+        "off."
     )
     told = {verdict["rule"]: verdict["needs"] for verdict in report.result()["verdicts"]}
     assert told == {
@@ -326,7 +327,7 @@ def test_verdict_says_where_the_time_goes_and_what_to_do_first():
 
 def test_verdict_of_a_healthy_run_advises_nothing():
     assert report_of(a_profile(wait=0.0), STARVED).verdict == (
-        "A step takes 100 ms, 70% of it in the optimizer. No change was found that is worth making."
+        "A step takes 100 ms, 70% of it in the optimizer. No change worth making was found."
     )
 
 
@@ -342,7 +343,7 @@ def test_verdict_without_steps_says_so():
     assert empty().diagnosis == (
         "No training step was seen before the run was killed, so there is nothing to judge yet."
     )
-    assert "a torch optimizer" in empty().counsel
+    assert "No torch optimizer" in empty().counsel
     assert "profiler.step()" in empty().counsel
 
 
@@ -363,7 +364,7 @@ def test_counsel_of_scattered_steps_says_what_could_hide_in_them():
     short = info("window-too-short", measured(typical_step_uncertainty, 0.06))
 
     assert replace(golden(), advice=(short,)).counsel == (
-        "No change was found that is worth making; this run's steps vary so much that gains below 12% would not show."
+        "No change worth making was found; this run's steps vary so much that gains below 12% would not show."
     )
 
 
@@ -498,3 +499,8 @@ def test_a_problem_noted_twice_is_told_once():
 )
 def test_gains_in_words(gain, said):
     assert gain_text(gain) == said
+
+
+@pytest.mark.parametrize(("value", "limit", "text"), [(2.43, 0.08, "243%"), (0.5, 0.08, "50%"), (2.43, 1.0, "2.43")])
+def test_a_value_is_told_in_per_cent_where_its_limit_is(value, limit, text):
+    assert replace(measured(typical_step_uncertainty, value), limit=limit).text == text

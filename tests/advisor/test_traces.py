@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from multiprocessing import get_context
 from pathlib import Path
 
 import jsonschema
@@ -58,7 +61,7 @@ def test_a_report_on_a_trace(tmp_path):
     }
     assert (
         report.diagnosis
-        == "The GPU computes for 60% of the time and idles for 40%, mostly because the host asked late."
+        == "The GPU computes for 60% of the time and idles for 40%, mostly because the host launched late."
     )
     assert {kind.name: round(kind.share, 3) for kind in one.kinds} == {"matmul": 0.833, "elementwise": 0.167}
     assert one.tensor_cores == pytest.approx(5 / 6)
@@ -105,6 +108,19 @@ def test_processes_of_their_own_tell_the_same(tmp_path, monkeypatch):
     assert load(paths) == alone
 
 
+def test_a_process_that_is_ended_while_it_reads_is_told(tmp_path, monkeypatch):
+    def ended(*_):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(several, "LARGE", 0)
+    monkeypatch.setattr(several, "_cores", lambda: 2)
+    monkeypatch.setattr(several, "get_context", lambda _: get_context("fork"))  # a spawned one would read
+    monkeypatch.setattr(several, "_help", ended)
+
+    with pytest.raises(ProfilerError, match="was ended, most likely for want of memory"):
+        load(two_ranks(tmp_path))
+
+
 def test_none_that_can_be_read_is_an_error(tmp_path):
     (tmp_path / "bad.json").write_text("no trace")
 
@@ -132,7 +148,7 @@ def test_on_a_cpu_there_is_no_breakdown_and_nothing_is_zero(tmp_path):
     report = report_of_traces([made.write(tmp_path / "t.json")])
     result = report.result()
 
-    assert report.diagnosis == "These traces hold no work of a GPU; a step takes 100 us."
+    assert report.diagnosis == "This trace holds no GPU work; a step takes 100 us."
     assert (result["traces"][0]["time"], result["traces"][0]["communication_overlap"]) == (None, None)
     assert "value" not in result["metrics"]["gpu_busy_fraction"]
     jsonschema.validate(json.loads(json.dumps(result)), SCHEMA)

@@ -18,6 +18,13 @@ CASES = [
         state=State(phases={"forward": 0.05, "backward": 0.05}, between={"evaluation": 0.01}),
         removed=(0.2, 0.32, 0.4),
     ),
+    Fires(
+        "all of it in the first ten steps: it is not paid again, and what runs uncompiled since is not known",
+        given({**VARYING, recompiles: 8, recompile_share: 0.0}),
+        then="runs it uncompiled",
+        state=State(phases={"forward": 0.05, "backward": 0.05}),
+        removed=(0.0, 0.0, 0.0),
+    ),
     Fires("as many as make 8 variants with the first", given({**VARYING, recompiles: 7})),
     Silent("one less", given({**VARYING, recompiles: 6})),
     Silent("nothing is compiled", given({**VARYING, flags: replace(FLAGS, compile=False)})),

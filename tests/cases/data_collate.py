@@ -1,6 +1,6 @@
 from harness import Blind, Fires, Silent, given
 
-from advisor.metrics.input import collate_share, loader, t_w, workers_are_behind
+from advisor.metrics.input import batch_tensors, collate_share, loader, t_w, workers_are_behind
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.state import State
 from profiler.schema import LoaderFact, Place
@@ -39,6 +39,11 @@ CASES = [
         given({**LISTS, loader: LoaderFact(id=1, collate="default_collate")}),
         code="__getitems__",
         absent="np.stack",
+    ),
+    Fires(
+        "samples of lists, of which torch makes a tensor for each position",
+        given({**LISTS, loader: LoaderFact(id=1, collate="default_collate"), batch_tensors: 301}),
+        then="is putting its samples together, in 301 tensors.",
     ),
     Fires("just above two fifths", given({**LISTS, collate_share: 0.41})),
     Silent("just below two fifths", given({**LISTS, collate_share: 0.39})),

@@ -24,9 +24,8 @@ CASES = [
         removed=(0.075, 0.125, 0.175),
         intervention=Intervention(
             name="loader",
-            settings={"file": "train.py", "line": 31, "pin_memory": True},
+            settings={"file": "train.py", "line": 31, "pin_memory": True, "non_blocking": True},
             safety=Safety.EXACT,
-            leaves="non_blocking=True",
         ),
     ),
     Fires(

@@ -1,7 +1,7 @@
 from harness import Blind, Fires, Silent, given
 
 from advisor.metrics.host import cores_allowed, cores_available, cores_per_rank
-from advisor.metrics.input import batch_bytes, compute_threads, loader, t_g, t_w, u_w
+from advisor.metrics.input import batch_bytes, batch_tensors, compute_threads, loader, t_g, t_w, u_w
 from advisor.metrics.step import batches_per_step, data_wait_fraction, step_time_mean
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
@@ -31,6 +31,11 @@ def run(fact=SLEEPY, make=0.2, step=0.05, cpu=1.0, cores=8, threads=1.0, size=1_
 
 def without(metric, **changed):
     return given({key: value for key, value in run(**changed).items() if key is not metric})
+
+
+def tensors(number, make):
+    """Of a batch without bytes to speak of."""
+    return given({**run(make=make, size=0), batch_tensors: number})
 
 
 CASES = [
@@ -85,6 +90,18 @@ CASES = [
     Silent("a batch is made in less than two hand-overs", given(run(make=0.00099, step=0.001, size=0))),
     Fires("a batch takes longer than two hand-overs", given(run(make=0.00101, step=0.001, size=0))),
     Silent("a large batch costs more to hand over than to make", given(run(make=0.06, step=0.05, size=100_000_000))),
+    Silent(
+        "lists that torch makes 300 tensors of: handing these over takes ten times as long as making them",
+        given({**run(make=0.0048, step=0.007), batch_tensors: 300}),
+    ),
+    Silent("a batch of 32 tensors is made in less than two hand-overs", tensors(32, make=0.0111)),
+    Fires("and in more than two", tensors(32, make=0.0113)),  # 2 x (0.5 + 30 x 0.17 ms)
+    Fires(
+        "what handing many tensors over costs is part of the prediction",
+        tensors(32, make=0.2),
+        state=State(phases={"forward": 0.05}, load=0.2),
+        removed=(0.6656, 0.7552, 0.8),  # 5.6 ms, six times, twice and not at all
+    ),
     Silent("all cores compute: there is none to load on", given(run(make=0.006, step=0.1, cores=2, threads=2.0))),
     Silent("there are workers already", given({loader: LoaderFact(id=1, num_workers=1)})),
     Silent(

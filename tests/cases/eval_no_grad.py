@@ -12,7 +12,12 @@ CASES = [
         code="torch.inference_mode()",
         state=State(phases={"forward": 0.01}, between={"evaluation": 0.01}),
         removed=(0.0, 0.05, 0.15),
-        intervention=Intervention(name="evaluation", settings={}, safety=Safety.EXACT),
+        intervention=Intervention(
+            name="evaluation",
+            settings={},
+            safety=Safety.EXACT,
+            leaves="inference mode, under torch.no_grad()",
+        ),
     ),
     Fires("a little of it, just seen", given({evaluation_grad: True, evaluation_share: 0.001})),
     Silent("without gradients", given({evaluation_grad: False, evaluation_share: 0.5})),

@@ -96,6 +96,7 @@ CASES = [
     Fires(
         "every step writes beside a quarter of other work, nothing of it timed",
         run(other=0.26, output=0.0, writes=1.0),
+        then="writes at every step; how much of it is for the log was not timed",
         no_gain=True,  # so it is information
     ),
     Silent("a simulator's steps beside a progress bar", run(other=0.6, output=0.0, writes=1.0, step=0.3, batches=0.0)),

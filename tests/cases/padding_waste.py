@@ -4,6 +4,7 @@ from advisor.metrics.attention import attention_share
 from advisor.metrics.base import Missing
 from advisor.metrics.input import loader
 from advisor.metrics.padding import padding, padding_beyond_longest, padding_waste
+from advisor.metrics.settings import packs_sequences
 from advisor.models.state import State
 from profiler.schema import LoaderFact, PaddingFact, Place
 
@@ -68,6 +69,8 @@ CASES = [
     Silent("just below the limit where there is much attention", waste(0.099, attention=0.3)),
     Silent("too little attention for the lower limit", waste(0.149, attention=0.29)),
     Silent("no padding at all", waste(0.0)),
+    Silent("sequences are packed: padding is not computed", given({**TO_512, packs_sequences: True})),
+    Fires("nothing is packed", given({**TO_512, packs_sequences: False})),
     Blind("no padding can be told", given({**TO_512, padding_waste: Missing("No", "Yes.")})),
     Blind("nobody looked at batches", given({})),
 ]

@@ -19,7 +19,7 @@ else:
     dist.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for _ in range(12):
+for _ in range(400):
     model(torch.ones(2, 8)).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -31,7 +31,7 @@ dist.destroy_process_group()
 def check(folder):
     assert not list(folder.glob("recording*.json")), "nobody records any more"
     profile = load(folder)
-    assert [(rank.process.rank, len(rank.steps)) for rank in profile.ranks] == [(0, 12), (1, 12)]
+    assert [(rank.process.rank, len(rank.steps)) for rank in profile.ranks] == [(0, 400), (1, 400)]
     assert [problem for problem in profile.problems if problem.source == "ranks"] == []
 
 
@@ -43,7 +43,7 @@ def test_two_nodes_of_torchrun_on_one_machine(script, start, tmp_path):
         port = free.getsockname()[1]
     nodes = [
         start(
-            *(*COMMAND, "--out", "run", "--no-windows", "torchrun", "--nnodes", "2", "--node-rank", number),
+            *(*COMMAND, "--out", "run", "--budget", "0.5", "torchrun", "--nnodes", "2", "--node-rank", number),
             *("--master-addr", "127.0.0.1", "--master-port", port, program),
             env={"OMP_NUM_THREADS": "1"},
         )
@@ -57,6 +57,9 @@ def test_two_nodes_of_torchrun_on_one_machine(script, start, tmp_path):
     assert sorted(path.stem.rpartition("-")[2] for path in find(folder)) == ["node0", "node1"]
     check(folder)
     assert json.loads((folder / "result.json").read_text())["run"]["ranks"] == 2
+    first, second = load(folder).ranks
+    assert first.windows, "windows of a shared folder are read"
+    assert not second.windows, "ranks wait for each other: one's windows are enough"
 
 
 def test_tasks_of_srun_share_the_folder_of_their_job(script, start, tmp_path):

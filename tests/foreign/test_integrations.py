@@ -66,7 +66,11 @@ def events(folder):
 
 def check_events(folder, found, step):
     values, texts = events(folder)
-    told = {name: value for name, (at, value) in values.items() if name.startswith("profile_train/")}
+    told = {
+        name: value
+        for name, (at, value) in values.items()
+        if name.startswith("profile_train/") and not name.startswith("profile_train/live/")
+    }
     assert {values[name][0] for name in told} == {step}
     assert told.pop("profile_train/steps") == found["steps"]["count"]
     assert told.pop("profile_train/step_time_s") == pytest.approx(found["steps"]["time_s"]["mean"])
@@ -119,6 +123,110 @@ def test_trackers(run, tmp_path):
     assert [float(kept.read_text().split()[1]), kept.read_text().split()[2]] == [pytest.approx(share), "200"]
     (tag,) = (tmp_path / "mlruns").rglob("tags/profile_train/advice")
     assert tag.read_text() == advice
+
+
+COUNTED = """
+from torch.utils.tensorboard import SummaryWriter
+points, add_scalar = [], SummaryWriter.add_scalar
+def counted(self, name, value, global_step=None, **how):
+    add_scalar(self, name, value, global_step, **how)
+    if name == "profile_train/live/step_time_s": points.append(global_step)
+SummaryWriter.add_scalar = counted
+"""
+"""Before a program that trains until there are three points."""
+
+LIVE = "profile_train/live/"
+
+
+def check_live(folder, last):
+    """What the curves show: points of more and more steps, each a partition of its step."""
+    from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+
+    multiplexer = EventMultiplexer().AddRunsFromDirectory(str(folder)).Reload()
+    curves = {
+        tag.removeprefix(LIVE): {event.step: event.value for event in multiplexer.Scalars(name, tag)}
+        for name, tags in multiplexer.Runs().items()
+        for tag in tags["scalars"]
+        if tag.startswith(LIVE)
+    }
+    at = list(curves["step_time_s"])
+    assert len(at) >= 3
+    assert at == sorted(at)
+    assert at[-1] <= last
+    assert sum(curves["steps"].values()) <= last
+    assert all(value > 0 for value in curves["step_time_s"].values())
+    for step in at:
+        shares = [curve[step] for name, curve in curves.items() if name.startswith("phase/") and step in curve]
+        assert sum(shares) == pytest.approx(1, abs=0.05)
+    return at
+
+
+@pytest.mark.foreign("lightning", "tensorboard")
+def test_lightning_while_it_trains(run, tmp_path):
+    (program,) = snippets("Lightning")
+    stops = """
+    class Enough(lightning.Callback):
+        def on_train_batch_end(self, trainer, *_): trainer.should_stop = len(points) >= 3
+    trainer = lightning.Trainer(max_epochs=-1, callbacks=[ProfileTrainCallback(out="run", every=20), Enough()])
+"""
+    begin = '    trainer = lightning.Trainer(max_epochs=1, callbacks=[ProfileTrainCallback(out="run")])\n'
+    assert begin in program
+    ran = run(COUNTED + program.replace(begin, stops))
+
+    assert ran.status == 0, ran.err.decode()
+    check_live(tmp_path / "lightning_logs", len(ran.steps))
+    assert b"No more figures" not in ran.err
+
+
+@pytest.mark.foreign("transformers", "accelerate", "tensorboard", "wandb", "mlflow")
+def test_the_trainer_of_transformers_while_it_trains(run, tmp_path):
+    """Its three trackers are told of the same points."""
+    (program,) = snippets("Hugging Face Trainer")
+    stops = """
+    from transformers import TrainerCallback
+    from wandb.sdk.wandb_run import Run
+    told, log = [], Run.log
+    def logged(self, values, *more, **how):
+        log(self, values, *more, **how)
+        if "profile_train/live/step_time_s" in values: told.append(values["train/global_step"])
+    Run.log = logged
+    class Enough(TrainerCallback):
+        def on_step_end(self, args, state, control, **_): control.should_training_stop = len(points) >= 3
+    trainer.add_callback(Enough())
+    trainer.train()
+    assert told == points, (told, points)
+"""
+    endless = program.replace("num_train_epochs=2", "max_steps=10**6, disable_tqdm=True")
+    for old, new in (
+        ('["tensorboard"]', '["tensorboard", "wandb", "mlflow"]'),
+        ('(out="run")', '(out="run", every=20)'),
+        ("    trainer.train()\n", stops),
+    ):
+        assert old in endless
+        endless = endless.replace(old, new)
+    ran = run(COUNTED + endless)
+
+    assert ran.status == 0, ran.err.decode()
+    at = check_live(tmp_path / "out" / "runs", len(ran.steps))
+    (kept,) = (tmp_path / "mlruns").rglob("metrics/profile_train/live/step_time_s")
+    assert [int(line.split()[2]) for line in kept.read_text().splitlines()] == at
+    assert b"No more figures" not in ran.err
+
+
+@pytest.mark.foreign("accelerate", "tensorboard")
+def test_accelerate_while_it_trains(run, tmp_path):
+    (program,) = snippets("Hugging Face accelerate")
+    loop = "    for step, (inputs, targets) in enumerate(loader):\n"
+    endless = """
+    def forever():
+        while len(points) < 3: yield from loader
+    for step, (inputs, targets) in enumerate(forever()):
+"""
+    assert loop in program
+    ran = run(COUNTED + program.replace(loop, endless).replace('(out="run")', '(out="run", every=20)'))
+
+    assert ran.status == 0, ran.err.decode()
+    check_live(tmp_path / "logs", len(ran.steps))
 
 
 def notebook(*cells):

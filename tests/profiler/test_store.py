@@ -37,6 +37,7 @@ from profiler.schema import (
     Kernel,
     LoaderFact,
     MemorySample,
+    ModelFact,
     Operator,
     OptimizerFact,
     Place,
@@ -48,8 +49,9 @@ from profiler.schema import (
     Window,
 )
 from profiler.sketch import Quantiles
-from profiler.store import Tables, Writer, decode_fact, find, read, reader
+from profiler.store import Tables, Writer, decode_fact, find, read, reader, with_columns
 from profiler.store.merge import MERGES
+from profiler.store.values import made_of
 
 SINGLES = {"runs": Run, "processes": Process, "gpus": Gpu, "sketches": Sketch, "facts": Fact}
 STREAMS = {
@@ -198,6 +200,21 @@ def test_facts_come_back_as_their_dataclass(kind, data):
 def test_every_table_is_a_class_of_the_schema():
     hints = get_type_hints(Tables)
     assert {name: get_args(hint)[0] for name, hint in hints.items()} == SINGLES | STREAMS
+
+
+def test_columns_are_replaced_as_in_each_row():
+    rows = [GpuSample(time=float(n), gpu=n, power=None if n else 1.0) for n in range(3)]
+
+    assert with_columns(rows, gpu=[7, 8, 9]) == [dataclasses.replace(row, gpu=row.gpu + 7) for row in rows]
+    assert [row.gpu for row in rows] == [0, 1, 2], "they are copies"
+    assert with_columns([], gpu=[]) == []
+
+
+def test_what_no_column_tells_is_the_default_of_each_row_alone():
+    one, other = made_of(ModelFact, {"id": [1, 2]}, 2)
+
+    assert [one, other] == [ModelFact(id=1), ModelFact(id=2)]
+    assert one.mesh is not other.mesh
 
 
 def test_a_later_row_of_the_same_key_replaces_the_first(tmp_path):

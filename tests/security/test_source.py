@@ -24,6 +24,7 @@ ALLOWED = {
     "advisor/rules/__init__.py": {"import_module": "the modules of our own package"},
     "advisor/render/html.py": {"Markup": "our own style and scripts, and JSON in which `<` is escaped"},
     "advisor/render/section_html.py": {"Markup": "our own style"},
+    "advisor/render/templates.py": {"Markup": "text that has just been escaped"},
     "advisor/render/markdown.py": {"Markup": "text that has just been escaped"},
     "advisor/rules/compile_model.py": {"compile": "how torch.compile is spelled in the user's framework"},
     "advisor/rules/launch_bound_graphs.py": {"compile": "how torch.compile is spelled in the user's framework"},
@@ -72,6 +73,7 @@ USED = {
     "TENSORBOARD_LOGGING_DIR": "where the Trainer writes its events",
     **dict.fromkeys(("WANDB_MODE", "NEPTUNE_MODE", "CLEARML_OFFLINE_MODE"), "trackers stay offline in a trial"),
     **dict.fromkeys(("COMET_START_ONLINE", "HF_HUB_DISABLE_TELEMETRY"), "trackers stay offline in a trial"),
+    **dict.fromkeys(("MLFLOW_TRACKING_URI", "MLFLOW_ALLOW_FILE_STORE"), "trackers stay offline in a trial"),
 }
 
 

@@ -160,7 +160,7 @@ class _Loaders:
             return
         begin = clock()
         fact = self._facts[number]
-        fact["batch_bytes"], fact["batch_device"] = _bytes(batch)
+        fact["batch_bytes"], fact["batch_tensors"], fact["batch_device"] = _size(batch)
         self._agent.fact("loader", fact)
         if self._agent.outlet is not None:
             self._agent.outlet.measured_ns += clock() - begin
@@ -244,24 +244,25 @@ def _sampler(loader: Any) -> Any:
     return sampler
 
 
-def _bytes(value: Any, depth: int = 0) -> tuple[int, Any]:
-    """Bytes of the tensors in a batch, and the device of the first."""
+def _size(value: Any, depth: int = 0) -> tuple[int, int, Any]:
+    """Bytes of the tensors and arrays in a batch, how many tensors these are, and the device of the first."""
     if hasattr(value, "element_size") and hasattr(value, "numel"):
-        return value.element_size() * value.numel(), str(value.device)
+        return value.element_size() * value.numel(), 1, str(value.device)
     if hasattr(value, "nbytes"):
-        return int(value.nbytes), "cpu"
+        return int(value.nbytes), 0, "cpu"
     children: Any = ()
     if isinstance(value, dict):
         children = value.values()
     elif isinstance(value, (list, tuple)):
         children = value
-    total, device = 0, None
+    total, tensors, device = 0, 0, None
     if depth < 4:
         for child in children:
-            size, where = _bytes(child, depth + 1)
+            size, number, where = _size(child, depth + 1)
             total += size
+            tensors += number
             device = device or where
-    return total, device
+    return total, tensors, device
 
 
 NO_WORKERS = -1
@@ -540,7 +541,8 @@ def _timed_fetch(
     agent: Agent, fetcher: Any, loader: int, opened: _Opened | None = None, times: int | None = None
 ) -> Callable[[Any], Any]:
     """What to put in the place of this fetcher's `fetch`; after so many `times` it takes itself out."""
-    plain = fetcher.fetch
+    plain = type(fetcher).fetch
+    owner = weakref.ref(fetcher)  # which owns this closure, and the data set: a cycle would keep files open
     cpu_clock = time.thread_time_ns
     left = times
     slow = False
@@ -548,6 +550,7 @@ def _timed_fetch(
 
     def fetch(possibly_batched_index: Any) -> Any:
         nonlocal left, slow
+        fetcher: Any = owner()
         collate = fetcher.collate_fn
         fetcher.collate_fn = timed = _Collate(collate)
         queued = _waited_for_a_core() if slow else None  # which opens a file
@@ -555,7 +558,7 @@ def _timed_fetch(
         cpu = cpu_clock()
         begin = clock()
         try:
-            batch = plain(possibly_batched_index)
+            batch = plain(fetcher, possibly_batched_index)
         except BaseException as error:
             step_aside(error)
             raise

@@ -73,7 +73,13 @@ class Roots:
         self._watch()
         self._agent.on_tick.append(self._at_tick)
         self._agent.on_failure.append(self._tell)
-        return self._uninstall
+        undo = self._hook_replicas()
+
+        def uninstall() -> None:
+            undo()
+            self._uninstall()
+
+        return uninstall
 
     def look_again(self) -> None:
         """What is trained may be another model than before."""
@@ -213,11 +219,33 @@ class Roots:
             return
         inner = self._inner(module, number, before)
         call = self._marked(module, number, inner) if self._agent.mark else self._lean(module, number, inner)
-        if type(module).__getstate__ is not self._module.__getstate__:
+        if type(module).__getstate__ is not self._module.__getstate__ or hasattr(type(module), "__deepcopy__"):
             call = _LeftOut(call)
         call.__wrapped__ = before
         self._wrappers[number] = call
         object.__setattr__(module, "_compiled_call_impl", call)
+
+    def _hook_replicas(self) -> Callable[[], None]:
+        """DataParallel copies the dict of each module, with a wrapper that would call the original on its own GPU."""
+        plain = getattr(self._module, "_replicate_for_data_parallel", None)
+        if plain is None:
+            return lambda: None
+        wrappers = self._wrappers
+
+        def _replicate_for_data_parallel(self: Any) -> Any:
+            replica = plain(self)
+            call = replica.__dict__.get("_compiled_call_impl")
+            if call is not None and call in wrappers.values():
+                _put_back(replica, call)
+            return replica
+
+        self._module._replicate_for_data_parallel = _replicate_for_data_parallel
+
+        def undo() -> None:
+            if self._module._replicate_for_data_parallel is _replicate_for_data_parallel:
+                self._module._replicate_for_data_parallel = plain
+
+        return undo
 
     def _lean(self, module: Any, number: int, before: Any) -> Any:
         """The least that can be done. A root inside another is timed as well: the recorder sees that it is inside."""
@@ -290,7 +318,12 @@ class Roots:
             module = reference()
             wrapper = self._wrappers.get(number)
             if module is not None and wrapper is not None and module._compiled_call_impl is wrapper:
-                if wrapper.__wrapped__ is None:
-                    del module.__dict__["_compiled_call_impl"]
-                else:
-                    module._compiled_call_impl = wrapper.__wrapped__
+                _put_back(module, wrapper)
+
+
+def _put_back(module: Any, wrapper: Any) -> None:
+    """What stood in the slot before."""
+    if wrapper.__wrapped__ is None:
+        del module.__dict__["_compiled_call_impl"]
+    else:
+        module._compiled_call_impl = wrapper.__wrapped__

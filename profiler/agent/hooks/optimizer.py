@@ -39,25 +39,26 @@ def install(
     alive: dict[int, weakref.ref[Any]] = {}
     counts: dict[int, int] = {}
     numbers = itertools.count(1)
-    open_steps: list[tuple[Any, int, int]] = []
-    """Optimizer, ns, thread: outer steps first."""
+    open_steps: list[tuple[int, int, int]] = []
+    """id(optimizer), ns, thread: outer steps first. One that has failed stays for a while, and must not keep alive what
+    has filled the memory."""
     places: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         if dynamo and is_compiling():
             return
         if not open_steps and mark is None:  # as nearly always
-            open_steps.append((optimizer, clock(), ident()))
+            open_steps.append((id(optimizer), clock(), ident()))
             return
         try:
             thread = ident()
             for each in [each for each in open_steps if each[2] == thread][::-1]:
-                if each[0] is not optimizer and _is_running(each[0]):
+                if each[0] != id(optimizer) and _is_running(each[0]):
                     break
                 open_steps.remove(each)  # that step has failed: torch then leaves out the other hook
             if mark is not None and not open_steps:
                 mark(MARK_OPTIMIZER_START)
-            open_steps.append((optimizer, clock(), thread))
+            open_steps.append((id(optimizer), clock(), thread))
         except Exception as error:
             agent.give_up("optimizer", error)
 
@@ -65,11 +66,12 @@ def install(
         if dynamo and is_compiling():
             return
         end = clock()
-        if end < agent.attend and len(open_steps) == 1 and open_steps[0][0] is optimizer:
-            number = known.get(id(optimizer))
+        key = id(optimizer)
+        if end < agent.attend and len(open_steps) == 1 and open_steps[0][0] == key:
+            number = known.get(key)
             if number is not None:
                 agent.steps += 1
-                put((ident(), OPTIMIZER, open_steps.pop()[1], end, number))
+                put((ident(), OPTIMIZER, open_steps.pop(0)[1], end, number))
                 return
         try:
             thread = ident()
@@ -82,9 +84,9 @@ def install(
                 each = mine.pop()
                 open_steps.remove(each)
                 begin = each[1]
-                if each[0] is optimizer:
+                if each[0] == key:
                     break
-            number = known.get(id(optimizer)) or number_of(optimizer)
+            number = known.get(key) or number_of(optimizer)
             counts[number] += 1
             if mine:
                 put((thread, OPTIMIZER, begin, end, number, 0, 1))
@@ -139,11 +141,19 @@ def install(
     return uninstall
 
 
-def _is_running(optimizer: Any) -> bool:
-    """Whether a method of it is on the stack of this thread."""
+def _is_running(key: int) -> bool:
+    """Whether the optimizer of that id is in its step, on the stack of this thread.
+
+    Only torch's own wrapper of a step is looked into: before Python 3.13 a frame whose `f_locals` were asked for keeps
+    all that they hold until it ends.
+    """
+    optim: Any = sys.modules["torch.optim.optimizer"]
+    file = optim.Optimizer.profile_hook_step.__code__.co_filename
     frame: Any = sys._getframe(1)
     while frame is not None:
-        if frame.f_locals.get("self") is optimizer:
+        code = frame.f_code
+        is_step = code.co_name == "wrapper" and code.co_filename == file
+        if is_step and id(frame.f_locals.get("self")) == key:
             return True
         frame = frame.f_back
     return False

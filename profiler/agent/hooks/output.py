@@ -10,6 +10,7 @@ from typing import Any
 
 from ..dynamo import not_for_dynamo
 from ..outlet import clock
+from ..ring import SAVE
 from ..session import Agent, ident
 from ..tracebacks import step_aside
 
@@ -24,6 +25,10 @@ class Output:
         """End of the last output of the training thread."""
         self._thread: int | None = None
         """That trains, as far as is known."""
+        self._inside = False
+        """It is in a call that is being timed ..."""
+        self._seen = 0
+        """... and did something else until then."""
         self._writes_before = self._write_calls()
         self._steps_before = agent.steps
 
@@ -42,6 +47,7 @@ class Output:
         plain = getattr(owner, name)
 
         def timed(*args: Any, **kwargs: Any) -> Any:
+            mine = self._begins()
             begin = clock()
             try:
                 return plain(*args, **kwargs)
@@ -49,7 +55,8 @@ class Output:
                 step_aside(error)
                 raise
             finally:
-                self._count(begin, clock())
+                if mine:
+                    self._count(begin, clock())
 
         timed.__wrapped__ = plain  # type: ignore[attr-defined]
         timed.__name__ = name
@@ -65,11 +72,20 @@ class Output:
 
         return undo
 
+    def _begins(self) -> bool:
+        """Whether it is output of the step's: what other threads write keeps nobody waiting, what is written within
+        other output is part of that, and what is synced in a save or after it is a checkpoint's."""
+        if ident() != self._thread or self._inside or self._thread in self._agent.in_save:
+            return False
+        self._seen, kind = self._agent.last_seen()
+        self._inside = kind != SAVE
+        return self._inside
+
     def _count(self, begin: int, end: int) -> None:
+        self._inside = False
         self._seconds_ns += end - begin
-        if ident() == self._thread:
-            self._leading_up_ns += max(0, begin - max(self._last, self._agent.last_seen()))
-            self._last = end
+        self._leading_up_ns += max(0, begin - max(self._last, self._seen))
+        self._last = end
 
     def _at_tick(self) -> None:
         agent = self._agent

@@ -47,6 +47,8 @@ def _hook(agent: Agent, name: str, owners: tuple[Any, ...]) -> Callable[[], None
 
     @functools.wraps(plain)
     def save(*args: Any, **kwargs: Any) -> Any:
+        thread = ident()
+        agent.in_save.add(thread)
         begin = clock()
         try:
             return plain(*args, **kwargs)
@@ -54,7 +56,8 @@ def _hook(agent: Agent, name: str, owners: tuple[Any, ...]) -> Callable[[], None
             step_aside(error)
             raise
         finally:
-            agent.put((ident(), SAVE, begin, clock()))
+            agent.in_save.discard(thread)
+            agent.put((thread, SAVE, begin, clock()))
 
     not_for_dynamo(agent.torch, save)
     for owner in owners:

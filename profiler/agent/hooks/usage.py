@@ -1,7 +1,9 @@
-"""What cannot be read from an attribute later: autocast, GradScaler, activation checkpointing, who set the threads."""
+"""What cannot be read from an attribute later: autocast, GradScaler, activation checkpointing, packed sequences, and
+who set the threads."""
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable
@@ -26,13 +28,21 @@ def _for_torch_itself() -> bool:
 # has just ended with it.
 RECENT_STEPS = 10
 
+# Half a second apart at first: a schedule of some steps has long ended, or rests at one of them.
+LEAST_LOOKS = 3
+
 
 class Usage:
     """What has been seen used: fields of FlagsFact, and the scaler's counts."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self.flags: dict[str, Any] = {"autocast": False, "grad_scaler": False, "checkpointing": False}
+        self.flags: dict[str, Any] = {
+            "autocast": False,
+            "grad_scaler": False,
+            "checkpointing": False,
+            "packed": False,
+        }
         by_environment = any(name in os.environ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
         # Attached, we do not know what the program has called before.
         unset = None if "recorder" in agent.settings else "default"
@@ -41,10 +51,19 @@ class Usage:
         self.scaler_applied = 0
         self._anomaly_step: int | None = None
         """In which it was last seen switched on, or off."""
+        self._looks = self._recording = self._looked = 0
+        """For a profiler of the program's, those that found it recording, and the step of the last one."""
 
     def install(self) -> Callable[[], None]:
         """Patch the entrances; those that tell all at their first use take themselves out then."""
-        undo = [self._autocast(), self._scaler(), self._checkpointing(), self._threads(), self._anomaly()]
+        undo = [
+            self._autocast(),
+            self._scaler(),
+            self._checkpointing(),
+            self._packing(),
+            self._threads(),
+            self._anomaly(),
+        ]
 
         def uninstall() -> None:
             for each in undo:
@@ -100,23 +119,51 @@ class Usage:
         return undo
 
     def _checkpointing(self) -> Callable[[], None]:
-        module = sys.modules.get("torch.utils.checkpoint")
-        cls = getattr(module, "_checkpoint_hook", None)
-        if cls is None:
+        """Both ways of checkpointing, reentrant or not, first ask under which autocast they are to recompute."""
+        module: Any = sys.modules.get("torch.utils.checkpoint")
+        plain = getattr(module, "_get_autocast_kwargs", None)
+        if plain is None:
             return lambda: None
-        plain = cls.__init__
 
         def undo() -> None:
-            if cls.__init__ is __init__:
-                cls.__init__ = plain
+            if module._get_autocast_kwargs is _get_autocast_kwargs:
+                module._get_autocast_kwargs = plain
 
-        def __init__(hook: Any, *args: Any, **kwargs: Any) -> None:
+        def _get_autocast_kwargs(*args: Any, **kwargs: Any) -> Any:
             self.flags["checkpointing"] = True
             undo()
-            plain(hook, *args, **kwargs)
+            return plain(*args, **kwargs)
 
-        cls.__init__ = __init__
+        module._get_autocast_kwargs = _get_autocast_kwargs
         return undo
+
+    def _packing(self) -> Callable[[], None]:
+        cls = self._agent.torch.nn.utils.rnn.PackedSequence
+        plain, held = cls.__new__, cls.__dict__["__new__"]
+
+        def undo() -> None:
+            if cls.__new__ is __new__:
+                cls.__new__ = held
+
+        @functools.wraps(plain)  # TorchScript reads its annotations
+        def __new__(kind: Any, *args: Any, **kwargs: Any) -> Any:
+            self.flags["packed"] = True
+            undo()
+            return plain(kind, *args, **kwargs)
+
+        not_for_dynamo(self._agent.torch, __new__)
+        cls.__new__ = __new__
+        return undo
+
+    def profiled_throughout(self) -> bool:
+        """Look once more, if it has trained since, whether a profiler of the program's is recording; so it was at every
+        look so far but one: the last may come after the training."""
+        agent = self._agent
+        if not agent.window_open and agent.steps > self._looked:
+            self._looked = agent.steps
+            self._looks += 1
+            self._recording += bool(agent.torch._C._autograd._profiler_enabled())
+        return self._recording >= max(LEAST_LOOKS, self._looks - 1)
 
     @property
     def anomaly(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
 
 from ..session import Agent
@@ -22,8 +23,23 @@ def expect(agent: Agent, made: Callable[[], object], missing: str, *, by_the_end
     def at_step() -> None:
         steps[0] += 1
         if steps[0] >= due:
-            agent.on_step.remove(at_step)
+            look()
+
+    def at_exit() -> None:
+        if at_step in agent.on_step and not agent.failed:  # its last step came sooner than the trial's
+            look()
+
+    def look() -> None:
+        agent.on_step.remove(at_step)
+        try:
             if not made():
                 agent.problem("trial", RuntimeError(missing))
+        except Exception as error:
+            agent.problem("trial", error)
+
+    def opened() -> None:
+        atexit.register(at_exit)  # before the agent's own, which closes
 
     agent.on_step.append(at_step)
+    if by_the_end:
+        agent.on_open.append(opened)

@@ -16,8 +16,10 @@ class ChannelsLast:
     """Weights and every 4-D input of the models."""
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """Every model, once it is known. Numbers stay the same; only where they lie in memory changes."""
+        """Every model with 2-D convolutions, before it is called: what an optimizer keeps of a weight then lies alike.
+        Numbers stay the same; only where they lie in memory changes."""
         torch = agent.torch
+        convolutions = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
         undo: list[Callable[[], None]] = []
 
         def turned(value: Any) -> Any:
@@ -29,6 +31,8 @@ class ChannelsLast:
             return plain(*map(turned, args), **{key: turned(value) for key, value in kwargs.items()})
 
         def act(model: Any) -> None:
+            if not any(isinstance(module, convolutions) for module in model.modules()):
+                return
             model.to(memory_format=torch.channels_last)
             back = replace_forward(model, forward)
 
@@ -38,8 +42,8 @@ class ChannelsLast:
 
             undo.append(undo_one)
 
-        agent.on_model.append(act)
-        expect(agent, lambda: undo, "No model was found.")
+        agent.on_call.append(act)
+        expect(agent, lambda: undo, "No model has a 2-D convolution.")
 
         def undo_all() -> None:
             for each in undo:

@@ -19,8 +19,14 @@ class Compile:
     def apply(self, agent: Agent) -> Callable[[], None]:
         """Every model, once it is known; compiling takes the steps after that, which are left out."""
         changed: list[Any] = []
+        graphs: list[int] = []
+        """That there were before."""
+
+        def compiled() -> int:
+            return agent.compiled() if agent.compiled else 0
 
         def act(model: Any) -> None:
+            graphs.append(compiled())
             model.compile(mode=self.mode)
             changed.append(model)
 
@@ -29,5 +35,5 @@ class Compile:
                 model._compiled_call_impl = None
 
         agent.on_model.append(act)
-        expect(agent, lambda: changed, "no model was found to compile")
+        expect(agent, lambda: graphs and compiled() > graphs[0], "Nothing of a model was compiled.")
         return undo

@@ -1,5 +1,8 @@
 """Evaluation without gradients: models that are in eval mode compute under `torch.no_grad`.
 
+Not under `torch.inference_mode`: what a model keeps of an evaluation, as a cache of its own, would end the program when
+a backward pass needs it.
+
 That no backward pass will come cannot be known beforehand. So what they return requires gradients as before, but holds
 no activations; a backward pass that reaches it finds nothing behind it, and is told. Left alone are a model whose
 inputs require gradients, as a network that only judges what another one makes, and containers of other kinds than

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..session import Agent
+from ._expected import expect
 
 # The program sets its own as it begins; by then it has taken these steps.
 SETTLED = 3
@@ -25,7 +26,7 @@ class Flags:
     """False keeps it off whoever asks for it: the context manager does so at every step."""
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """At the end of the first steps, after whatever the program has set."""
+        """At the end of the first steps, after whatever the program has set. That it sets one back is told."""
         torch = agent.torch
         steps = [0]
 
@@ -36,7 +37,8 @@ class Flags:
                 agent.on_step.remove(at_step)
 
         agent.on_step.append(at_step)
-        return self._without_anomaly(torch) if self.anomaly is False else lambda: None
+        expect(agent, lambda: self._holds(torch), "The program itself sets what is to be changed.", by_the_end=True)
+        return self._without_anomaly(agent) if self.anomaly is False else lambda: None
 
     def _set(self, torch: Any) -> None:
         if self.matmul_precision is not None:
@@ -48,14 +50,30 @@ class Flags:
         if self.deterministic is not None:
             torch.use_deterministic_algorithms(self.deterministic)
 
-    def _without_anomaly(self, torch: Any) -> Callable[[], None]:
+    def _holds(self, torch: Any) -> bool:
+        return all(
+            wanted is None or wanted == now()
+            for wanted, now in (
+                (self.matmul_precision, torch.get_float32_matmul_precision),
+                (self.cudnn_benchmark, lambda: torch.backends.cudnn.benchmark),
+                (self.threads, torch.get_num_threads),
+                (self.deterministic, torch.are_deterministic_algorithms_enabled),
+            )
+        )
+
+    def _without_anomaly(self, agent: Agent) -> Callable[[], None]:
+        torch = agent.torch
         plain = torch.set_anomaly_enabled
+        asked: list[bool] = []
 
         def never(mode: Any, check_nan: Any = True) -> None:
+            if mode:
+                asked[:] = [True]
             plain(False, check_nan)
 
         torch.set_anomaly_enabled = never
         never(False)
+        expect(agent, lambda: asked, "Nobody has switched anomaly detection on.", by_the_end=True)
 
         def undo() -> None:
             if torch.set_anomaly_enabled is never:

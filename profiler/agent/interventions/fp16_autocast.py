@@ -17,6 +17,7 @@ from typing import Any
 from ..session import Agent
 from ..tracebacks import step_aside
 from ._attribute import replace_attribute
+from ._expected import expect
 from .autocast import Autocast
 
 # Updates before which it is looked whether the gradients are as the backward pass has left them.
@@ -44,6 +45,7 @@ class Fp16Autocast:
             for name in ("clip_grad_norm_", "clip_grad_value_"):
                 undo.append(replace_attribute(module, name, scaling.clipped))
         undo.append(Autocast("float16").apply(agent))
+        expect(agent, lambda: scaling.updates, "No update was made by an optimizer of torch.")
 
         def undo_all() -> None:
             for each in undo[::-1]:
@@ -65,7 +67,8 @@ class _Scaling:
         """Optimizers whose gradients have been divided, by id."""
         self._passing = self._stepping = self._stepped = self._undone = False
         """A backward pass, or an update, is being made; one has been, and the scale has not followed yet."""
-        self._updates = 0
+        self.updates = 0
+        """Made, or left out for an overflow."""
         self._seen: dict[int, tuple[Any, int]] = {}
         """Gradients as the last pass left them, by the ids of their parameters, and their versions."""
 
@@ -87,7 +90,7 @@ class _Scaling:
             raise
         finally:
             self._passing = False
-        if self._updates < LOOKED_AT:
+        if self.updates < LOOKED_AT:
             self._seen = {
                 id(parameter): (parameter.grad, parameter.grad._version)
                 for optimizer in self._optimizers
@@ -159,7 +162,7 @@ class _Scaling:
         finally:
             self._stepping = False
         self._stepped = True
-        self._updates += 1
+        self.updates += 1
         return loss
 
     def _unscale(self, optimizer: Any) -> bool:
@@ -169,7 +172,7 @@ class _Scaling:
         parameters = _with_gradients(optimizer)
         if self._scaler is None or not parameters:
             return False
-        if self._updates < LOOKED_AT:
+        if self.updates < LOOKED_AT:
             self._look(parameters)
         self._scaler.unscale_(optimizer)
         self._unscaled.add(id(optimizer))

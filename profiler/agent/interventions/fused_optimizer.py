@@ -31,9 +31,10 @@ class FusedOptimizer:
                 return
             for group in optimizer.param_groups:
                 group.update(fused=True, foreach=False)
+            optimizer._step_supports_amp_scaling = True  # as its own constructor says, for a GradScaler
             changed.append(optimizer)
 
         handle = register_optimizer_step_pre_hook(before)
-        expect(agent, lambda: changed, f"no {self.name} that has a fused form was found before its first step")
+        expect(agent, lambda: changed, f"No {self.name} that has a fused form was found before its first step.")
         undo: Callable[[], None] = handle.remove
         return undo

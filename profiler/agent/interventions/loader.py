@@ -1,4 +1,4 @@
-"""Other arguments for a DataLoader: workers, prefetching, pinned memory."""
+"""Other arguments for a DataLoader: workers, prefetching, pinned memory; and copies that do not wait for the GPU."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 from ..importing import when_imported
 from ..session import Agent
 from ..stack import place
+from ._copies import without_waiting
 from ._expected import expect
 
-# Which the program, or DataLoader's own check, leaves without meaning where there are no workers.
-_OF_WORKERS = ("prefetch_factor", "persistent_workers")
+# What DataLoader refuses where there are no workers.
+_OF_WORKERS = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,19 @@ class Loader:
     prefetch_factor: int | None = None
     persistent_workers: bool | None = None
     pin_memory: bool | None = None
+    non_blocking: bool = False
+    """Of pinned batches, of whatever loader, copied to a GPU."""
 
     def apply(self, agent: Agent) -> Callable[[], None]:
         """Every one made from now on."""
         undo: list[Callable[[], None]] = []
         made_otherwise: list[bool] = []
-        expect(agent, lambda: made_otherwise, f"no DataLoader was made at {self.file}:{self.line}")
+        expect(agent, lambda: made_otherwise, f"No DataLoader was made at {self.file}:{self.line}.")
         when_imported("torch.utils.data.dataloader", lambda: undo.append(self._patch(agent, made_otherwise)))
+        if self.non_blocking:
+            copied: list[bool] = []
+            undo.append(without_waiting(agent, copied))
+            expect(agent, lambda: copied, "No pinned batch was copied to a GPU by its `to` or `cuda`.")
 
         def undo_all() -> None:
             for each in undo:

@@ -61,11 +61,12 @@ class MicroBatch:
             for name, limit in _CLIPPING.items():
                 undo.append(replace_attribute(module, name, functools.partial(_clipped, state, limit)))
         when_imported("torch.utils.data.dataloader", lambda: undo.extend(self._split(torch, state)))
-        expect(agent, lambda: state.has_split, f"no batch of a DataLoader made at {self.file}:{self.line} was split")
+        expect(agent, lambda: state.has_split, f"No batch of a DataLoader made at {self.file}:{self.line} was split.")
 
         def undo_all() -> None:
             for each in undo[::-1]:
                 each()
+            state.undo()
 
         return undo_all
 
@@ -149,6 +150,14 @@ class _Accumulation:
     def made(self, optimizer: Any) -> None:
         """Its gradients are looked at."""
         self._optimizers.append(optimizer)
+
+    def undo(self) -> None:
+        """Optimizers update by themselves again; a scheduler may have wrapped what they had."""
+        self.is_last = True
+        for optimizer in self._optimizers:
+            step = optimizer.__dict__.get("step")
+            if getattr(step, "_profile_train_pieces", None) is self:
+                del optimizer.__dict__["step"]
 
     def asked(self) -> bool:
         """An update is: whether it is to be made now."""
@@ -263,6 +272,7 @@ def _made(state: _Accumulation, plain: Any, optimizer: Any) -> Any:
         state.updated()
         return result
 
+    step._profile_train_pieces = state  # type: ignore[attr-defined]
     optimizer.__dict__["step"] = types.MethodType(step, optimizer)
     return result
 

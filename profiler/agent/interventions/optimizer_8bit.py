@@ -22,9 +22,11 @@ class Optimizer8bit:
     name: str
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """Every one made from now on. Raises ImportError without bitsandbytes; what it does not know of the program's
-        arguments, it refuses itself."""
-        eight_bit = getattr(importlib.import_module("bitsandbytes").optim, f"{self.name}8bit")
+        """Every one made from now on. What bitsandbytes does not know of the program's arguments, it refuses itself."""
+        try:
+            eight_bit = getattr(importlib.import_module("bitsandbytes").optim, f"{self.name}8bit")
+        except ImportError as error:
+            raise RuntimeError(f"bitsandbytes cannot be imported: {error}.") from error
         plain = getattr(agent.torch.optim, self.name)
         made: list[bool] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -53,11 +54,21 @@ def test_what_begins_with_no_command_is_a_program(ran, argv, out, rest):
     assert ran == [(out, rest)]
 
 
-def test_help_fits_a_screen_and_has_examples(capsys):
-    assert main(["--help"]) == 0
+@pytest.mark.parametrize("command", ["", *cli.COMMANDS])
+def test_help_fits_a_screen_and_has_an_example(capsys, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*command.split(), "--help"]) == 0
 
     text = capsys.readouterr().out
     assert len(text.splitlines()) <= 30
+    assert max(map(len, text.splitlines())) <= 80
+    assert re.search(r"^ +Examples?:.*\n? +profile-train ", text, flags=re.MULTILINE)
+
+
+def test_help_leads_to_the_options_of_a_run(capsys):
+    assert main(["--help"]) == 0
+
+    text = capsys.readouterr().out
     assert "profile-train train.py --lr 3e-4" in text
     assert "profile-train run --help" in text
 

@@ -46,7 +46,9 @@ def test_json_is_for_scripts(doctor, bare, tmp_path):
     states = {each["name"]: each["state"] for each in told["checks"]}
     assert told["schema"] == "profile-train/doctor@1"
     assert states["torch"] == "fix"
-    assert {"python", "driver", "cores", "memory", "/dev/shm", "NUMA", "ptrace", "trials", "data"} <= set(states)
+    assert {"python", "driver", "cores", "memory", "/dev/shm", "NUMA", "ptrace", "attach", "trials", "data"} <= set(
+        states
+    )
 
 
 def test_the_real_python_is_asked(doctor):

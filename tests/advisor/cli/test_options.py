@@ -130,7 +130,7 @@ def test_goals_are_declared_and_the_rest_assumed(result):
         "assumed": "",
     }
     assert result("--goal", "memory")["goals"]["assumed"] == (
-        "Assumed, for it was not declared: the quality must stay as it is."
+        "Assumed, because not declared: the quality must stay as it is."
     )
     assert "throughput counts most" in result()["goals"]["assumed"]
 
@@ -160,7 +160,7 @@ def test_what_is_written_wrong_is_wrong_usage(recorded, capsys, words, told):
 
 @pytest.mark.parametrize("command", ["run", "report", "verify", "tune"])
 def test_goals_have_a_heading_of_their_own_in_the_help(capsys, command):
-    assert main([command, "--help"]) == 0
+    assert main([command, "--help-all"]) == 0
 
     options, goals = capsys.readouterr().out.split("\nGoals:\n")
     assert "--config" in options
@@ -170,12 +170,25 @@ def test_goals_have_a_heading_of_their_own_in_the_help(capsys, command):
 
 @pytest.mark.parametrize("command", ["run", "verify", "tune"])
 def test_what_trials_are_to_be_like_has_one_too(capsys, command):
-    assert main([command, "--help"]) == 0
+    assert main([command, "--help-all"]) == 0
 
-    options, trials = capsys.readouterr().out.split("\nTrials:\n")
-    assert "--calibration" in options
+    options, rest = capsys.readouterr().out.split("\nTrials:\n")
+    trials = rest.split("\n\n")[0]
     assert "--yes" in trials
     assert "--yes" not in options
+    assert "--calibration" not in trials
+
+
+def test_the_help_that_fits_a_screen_leads_to_the_others(capsys):
+    assert main(["run", "--help"]) == 0
+
+    assert "--help-all tells more: Trials, Configuration, Goals." in capsys.readouterr().out
+
+
+def test_a_kind_of_change_that_is_not_known_is_wrong_usage(recorded, capsys):
+    assert main(["verify", str(recorded), "--allow", "numeric"]) == 2
+    told = "'numeric' is no kind of change. Known are: exact, numerics, memory, trajectory."
+    assert told in " ".join(capsys.readouterr().err.split())
 
 
 TRIED = {

@@ -132,4 +132,4 @@ def test_a_change_that_could_not_be_made_is_told(script, start):
 
     assert result["steps"]["count"] == 70
     (problem,) = (each for each in result["environment"]["problems"] if each["source"] == "trial")
-    assert "no DataLoader was made at" in problem["message"]
+    assert "No DataLoader was made at" in problem["message"]

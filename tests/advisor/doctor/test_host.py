@@ -1,6 +1,7 @@
 """Limits just above and just below what is told."""
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from advisor.doctor import disk, host, permissions
 from advisor.doctor.finding import State
 from advisor.doctor.host import GIB, Host
 from advisor.doctor.stack import Torch
+from profiler.attach import inject
 
 HOST = Host(
     cores=8.0,
@@ -143,3 +145,84 @@ def test_a_folder_that_cannot_be_written_is_told():
     (found, *_) = disk.findings(Path("/proc"), None)
 
     assert found.state is State.WARNING
+
+
+@pytest.fixture
+def limited(tmp_path, monkeypatch):
+    """A /proc with Yama's usual limit."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    proc = tmp_path / "proc"
+    (proc / "self").mkdir(parents=True)
+    (proc / "self/status").write_text("CapEff:\t0\n")
+    (proc / "sys/kernel/yama").mkdir(parents=True)
+    (proc / "sys/kernel/yama/ptrace_scope").write_text("1\n")
+    return proc
+
+
+@pytest.mark.parametrize(
+    ("container", "user", "told"),
+    [
+        (False, 1000, "Until the next boot"),
+        (True, 1000, "On the machine itself, not in the container: sudo sysctl"),
+        (True, 0, "--cap-add SYS_PTRACE"),
+    ],
+)
+def test_the_limit_is_lifted_where_it_is_set(limited, monkeypatch, container, user, told):
+    """A container cannot change the machine's setting, and its capabilities are root's."""
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    if container:
+        (limited.parent / ".dockerenv").touch()
+
+    remedy = permissions.ptrace(limited).remedy
+
+    assert told in remedy
+    assert ("SYS_PTRACE" in remedy) is (user == 0)
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """One on which nothing is known of its calls, with gdb or without."""
+
+    def make(*, ptrace=False, gdb=False, remote_exec=False):
+        monkeypatch.setattr(inject.ptrace, "is_possible", lambda pid: ptrace)
+        monkeypatch.setattr(inject.gdb, "is_there", lambda: gdb)
+        if remote_exec:
+            monkeypatch.setattr(sys, "remote_exec", print, raising=False)
+        else:
+            monkeypatch.delattr(sys, "remote_exec", raising=False)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("ways", "state", "told"),
+    [
+        ({"ptrace": True, "gdb": True}, State.OK, "by ptrace"),
+        ({"gdb": True}, State.OK, "by gdb"),
+        ({}, State.WARNING, "gdb is needed"),
+        ({"remote_exec": True}, State.OK, "by sys.remote_exec"),
+    ],
+)
+def test_the_way_of_attach_is_told(machine, tmp_path, ways, state, told):
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/maps").touch()
+    machine(**ways)
+    ours = ".".join(map(str, sys.version_info[:3]))
+
+    found = permissions.attach(Torch("python", ours), tmp_path)
+
+    assert found.state is state
+    assert told in found.said
+    assert ("apt install gdb" in found.remedy) is (state is State.WARNING)
+
+
+def test_another_python_is_not_asked_by_ours(machine, tmp_path):
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/maps").touch()
+    machine(ptrace=True, remote_exec=True)
+
+    assert "by ptrace" in permissions.attach(Torch("python", "3.99.1"), tmp_path).said
+
+
+def test_without_linux_nothing_is_attached_to(tmp_path):
+    assert "Linux" in permissions.attach(TORCH, tmp_path).said

@@ -3,7 +3,7 @@ from profiles import metrics, rank
 
 from advisor.metrics.base import Goals, Missing
 from advisor.metrics.cost import gpu_hours, kwh, usd
-from profiler.schema import Gpu, GpuSample
+from profiler.schema import Gpu, GpuSample, MemoryFact
 
 GPUS = tuple(Gpu(index=n, uuid=str(n), name="A100", memory_total=1) for n in range(8))
 
@@ -17,6 +17,12 @@ def test_eight_ranks_for_an_hour():
 
 def test_a_gpu_that_is_only_seen_costs_nothing():
     assert metrics(rank(), gpus=GPUS)[gpu_hours] == pytest.approx(1.0)
+
+
+def test_a_rank_that_was_not_sampled_uses_the_devices_of_its_peaks():
+    """Of many ranks all but the first are read without the samples of their memory."""
+    ranks = (rank(n, memory_peaks=(MemoryFact(id=2 * n), MemoryFact(id=2 * n + 1))) for n in range(4))
+    assert metrics(*ranks, gpus=GPUS)[gpu_hours] == pytest.approx(8.0)
 
 
 def test_without_a_price():

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
-from profiles import metrics, rank, steps
+from profiles import RUN, metrics, rank, steps
 
 from advisor.metrics.base import Missing
 from advisor.metrics.host import (
+    cores_allowed,
     cores_available,
     cores_per_rank,
     cpu_saturation,
@@ -28,6 +31,21 @@ def test_cores_are_shared_by_the_ranks_of_a_node():
     assert (alone[cores_per_rank], alone[cores_available]) == (8.0, 7)
     assert (two[local_ranks], two[cores_per_rank], two[cores_available]) == (2, 4.0, 3)
     assert elsewhere[local_ranks] == 1
+
+
+@pytest.mark.parametrize(
+    ("mine", "bound", "allowed"),
+    [
+        (4.0, ("0-3", "4-7"), 8.0),  # each rank's recorder knows its cores alone
+        (8.0, ("0-7", "0-7"), 8.0),  # nothing is bound
+        (2.0, ("0-7", "0-7"), 2.0),  # a quota of both
+    ],
+)
+def test_where_each_rank_has_a_recorder_the_machines_cores_are_those_of_all(mine, bound, allowed):
+    ranks = [rank(number, steps=FORTY, process={"cpus": cpus}) for number, cpus in enumerate(bound)]
+    m = metrics(*ranks, runs=(replace(RUN, cores=mine),) * 2)
+
+    assert (m[cores_allowed], m[cores_per_rank]) == (allowed, allowed / 2)
 
 
 def test_one_core_is_always_left_for_a_worker():

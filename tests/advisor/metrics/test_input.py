@@ -6,6 +6,7 @@ from profiles import batches, metrics, rank, steps
 from advisor.metrics.base import Missing
 from advisor.metrics.input import (
     batch_bytes,
+    batch_tensors,
     collate_share,
     compute_threads,
     epoch_restart_share,
@@ -111,6 +112,12 @@ def test_the_queue():
 
     assert m[queue_depth] == 1.5
     assert m[queue_empty_fraction] == 0.5
+
+
+def test_tensors_of_a_batch():
+    assert of(facts=(replace(TRAINING, batch_tensors=300),))[batch_tensors] == 300
+    with pytest.raises(Missing, match="not counted"):
+        of()[batch_tensors]
 
 
 def test_no_workers_no_queue():

@@ -4,7 +4,8 @@ import pytest
 from profiles import RUN, metrics, rank
 
 from advisor.metrics.base import Missing
-from advisor.metrics.numa import cores, gpu_node, near_cores, numa_nodes
+from advisor.metrics.cores import cores
+from advisor.metrics.numa import gpu_node, near_cores, numa_nodes
 from profiler.schema import DeviceFact, Gpu, MemoryFact, ModelFact
 
 TWO = {0: "0-3,8-11", 1: "4-7,12-15"}

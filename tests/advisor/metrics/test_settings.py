@@ -39,6 +39,13 @@ def test_debug_modes():
     )
 
 
+def test_a_profiler_that_records_all_the_time_is_a_mode_of_its_own():
+    always = FlagsFact(program_profiler=True, profiled_throughout=True)
+
+    assert metrics(rank(flags=FlagsFact(program_profiler=True)))[debug_modes] == ("program_profiler",)
+    assert metrics(rank(flags=always))[debug_modes] == ("profiled_throughout",)
+
+
 def test_launch_blocking_blocks_nothing_on_a_cpu():
     blocking = FlagsFact(launch_blocking=True)
     on_cpu = rank(flags=blocking, models=(ModelFact(id=1, devices={"cpu": 8}),))

@@ -295,13 +295,21 @@ def compiling(*tagged):
     return tuple(replace(s, duration=1.1, tags=tags[s.index]) if s.index in tags else s for s in plain)
 
 
-def test_steps_that_compiled_after_warm_up():
+def test_steps_that_compiled_after_the_first():
+    """What they took counts after warm-up only: at the start it is paid once."""
     m = metrics(
         rank(steps=compiling((0, TAG_COMPILE | TAG_FIRST), (5, TAG_COMPILE), (20, TAG_COMPILE), (30, TAG_COMPILE)))
     )
 
-    assert m[recompiles] == 2
+    assert m[recompiles] == 3
     assert m[recompile_share] == pytest.approx(2 * 1.0 / (36 * 0.1 + 4 * 1.1))
+
+
+def test_what_differs_at_every_step_has_used_up_all_variants_before_warm_up_ends():
+    m = metrics(rank(steps=compiling(*[(number, TAG_COMPILE) for number in range(8)])))
+
+    assert m[recompiles] == 7
+    assert m[recompile_share] == 0.0
 
 
 def test_what_our_own_window_cost_is_no_compiling():

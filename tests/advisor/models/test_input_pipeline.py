@@ -90,6 +90,8 @@ def test_each_rank_has_its_part_of_the_cores_less_its_own(cores: float, ranks: i
 
 def test_handing_over_a_batch():
     assert transfer_time(3e9) == pytest.approx(1.0005)
+    assert transfer_time(0, tensors=2) == transfer_time(0, tensors=0) == 0.5e-3
+    assert transfer_time(0, tensors=102) == pytest.approx(17.5e-3)
 
 
 def test_measured_small_files_that_two_cores_read():
@@ -136,6 +138,7 @@ def test_advised_workers_keep_up_or_fill_the_cores(t_w, t_g, u_w, cores):
         lambda: available_cores(0),
         lambda: prefetch_factor(1, 1, 0),
         lambda: transfer_time(-1),
+        lambda: transfer_time(0, tensors=-1),
         lambda: storage_floor(1, 0),
     ],
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from advisor.plan import quantities
-from advisor.plan.quantities import capacity, count, gb, parameters, peak, rate, seconds, share, size
+from advisor.plan.quantities import capacity, count, duration, gb, parameters, peak, rate, seconds, share, size
 
 GIB = 1024**3
 
@@ -44,6 +44,11 @@ def test_a_cards_gb_is_what_its_driver_counts(text, value):
 )
 def test_times(text, value):
     assert seconds(text) == pytest.approx(value)
+    assert duration(text) == seconds(text)
+
+
+def test_a_duration_may_have_no_unit():
+    assert (duration("90"), duration(" 0.5 ")) == (90, 0.5)
 
 
 @pytest.mark.parametrize(("text", "value"), [("65%", 0.65), ("0.65", 0.65), ("0", 0), ("100%", 1)])
@@ -73,6 +78,8 @@ def test_rates_and_peaks():
         ("seconds", "2h and a bit"),
         ("seconds", "0s"),
         ("seconds", "5 weeks"),
+        ("duration", "0s"),
+        ("duration", "5 parsecs"),
         ("share", "65"),
         ("share", "101%"),
         ("share", "-5%"),

@@ -57,9 +57,9 @@ def test_what_makes_the_two_hard_to_compare_is_said():
     large = run(0.2, loaders=(LoaderFact(id=1, batch_size=64),), columns={"forward": 0.2, "batches": 1.0})
 
     assert "They ran on different machines (machine: cpu_model, machine: cores)" in text(run(), run(run=other))
-    assert "A step trains on 32 samples in A and 64 in B: the times of B are those of as many" in text(small, large)
+    assert "A step trains on 32 samples in A and 64 in B: times of B are scaled to as many" in text(small, large)
     crowded = text(run(host=busy(5.0)), run(0.15, host=busy(16.0)))
-    assert crowded.startswith("Not to be told while other programs take the cores: a mean step takes 150 ms")
+    assert crowded.startswith("Cannot be told while other programs take the cores: a mean step takes 150 ms")
     assert "Other programs took cores in B that they left alone in the other run" in crowded
     assert ", killed." in text(run(), run(run=replace(RUN, outcome="killed")))
 
@@ -84,3 +84,11 @@ def test_what_is_lost_between_the_steps_is_in_the_verdict():
 
     assert told.startswith("Slower: a step, with what is between steps, takes 140 ms in B, 100 ms in A: 40% more")
     assert "Saving checkpoints 0 s 40 ms +40% [" in told
+
+
+def test_no_change_has_no_sign():
+    told = text(run(), run())
+
+    assert "100 ms 100 ms 0% [" in told
+    assert "-0.0%" not in told
+    assert "+0.0%" not in told

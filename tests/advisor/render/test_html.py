@@ -116,7 +116,7 @@ def test_a_link_that_is_not_https_is_no_link(page):
         "NVIDIA A100-SXM4-80GB",
         "ZeroDivisionError: division by zero",
         "Cost of training4 to 12% less",
-        "1 of 6 rules could not be answered: 1 needs a GPU to train on.",
+        "1 of 6 rules could not be checked: 1 needs a GPU to train on.",
         "loss1,0004.5 ms4.5 s",
     ],
 )
@@ -135,7 +135,7 @@ def test_the_page_tells(page, told):
         "No verdict. The change was not made.",
         "Begin with this: use more DataLoader workers, for 31 to 43% less step time, as measured.",
         "What has been changed",
-        "By rank In the backward pass and in communication ranks of one model wait for the slowest.",
+        "By rank In the backward pass and in communication, the ranks of a model wait for the slowest.",
         "rank 1 Waiting for data 43%",
     ],
 )
@@ -163,7 +163,7 @@ def test_memory_that_was_not_measured_is_said_to_be_missing_and_has_no_controls(
         html.render(replace(golden(), memory=(), what_if=None, memory_missing="It was not sampled. Record on."))
     )
 
-    assert "Not known, so nothing can be asked of it. It was not sampled. Record on." in missing.text
+    assert "Not known. It was not sampled. Record on." in missing.text
     assert missing.count("form") == missing.count("select") == 0
 
 
@@ -205,3 +205,18 @@ def test_an_empty_run_has_a_page_without_charts():
 
 def test_a_report_of_nothing_has_a_page():
     assert "No training step was seen" in html.render(Report(version="0", run=golden().run))
+
+
+def test_a_change_that_was_made_goes_by_the_title_of_its_rule():
+    made = replace(tried().applied[0], rule="zero-1-2")
+
+    text = " ".join(Page(html.render(replace(tried(), applied=(made,)))).text.split())
+    assert "Shard the optimizer state: Confirmed: 37% less step time measured" in text
+    assert "zero-1-2: Confirmed" not in text
+
+
+def test_what_is_information_only_is_said_to_be_so():
+    item = replace(golden().advice[0], severity="info")
+
+    assert "What follows is for information only." in html.render(replace(golden(), advice=(item,)))
+    assert "What follows is for information only." not in html.render(golden())

@@ -34,7 +34,7 @@ def test_it_tells_regions_costs_what_rules_need_and_how_to_look_into_much_that_n
 
     assert "\n| loss | 1,000 | 4.5 ms | 4.5 s |\n" in text
     assert "Saves: 10.1 of every 100 GPU-hours, worth 25.25. Cost of training: 4 to 12% less.\n" in text
-    assert "failed. 1 of 6 rules could not be answered: 1 needs a GPU to train on.\n\n- Not measured" in text
+    assert "failed. 1 of 6 rules could not be checked: 1 needs a GPU to train on.\n\n- Not measured" in text
     assert (
         "\nEverything else takes 50% of the step. To see what that is, put more parts of the loop under: with" in text
     )

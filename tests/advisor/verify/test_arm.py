@@ -8,7 +8,7 @@ import pytest
 from profiles import RUN
 
 from advisor.verify.arm import TrialFailed, read
-from profiler.schema import TAG_EPOCH_START, Fact, Process, Step
+from profiler.schema import TAG_EPOCH_START, Fact, Problem, Process, Step
 from profiler.store import Writer
 
 
@@ -45,6 +45,49 @@ def test_what_would_come_again_is_no_chance(process, steps, outcome, last, by_ch
     with pytest.raises(TrialFailed, match=last.split("(")[0]) as caught:
         read(*process(steps, outcome, last))
     assert caught.value.by_chance is by_chance
+
+
+TORCHRUN = """\
+[rank1]:     raise AttributeError(
+[rank1]: AttributeError: it has no reducer
+W1122 08:00:00 torch/distributed/elastic/multiprocessing/api.py] Sending process 7 closing signal SIGTERM
+Traceback (most recent call last):
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================"""
+ACCELERATE = """\
+ValueError: no such file
+Traceback (most recent call last):
+subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 1."""
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        (TORCHRUN, "AttributeError: it has no reducer"),
+        (ACCELERATE, "ValueError: no such file"),
+        ("ValueError: caught\nbye", "bye"),
+    ],
+)
+def test_what_a_launcher_says_of_it_is_not_what_the_program_said(process, last, said):
+    with pytest.raises(TrialFailed) as caught:
+        read(*process(8, "failed", last))
+    assert str(caught.value) == f"It ended after 8 steps, too few to be measured: {said}"
+
+
+def test_a_change_that_could_not_be_made_is_never_measured(process, tmp_path):
+    """However many steps there are to measure."""
+    folder, log = process(80, "completed", "done")
+    why = "No model has a 2-D convolution."
+    writer = Writer(folder, "h")
+    writer.append([Problem(time=1.0, source="trial", message=why)])
+    writer.close()
+
+    with pytest.raises(TrialFailed) as caught:
+        read(folder, log)
+    assert str(caught.value) == f"The change could not be made. {why}"
+    assert not caught.value.by_chance
 
 
 @pytest.mark.parametrize(

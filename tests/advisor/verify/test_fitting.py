@@ -14,7 +14,7 @@ from advisor.metrics.input import loader
 from advisor.metrics.settings import flags, model, optimizer, world_size
 from advisor.rules.base import Safety
 from advisor.verify import kept
-from advisor.verify.fitting import smallest
+from advisor.verify.fitting import Ending, _sorted_out, _that_can_be_made, smallest
 from advisor.verify.remedies import ladders
 
 if sys.version_info >= (3, 11):
@@ -75,6 +75,38 @@ def train():
 
 train()
 """
+# Two ranks, each with an allocator of LIMIT numbers for its part of weights and optimizer state: 8,580 weights of which
+# Adam keeps twice as many, and as many gradients.
+RANKS = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = torch.nn.Linear(64, 64)
+    def forward(self, features):
+        return features + self.lin(features).relu()
+
+def held(tensor):
+    return getattr(tensor, "_local_tensor", tensor).numel()
+
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Sequential(Block(), Block(), torch.nn.Linear(64, 4)))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
+for step in range(200):
+    loss = (model(torch.randn(4, 64)) - 1).square().mean()
+    loss.backward()
+    optimizer.step()
+    kept = getattr(optimizer, "optim", optimizer).state.values()
+    states = sum(held(value) for state in kept for value in state.values())
+    if states + 2 * sum(map(held, model.parameters())) > LIMIT:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte")
+    optimizer.zero_grad()
+"""
+TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node", "2")
 OPTIONS = ("--goal", "memory", "--yes", "--steps", "40", "--out", "tuning")
 
 
@@ -82,9 +114,9 @@ OPTIONS = ("--goal", "memory", "--yes", "--steps", "40", "--out", "tuning")
 def fitting(script, start):
     """Make the program fit into `limit` bytes; gives back how that ended and its folder."""
 
-    def begin(limit, *options, text=LIMITED):
+    def begin(limit, *options, text=LIMITED, launcher=()):
         path = script(text.replace("LIMIT:", f"{limit}:"), "project/train.py")
-        words = (*COMMAND, "tune", *OPTIONS, *options, path.name)
+        words = (*COMMAND, "tune", *OPTIONS, *options, *launcher, path.name)
         running = start(*words, cwd=path.parent, env={"PYTHONPATH": str(ROOT)})
         running.process.wait(8 * PATIENCE)
         return running.finish(), path.parent / "tuning"
@@ -125,6 +157,25 @@ def test_two_changes_where_one_does_not_suffice(fitting):
     assert first["settings"] == {"block": "Block", "every": 1}
     assert second["settings"]["pieces"] == 2
     assert "With these together" in (folder / "fitting/ckpt-every-n-every-1+grad-accum-pieces-2/report.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("limit", "allowed", "name"),
+    [
+        (30_000, ("--allow", "numerics"), "zero_redundancy"),
+        (20_000, ("--allow", "numerics"), "fsdp2"),
+        (20_000, (), None),
+    ],
+)
+def test_ranks_share_as_little_as_suffices(fitting, limit, allowed, name):
+    ran, folder = fitting(limit, *allowed, text=RANKS, launcher=TORCHRUN)
+
+    tuned = tomllib.loads((folder / "tuned.toml").read_text())
+    assert [each["name"] for each in tuned.get("change", ())] == [name] * tuned["fits"], ran.err
+    assert tuned["fits"] is bool(name)
+    if not allowed:
+        assert b"zero-3-fsdp: it changes more than speed; --allow numerics tries it." in ran.err
 
 
 @pytest.mark.slow
@@ -184,10 +235,14 @@ def test_what_does_not_apply_is_no_remedy(changes, gone):
     assert not any(name.startswith(gone) for ladder in found for name in ladder)
 
 
-def test_ranks_that_train_one_model_can_share_the_optimizer():
-    shared = metrics(flags=replace(PLAIN, ddp=True), ranks=2)
-    assert ["zero-1-2"] in names(ladders(shared, ()))
-    assert ["zero-1-2"] not in names(ladders(metrics(ranks=2), ()))
+def test_ranks_that_train_one_model_can_share_the_optimizer_or_everything():
+    """One or the other."""
+    shared = {"flags": replace(PLAIN, ddp=True), "ranks": 2}
+    assert ["zero-1-2", "zero-3-fsdp"] in names(ladders(metrics(**shared), ()))
+    not_by_element = replace(ADAM, name="LBFGS")
+    assert ["zero-3-fsdp"] in names(ladders(metrics(**shared, optimizer=not_by_element), ()))
+    for other in ({"ranks": 2}, {"flags": replace(PLAIN, ddp=True), "ranks": 1}):
+        assert len(ladders(metrics(**other), ())) == 3
 
 
 class Device:
@@ -236,3 +291,40 @@ def test_recomputing_is_dearer_the_more_is_recomputed():
     assert times[-1] == pytest.approx(1 / 3)
     assert all(isinstance(remedy.finding.alone, Gain) for remedy in every)
     assert {remedy.change.safety for remedy in every} == {Safety.MEMORY}
+
+
+# ---- changes of which one can be made ----
+
+
+def sharding():
+    """Stage 1 of ZeRO, and stage 3."""
+    known = ladders(metrics(flags=replace(PLAIN, ddp=True), ranks=2), ())
+    return next(ladder for ladder in known if ladder[0].name == "zero-1-2")
+
+
+def test_what_is_allowed_of_it_is_tried():
+    (first, second), allowed = sharding(), (Safety.EXACT, Safety.MEMORY)
+
+    known, left_out = _sorted_out([(first, second)], allowed)
+    assert known == [(first,)]
+    assert left_out == ("zero-3-fsdp: it changes more than speed; --allow numerics tries it.",)
+    assert _sorted_out([(first, second)], (*allowed, Safety.NUMERICS)) == ([(first, second)], ())
+    assert _sorted_out([(second,)], allowed) == ([], left_out)
+
+
+@pytest.mark.parametrize(
+    ("ending", "is_left"),
+    [
+        (Ending(fits=True, steps=40), True),
+        (Ending(fits=False, steps=0, of_memory=True), True),
+        (Ending(fits=False, steps=0, why="The program chooses the ranks that train the model."), False),
+    ],
+)
+def test_the_weaker_is_tried_where_the_stronger_cannot_be_made(ending, is_left):
+    ladder = sharding()
+    assert _that_can_be_made(ladder, lambda chosen: ending) == (ladder if is_left else ladder[:1])
+
+
+def test_of_one_rule_what_ends_the_program_once_would_end_it_again():
+    every = next(ladder for ladder in ladders(metrics(), ()) if len(ladder) == 4)
+    assert _that_can_be_made(every, lambda chosen: pytest.fail("it was tried")) == every

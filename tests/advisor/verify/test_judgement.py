@@ -74,7 +74,7 @@ def test_harm_is_named():
     tail = Arm(times=(*[0.04] * 51, *[0.2] * 9), between=0.0, losses=(), memory=None)
     found = judged(arms(0.1), [tail] * 3, PREDICTED, same_losses=False)
     assert (found.verdict, found.removed[0] > 0) == (Verdict.HARMFUL, True)
-    assert found.why.startswith("One step in ten takes 9")
+    assert found.why.startswith("One step in ten takes at least 9")
 
 
 def test_without_a_prediction_whatever_is_faster_is_confirmed():

@@ -49,6 +49,7 @@ def recorded(tmp_path):
         return folder
 
     (tmp_path / "run").mkdir()
+    (tmp_path / "train.py").touch()
     return write
 
 
@@ -96,6 +97,7 @@ def test_a_rule_that_said_nothing_is_not_tried(recorded):
         ({"command": ()}, (), "does not tell what was run"),
         ({"command": ("train.py", f"--key={HIDDEN}")}, (), "secret was left out"),
         ({"cwd": "/gone/folder"}, (), "folder it ran in is gone"),
+        ({"command": ("gone.py",)}, (), "script is gone"),
         ({}, ("no-such-rule",), "no rule 'no-such-rule'"),
     ],
 )

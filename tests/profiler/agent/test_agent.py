@@ -2,6 +2,7 @@ import json
 import os
 import sys
 import types
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -457,6 +458,26 @@ def test_an_optimizer_step_that_fails_swallows_no_later_one(steps):
     failing.inner = other
     failing.step()
     assert len(steps) == 3
+
+
+def test_an_optimizer_whose_step_has_failed_is_not_kept_alive(steps):
+    failing = an_optimizer(Outer)
+    with pytest.raises(AttributeError):
+        failing.step()
+    parameter = weakref.ref(failing.param_groups[0]["params"][0])
+    del failing
+    assert parameter() is None
+
+
+def test_nested_steps_are_found_without_a_look_at_what_the_program_holds(steps):
+    outer = an_optimizer(Outer)
+    outer.inner = an_optimizer()
+
+    batch = torch.ones(1)
+    held = weakref.ref(batch)
+    outer.step()
+    del batch  # before Python 3.13 a frame that was asked for its locals would keep it
+    assert held() is None
 
 
 def test_a_closure_that_fails_swallows_no_later_step(steps):

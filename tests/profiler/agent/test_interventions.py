@@ -45,6 +45,10 @@ if __name__ == "__main__":
             seen.update(
                 output=str(output.dtype), workers=os.getpid() not in pids.tolist(), other=other.num_workers,
                 fused=optimizer.param_groups[0]["fused"], threads=torch.get_num_threads(),
+                scales=getattr(optimizer, "_step_supports_amp_scaling", False),
+                state_turned=optimizer.state[model.conv.weight]["exp_avg"].is_contiguous(
+                    memory_format=torch.channels_last
+                ),
                 anomaly=torch.is_anomaly_enabled(), precision=torch.get_float32_matmul_precision(),
                 compiled=hasattr(torch, "_dynamo") and torch._dynamo.utils.counters["stats"]["unique_graphs"],
             )
@@ -88,6 +92,8 @@ def test_without_a_change_nothing_changes(seen_with):
         "workers": False,
         "other": 0,
         "fused": None,
+        "scales": False,
+        "state_turned": False,
         "threads": 1,
         "anomaly": False,
         "precision": "highest",
@@ -105,9 +111,12 @@ def test_a_loader_gets_workers_and_the_others_none(seen_with):
 
 
 def test_a_loader_loses_its_workers(seen_with):
-    seen, _ = seen_with(("loader", {"file": "", "line": LINE, "num_workers": 0}))
+    """And all that DataLoader refuses without them."""
+    arguments = "timeout=60, prefetch_factor=2, persistent_workers=True, multiprocessing_context='fork'"
+    before = f"import functools; DataLoader = functools.partial(DataLoader, num_workers=1, {arguments})"
+    seen, _ = seen_with(("loader", {"file": "", "line": LINE, "num_workers": 0}), before=before)
 
-    assert seen["workers"] is False
+    assert (seen["workers"], seen["other"]) == (False, 1)
 
 
 def test_autocast_computes_in_16_bits_and_returns_32(seen_with):
@@ -123,7 +132,7 @@ def test_an_optimizer_is_fused(seen_with):
     plain, losses = seen_with()
     seen, fused = seen_with(("fused_optimizer", {"name": "Adam"}))
 
-    assert seen == {**plain, "fused": True}
+    assert seen == {**plain, "fused": True, "scales": True}
     assert fused == pytest.approx(losses, rel=1e-4)
 
 
@@ -144,7 +153,7 @@ def test_images_come_channels_last(seen_with):
     plain, losses = seen_with()
     seen, turned = seen_with(("channels_last", {}))
 
-    assert seen == {**plain, "channels_last": True}
+    assert seen == {**plain, "channels_last": True, "state_turned": True}
     assert turned == pytest.approx(losses, rel=1e-3)
 
 

@@ -135,5 +135,5 @@ def test_a_batch_that_is_fetched_ahead_is_told(tried, tmp_path):
 def test_a_loader_made_elsewhere_is_left_alone_and_that_is_told(split):
     changed = split(PLAIN, line=LINE + 1)
 
-    assert "no batch of a DataLoader made at" in changed.failed[0]
+    assert "No batch of a DataLoader made at" in changed.failed[0]
     assert not changed.seen or changed.seen[0][0][0] == 12

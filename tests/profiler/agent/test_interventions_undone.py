@@ -13,6 +13,7 @@ import torch.utils.checkpoint
 from profiler.agent.interventions import apply
 
 OWNERS = (
+    torch.utils.data.DataLoader,
     torch.Tensor,
     torch.autograd,
     torch.optim.Optimizer,
@@ -21,10 +22,14 @@ OWNERS = (
     torch.nn.utils.clip_grad,
     torch.nn.parallel,
     torch.nn.parallel.distributed,
+    torch.nn.parallel.DistributedDataParallel,
     builtins,
     logging.Handler,
     os,
 )
+
+
+ELSEWHERE = {"file": "other.py", "line": 1}
 
 
 class Block(torch.nn.Linear):
@@ -32,7 +37,8 @@ class Block(torch.nn.Linear):
 
 
 def state():
-    return [dict(vars(owner)) for owner in OWNERS]
+    # Of torch itself no more: what it makes as it is first used is no part of a change.
+    return [{"set_anomaly_enabled": torch.set_anomaly_enabled}, *(dict(vars(owner)) for owner in OWNERS)]
 
 
 @pytest.mark.parametrize(
@@ -42,16 +48,30 @@ def state():
         ("selective_recompute", {"block": "Block"}),
         ("fsdp2", {"block": "Block"}),
         ("logging", {"every": 3}),
+        ("flags", {"anomaly": False}),
+        ("evaluation", {}),
+        ("autocast", {"dtype": "bfloat16"}),
+        ("loader", {**ELSEWHERE, "non_blocking": True}),
+        ("micro_batch", {**ELSEWHERE, "pieces": 2}),
+        ("no_sync", {"passes": 2}),
+        ("ddp_hook", {"dtype": "float16"}),
     ],
 )
 def test_nothing_is_left(name, settings):
     agent = SimpleNamespace(
-        torch=torch, settings={"trial": {"steps": 30}}, on_call=[], on_model=[], on_step=[], losses=[], steps=0
+        torch=torch,
+        settings={"trial": {"steps": 30}},
+        on_open=[],
+        on_call=[],
+        on_model=[],
+        on_step=[],
+        losses=[],
+        steps=0,
     )
     before = state()
     undo = apply(agent, name, settings)
     model = torch.nn.Sequential(Block(4, 4), Block(4, 1))
-    for act in agent.on_call:
+    for act in (*agent.on_call, *agent.on_model):
         act(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     if name != "fsdp2":  # which needs ranks

@@ -108,7 +108,7 @@ def test_a_plain_loop(loop, run_profiled):
         assert step.evaluation == step.checkpoint_save == step.epoch_start == 0
     (loader,) = ran.facts("loader")
     assert (loader.dataset, loader.length, loader.batch_size, loader.num_workers) == ("Slow", 12, 4, 0)
-    assert (loader.batch_bytes, loader.training) == (4 * 8 * 4, True)
+    assert (loader.batch_bytes, loader.batch_tensors, loader.training) == (4 * 8 * 4, 1, True)
     assert loader.place == line_of(program, "loader = DataLoader(")
     (model,) = ran.facts("model")
     assert (model.name, model.parameters, model.tensors) == ("Model", 8 * 16 + 16 + 16 + 1, 4)
@@ -418,17 +418,19 @@ for step, batch in enumerate(DataLoader(Slow(), 4), 1):
     assert all(ran.steps[index].checkpoint_save >= 0.005 for index in (5, 10))
 
 
-def test_autocast_scaler_and_activation_checkpointing_are_seen(loop, run_profiled):
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_autocast_scaler_and_activation_checkpointing_are_seen(loop, run_profiled, reentrant):
     ran = check(
         run_profiled(
             loop(
                 MADE,
+                f"REENTRANT = {reentrant}",
                 """
 from torch.utils.checkpoint import checkpoint
 scaler = torch.amp.GradScaler("cpu")
 for batch in DataLoader(Slow(), 4):
     with torch.autocast("cpu", torch.bfloat16):
-        loss = checkpoint(model, batch, use_reentrant=False).float().square().mean()
+        loss = checkpoint(model, batch.requires_grad_(), use_reentrant=REENTRANT).float().square().mean()
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()
@@ -452,6 +454,32 @@ for batch in DataLoader(Slow(), 4):
         assert step.forward >= FORWARD
         assert step.backward >= FORWARD  # there the forward pass is run again
         assert step.micro_steps == 1
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_packed_sequences_are_seen(loop, run_profiled, packs):
+    ran = check(
+        run_profiled(
+            loop(
+                MADE,
+                f"PACKS = {packs}",
+                """
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
+before = PackedSequence.__dict__["__new__"]
+for batch in DataLoader(Slow(), 4):
+    if PACKS: assert len(pack_sequence([batch[0], batch[1]])) == 4
+    model(batch).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+assert (PackedSequence.__dict__["__new__"] is before) is not PACKS
+""",
+            )
+        ),
+        12,
+    )
+
+    (flags,) = ran.facts("flags")
+    assert flags.packed is packs
 
 
 def test_a_loop_without_an_optimizer_tells_its_steps(loop, run_profiled):
@@ -580,6 +608,34 @@ if __name__ == "__main__":
     print(torch.export.export(model.layers, (torch.ones(1, 8),)).graph)
     print(pickle.loads(pickle.dumps(torch.save)) is torch.save, torch.save.__name__, torch.autograd.backward.__name__)
 """
+
+
+REPLICAS = """
+class Own(Model):
+    def __deepcopy__(self, memo):
+        copied = type(self).__new__(type(self))
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return copied
+
+if __name__ == "__main__":
+    model = Own()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(6):
+        model(torch.ones(2, 8)).sum().backward()
+        optimizer.step()
+    for copied in (model._replicate_for_data_parallel(), copy.deepcopy(model)):  # as torch.nn.DataParallel makes one
+        copied.layers = torch.nn.Linear(8, 1)
+        torch.nn.init.constant_(copied.layers.weight, 2.0)
+        print(copied(torch.ones(1, 8)).item())
+"""
+
+
+def test_a_copy_of_a_recorded_model_computes_with_what_it_holds_itself(loop, run_both):
+    plain, profiled = run_both(loop(REPLICAS))
+
+    assert plain.status == 0
+    assert plain.out.decode().splitlines() == profiled.out.decode().splitlines()
+    check(profiled, 6)
 
 
 def test_a_recorded_model_can_be_copied_saved_and_exported(loop, run_both):

@@ -1,13 +1,14 @@
 """What leads up to a log line is timed from what the training thread did last."""
 
 import logging
+import os
 import threading
 
 import pytest
 
 from profiler.agent.hooks import output
 from profiler.agent.hooks.output import Output
-from profiler.agent.ring import FETCH, GC, OPTIMIZER
+from profiler.agent.ring import FETCH, GC, OPTIMIZER, SAVE
 from profiler.agent.session import Agent, ident
 
 
@@ -105,7 +106,39 @@ def test_a_thread_that_writes_in_the_background_keeps_nobody_waiting(told, clock
     writer.join()
     tick(agent)
 
-    assert seconds(facts) == {"leading_up": 0, "seconds": 3}
+    assert seconds(facts) == {"leading_up": 0, "seconds": 0}
+
+
+def test_a_handler_within_another_is_part_of_it(told, clock, log):
+    agent, facts = told
+    agent.put((ident(), OPTIMIZER, 50, 100, 1))
+    outer = logging.Handler()
+
+    def emit(record):
+        clock.now += 5
+        log()
+
+    outer.emit = emit
+    clock.now = 140
+    outer.handle(logging.LogRecord("a", logging.INFO, "", 0, "", None, None))
+    tick(agent)
+
+    assert seconds(facts) == {"leading_up": 40, "seconds": 8}
+
+
+@pytest.mark.parametrize("when", ["inside", "after"])
+def test_what_is_synced_of_a_checkpoint_is_no_log(told, clock, tmp_path, when):
+    agent, facts = told
+    if when == "inside":
+        agent.in_save.add(ident())
+    else:
+        agent.put((ident(), SAVE, 50, 100))
+    clock.now = 140
+    with open(tmp_path / "model.pt", "wb") as file:
+        os.fsync(file.fileno())
+    tick(agent)
+
+    assert seconds(facts) == {"leading_up": 0, "seconds": 0}
 
 
 def test_our_own_look_leads_up_to_nothing(told, clock, log):

@@ -412,6 +412,8 @@ class StubCuda:
         self.calls = []
         self.capturing = False
         self.idle = True
+        self.asked = lambda: None
+        """Called as somebody looks whether the GPU is at work."""
 
         def call(name):
             return lambda *given: self.calls.append(name)
@@ -419,8 +421,7 @@ class StubCuda:
         self.cuda = SimpleNamespace(
             is_initialized=lambda: True,
             is_current_stream_capturing=lambda: self.capturing,
-            synchronize=call("synchronize"),
-            current_stream=lambda: SimpleNamespace(query=lambda: self.idle),
+            current_stream=lambda: SimpleNamespace(query=self._query),
         )
         self.profiler = SimpleNamespace(profile=type("profile", (), {}))
         names = ("profile", "emit_nvtx", "emit_itt")
@@ -441,6 +442,11 @@ class StubCuda:
             ),
         )
 
+    def _query(self):
+        self.calls.append("query")
+        self.asked()
+        return self.idle
+
     def _disable(self):
         self.calls.append("disable")
         return SimpleNamespace(save=lambda path: Path(path).write_text("{}"))
@@ -452,11 +458,28 @@ def test_on_cuda_one_more_step_leads_in_and_the_gpu_is_waited_for_at_the_end(mak
 
     loop.until_open()
     assert cuda.calls == ["config", ["cpu", "cuda"], "enable"]
-    loop.steps(STEPS + 1)
+    loop.steps(STEPS)
+    cuda.idle = False
+    cuda.asked = lambda: setattr(cuda, "idle", cuda.calls.count("query") == 3)
+    loop.steps(1)
 
-    assert cuda.calls[3:] == ["synchronize", "disable"]
+    assert cuda.calls[3:] == ["query", "query", "query", "disable"]
     (fact,) = loop.told("window")
     assert (fact["device"], fact["steps"]) == ("cuda", STEPS + 1)
+
+
+def test_a_gpu_that_waits_for_another_rank_is_not_waited_for_without_end(make):
+    cuda = StubCuda()
+    loop = make(budget=1.0, torch=cuda)
+    loop.until_open()
+    cuda.idle = False
+    cuda.asked = lambda: setattr(loop, "now", loop.now + SECOND // 4)
+
+    loop.steps(STEPS + 1)
+
+    assert cuda.calls.count("query") >= 4
+    assert cuda.calls[-1] == "disable"
+    assert loop.told("window") == loop.told("problem") == []
 
 
 def test_the_first_window_on_cuda_is_assumed_to_cost_more(make):
@@ -477,11 +500,11 @@ def test_nothing_is_opened_or_ended_while_a_cuda_graph_is_captured(make):
     loop.until_open()
     cuda.capturing = True
     assert all(loop.steps(10))
-    assert "synchronize" not in cuda.calls
+    assert "query" not in cuda.calls
 
     cuda.capturing = False
     assert not loop.step()
-    assert cuda.calls[-2:] == ["synchronize", "disable"]
+    assert cuda.calls[-2:] == ["query", "disable"]
 
 
 def test_at_exit_a_busy_gpu_is_not_waited_for(make):
@@ -493,8 +516,7 @@ def test_at_exit_a_busy_gpu_is_not_waited_for(make):
 
     loop.windows.close()
 
-    assert "synchronize" not in cuda.calls
-    assert cuda.calls[-1] == "disable"
+    assert cuda.calls[-2:] == ["query", "disable"]
     assert loop.told("window") == []
 
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -149,3 +150,11 @@ def asked(request):
     """These take minutes on a busy machine."""
     if "slow" not in request.config.option.markexpr:
         pytest.skip("it takes long: pytest -m slow")
+
+
+@pytest.fixture
+def may_trace():
+    """Skips what this machine lets nobody do."""
+    scope = Path("/proc/sys/kernel/yama/ptrace_scope")
+    if os.uname().machine != "x86_64" or (scope.exists() and scope.read_text().strip() not in "01"):
+        pytest.skip("this machine lets nobody attach to a process")

@@ -14,14 +14,7 @@ LIKE_BEFORE = (
 )
 
 
-def may_trace():
-    try:
-        return os.uname().machine == "x86_64" and Path("/proc/sys/kernel/yama/ptrace_scope").read_text().strip() in "01"
-    except OSError:
-        return os.uname().machine == "x86_64"
-
-
-pytestmark = pytest.mark.skipif(not may_trace(), reason="this machine lets nobody attach to a process")
+pytestmark = pytest.mark.usefixtures("may_trace")
 
 
 def settings(folder, recorder=None):

@@ -1,9 +1,14 @@
 """Who may write into a run folder: recorders of one job together, of others never."""
 
+import json
 import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from programs import ROOT
 
 from profiler.recorder import folder as place
 from profiler.recorder.job import Job
@@ -122,6 +127,71 @@ def test_one_turn_after_the_other(tmp_path):
     os.utime(tmp_path / ".reporting", (0, 0))
     with place.turn(tmp_path, "reporting", patience=0.0) as ours:
         assert ours, "whoever left it is long gone"
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from profiler.recorder.folder import turn
+with turn(Path(sys.argv[1]), "reporting", 0.0) as ours:
+    print(ours, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_turn_of_a_process_that_was_killed_is_free_at_once(tmp_path):
+    command = [sys.executable, "-c", HOLDS, tmp_path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as holder:
+        assert holder.stdout.readline() == b"True\n"
+        with place.turn(tmp_path, "reporting", patience=0.0) as ours:
+            assert not ours, "its process is there"
+        holder.kill()
+        holder.wait()
+        with place.turn(tmp_path, "reporting", patience=0.0) as ours:
+            assert ours
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_turn_of_a_process_on_another_machine_ends_by_its_age(tmp_path):
+    with place.turn(tmp_path, "reporting", patience=0.0):
+        (mark,) = (tmp_path / ".reporting").iterdir()
+        mark.write_text(json.dumps(["another boot", 1, 0.0]))
+        with place.turn(tmp_path, "reporting", patience=0.0) as ours:
+            assert not ours
+        os.utime(mark, (0, 0))
+        with place.turn(tmp_path, "reporting", patience=0.0) as ours:
+            assert ours
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1, 2, 3]", "[" * 100_000])
+def test_a_mark_that_cannot_be_read_ends_a_turn_by_its_age(tmp_path, text):
+    with place.turn(tmp_path, "reporting", patience=0.0):
+        (mark,) = (tmp_path / ".reporting").iterdir()
+        mark.write_text(text)
+        with place.turn(tmp_path, "reporting", patience=0.0) as ours:
+            assert not ours
+
+
+def test_of_many_that_wait_for_a_killed_one_each_has_its_turn_alone(tmp_path):
+    left = tmp_path / ".reporting"
+    left.mkdir()
+    (left / "left").write_text(json.dumps([place.here(), HERE[0], HERE[1] - 1.0]))
+    inside, most, had = [], [], []
+
+    def take():
+        for _ in range(20):
+            with place.turn(tmp_path, "reporting", patience=60.0) as ours:
+                inside.append(1)
+                most.append(len(inside))
+                had.append(ours)
+                inside.pop()
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(take) for _ in range(8)]:
+            done.result()
+    assert had == [True] * 160
+    assert max(most) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_recorded_leaves_nothing(tmp_path):

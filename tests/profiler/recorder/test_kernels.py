@@ -10,6 +10,7 @@ from profiler.recorder import kernels, operators
 from profiler.recorder.intervals import difference, intersection, length, union
 from profiler.recorder.kernel_kinds import kernel_kind, operator_kind
 from profiler.recorder.kernels import parse
+from profiler.recorder.trace import read
 
 ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, char*>(int)"
 GEMM = "ampere_sgemm_32x32_sliced1x4_tn"
@@ -360,6 +361,17 @@ def test_an_unmarked_trace_is_taken_whole(trace):
     found = trace.parse(steps=4)
 
     assert (found.window.steps, found.us("duration")) == (4, 50)
+
+
+def test_times_since_1970_are_told_to_the_nanosecond(tmp_path):
+    event = '{"ph": "X", "name": "aten::add", "cat": "cpu_op", "dur": 0.001, "ts": AT}'
+    times = ("1700000000000000.000", "1700000000000001.001", "1700000000000001.003")
+    (tmp_path / "window.json").write_text(f"[{', '.join(event.replace('AT', time) for time in times)}]")
+
+    found = read(tmp_path / "window.json")
+
+    assert [event.start for event in found] == pytest.approx([0.0, 1.001e-6, 1.003e-6], abs=1e-12)
+    assert [event.end - event.start for event in found] == pytest.approx([1e-9] * 3, abs=1e-12)
 
 
 def test_gzip_is_read(trace, tmp_path):

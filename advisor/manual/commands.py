@@ -1,0 +1,33 @@
+"""docs/commands.md: the help of each command."""
+
+from __future__ import annotations
+
+import click
+
+from advisor import cli
+from advisor.cli.command import tell_all
+from advisor.manual import markdown
+
+WIDTH = 100
+
+
+def document() -> str:
+    """All of it."""
+    top = _context(cli.group, None)
+    parts = ["# Commands", markdown.generated(of="their own help"), _help(top)]
+    for name in cli.COMMANDS:
+        command = cli.group.get_command(top, name)
+        assert command is not None, f"{name} is listed"
+        parts += [f"## {name}", _help(_context(command, top))]
+    return markdown.document(*parts)
+
+
+def _context(command: click.Command, parent: click.Context | None) -> click.Context:
+    name = "profile-train" if parent is None else command.name
+    width = {"max_content_width": WIDTH, "terminal_width": WIDTH}
+    return click.Context(command, info_name=name, parent=parent, **{**command.context_settings, **width})
+
+
+def _help(context: click.Context) -> str:
+    tell_all(context)
+    return f"```text\n{context.get_help()}\n```"

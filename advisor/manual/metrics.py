@@ -1,0 +1,26 @@
+"""docs/metrics.md: a table for each area."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from advisor import pages
+from advisor.manual import markdown
+from advisor.metrics.base import Metric
+
+
+def document(metrics: Sequence[Metric[Any]]) -> str:
+    """All of it."""
+    parts = ["# Metrics", markdown.generated(of="the metrics themselves")]
+    for area in sorted({metric.compute.__module__ for metric in metrics}):
+        rows = [
+            (f"`{one.name}`", one.label, pages.unit(one), pages.meaning(one))
+            for one in metrics
+            if one.compute.__module__ == area
+        ]
+        about = pages.paragraphs(sys.modules[area].__doc__ or "")[0]
+        name = area.rpartition(".")[2].capitalize()
+        parts += [f"## {name}", about, markdown.table(("Metric", "Name", "Unit", "Meaning"), rows)]
+    return markdown.document(*parts)

@@ -1,0 +1,43 @@
+"""docs/store.md: every table of a recording, and its columns."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+
+from advisor.manual import markdown
+from profiler.schema import SCHEMA_VERSION
+from profiler.store.tables import NAMES
+
+
+def document() -> str:
+    """All of it."""
+    parts = [
+        "# The store",
+        markdown.generated(of="`profiler/schema.py`"),
+        f"A recording is an SQLite file, `run-<host>.db`, of schema version {SCHEMA_VERSION}. Times are seconds on the "
+        'run clock, sizes bytes, shares 0 to 1; NULL is "not measured", never zero. A row whose `count` is more than 1 '
+        "stands for that many merged neighbours and holds their means.",
+    ]
+    for cls, name in NAMES.items():
+        told = _told(cls)
+        rows = [(f"`{one.name}`", f"`{one.type}`", told.get(one.name, "")) for one in dataclasses.fields(cls)]
+        about = " ".join(inspect.cleandoc(cls.__doc__ or "").split())
+        parts += [f"## {name}", about, markdown.table(("Column", "Type", "Meaning"), rows)]
+    return markdown.document(*parts)
+
+
+def _told(cls: type) -> dict[str, str]:
+    """What stands below each field."""
+    (defined,) = ast.parse(inspect.getsource(cls)).body
+    assert isinstance(defined, ast.ClassDef), "a dataclass"
+    return {
+        field.target.id: " ".join(inspect.cleandoc(below.value.value).split())
+        for field, below in zip(defined.body, defined.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+        and isinstance(below.value.value, str)
+    }

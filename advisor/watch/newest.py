@@ -1,0 +1,85 @@
+"""The newest steps of a run, for a program that draws them while it trains. Runs as a process beside the program: each
+line on stdin is a question, each line on stdout an answer in the words of result.json.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.gpu import gpu_utilization
+from advisor.metrics.step import ordinary, phase_seconds, steady_steps, step_time_mean, step_time_p90
+from advisor.profile import Profile, Rank
+from profiler.errors import ProfilerError
+from profiler.schema import DeviceFact, ModelFact, Process, Step
+from profiler.store import Newest, Tables, decode_fact, find, read
+
+ROWS = 1 << 14
+"""Of steps, and of samples, that are read at most for an answer: some tenths of a second."""
+
+
+class Reading:
+    """Of one process's steps in a run folder."""
+
+    def __init__(self, folder: Path, pid: int) -> None:
+        self._folder = folder
+        self._pid = pid
+        self._path: Path | None = None
+        """The file that holds them: other nodes' need not be read again."""
+        self._since = -1.0
+        """When the last step began that has been told of."""
+
+    def look(self) -> dict[str, Any]:
+        """Of the steps since the last look; nothing if there is none, or the run cannot be read just now."""
+        try:
+            for path in [self._path] if self._path else find(self._folder):
+                node = read(path, Newest(self._pid, self._since, ROWS))
+                if node.steps and node.runs and node.runs[-1].host == socket.gethostname():
+                    told = figures(node, self._pid)
+                    self._path, self._since = path, node.steps[-1].start
+                    return told
+        except (ProfilerError, Missing):
+            pass
+        return {}
+
+
+def figures(node: Tables, pid: int) -> dict[str, Any]:
+    """Of all its steps that are like others, warm-up included. Raises Missing."""
+    steps = tuple(ordinary(node.steps))
+    m = Metrics(_profile(node, pid, steps), given={steady_steps: steps})
+    mean = m[step_time_mean]
+    return {
+        "steps": {
+            "count": sum(step.count for step in node.steps),
+            "time_s": {"mean": mean, "p90": m[step_time_p90]},
+        },
+        "phases": {phase: seconds / mean for phase, seconds in m[phase_seconds].items()} if mean else {},
+        "metrics": {gpu_utilization.name: {"value": m.get(gpu_utilization)}},
+    }
+
+
+def _profile(node: Tables, pid: int, steps: tuple[Step, ...]) -> Profile:
+    facts = [decode_fact(fact) for fact in node.facts if fact.pid == pid]
+    rank = Rank(
+        process=next((each for each in node.processes if each.pid == pid), Process(pid=pid, started=0.0)),
+        steps=steps,
+        models=tuple(fact for fact in facts if isinstance(fact, ModelFact)),
+        devices=tuple(fact for fact in facts if isinstance(fact, DeviceFact)),
+    )
+    return Profile(runs=node.runs, ranks=(rank,), gpus=node.gpus, gpu_samples=node.gpu_samples)
+
+
+def main(arguments: list[str]) -> None:
+    """Arguments: run folder, PID of the program. Ends with its stdin."""
+    folder, pid = arguments
+    reading = Reading(Path(folder), int(pid))
+    for _ in sys.stdin:
+        begin = time.process_time()
+        told = reading.look()
+        sys.stdout.write(json.dumps({**told, "cost_s": time.process_time() - begin}) + "\n")
+        sys.stdout.flush()

@@ -1,0 +1,40 @@
+"""Copies of pinned tensors to a GPU, for which the program does not wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..dynamo import not_for_dynamo
+from ..session import Agent
+from ._attribute import replace_attribute
+
+
+def without_waiting(agent: Agent, copied: list[bool]) -> Callable[[], None]:
+    """`Tensor.to` and `Tensor.cuda` of pinned tensors have non_blocking=True, unless the program gives it by its place;
+    `copied` is filled by the first one to a GPU. Returns what takes it back.
+
+    A copy on the host waits all the same, and one from a GPU is left as it is.
+    """
+    torch = agent.torch
+    is_compiling, is_initialized = torch.compiler.is_compiling, torch.cuda.is_initialized
+
+    def copy(plain: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        # Without CUDA, and in a forked worker, nothing is pinned: there, to ask would be an error.
+        if is_compiling() or tensor.device.type != "cpu" or not is_initialized():
+            return plain(tensor, *args, **kwargs)
+        if bool in map(type, args) or not tensor.is_pinned():
+            return plain(tensor, *args, **kwargs)
+        result = plain(tensor, *args, **{**kwargs, "non_blocking": True})
+        if result.device.type != "cpu":
+            copied[:] = [True]
+        return result
+
+    not_for_dynamo(torch, copy)
+    undo = [replace_attribute(torch.Tensor, name, copy) for name in ("to", "cuda")]
+
+    def undo_all() -> None:
+        for each in undo:
+            each()
+
+    return undo_all

@@ -1,0 +1,147 @@
+"""Figures of the newest steps while a training goes on, for trackers that draw curves.
+
+with profile() as run, Live(run, every=100) as live:
+    for step, batch in enumerate(loader):
+        train(batch)
+        if figures := live.newest(step):
+            tracker.log(figures, step)
+
+A process beside the program reads them: a question costs the training some microseconds, and the answer is taken at
+the end of the step at which it has come.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+
+from profiler.integrations.trackers import Result, figures
+from profiler.session import profile, say
+
+EVERY = 100
+"""Steps, by default."""
+
+SHARE = 0.01
+"""Of the time between two points, at most, that reading (CPU time, beside the training) and telling (in it) may take:
+if a point has taken longer, the next one comes later."""
+
+PREFIX = "profile_train/live"
+"""Names of their own: what is told at the end is of the whole run."""
+
+_READER = "import sys; sys.path[0] = sys.argv.pop(1); from advisor.watch.newest import main; main(sys.argv[1:])"
+
+
+class Live:
+    """Asked as each step ends; answers every so many, or never if `every` is None."""
+
+    def __init__(self, run: profile, every: int | None = EVERY) -> None:
+        if every is not None and every < 1:
+            raise ValueError("every is a number of steps above zero, or None")
+        self._run = run
+        self._every = every
+        self._reader: subprocess.Popen[bytes] | None = None
+        self._last: int | None = None
+        """The step at which it was asked last."""
+        self._waiting = False
+        self._answer = b""
+        self._pause_until = 0.0
+
+    def __enter__(self) -> Live:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def newest(self, step: int) -> dict[str, float]:
+        """Of the steps since the last ones: mostly nothing. `step` is the training's own number of the step that ends.
+        Never raises."""
+        if self._every is None:
+            return {}
+        try:
+            if self._waiting:
+                return self._read()
+            if self._last is None:
+                self._last = step - 1
+            if step - self._last >= self._every and perf_counter() >= self._pause_until:
+                self._ask(step)
+        except (OSError, ValueError) as error:
+            self._give_up(error)
+        return {}
+
+    def tell(self, step: int, tell: Callable[[dict[str, float], int], None]) -> None:
+        """Give them to `tell`, with the step. Never raises."""
+        told = self.newest(step)
+        if not told:
+            return
+        begin = perf_counter()
+        try:
+            tell(told, step)
+        except Exception as error:  # noqa: BLE001  whatever a tracker raises: training goes on
+            self._give_up(error)
+        self._pause(perf_counter() - begin)
+
+    def close(self) -> None:
+        """End what reads."""
+        reader, self._reader = self._reader, None
+        self._every = None
+        if reader is not None:
+            with reader:
+                reader.kill()
+
+    def _ask(self, step: int) -> None:
+        self._last = step
+        if self._reader is None:
+            folder = self._run.recorded
+            if folder is None:  # another rank is recorded, or none
+                self._every = None
+                return
+            self._reader = _reader(folder)
+        assert self._reader.stdin is not None
+        self._reader.stdin.write(b"\n")
+        self._waiting = True
+
+    def _read(self) -> dict[str, float]:
+        assert self._reader is not None
+        assert self._reader.stdout is not None
+        try:
+            part = os.read(self._reader.stdout.fileno(), 1 << 16)
+        except BlockingIOError:  # not yet
+            return {}
+        if not part:
+            raise ValueError("the process that reads them has ended")
+        self._answer += part
+        if not self._answer.endswith(b"\n"):
+            return {}
+        told: Result = json.loads(self._answer)
+        self._answer, self._waiting = b"", False
+        self._pause(told["cost_s"])
+        return figures(told, PREFIX) if "steps" in told else {}
+
+    def _pause(self, cost: float) -> None:
+        self._pause_until = max(self._pause_until, perf_counter()) + cost / SHARE
+
+    def _give_up(self, error: Exception) -> None:
+        say(f"No more figures while the training goes on: {error}")
+        self.close()
+
+
+def _reader(folder: Path) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _READER, str(Path(__file__).parents[2]), str(folder), str(os.getpid())],
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is the program's
+    )
+    assert process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), False)
+    return process

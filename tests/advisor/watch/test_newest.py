@@ -1,0 +1,153 @@
+"""What is told of the newest steps while a run goes on."""
+
+import io
+import json
+import os
+import socket
+import sys
+
+import pytest
+
+from advisor.watch import newest
+from advisor.watch.newest import Reading
+from profiler.schema import TAG_COMPILE, TAG_FIRST, Fact, Gpu, GpuSample, Process, Run, Step
+from profiler.store import Writer
+
+PID = os.getpid()
+
+
+def a_run(host=None):
+    host = host or socket.gethostname()
+    return Run(
+        id=host,
+        command=("train.py",),
+        cwd="/",
+        host=host,
+        started_at=1.7e9,
+        cores=2.0,
+        cores_total=2,
+        memory_total=2**30,
+        platform="Linux",
+        python="3.11",
+        version="0.1.0",
+    )
+
+
+def steps(first, number, *, pid=PID, forward=0.025, tags=0):
+    """Of 0.1 s each."""
+    return [
+        Step(
+            pid=pid,
+            index=i,
+            start=i / 10,
+            duration=0.1,
+            forward=forward,
+            backward=0.05,
+            other=0.05 - forward,
+            tags=tags,
+        )
+        for i in range(first, first + number)
+    ]
+
+
+@pytest.fixture
+def writer(tmp_path):
+    writer = Writer(tmp_path, socket.gethostname())
+    writer.put(a_run())
+    writer.put(Process(pid=PID, started=0.0))
+    writer.put(Process(pid=PID + 1, started=0.0))
+    yield writer
+    writer.close()
+
+
+def test_each_answer_is_of_the_steps_since_the_last(writer, tmp_path):
+    reading = Reading(tmp_path, PID)
+    writer.append(steps(0, 1, tags=TAG_FIRST) + steps(1, 49))
+    writer.append(steps(0, 500, pid=PID + 1))
+    writer.commit()
+
+    first = reading.look()
+    again = reading.look()
+    writer.append(steps(50, 10, forward=0.05))
+    writer.commit()
+    then = reading.look()
+
+    assert first["steps"] == {"count": 50, "time_s": {"mean": pytest.approx(0.1), "p90": pytest.approx(0.1)}}
+    assert first["phases"] == pytest.approx({"forward": 0.25, "backward": 0.5, "other": 0.25})
+    assert again == {}
+    assert then["steps"]["count"] == 10
+    assert then["phases"] == pytest.approx({"forward": 0.5, "backward": 0.5, "other": 0.0})
+
+
+def test_steps_that_take_otherwise_are_counted_and_not_measured(writer, tmp_path):
+    compiled = [
+        Step(pid=PID, index=50, start=5.0, duration=9.0, forward=9.0, tags=TAG_COMPILE),
+        *steps(140, 20),
+    ]
+    writer.append(compiled)
+    writer.commit()
+
+    told = Reading(tmp_path, PID).look()
+
+    assert told["steps"] == {"count": 21, "time_s": {"mean": pytest.approx(0.1), "p90": pytest.approx(0.1)}}
+
+
+def test_gpus_are_those_of_the_program_in_that_time(writer, tmp_path):
+    for index in (0, 1):
+        writer.put(Gpu(index=index, uuid=str(index), name="H100", memory_total=2**36))
+    reading = Reading(tmp_path, PID)
+    writer.append(steps(0, 50))
+    writer.append([GpuSample(time=1.0, gpu=0, utilization=0.5, process_memory=2**30)])
+    writer.commit()
+    reading.look()
+    writer.append(steps(50, 50))
+    for time, own in ((6.0, 0.8), (7.0, 1.0)):
+        writer.append([GpuSample(time=time, gpu=0, utilization=own, process_memory=2**30)])
+        writer.append([GpuSample(time=time, gpu=1, utilization=0.0, process_memory=0)])
+    writer.commit()
+
+    assert reading.look()["metrics"] == {"gpu_utilization": {"value": pytest.approx(0.9)}}
+
+
+def test_on_the_cpu_a_gpu_of_others_is_not_told(writer, tmp_path):
+    writer.put(Fact(pid=PID, time=0.0, kind="model", body={"id": 1, "name": "Net", "devices": {"cpu": 10}}))
+    writer.append(steps(0, 50))
+    writer.append([GpuSample(time=1.0, gpu=0, utilization=0.5, process_memory=0)])
+    writer.commit()
+
+    assert Reading(tmp_path, PID).look()["metrics"] == {"gpu_utilization": {"value": None}}
+
+
+def test_another_node_with_the_same_process_number_is_not_told(tmp_path):
+    other = Writer(tmp_path, "another")
+    other.put(a_run("another"))
+    other.put(Process(pid=PID, started=0.0))
+    other.append(steps(0, 50))
+    other.close()
+
+    assert Reading(tmp_path, PID).look() == {}
+
+
+def test_a_folder_without_a_recording_says_nothing(tmp_path):
+    assert Reading(tmp_path, PID).look() == {}
+
+
+def test_of_a_long_run_only_the_end_is_read(writer, tmp_path, monkeypatch):
+    monkeypatch.setattr(newest, "ROWS", 20)
+    writer.append(steps(0, 100))
+    writer.commit()
+
+    assert Reading(tmp_path, PID).look()["steps"]["count"] == 20
+
+
+def test_a_line_for_a_line(writer, tmp_path, monkeypatch, capsys):
+    writer.append(steps(0, 50))
+    writer.commit()
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n\n"))
+
+    newest.main([str(tmp_path), str(PID)])
+
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["steps"]["count"] == 50
+    assert 0 < first["cost_s"] < 60
+    assert second.keys() == {"cost_s"}

@@ -1,0 +1,150 @@
+"""torch.compile in a program that is attached to after it has compiled: nothing is compiled anew, nothing breaks."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from programs import COMMAND, Ran, wait_until
+
+pytestmark = pytest.mark.foreign
+
+PROGRAM = """
+import collections, json, os, sys, time
+import torch
+from torch import nn
+torch.set_num_threads(1)
+torch.manual_seed(0)
+folder, how = sys.argv[1:]
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(32, 64), nn.Linear(64, 32)
+    def forward(self, inputs): return inputs + self.down(torch.relu(self.up(inputs)))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.head = nn.Linear(32, 1)
+    def forward(self, inputs):
+        for block in self.blocks: inputs = block(inputs)
+        return self.head(inputs)
+
+model = Net()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+call = model
+
+def update(inputs):
+    loss = call(inputs).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
+
+if how == "inductor": call = torch.compile(model)
+if how == "aot_eager": call = torch.compile(model, backend="aot_eager")
+if how == "blocks":
+    for block in model.blocks: block.compile(backend="aot_eager")
+if how == "function":
+    @torch.compile(backend="aot_eager")
+    def call(inputs): return model(inputs)
+if how == "broken":
+    @torch.compile(backend="aot_eager")
+    def call(inputs):
+        hidden = model.blocks[0](inputs)
+        torch._dynamo.graph_break()
+        return model.head(model.blocks[1](hidden))
+if how == "optimizer":
+    step = torch.compile(optimizer.step, backend="aot_eager")
+    optimizer.step = lambda: step()
+if how == "step": update = torch.compile(update, backend="aot_eager")
+
+losses = []
+def tell():
+    counters = torch._dynamo.utils.counters
+    print(json.dumps({
+        "losses": losses,
+        **{name: sorted((key[:80], value) for key, value in counters[name].items())
+           for name in ("stats", "graph_break", "recompiles", "unimplemented")},
+        "compilations": len(torch._dynamo.utils.get_compilation_metrics()),
+    }), flush=True)
+
+def train(steps):
+    for _ in range(steps): losses.append(update(torch.randn(16, 32)).item())
+    model.eval()
+    with torch.no_grad(): losses.append(call(torch.randn(16, 32)).square().mean().item())
+    model.train()
+
+train(8)
+tell()
+open(os.path.join(folder, "compiled"), "w").close()
+while not os.path.exists(os.path.join(folder, "go")): time.sleep(0.01)
+train(40)
+tell()
+open(os.path.join(folder, "trained"), "w").close()
+while not os.path.exists(os.path.join(folder, "end")): time.sleep(0.01)
+train(8)
+tell()
+"""
+
+
+def run(tmp_path, how, attached, refused=False):
+    """What the program has told, and the run folder."""
+    here = tmp_path / ("attached" if attached else "alone")
+    here.mkdir()
+    with (here / "out").open("w+") as output:
+        program = subprocess.Popen([sys.executable, "-c", PROGRAM, here, how], stdout=output)
+        recorder = None
+        try:
+            wait_until((here / "compiled").exists, "a compiled program")
+            if attached:
+                recorder = subprocess.Popen(
+                    [*COMMAND, "attach", str(program.pid), "--no-report", "--no-windows", "--out", str(here / "run")],
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+                if refused:
+                    assert "has its optimizer's step compiled" in recorder.communicate()[1]
+                    assert recorder.returncode == 1
+                else:
+                    wait_until((here / "run" / "recording.json").exists, "the recording")
+            (here / "go").touch()
+            wait_until((here / "trained").exists, "the training")
+            if recorder is not None and not refused:
+                recorder.terminate()  # as Ctrl-C: the recording ends, and the hooks go
+                recorder.communicate()
+                assert recorder.returncode == 0
+            (here / "end").touch()
+            assert program.wait(120) == 0
+        finally:
+            for process in filter(None, (recorder, program)):
+                process.kill()
+                process.wait()
+    return (here / "out").read_text().splitlines(), Ran(0, b"", b"", here / "run")
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="elsewhere it takes gdb")
+@pytest.mark.parametrize("how", ["inductor", "aot_eager", "blocks", "function", "broken"])
+def test_a_compiled_program_goes_on_as_it_is(tmp_path, how):
+    """Losses, graphs, graph breaks and compilations after each of the three parts: before, attached, after."""
+    alone, _ = run(tmp_path, how, attached=False)
+    attached, ran = run(tmp_path, how, attached=True)
+
+    assert len(attached) == 3
+    assert attached == alone
+    steps = ran.steps
+    assert len(steps) == 40
+    assert all(step.backward > 0 and step.optimizer > 0 for step in steps[1:])
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="elsewhere it takes gdb")
+@pytest.mark.parametrize("how", ["optimizer", "step"])
+def test_a_compiled_step_is_left_alone(tmp_path, how):
+    """It holds for as long as optimizers have no hooks, and would call none."""
+    alone, _ = run(tmp_path, how, attached=False)
+    attached, ran = run(tmp_path, how, attached=True, refused=True)
+
+    assert attached == alone
+    assert not ran.folder.exists()

@@ -1,0 +1,88 @@
+"""Pinned batches are copied to a GPU without waiting for it, and everything else as the program says."""
+
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+from profiler.agent.interventions._copies import without_waiting
+
+
+class Asked(TorchFunctionMode):
+    """What torch was asked of copies."""
+
+    def __init__(self):
+        super().__init__()
+        self.ways = []
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function.__name__ in ("to", "cuda"):
+            self.ways.append(kwargs.get("non_blocking", False) if kwargs else False)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def copied(monkeypatch):
+    """Copy a tensor while the change is in force, as if there was CUDA; gives back how torch was asked to, and whether
+    that was a copy to a GPU."""
+
+    def begin(copy, *, pinned=True, initialized=True, watched=None):
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: initialized)
+        monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: pinned)
+        found, asked = [], Asked()
+        undo = without_waiting(SimpleNamespace(torch=torch), found)
+        try:
+            with watched or asked:
+                copy(torch.ones(2))
+        finally:
+            undo()
+        return asked.ways, bool(found)
+
+    return begin
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        lambda tensor: tensor.to("meta"),
+        lambda tensor: tensor.to(device="meta", dtype=torch.float16),
+        lambda tensor: tensor.to("meta", non_blocking=False),
+    ],
+)
+def test_a_copy_of_a_pinned_tensor_does_not_wait(copied, copy):
+    assert copied(copy) == ([True], True)
+
+
+@pytest.mark.parametrize(
+    ("copy", "how"),
+    [
+        (lambda tensor: tensor.to("meta"), {"pinned": False}),
+        (lambda tensor: tensor.to("meta"), {"initialized": False}),
+        (lambda tensor: tensor.to("meta", torch.float16, False), {}),
+    ],
+)
+def test_other_copies_are_as_the_program_says(copied, copy, how):
+    assert copied(copy, **how) == ([False], False)
+
+
+def test_a_copy_on_the_host_is_none_to_a_gpu(copied):
+    assert copied(lambda tensor: tensor.to(torch.float64)) == ([True], False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [contextlib.nullcontext, lambda: torch.device("cpu")])
+def test_a_compiled_function_copies_without_a_break(copied, mode):
+    """With a default device, which looks at every call, too."""
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    def compiled(tensor):
+        return tensor.sin().to(torch.float64).cos()
+
+    copied(torch.compile(compiled, backend=backend, fullgraph=True), watched=mode())
+    assert len(graphs) == 1

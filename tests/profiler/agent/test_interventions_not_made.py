@@ -1,0 +1,57 @@
+"""A change that finds nothing to change says so: else the unchanged program would be measured in its place."""
+
+import pytest
+
+LOOP = """
+import os, sys
+os.environ["OMP_NUM_THREADS"] = "1"
+sys.modules["bitsandbytes"] = None
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(STEPS):
+    torch.set_num_threads(1)
+    loss = model(torch.ones(2, 4)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+ELSEWHERE = {"file": "other.py", "line": 1}
+CHANGES = {
+    ("loader", "num_workers"): ({**ELSEWHERE, "num_workers": 2}, "No DataLoader was made at other.py:1."),
+    ("loader", "non_blocking"): ({**ELSEWHERE, "non_blocking": True}, "No pinned batch was copied to a GPU"),
+    ("fused_optimizer", "name"): ({"name": "Adam"}, "No Adam that has a fused form was found"),
+    ("flags", "threads"): ({"threads": 2}, "The program itself sets what is to be changed."),
+    ("flags", "anomaly"): ({"anomaly": False}, "Nobody has switched anomaly detection on."),
+    ("channels_last", ""): ({}, "No model has a 2-D convolution."),
+    ("checkpointing", "block"): ({"block": "Block"}, "No model has a block Block."),
+    ("selective_recompute", "block"): ({"block": "Brick"}, "No model has a block Brick."),
+    ("micro_batch", "pieces"): ({**ELSEWHERE, "pieces": 2}, "No batch of a DataLoader made at other.py:1 was split."),
+    ("zero_redundancy", "name"): ({"name": "AdamW"}, "No AdamW was made by ranks that train one model."),
+    ("fsdp2", ""): ({}, "No model was wrapped in DistributedDataParallel."),
+    ("no_sync", "passes"): ({"passes": 2}, "No model is under DistributedDataParallel."),
+    ("ddp_hook", "dtype"): ({"dtype": "float16"}, "No model is under DistributedDataParallel."),
+    ("environment", "variables"): ({"variables": {"OMP_NUM_THREADS": "2"}}, "The program itself sets"),
+    ("evaluation", ""): ({}, "No model computed in eval mode with gradients enabled."),
+    ("optimizer_8bit", "name"): ({"name": "AdamW"}, "bitsandbytes"),
+    ("logging", "every"): ({"every": 3}, "Nothing was logged that could be left out."),
+}
+
+
+@pytest.mark.parametrize("steps", [pytest.param(100, marks=pytest.mark.slow), 25])
+def test_each_is_told(tried, steps):
+    """Also of a program that ends before the trial does."""
+    changed = tried(LOOP.replace("STEPS", str(steps)), *((name, each[0]) for (name, _), each in CHANGES.items()))
+
+    told = changed.failed
+    assert [missing for _, missing in CHANGES.values() if not any(missing in each for each in told)] == []
+    assert all("\n" not in each and each.endswith(".") for each in told)
+
+
+@pytest.mark.slow
+def test_a_model_that_is_not_compiled_is_told(tried):
+    changed = tried(
+        "import os\nos.environ['TORCHDYNAMO_DISABLE'] = '1'\n" + LOOP.replace("STEPS", "100"), ("compile", {})
+    )
+
+    assert changed.failed == ["Nothing of a model was compiled."]

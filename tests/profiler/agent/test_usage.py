@@ -1,0 +1,42 @@
+"""What a program has switched on, looked at again and again."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from profiler.agent.hooks.usage import Usage
+
+
+def looked(recording, *, steps=None, window_open=False):
+    """What is known of the program's profiler after a look at each of these moments, at so many steps each."""
+    enabled = iter(recording)
+    autograd = SimpleNamespace(_profiler_enabled=lambda: next(enabled))
+    torch = SimpleNamespace(_C=SimpleNamespace(_autograd=autograd))
+    agent = SimpleNamespace(torch=torch, settings={}, steps=0, window_open=window_open)
+    usage = Usage(agent)
+    for agent.steps in steps or range(1, len(recording) + 1):
+        known = usage.profiled_throughout()
+    return known
+
+
+@pytest.mark.parametrize(
+    ("recording", "throughout"),
+    [
+        ([True] * 3, True),
+        ([True] * 2, False),  # too few to tell
+        ([True, True, True, False], True),  # the training has ended meanwhile
+        ([True, True, True, False, False], False),  # recorded at the start only
+        ([False, True, False, True, False, True, False, True], False),  # a schedule
+        ([False] * 8, False),
+    ],
+)
+def test_a_profiler_that_records_every_step_is_told_from_one_with_a_schedule(recording, throughout):
+    assert looked(recording) is throughout
+
+
+def test_a_look_without_a_step_since_is_none():
+    assert looked([True] * 4, steps=(1, 1, 1, 2)) is False
+
+
+def test_our_own_window_is_not_the_programs():
+    assert looked([True] * 4, window_open=True) is False

@@ -1,0 +1,208 @@
+"""Figures of the newest steps, while a training goes on."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profiler.integrations import live as module
+from profiler.integrations.live import Live
+from profiler.session import profile
+
+ANSWER = {
+    "steps": {"count": 10, "time_s": {"mean": 0.1, "p90": 0.1}},
+    "phases": {"forward": 0.6, "other": 0.4},
+    "metrics": {"gpu_utilization": {"value": None}},
+}
+
+
+class Reader:
+    """In place of the process: a child that answers nothing, and whose pipe the test holds."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", "import sys; sys.stdin.read()"], bufsize=0, stdin=subprocess.PIPE
+        )
+        read, self.write = os.pipe()
+        os.set_blocking(read, False)
+        self.process.stdout = os.fdopen(read, "rb", buffering=0)
+
+    def answer(self, **answer):
+        os.write(self.write, json.dumps({"cost_s": 0.0, **answer}).encode() + b"\n")
+
+
+@pytest.fixture
+def reader(monkeypatch):
+    reader = Reader()
+    monkeypatch.setattr(module, "_reader", lambda folder: reader.process)
+    yield reader
+    reader.process.kill()
+    reader.process.wait()
+    os.close(reader.write)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    class Clock:
+        now = 0.0
+
+        def __call__(self):
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(module, "perf_counter", clock)
+    return clock
+
+
+@pytest.fixture
+def live(reader, tmp_path):
+    run = profile()
+    run.folder = tmp_path
+    with Live(run, every=10) as live:
+        yield live
+
+
+@pytest.mark.usefixtures("clock")
+def test_it_is_asked_every_so_many_steps_and_answers_once(live, reader):
+    assert [live.newest(step) for step in range(1, 13)] == [{}] * 12
+    reader.answer(**ANSWER)
+
+    assert live.newest(13) == {
+        "profile_train/live/steps": 10,
+        "profile_train/live/step_time_s": 0.1,
+        "profile_train/live/step_time_p90_s": 0.1,
+        "profile_train/live/phase/forward": 0.6,
+        "profile_train/live/phase/other": 0.4,
+    }
+    assert live.newest(14) == {}
+    reader.answer(**ANSWER)
+    assert [bool(live.newest(step)) for step in range(15, 25)] == [False] * 6 + [True] + [False] * 3
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_training_that_goes_on_from_a_checkpoint_is_asked_as_soon(live, reader):
+    reader.answer(**ANSWER)
+
+    assert [bool(live.newest(step)) for step in range(5001, 5012)] == [False] * 10 + [True]
+
+
+def test_what_takes_long_comes_less_often(live, reader, clock):
+    """19.5 ms for a point: the next no sooner than 1.95 s after it."""
+    reader.answer(**ANSWER, cost_s=0.0195)
+    told = []
+    for step in range(1, 41):
+        clock.now = 0.1 * step
+        if live.newest(step):
+            told.append(step)
+            reader.answer(**ANSWER)
+
+    assert told == [11, 32]
+
+
+def test_telling_counts_too(live, reader, clock):
+    def slowly(told, step):
+        clock.now += 0.03
+
+    reader.answer(**ANSWER)
+    for step in range(1, 12):
+        live.tell(step, slowly)
+    reader.answer(**ANSWER)
+
+    clock.now = 0.03 + 2.9
+    assert not any(live.newest(step) for step in range(30, 40))
+    clock.now = 0.03 + 3.1
+    assert live.newest(41) == {}
+    assert live.newest(42)
+
+
+@pytest.mark.usefixtures("clock")
+def test_an_answer_without_steps_tells_nothing(live, reader):
+    reader.answer()
+
+    assert not any(live.newest(step) for step in range(1, 15))
+
+
+@pytest.mark.usefixtures("clock")
+def test_an_answer_that_comes_in_parts_is_put_together(live, reader):
+    line = json.dumps({"cost_s": 0.0, **ANSWER}).encode() + b"\n"
+    for step in range(1, 11):
+        live.newest(step)
+    os.write(reader.write, line[:20])
+    assert live.newest(11) == {}
+    os.write(reader.write, line[20:])
+
+    assert live.newest(12)
+
+
+def test_a_tracker_that_fails_does_not_end_the_training(live, reader, capsys):
+    def fails(told, step):
+        raise ConnectionError("no such host")
+
+    reader.answer(**ANSWER)
+    for step in range(1, 15):
+        live.tell(step, fails)
+
+    assert capsys.readouterr().err == "profile-train: No more figures while the training goes on: no such host\n"
+    assert reader.process.poll() is not None
+
+
+def test_a_reader_that_ends_is_said_once(live, reader, capsys):
+    os.write(reader.write, b"garbage\n")
+
+    assert not any(live.newest(step) for step in range(1, 30))
+    assert capsys.readouterr().err.count("No more figures") == 1
+
+
+def test_where_nothing_is_recorded_nothing_is_read(monkeypatch):
+    monkeypatch.delenv("PROFILE_TRAIN_AGENT", raising=False)
+    monkeypatch.setattr(module, "_reader", None)
+
+    for live in (Live(profile(), 1), Live(profile(), None)):
+        assert not any(live.newest(step) for step in range(1, 5))
+
+
+def test_so_many_steps_are_a_number_above_zero():
+    with pytest.raises(ValueError, match="above zero"):
+        Live(profile(), 0)
+
+
+def test_points_of_a_real_training(script, start):
+    """Until three have come, however long that takes."""
+    program = script(
+        """
+        import json, time
+        import torch
+        from profiler import profile
+        from profiler.integrations.live import Live
+        torch.set_num_threads(1)
+        model = torch.nn.Linear(8, 8)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        points, step = [], 0
+        with profile(out="run", report=False, windows=False) as run, Live(run, every=20) as live:
+            while len(points) < 3:
+                model(torch.randn(4, 8)).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                time.sleep(0.005)
+                step += 1
+                if told := live.newest(step):
+                    points.append((step, told))
+            reader = live._reader.pid
+        print(json.dumps([points, step, reader]))
+        """
+    )
+    ran = start(sys.executable, program, env={"PYTHONPATH": str(Path(__file__).parents[2])}).finish()
+
+    assert (ran.status, ran.err) == (0, b"")
+    points, last, reader = json.loads(ran.out)
+    steps = [step for step, _ in points]
+    assert steps == sorted(set(steps))
+    assert sum(told["profile_train/live/steps"] for _, told in points) <= last
+    for _, told in points:
+        shares = [value for name, value in told.items() if "/phase/" in name]
+        assert sum(shares) == pytest.approx(1, abs=0.02)
+        assert told["profile_train/live/step_time_s"] > 0.005
+    assert not Path(f"/proc/{reader}").exists()
