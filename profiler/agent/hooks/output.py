@@ -90,6 +90,7 @@ class Output:
     def _at_tick(self) -> None:
         agent = self._agent
         self._thread = ident()
+        self._inside = False  # an interrupt may have ended a call before it began
         self._last = clock()  # this is ours, and leads up to nothing
         if agent.steps < 10:  # start-up writes are nobody's habit
             self._seconds_ns = self._leading_up_ns = 0
