@@ -24,6 +24,9 @@ FEWEST_FOR_DRIFT = 20
 DRIFTS = 0.5
 """A line must halve what the steps scatter by about a constant offset (assumption)."""
 
+LEAST_SECONDS = 10.0
+"""Clocks drift by some millionths: over less time than this, by less than steps scatter."""
+
 TOO_FAR = 0.5
 """Of a median step: ranks that scatter more than that do not train in lockstep (assumption)."""
 
@@ -64,7 +67,7 @@ class Reference:
         points = [(theirs[key], theirs[key] - ours[key]) for key in shared]
         offset = median(ahead for _, ahead in points)
         clock = Clock(offset, 0.0, _residual(points, offset, 0.0), len(points))
-        if len(points) >= FEWEST_FOR_DRIFT:
+        if len(points) >= FEWEST_FOR_DRIFT and points[-1][0] - points[0][0] >= LEAST_SECONDS:
             drift = _slope(points)
             start = median(ahead - drift * time for time, ahead in points)
             residual = _residual(points, start, drift)
