@@ -23,7 +23,8 @@ def show(findings: Iterable[Finding], console: Console | None = None) -> list[Fi
         console.print(_line(each))
         shown.append(each)
     counts = {state: sum(one.state is state for one in shown) for state in State}
-    parts = [f"{counts[State.FIX]} to fix", f"{counts[State.WARNING]} warnings", f"{counts[State.OK]} ok"]
+    warnings = f"{counts[State.WARNING]} warning{'' if counts[State.WARNING] == 1 else 's'}"
+    parts = [f"{counts[State.FIX]} to fix", warnings, f"{counts[State.OK]} ok"]
     console.print(Text(f"\n{', '.join(parts)}."))
     return shown
 
