@@ -14,17 +14,6 @@ from advisor.cli import options
 from advisor.cli.command import Command
 
 
-def _seconds(_ctx: click.Context, _option: click.Parameter, value: str | None) -> float | None:
-    from advisor.plan import quantities
-
-    if value is None:
-        return None
-    try:
-        return quantities.duration(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 @click.command(
     cls=Command,
     short_help="Record a training that runs already.",
@@ -37,7 +26,7 @@ def _seconds(_ctx: click.Context, _option: click.Parameter, value: str | None) -
     "--for",
     "seconds",
     metavar="TIME",
-    callback=_seconds,
+    callback=options.read_as("duration"),
     help="Record so long: 60s, 5m, 1h.  [until Ctrl-C or its end]",
 )
 @click.option("--steps", type=click.IntRange(1), help="Record so many steps.")

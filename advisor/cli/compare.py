@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from advisor.cli import completion, forms
+from advisor.cli import completion, forms, options
 from profiler.printable import printable
 
 if TYPE_CHECKING:
@@ -30,17 +30,6 @@ Examples:
 """
 
 
-def _share(_ctx: click.Context, _option: click.Parameter, value: str | None) -> float | None:
-    from advisor.plan import quantities
-
-    if value is None:
-        return None
-    try:
-        return quantities.share(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 @click.command(
     short_help="Compare two recorded runs.",
     help="Compare two recorded runs (their folders): step time, phases, memory, settings and environment of RUN_B "
@@ -49,8 +38,16 @@ def _share(_ctx: click.Context, _option: click.Parameter, value: str | None) -> 
 )
 @click.argument("run_a", type=click.Path(path_type=Path), shell_complete=completion.runs)
 @click.argument("run_b", type=click.Path(path_type=Path), shell_complete=completion.runs)
-@click.option("--fail-if-slower", "slower", metavar="SHARE", callback=_share, help="Such as 5%: fail if RUN_B is.")
-@click.option("--relevant", metavar="SHARE", callback=_share, help="Smallest difference that matters.  [5%]")
+@click.option(
+    "--fail-if-slower",
+    "slower",
+    metavar="SHARE",
+    callback=options.read_as("share"),
+    help="Such as 5%: fail if RUN_B is.",
+)
+@click.option(
+    "--relevant", metavar="SHARE", callback=options.read_as("share"), help="Smallest difference that matters.  [5%]"
+)
 @forms.options
 def compare(
     run_a: Path, run_b: Path, slower: float | None, relevant: float | None, form: str | None, out: Path | None

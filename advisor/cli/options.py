@@ -105,6 +105,22 @@ def goals(command: F) -> F:
     return command
 
 
+def read_as(quantity: str) -> Callable[[click.Context, click.Parameter, str | None], float | None]:
+    """The callback of an option that advisor.plan.quantities reads, by the function's name: imported only then."""
+
+    def read(_ctx: click.Context, _option: click.Parameter, value: str | None) -> float | None:
+        from advisor.plan import quantities
+
+        if value is None:
+            return None
+        try:
+            return float(getattr(quantities, quantity)(value))
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return read
+
+
 def _kinds(_ctx: click.Context, _option: click.Parameter, allow: str) -> tuple[Safety, ...]:
     """Exact changes, and the kinds that are named beside: "numerics, memory"."""
     # Imported only now: the program starts that much sooner.
