@@ -37,9 +37,16 @@ COLLECTIVE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4
 
 
 def make(path, events, rank):
-    """Write a training loop's trace of so many events: four operators, a launch, its kernel and two arrows a time."""
+    """Write a training loop's trace of so many events: four operators, a launch, its kernel and two arrows a time.
+
+    Times as torch 2.4 and later write them: microseconds to three places, from a time that the head tells.
+    """
     with gzip.open(path, "wt", compresslevel=1) if path.suffix == ".gz" else path.open("w") as file:
-        about = {"schemaVersion": 1, "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 8}}
+        about = {
+            "schemaVersion": 1,
+            "baseTimeNanoseconds": 1790857026000000000,
+            "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 8},
+        }
         file.write(json.dumps(about)[:-1] + ', "traceEvents": [\n')
         written = number = 0
         while written < events:
@@ -55,7 +62,9 @@ WORK_A_STEP = 1400
 
 
 def _work(number):
-    at = 1_700_000_000_000_000.0 + 60 * number
+    def at(offset):
+        return round(4_482_772_953_797.926 + 60 * number + offset, 3)
+
     step, place = divmod(number, WORK_A_STEP)
     of = 1_000_000 + number  # HTA would take numbers that begin at 0 for short ones
     host, call = {"pid": 4515, "tid": 4515}, {"External id": of, "correlation": of}
@@ -63,18 +72,18 @@ def _work(number):
     stream = 20 if name is COLLECTIVE else 7
     inside = {"External id": number, "Ev Idx": number, "Fwd thread id": 0, "Sequence number": number}
     if place == 0:
-        span = {"ts": at, "dur": 60 * WORK_A_STEP}
+        span = {"ts": at(0), "dur": 60.0 * WORK_A_STEP}
         yield {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", **host, **span, "args": {}}
     for depth, operator in enumerate(("aten::linear", "aten::addmm", "aten::mul", "aten::empty")):
-        span = {"ts": at + depth, "dur": 40 - 2 * depth}
+        span = {"ts": at(depth), "dur": 40.218 - 2 * depth}
         yield {"ph": "X", "cat": "cpu_op", "name": operator, **host, **span, "args": inside}
     yield {
         "ph": "X",
         "cat": "cuda_runtime",
         "name": "cudaLaunchKernel",
         **host,
-        "ts": at + 5,
-        "dur": 6,
+        "ts": at(5),
+        "dur": 6.147,
         "args": {"cbid": 211, **call},
     }
     about = {"device": 0, "context": 1, "stream": stream, **call, "registers per thread": 48, "shared memory": 0}
@@ -85,13 +94,13 @@ def _work(number):
         "name": name,
         "pid": 0,
         "tid": stream,
-        "ts": at + 20,
-        "dur": 35 + number % 40,
+        "ts": at(20),
+        "dur": 35.104 + number % 40,
         "args": {**about, **shape, "est. achieved occupancy %": 57},
     }
     arrow = {"id": number, "cat": "ac2g", "name": "ac2g"}
-    yield {"ph": "s", **arrow, **host, "ts": at + 5}
-    yield {"ph": "f", **arrow, "pid": 0, "tid": stream, "ts": at + 20, "bp": "e"}
+    yield {"ph": "s", **arrow, **host, "ts": at(5)}
+    yield {"ph": "f", **arrow, "pid": 0, "tid": stream, "ts": at(20), "bp": "e"}
 
 
 def ours(paths):

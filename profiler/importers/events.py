@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from msgspec import Raw, Struct, field
+from typing import Any
+
+from msgspec import Raw, Struct, defstruct, field
 
 Text = int | str
 """Process and thread numbers, and streams, are written either way."""
+
+PHASES = "BEiICbneSTpFstfMNOD()PVvRca"
+"""Of Chrome's format, beside "X": moments, arrows, counters and names, of which nothing is kept."""
 
 
 class Arguments(Struct, gc=False):
@@ -25,10 +30,9 @@ class Arguments(Struct, gc=False):
     types: Raw = field(name="Input type", default=Raw())
 
 
-class Event(Struct, gc=False):
-    """A range ("X") or anything else. Times are microseconds."""
+class Range(Struct, gc=False, tag_field="ph", tag="X"):
+    """Something that lasted. Times are microseconds."""
 
-    ph: str = ""
     name: str = ""
     cat: str = ""
     pid: Text = 0
@@ -36,3 +40,9 @@ class Event(Struct, gc=False):
     ts: float = 0.0
     dur: float = -1.0
     args: Arguments | None = None
+
+
+Event: Any = Range
+"""What msgspec tells apart by the phase, so that nothing is made of what another phase holds."""
+for _phase in PHASES:
+    Event |= defstruct("Other", (), namespace={"cat": ""}, gc=False, tag_field="ph", tag=_phase)

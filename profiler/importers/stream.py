@@ -16,15 +16,15 @@ import msgspec
 from profiler.errors import ProfilerError
 from profiler.importers.events import Event
 
-PIECE = 1 << 21
-"""Bytes of JSON that are looked at together."""
+PIECE = 1 << 19
+"""Bytes of JSON that are looked at together: their events stay in the processor's cache until they are columns."""
 MOST_HEAD = 1 << 26
 """Bytes before the events: more is some other JSON, and not worth reading to its end."""
 MOST_EVENT = 1 << 26
 """Bytes without the end of an event: as above."""
 MOST_TORN = 1 << 16
 """Bytes of one event that could not be read whole."""
-_COMPRESSED = 1 << 18
+_COMPRESSED = 1 << 16
 _TRIES = 8
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -54,7 +54,7 @@ class Stream:
         self.unreadable = 0
         """Events that are no JSON, or none that Kineto writes."""
 
-    def __iter__(self) -> Iterator[list[Event]]:
+    def __iter__(self) -> Iterator[list[Any]]:
         """The events, some thousands at a time.
 
         Raises:
@@ -142,7 +142,7 @@ class Stream:
             )
         raise self._no_trace("it holds no list of trace events" if text.strip() else "it is empty")
 
-    def _take(self, text: bytes) -> tuple[list[Event], bytes, bool]:
+    def _take(self, text: bytes) -> tuple[list[Any], bytes, bool]:
         """The events up to the last that surely ends in `text`, what follows, and whether the list ended there.
 
         Text between two events may also stand inside one; then what comes before it is no list of events, and the
@@ -165,7 +165,7 @@ class Stream:
                     return self._tolerantly(whole), text[between.end() :], False
         return [], text, False
 
-    def _last(self, text: bytes) -> tuple[list[Event], bytes, bool]:
+    def _last(self, text: bytes) -> tuple[list[Any], bytes, bool]:
         """The same of the end of the file."""
         events, rest, ended = self._take(text)
         if not ended:
@@ -173,7 +173,7 @@ class Stream:
             events += closed
         return events, rest, ended
 
-    def _closed(self, rest: bytes) -> tuple[list[Event], bytes, bool]:
+    def _closed(self, rest: bytes) -> tuple[list[Any], bytes, bool]:
         """The last event alone, with or without what ends the list."""
         whole = b"[" + rest
         try:
@@ -188,7 +188,7 @@ class Stream:
         except DECODE:
             return [], rest, False
 
-    def _tolerantly(self, whole: bytes) -> list[Event]:
+    def _tolerantly(self, whole: bytes) -> list[Any]:
         """Each event by itself: one that is no JSON, or has a text where a number belongs, spoils no other."""
         whole = _NO_NUMBER.sub(b": null", whole)
         try:
