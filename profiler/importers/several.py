@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,8 +24,7 @@ MOST = 8
 def analyse_all(paths: Sequence[Path]) -> list[Analysis | ProfilerError]:
     """What each trace tells, or why it tells nothing.
 
-    Raises:
-        ProfilerError: a process that read one was ended from outside.
+    What a process was reading that was ended, as for want of memory, is read here: one at a time needs the least.
     """
     processes = min(len(paths), MOST, _cores())
     if processes < 2 or sum(map(_size, paths)) < LARGE:
@@ -41,17 +41,13 @@ def analyse_all(paths: Sequence[Path]) -> list[Analysis | ProfilerError]:
     try:
         found = dict(_some(paths, taken))  # this process reads, too, while the others still start
         for out, _ in pipes:
-            found |= out.recv()
-    except EOFError as error:
-        raise ProfilerError(
-            "A process that read one of the traces was ended, most likely for want of memory.",
-            "Give fewer traces at a time.",
-        ) from error
+            with suppress(EOFError):
+                found |= out.recv()
     finally:
         for other in others:
             other.terminate()
             other.join()
-    return [_read(*found[number]) for number in range(len(paths))]
+    return [_read(*(found.get(number) or _told(path))) for number, path in enumerate(paths)]
 
 
 def _help(paths: Sequence[Path], taken: Any, into: Connection) -> None:

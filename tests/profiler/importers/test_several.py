@@ -1,0 +1,46 @@
+"""Several traces, read by several processes."""
+
+import os
+
+import pytest
+
+from profiler.errors import ProfilerError
+from profiler.importers import several
+from profiler.importers.analysis import analyse
+
+
+@pytest.fixture
+def paths(tmp_path, monkeypatch):
+    """Traces of three ranks and a file that is none, on a machine that may read two at once."""
+    monkeypatch.setattr(several, "LARGE", 0)
+    monkeypatch.setattr(several, "_cores", lambda: 2)
+    made = [tmp_path / f"rank{number}.json" for number in range(3)]
+    for number, path in enumerate(made):
+        event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 5.0, "dur": 10.0 + number}
+        path.write_text(f'{{"traceEvents": [{str(event).replace(chr(39), chr(34))}]}}')
+    (tmp_path / "other.json").write_text("no trace")
+    return [*made, tmp_path / "other.json"]
+
+
+def test_each_tells_what_it_tells_alone_in_their_order(paths):
+    *found, other = several.analyse_all(paths)
+
+    assert found == [analyse(path) for path in paths[:-1]]
+    assert isinstance(other, ProfilerError)
+    assert "is no trace" in other.message
+
+
+def test_what_an_ended_process_left_is_read_all_the_same(paths, monkeypatch):
+    monkeypatch.setattr(several, "_help", _end)
+
+    *found, other = several.analyse_all(paths)
+
+    assert found == [analyse(path) for path in paths[:-1]]
+    assert isinstance(other, ProfilerError)
+
+
+def _end(paths, taken, into):
+    """As a process does that takes a trace and is killed while it reads."""
+    with taken.get_lock():
+        taken.value += 1
+    os._exit(9)
