@@ -68,83 +68,10 @@
   addEventListener("scroll", () => { meaning.hidden = true; }, { passive: true });
 
   // Paper shows what is folded away.
-  const PAPER = 690;  // of the narrower of A4 and Letter, between its margins, in pixels
   let folded = [];
-  const drawn = document.getElementById("charts");
   addEventListener("beforeprint", () => {
     folded = all("details:not([open])");
     for (const one of folded) one.open = true;
-    // Charts keep their width, which is the screen's.
-    if (drawn) drawn.style.zoom = Math.min(1, PAPER / drawn.clientWidth);
   });
-  addEventListener("afterprint", () => {
-    for (const one of folded) one.open = false;
-    if (drawn) drawn.style.zoom = "";
-  });
-
-  const data = document.getElementById("charts-data");
-  if (data) drawCharts(JSON.parse(data.textContent));
-
-  async function drawCharts(item) {
-    Bokeh.set_log_level("warn");
-    await Bokeh.embed.embed_items({ charts: item.doc }, []);  // reads it, draws nothing
-    const [charts] = Bokeh.documents;
-    const figures = charts.roots()[0].children;
-    const dark = matchMedia("(prefers-color-scheme: dark)");
-    const paint = () => {
-      const ink = getComputedStyle(document.documentElement).getPropertyValue("--soft").trim();
-      for (const figure of figures) {
-        figure.title.text_color = ink;
-        for (const part of [...figure.below, ...figure.left]) {
-          if ("major_label_text_color" in part) Object.assign(part, { major_label_text_color: ink, axis_label_text_color: ink });
-        }
-        for (const part of figure.above) if ("label_text_color" in part) part.label_text_color = ink;
-      }
-    };
-    // A legend that is wider than its chart goes on in further rows, for which the chart grows.
-    const heights = figures.map((figure) => figure.height);
-    const pen = document.createElement("canvas").getContext("2d");
-    pen.font = "12px Helvetica, Arial, sans-serif";
-    const fit = () => {
-      const room = drawn.clientWidth - 90;
-      figures.forEach((figure, number) => {
-        const legend = figure.above.find((part) => "ncols" in part);
-        const widths = legend.items.map((entry) => 38 + pen.measureText(entry.label.value).width);
-        const fits = widths.reduce((sum, one) => sum + one, 0) <= room;
-        const columns = fits ? widths.length : Math.max(1, Math.floor(room / Math.max(...widths)));
-        legend.setv({ ncols: fits ? "auto" : columns, spacing: fits ? 14 : 6 });
-        figure.height = heights[number] + 22 * (Math.ceil(widths.length / columns) - 1);
-      });
-    };
-    // Before there is anything on the screen, or it would all be laid out twice.
-    fit();
-    paint();
-    await Bokeh.embed.add_document_standalone(charts, drawn);
-    addEventListener("resize", fit);
-    dark.addEventListener("change", paint);
-    // On a touch screen a finger across a chart zooms; up and down it scrolls the page, as everywhere else. No key does
-    // anything in a chart, so that the tabulator passes by: what there is to do has its buttons.
-    for (const { canvas_view: { events_el: events } } of Bokeh.index.roots[0].child_views) {
-      events.style.touchAction = "pan-y";
-      events.tabIndex = -1;
-    }
-    const range = figures[0].x_range;
-    const [first, last] = range.bounds;
-    const look = (from, width) => {
-      const start = Math.max(first, Math.min(from, last - width));
-      range.setv({ start, end: start + width });
-    };
-    const moves = {
-      closer: (start, width) => look(start + width / 4, Math.max(width / 2, range.min_interval)),
-      wider: (start, width) => look(start - width / 2, Math.min(2 * width, last - first)),
-      earlier: (start, width) => look(start - width / 2, width),
-      later: (start, width) => look(start + width / 2, width),
-      all: () => range.reset(),
-    };
-    for (const button of all("[data-move]")) {
-      button.hidden = false;
-      button.addEventListener("click", () => moves[button.dataset.move](range.start, range.end - range.start));
-    }
-    document.documentElement.dataset.charts = "drawn";
-  }
+  addEventListener("afterprint", () => { for (const one of folded) one.open = false; });
 }

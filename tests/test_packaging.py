@@ -92,7 +92,7 @@ def test_the_sdist_holds_what_its_reader_needs(built: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", "tests/test_packaging.py"} <= names
-    assert sources("samples", "*.py") <= names
+    assert sources("samples", "*.py") | sources("templates", "*") <= names
 
 
 def test_the_installed_command_answers(installed: Path, tmp_path: Path) -> None:

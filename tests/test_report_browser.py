@@ -18,6 +18,7 @@ from advisor.models.memory import States
 from advisor.render import html, section_html
 from advisor.render.compare_view import sections
 from advisor.render.section import Page
+from advisor.timeline import Chart, Curve
 from profiler.schema import HostSample, LoaderFact
 
 pytestmark = [
@@ -91,17 +92,9 @@ def page(browser, pages):
 
 
 def canvases(browser):
-    """How many canvases hold a pixel that is not transparent, looking into every shadow root."""
+    """How many canvases hold a pixel that is not transparent."""
     return browser.execute_script("""
-        const found = [];
-        const look = (root) => {
-          for (const node of root.querySelectorAll("*")) {
-            if (node.tagName === "CANVAS") found.push(node);
-            if (node.shadowRoot) look(node.shadowRoot);
-          }
-        };
-        look(document);
-        return found.filter((c) => c.width && c.height
+        return [...document.querySelectorAll("canvas")].filter((c) => c.width && c.height
           && c.getContext("2d").getImageData(0, 0, c.width, c.height).data.some((v) => v !== 0)).length;
     """)
 
@@ -110,10 +103,10 @@ def plot(browser, number):
     """The middle of a chart in the viewport, after scrolling there."""
     return browser.execute_script(
         """
-        const view = Bokeh.index.roots[0].child_views[arguments[0]];
-        view.el.scrollIntoView({ block: "center", behavior: "instant" });
-        const box = view.canvas_view.el.getBoundingClientRect(), frame = view.frame.bbox;
-        return [box.x + frame.x_center, box.y + frame.y_center, frame.width];
+        const { over } = uPlot.sync("time").plots[arguments[0]];
+        over.scrollIntoView({ block: "center", behavior: "instant" });
+        const box = over.getBoundingClientRect();
+        return [box.x + box.width / 2, box.y + box.height / 2, box.width];
         """,
         number,
     )
@@ -125,7 +118,7 @@ def mouse(browser, kind, x, y, **more):
 
 def time_range(browser, number):
     return browser.execute_script(
-        "const r = Bokeh.documents[0].roots()[0].children[arguments[0]].x_range; return [r.start, r.end]", number
+        "const { min, max } = uPlot.sync('time').plots[arguments[0]].scales.x; return [min, max]", number
     )
 
 
@@ -153,9 +146,7 @@ def test_the_policy_forbids_other_scripts_and_requests(browser, pages, name):
         "window.refused = []; addEventListener('securitypolicyviolation', (e) => refused.push(e.violatedDirective))"
     )
     page.execute_script("""
-        const script = document.createElement("script");
-        script.textContent = "window.owned = 1";
-        document.body.append(script);
+        import("data:text/javascript,window.owned = 1").catch(() => {});
         const image = new Image(); image.src = "https://example.invalid/x.png";
     """)
 
@@ -164,26 +155,63 @@ def test_the_policy_forbids_other_scripts_and_requests(browser, pages, name):
     assert page.execute_script("return window.owned") is None
 
 
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "script.textContent = 'window.owned = 1'; document.body.append(script)",
+        "script.append('window.owned = 1'); document.body.append(script)",
+        "document.body.innerHTML = '<b onclick=0>'",
+        "setTimeout('window.owned = 1')",
+        "document.body.setAttribute('onclick', 'window.owned = 1')",
+        "style.textContent = 'body { color: rgb(1, 2, 3) }'; document.body.append(style)",
+    ],
+)
+def test_the_policy_lets_no_string_become_script_handler_html_or_style(page, attack):
+    page.execute_script(f"""
+        window.refused = 0;
+        addEventListener("securitypolicyviolation", () => {{ refused += 1; }});
+        const [script, style] = ["script", "style"].map((name) => document.createElement(name));
+        try {{ {attack} }} catch {{ }}
+    """)
+
+    until(lambda: page.execute_script("return refused"))
+    assert page.execute_script("return window.owned") is None
+    assert page.execute_script("return getComputedStyle(document.body).color") != "rgb(1, 2, 3)"
+    assert page.find_elements("css selector", "main")
+
+
 def test_every_chart_is_drawn(page):
     until(lambda: canvases(page) >= len(golden().charts))
 
 
-def test_hovering_tells_the_value(page):
-    x, y, _ = plot(page, 1)
-    mouse(page, "mouseMoved", x - 30, y)
-    mouse(page, "mouseMoved", x, y)
+def test_hovering_tells_the_values_and_their_time(page):
+    x, y, width = plot(page, 0)
+    for place in (x + 30, x + 0.5):  # step 500 of 1,000
+        mouse(page, "mouseMoved", place, y)
 
-    told = until(
-        lambda: page.execute_script("""
-            const texts = [];
-            const look = (root) => { for (const node of root.querySelectorAll("*")) {
-              if (node.classList.contains("bk-Tooltip")) texts.push(node.shadowRoot.textContent);
-              if (node.shadowRoot) look(node.shadowRoot); } };
-            look(document);
-            return texts.filter((text) => text.includes("utilization")).join(" ");
-        """)
-    )
-    assert "%" in told
+    until(lambda: "at 100.0 s" in page.find_element("css selector", ".reading").text)
+    told = page.find_element("css selector", ".reading").text.splitlines()
+    step = f"{1e3 * golden().charts[0].curves[0].values[500]:.2f} ms"
+    wait = f"{1e3 * golden().charts[0].curves[1].values[500]:.2f} ms"
+    assert told == ["at 100.0 s", "step", step, "waiting for data", wait, "epoch start", "720 ms"]
+    for place in (x - width / 3 + 30, x - width / 3):
+        mouse(page, "mouseMoved", place, y)
+    until(lambda: "epoch start" not in page.find_element("css selector", ".reading").text)
+    mouse(page, "mouseMoved", 5, 5)
+    until(lambda: not page.find_element("css selector", ".reading").is_displayed())
+
+
+def test_nothing_is_told_in_a_gap(page):
+    x, y, width = plot(page, 1)
+
+    def told(share):
+        mouse(page, "mouseMoved", x + (share - 0.5) * width, y)
+        elsewhere = "return uPlot.sync('time').plots[0].cursor.left"
+        until(lambda: page.execute_script(elsewhere) == pytest.approx(share * width, abs=1.5))
+        return page.find_element("css selector", ".reading").is_displayed()
+
+    assert told(0.2)
+    assert not told(0.315)
 
 
 def test_dragging_zooms_all_charts_and_the_button_takes_it_back(page):
@@ -196,8 +224,24 @@ def test_dragging_zooms_all_charts_and_the_button_takes_it_back(page):
 
     until(lambda: time_range(page, 3)[1] < whole[1])
     assert time_range(page, 0) == time_range(page, 3)
+    assert time_range(page, 0) == pytest.approx([whole[1] / 4, whole[1] / 2], abs=whole[1] / 200)
     page.find_element("css selector", "#charts-reset").click()
     until(lambda: time_range(page, 0) == whole)
+
+
+def test_the_wheel_zooms_with_ctrl_held_down_and_scrolls_without(page):
+    x, y, width = plot(page, 1)
+    end = time_range(page, 1)[1]
+    mouse(page, "mouseWheel", x + width / 4, y, deltaX=0, deltaY=-50, modifiers=2)
+
+    until(lambda: time_range(page, 0)[1] < end)
+    narrowed, (low, high) = 2**-0.5, time_range(page, 0)
+    assert high - low == pytest.approx(end * narrowed)
+    assert low == pytest.approx(0.75 * end * (1 - narrowed), abs=end / 200)
+    top = page.execute_script("return scrollY")
+    mouse(page, "mouseWheel", x, y, deltaX=0, deltaY=40)
+    until(lambda: page.execute_script("return scrollY") > top)
+    assert time_range(page, 0) == [low, high]
 
 
 def test_a_part_of_the_bar_and_its_row_light_up_together(page):
@@ -270,20 +314,17 @@ def test_a_phone_scrolls_only_up_and_down(browser, pages, name, width):
 def test_legends_and_code_fit_on_a_phone(browser, pages, width):
     opened(browser, pages["crowded"], width=width)
 
-    def beyond():
-        return browser.execute_script("""
-            const charts = Bokeh.index.roots[0].child_views, beyond = [];
-            for (const chart of charts) {
-              const legend = chart.model.above.find((part) => "ncols" in part);
-              const box = chart.views.find_one(legend).bbox;
-              if (box.right > chart.bbox.width) beyond.push(legend.items.map((one) => one.label.value));
-            }
-            for (const code of document.querySelectorAll(".code pre"))
-              if (code.scrollWidth > code.clientWidth) beyond.push(code.textContent);
-            return beyond;
-        """)
-
-    until(lambda: beyond() == [])
+    beyond = browser.execute_script("""
+        const beyond = [];
+        for (const chart of document.querySelectorAll(".chart"))
+          for (const part of chart.querySelectorAll("h3, .names button, canvas"))
+            if (part.getBoundingClientRect().right > chart.getBoundingClientRect().right) beyond.push(part.outerHTML);
+        for (const code of document.querySelectorAll(".code pre"))
+          if (code.scrollWidth > code.clientWidth) beyond.push(code.textContent);
+        return beyond;
+    """)
+    assert beyond == []
+    assert len(browser.find_elements("css selector", ".names button")) == 9
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -313,22 +354,62 @@ def test_on_a_phone_a_gain_is_not_broken_and_a_kernel_has_a_name(browser, pages)
 def test_a_drag_up_a_chart_scrolls_the_page_on_a_phone(browser, pages):
     opened(browser, pages["golden"], width=390)
 
-    action = browser.execute_script("""
-        const events = Bokeh.index.roots[0].child_views[0].canvas_view.events_el;
-        return getComputedStyle(events).touchAction;
-    """)
-    assert action == "pan-y"
+    assert browser.execute_script("return getComputedStyle(uPlot.sync('time').plots[0].over).touchAction") == "pan-y"
+
+
+def test_a_finger_across_a_chart_zooms_on_a_phone(browser, pages):
+    opened(browser, pages["golden"], width=390)
+    browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    try:
+        x, y, width = plot(browser, 1)
+        end = time_range(browser, 1)[1]
+
+        def touch(kind, *places):
+            points = [{"x": place, "y": y} for place in places]
+            browser.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+        touch("touchStart", x)
+        for step in range(1, 11):
+            touch("touchMove", x + step * width / 40)
+        touch("touchEnd")
+        until(lambda: time_range(browser, 3)[1] < end)
+        assert time_range(browser, 0) == pytest.approx([end / 2, end * 3 / 4], abs=end / 20)
+        assert not browser.find_element("css selector", ".reading").is_displayed()
+        touch("touchStart", x)
+        touch("touchEnd")
+        until(lambda: browser.find_element("css selector", ".reading").is_displayed())
+        y += 150  # below the chart
+        touch("touchStart", 5)
+        touch("touchEnd")
+        until(lambda: not browser.find_element("css selector", ".reading").is_displayed())
+    finally:
+        browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
 
 
 def test_the_page_and_its_charts_follow_the_colour_scheme(browser, pages):
-    def colours(scheme):
-        opened(browser, pages["golden"], scheme=scheme)
-        return browser.execute_script("""
-            return [getComputedStyle(document.body).backgroundColor,
-                    Bokeh.documents[0].roots()[0].children[0].title.text_color]
-        """)
+    def colours():
+        styles = "return [document.body, document.querySelector('.chart h3')].map((one) => getComputedStyle(one))"
+        page, title = browser.execute_script(f"{styles}.map((one) => [one.backgroundColor, one.color])")
+        return [page[0], title[1], darkest(browser)]
 
-    assert all(light != dark for light, dark in zip(colours("light"), colours("dark"), strict=True))
+    opened(browser, pages["golden"], scheme="light")
+    light = colours()
+    scheme = {"media": "", "features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", scheme)
+    until(lambda: all(one != other for one, other in zip(light, colours(), strict=True)))
+    dark = colours()
+    opened(browser, pages["golden"], scheme="dark")
+    assert colours() == dark
+    assert light[2] < 128 < dark[2]
+
+
+def darkest(browser):
+    """How red the darkest of what is written beside the first chart is, of 255."""
+    return browser.execute_script("""
+        const { ctx } = uPlot.sync("time").plots[0];
+        const { data } = ctx.getImageData(0, 0, 60, ctx.canvas.height);
+        return Math.min(...[...data.keys()].filter((i) => i % 4 === 0 && data[i + 3] === 255).map((i) => data[i]));
+    """)
 
 
 def test_paper_shows_what_is_folded_away(page):
@@ -346,7 +427,7 @@ def test_on_paper_nothing_is_cut_and_no_card_is_longer_than_a_page(browser, page
         dispatchEvent(new Event("beforeprint"));
         const box = (one) => one.getBoundingClientRect();
         return [[...document.querySelectorAll(".card, .charts, #what-if")].map((one) => box(one).height),
-                [...document.querySelectorAll("#charts > *")].map((one) => box(one).right),
+                [...document.querySelectorAll("#charts > *, #charts canvas")].map((one) => box(one).right),
                 document.documentElement.scrollWidth,
                 getComputedStyle(document.body).backgroundColor];
     """)
@@ -354,6 +435,7 @@ def test_on_paper_nothing_is_cut_and_no_card_is_longer_than_a_page(browser, page
     assert max(charts) <= PAPER[0]
     assert ends <= PAPER[0]
     assert paper == "rgb(255, 255, 255)"
+    assert darkest(browser) < 128
     assert browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"]
 
 
@@ -425,6 +507,54 @@ def test_the_charts_are_zoomed_and_moved_without_a_mouse_too(page):
     assert pressed("later")[1] == pytest.approx(end)
     assert pressed("earlier")[1] < end
     assert pressed("wider") == pytest.approx([start, end])
+
+
+def test_a_curve_is_hidden_by_the_keyboard_and_the_others_get_its_room(page):
+    def state():
+        return page.execute_script("""
+            const { series, scales } = uPlot.sync("time").plots[0];
+            return [series[1].show, document.querySelector(".names button").ariaPressed, scales.y.max];
+        """)
+
+    def pressed(number):
+        page.execute_script("document.querySelectorAll('.names button')[arguments[0]].focus()", number)
+        press(page, "Enter")
+        return state()
+
+    before = state()
+    pressed(2)
+    assert pressed(0)[:2] == [False, "false"]
+    assert state()[2] == pytest.approx(1.06e3 * max(golden().charts[0].curves[1].values), rel=1e-3)
+    pressed(2)
+    assert pressed(0) == before
+
+
+def test_lines_go_on_over_another_curves_times_and_break_where_a_value_is_missing(browser, tmp_path):
+    """By the pixels: the columns in which there is any of a curve's colour."""
+    broken = Curve(label="a", times=(0.0, 10.0, 20.0, 25.0, 30.0), values=(1.0, 1.0, None, 1.0, 1.0))
+    whole = Curve(label="b", times=tuple(i + 0.5 for i in range(30)), values=(2.0,) * 30)
+    lone = Curve(label="c", times=(0.0, 12.25, 30.0), values=(None, 3.0, None))
+    chart = Chart(title="t", unit="cores", curves=(broken, whole, lone))
+    (tmp_path / "page.html").write_text(html.render(replace(golden(), charts=(chart,))), encoding="utf-8")
+    opened(browser, (tmp_path / "page.html").as_uri())
+
+    columns = browser.execute_script("""
+        const u = uPlot.sync("time").plots[0], { left, top, width, height } = u.bbox;
+        const { data } = u.ctx.getImageData(left, top, width, height);
+        return ["#3b82c4", "#d9822b", "#2a9d78"].map((colour) => {
+          const wanted = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+          const near = (i) => data[i + 3] > 60 && wanted.every((part, k) => Math.abs(part - data[i + k]) < 24);
+          const found = [...Array(width).keys()].filter(
+            (x) => [...Array(height).keys()].some((y) => near(4 * (y * width + x))));
+          return found.map((x) => 30 * x / width);
+        });
+    """)
+
+    a, b, c = ([[x for x in found if low <= x < low + 10] for low in (0, 10, 20)] for found in columns)
+    assert [a[0][0], a[0][-1], a[2][0], a[2][-1]] == pytest.approx([0, 10, 25, 30], abs=0.1)
+    assert [b[0][0], b[2][-1]] == pytest.approx([0.5, 29.5], abs=0.1)
+    assert [len(a[1]) <= 5, len(b[1]), len(c[0]) + len(c[2])] == [True, pytest.approx(len(a[0]), abs=5), 0]
+    assert [c[1][0], c[1][-1]] == pytest.approx([12.25, 12.25], abs=0.2)
 
 
 def press(browser, key):

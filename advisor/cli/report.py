@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from advisor.cli import completion, options
 from advisor.cli.command import Command
+from advisor.cli.options import Criteria
 from profiler.printable import printable
 
 REPORTS = ("report.html", "report.md", "result.json")
@@ -54,25 +54,17 @@ def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Pa
 @click.option("--json", "as_json", is_flag=True, help="Print result.json to stdout; write nothing.")
 @click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
 @click.option("--summary/--no-summary", default=True, help="Print what was found.")
-@options.CONFIG
-@options.RULES
-@options.CALIBRATION
-@options.goals
+@options.criteria
 def report(
     paths: tuple[Path, ...],
     out: Path | None,
     as_json: bool,
     open_report: bool,
     summary: bool,
-    config: Path | None,
-    own_rules: Path | None,
-    calibration: Path | None,
-    **declared: Any,
+    criteria: Criteria,
 ) -> None:
     """See the module."""
     # Imported only now: other commands start that much sooner.
-    from advisor.config import configure
-    from advisor.declared import goals
     from advisor.publish import report_of, report_of_traces, write
     from advisor.render import result_json
     from advisor.render.terminal import summarize
@@ -88,10 +80,8 @@ def report(
         paths, note = traces_in(given)
     if note:
         click.echo(f"profile-train: {printable(note)}", err=True)
-    chosen = options.configuration(config, own_rules) or configure()
-    wanted, past = goals(chosen.declared(declared)), options.past(calibration)
-    rules = chosen.rules
-    made = report_of(given, wanted, rules, past) if recorded else report_of_traces(paths, wanted, rules, past)
+    judged = (criteria.goals, criteria.rules, criteria.past())
+    made = report_of(given, *judged) if recorded else report_of_traces(paths, *judged)
     if as_json:
         click.echo(result_json.render(made), nl=False)
         return

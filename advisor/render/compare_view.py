@@ -15,7 +15,7 @@ from advisor.render.part import Part
 from advisor.render.section import Bar, Section, Table
 from advisor.render.view import ENDINGS, View
 from advisor.report import LABELS
-from advisor.units import digits, quantity, seconds, share, span
+from advisor.units import count, digits, quantity, seconds, share, span
 
 UNMEASURED = "not measured"
 
@@ -147,7 +147,7 @@ def _sentences(found: Comparison) -> Iterable[str]:
 
 def _side(side: Side) -> str:
     ended = "" if side.ended in ("completed", "attached") else f", {ENDINGS[side.ended]}"
-    return f"{side.folder} ({shlex.join(side.command)}), {side.steps:,} steady steps{ended}."
+    return f"{side.folder} ({shlex.join(side.command)}), {count(side.steps, 'steady step')}{ended}."
 
 
 def _tiles(found: Comparison) -> Iterable[tuple[str, str]]:

@@ -8,7 +8,8 @@ from markupsafe import Markup
 
 from advisor.render.templates import environment
 from advisor.render.view import View
-from advisor.report import Report, gain_text
+from advisor.report import Report
+from advisor.wording import gain_text
 from profiler.printable import printable
 
 # What opens markup in the middle of a line; an underscore inside a word does not.

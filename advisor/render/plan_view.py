@@ -72,7 +72,8 @@ def _states(plan: MemoryPlan, accounts: tuple[Account, ...], choice: Choice | No
         ("States", "Weights", "Grads", "Optim.", "Trans.", "Total", "Left", "Host"),
         tuple(_state_row(plan, one) for one in accounts),
         chosen=next((i for i, one in enumerate(accounts) if choice and one == choice.account), None),
-        note="Trans.: weights that are there only while they are used. Left: for activations. Host: of each node."
+        note="Trans.: weights that are there only while they are used. Left: for activations; short: what is missing. "
+        "Host: of each node."
         if accounts == plan.accounts
         else "",
     )
@@ -88,7 +89,7 @@ def _state_row(plan: MemoryPlan, one: Account) -> tuple[str, ...]:
         gb(one.states.optimizer),
         UNKNOWN if one.transient is None else gb(one.transient),
         f"{gb(one.least)}+" if unknown else gb(one.least),
-        "too much" if left < 0 else (f"<{gb(left)}" if unknown else gb(left)),
+        f"{gb(-left)} short" if left < 0 else (f"<{gb(left)}" if unknown else gb(left)),
         "" if one.host is None else gb(one.host),
     )
 
@@ -208,7 +209,7 @@ def _interval(plan: IntervalPlan) -> Section:
         sentences=((verdict,) if verdict else ()) + plan.remarks,
         tables=(
             Table(
-                f"Time over time of useful work: saves of {seconds(plan.save)}, a failure every {seconds(plan.mtbf)}, "
+                f"Total time / useful time: saves of {seconds(plan.save)}, a failure every {seconds(plan.mtbf)}, "
                 f"restarts of {seconds(plan.restart)}",
                 ("Interval", "Time", "Lost", ""),
                 tuple(
@@ -221,7 +222,7 @@ def _interval(plan: IntervalPlan) -> Section:
         ),
         tiles=(
             ("Save every", seconds(plan.best if plan.best_async is None else plan.best_async)),
-            ("Time over work", digits(plan.inflated)),
+            ("Total / useful time", digits(plan.inflated)),
             ("Spot pays from", f"{share(plan.break_even)} off"),
         ),
     )

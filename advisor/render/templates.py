@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from advisor import units
+from advisor import units, wording
 from advisor.render.glossary import GLOSSARY
 from profiler.printable import printable
 
@@ -55,8 +55,15 @@ def environment() -> Environment:
         "size": units.size,
         "money": units.money,
         "digits": units.digits,
+        "counted": units.count,
         "options": _options,
         "prose": _prose,
+        "diagnosis": wording.diagnosis,
+        "counsel": wording.counsel,
+        "prospect": wording.prospect,
+        "inside_other": wording.inside_other,
+        "assumed": wording.assumed,
+        "unanswered": wording.unanswered,
     }
     made.globals["glossary"] = GLOSSARY
     return made

@@ -13,6 +13,7 @@ from advisor.render.view import View
 from advisor.report import Report
 from advisor.units import seconds, share
 from advisor.verify.verdict import Verdict
+from advisor.wording import assumed, counsel, diagnosis, inside_other, prospect, unanswered
 from profiler.printable import printable
 
 MOST_ADVICE = 3
@@ -28,32 +29,32 @@ def summarize(report: Report, folder: Path, console: Console | None = None) -> N
     console = console or Console(stderr=True, highlight=False)
     view = View(report)
     console.print()
-    console.print(Text(printable(report.diagnosis), style="bold"))
-    if report.counsel:
-        console.print(Text(printable(report.counsel)))
+    console.print(Text(printable(diagnosis(report)), style="bold"))
+    if said := counsel(report):
+        console.print(Text(printable(said)))
     if report.traces:
         console.print()
         console.print(Padding(_traces(view, console), (0, 0, 0, 2)))
     if view.phases:
         console.print()
         console.print(Padding(_phases(view, console), (0, 0, 0, 2)))
-    for told in filter(None, (report.inside_other, view.regions_text, view.between_text, *_ranks(view))):
+    for told in filter(None, (inside_other(report), view.regions_text, view.between_text, *_ranks(view))):
         console.print()
         console.print(Padding(Text(printable(told)), (0, 0, 0, 2)))
     if report.advice:
         console.print()
         _advice(view, console)
-    if report.prospect:
+    if said := prospect(report):
         console.print()
-        console.print(Text(printable(report.prospect)))
+        console.print(Text(printable(said)))
     if view.problems:
         console.print()
         _problems(view, console)
     console.print()
     if footer := _footer(report):
         console.print(Text(footer))
-    if report.advice and report.assumed:
-        console.print(Text(report.assumed, style="dim"))
+    if report.advice and (said := assumed(report)):
+        console.print(Text(said, style="dim"))
     console.print(Text.assemble("Report: ", (printable(str(folder / "report.html")), "bold")), soft_wrap=True)
 
 
@@ -127,8 +128,8 @@ def _footer(report: Report) -> str:
     parts = []
     if report.overhead.fraction is not None:
         parts.append(f"Recording cost {share(report.overhead.fraction)} of the training.")
-    if report.steps is not None and report.steps.count > 0 and report.unanswered:
-        parts.append(f"{report.unanswered} The report says what each needs.")
+    if report.steps is not None and report.steps.count > 0 and (said := unanswered(report)):
+        parts.append(f"{said} The report says what each needs.")
     if crashed := report.checks("crashed"):
         parts.append(f"Failed: {', '.join(printable(check.rule) for check in crashed)}.")
     return " ".join(parts)

@@ -14,10 +14,11 @@ from advisor.ranks import Named
 from advisor.render.part import Part
 from advisor.render.tried import Bands, bands, details, outcome
 from advisor.render.what_if import PARTS, Control, controls
-from advisor.report import Checked, Measured, Note, Phase, RankPhases, Recommendation, Report, gain_text
+from advisor.report import Checked, Measured, Note, Phase, RankPhases, Recommendation, Report
 from advisor.rules.base import Change
 from advisor.traces import Traced
-from advisor.units import digits, money, quantity, seconds, share, size
+from advisor.units import count, digits, money, quantity, seconds, share, size
+from advisor.wording import gain_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class View:
             known.append(seconds(run.duration))
         if run.ranks:
             nodes = f" on {run.nodes} nodes" if run.nodes > 1 else ""
-            known.append(f"{run.ranks:,} rank{'' if run.ranks == 1 else 's'}{nodes}")
+            known.append(f"{count(run.ranks, 'rank')}{nodes}")
         if self.report.overhead.fraction is not None:
             known.append(f"recording cost {share(self.report.overhead.fraction)}")
         return known
@@ -185,8 +186,9 @@ class View:
         first = self.report.traces[0]
         if first.steps is None:
             return f"The trace marks no steps: this is all of it, {seconds(first.seconds)}."
-        several = "one whole step" if first.steps == 1 else f"{first.steps} whole steps"
-        return f"The trace marks {several}, {seconds(first.seconds)} from the first to the last."
+        return (
+            f"The trace marks {count(first.steps, 'whole step')}, {seconds(first.seconds)} from the first to the last."
+        )
 
     @staticmethod
     def traced_parts(one: Traced) -> list[Part]:
@@ -213,9 +215,9 @@ class View:
             )
         if calls := one.launches:
             told.append(
-                f"Launches: {calls.calls:,} calls, of {seconds(calls.median)} at the median and {seconds(calls.p99)} "
-                f"at the 99th percentile, {calls.slow} above 50 us; {share(calls.shorter)} took longer than what they "
-                f"launched, which began {seconds(calls.delay)} later at the median."
+                f"Launches: {count(calls.calls, 'call')}, of {seconds(calls.median)} at the median and "
+                f"{seconds(calls.p99)} at the 99th percentile, {calls.slow} above 50 us; {share(calls.shorter)} took "
+                f"longer than what they launched, which began {seconds(calls.delay)} later at the median."
             )
         return told
 
@@ -349,7 +351,9 @@ class View:
 
     @staticmethod
     def effects(item: Recommendation) -> list[Tile]:
-        """What else a change brings or takes."""
+        """What else a change should bring or take; nothing where a trial spoke against it."""
+        if item.tried_in_vain:
+            return []
         found = []
         saved = item.in_plan.saving if item.in_plan else None
         if saved is not None and saved.gpu_hours > 0:
@@ -403,7 +407,9 @@ class View:
 
     @staticmethod
     def gains(item: Recommendation) -> list[str]:
-        """The predictions there are, of step time and of cost."""
+        """The predictions there are, of step time and of cost; none where a trial spoke against it."""
+        if item.tried_in_vain:
+            return []
         known = ((item.in_plan, "step time"), (item.cost, "cost"))
         return [gain_text(gain, of) for gain, of in known if gain]
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from advisor.render.view import ENDINGS
-from advisor.report import LABELS, gain_text
-from advisor.units import digits, seconds, share, size
+from advisor.report import LABELS
+from advisor.units import count, digits, seconds, share, size
 from advisor.watch.snapshot import Curve, Gauge, Gpu, Snapshot, Steps
+from advisor.wording import gain_text
 from profiler.printable import printable
 
 BLOCKS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
@@ -63,7 +64,7 @@ def _title(seen: Snapshot) -> Text:
 def _steps(steps: Steps | None, width: int, marks: str) -> list[Text]:
     if steps is None:
         return [Text("No training step yet.")]
-    parts = [f"{steps.count:,} steps"]
+    parts = [count(steps.count, "step")]
     if steps.mean is not None:
         parts.append(f"{seconds(steps.mean)} each")
     if steps.between:

@@ -2,63 +2,108 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
+import math
 
-import numpy
 import pytest
 from golden_report import golden
 
 from advisor.render import charts
 from advisor.timeline import Chart, Curve
 
+LINE = Curve(label="step", times=(0.0, 1.0), values=(0.1, 0.1))
 
-def columns(chart: Chart, name: str) -> list[numpy.ndarray]:
-    """A column of every curve's data, as the page gets it."""
-    found = []
 
-    def walk(node):
-        if isinstance(node, dict):
-            if node.get("type") == "map" and "entries" in node:
-                found.extend(value for key, value in node["entries"] if key == name)
-            for value in node.values():
-                walk(value)
-        elif isinstance(node, list):
-            for value in node:
-                walk(value)
-
-    walk(charts.item((chart,)))
-    return [numpy.frombuffer(gzip.decompress(base64.b64decode(one["array"]["data"])), "float32") for one in found]
+def drawn(*curves: Curve, unit="s", **limit):
+    """The one chart of these curves."""
+    (made,) = charts.item((Chart(title="t", unit=unit, curves=curves, **limit),))["charts"]
+    return made
 
 
 def test_every_curve_is_drawn_by_its_name():
-    text = json.dumps(charts.item(golden().charts))
+    told = charts.item(golden().charts)["charts"]
 
-    assert all(curve.label in text for chart in golden().charts for curve in chart.curves)
+    assert [[curve["label"] for curve in chart["curves"]] for chart in told] == [
+        [curve.label for curve in chart.curves] for chart in golden().charts
+    ]
 
 
 def test_values_are_in_the_axis_unit_and_gaps_stay_gaps():
-    chart = Chart(title="t", unit="s", curves=(Curve(label="a", times=(0.0, 1.0, 2.0), values=(0.1, None, 0.2)),))
+    values = (0.1, None, 0.0, 0.123456789, 12.3456789, math.inf, math.nan)
+    curve = Curve(label="a", times=tuple(map(float, range(7))), values=values)
 
-    (values,) = columns(chart, "v")
+    (seconds,) = drawn(curve)["curves"]
+    (shares,) = drawn(curve, unit="1")["curves"]
+    (sizes,) = drawn(Curve(label="a", times=(0.0,), values=(1.5 * 1024**3,)), unit="B")["curves"]
 
-    assert values == pytest.approx([100.0, numpy.nan, 200.0], nan_ok=True)
+    assert seconds["values"] == [100, None, 0, 123.46, 12346, None, None]
+    assert shares["values"] == [10, None, 0, 12.346, 1234.6, None, None]
+    assert sizes["values"] == [1.5]
+
+
+def test_times_are_ticks_from_one_to_the_next_and_curves_share_them():
+    late = Curve(label="late", times=(0.5, 250.0), values=(1.0, 2.0))
+    other = Curve(label="other", times=(0.5, 250.0), values=(3.0, 4.0))
+    early = Curve(label="early", times=(0.0, 0.1234, 0.12345), values=(1.0, 1.0, 1.0))
+
+    made = charts.item((Chart(title="t", unit="s", curves=(late, early)), Chart(title="u", unit="B", curves=(other,))))
+
+    assert (made["end"], made["tick"]) == (250.0, pytest.approx(1e-4))
+    assert made["times"] == [(5000, 2_495_000), (0, 1234, 0)]
+    assert [[curve["times"] for curve in chart["curves"]] for chart in made["charts"]] == [[0, 1], [0]]
+
+
+@pytest.mark.parametrize("times", [(0.0,), (math.inf,), (-5.0,)])
+def test_a_run_of_no_length_has_a_second(times):
+    made = charts.item((Chart(title="t", unit="s", curves=(Curve(label="a", times=times, values=(1.0,)),)),))
+
+    assert made["end"] == 1.0
+    assert json.loads(json.dumps(made, allow_nan=False))
 
 
 def test_a_single_slow_step_is_drawn_within_reach_and_told_in_full():
-    line = Curve(label="step", times=(0.0, 1.0), values=(0.1, 0.1))
     slow = Curve(label="epoch start", times=(0.5,), values=(9.0,), kind="points")
-    chart = Chart(title="t", unit="s", curves=(line, slow))
 
-    assert columns(chart, "y")[0] == pytest.approx([charts.ABOVE * 100.0])
-    assert columns(chart, "v")[1] == pytest.approx([9000.0])
+    assert drawn(LINE, slow)["ceiling"] == pytest.approx(charts.ABOVE * 100.0)
+    assert drawn(LINE, slow)["curves"][1]["values"] == [9000]
+    assert drawn(slow)["ceiling"] is None
 
 
 def test_a_limit_far_above_the_curve_is_told_and_not_drawn():
     curve = Curve(label="program", times=(0.0, 1.0), values=(1.0, 1.0))
-    near = Chart(title="CPU", unit="cores", curves=(curve,), limit=2.0, limit_label="allowed")
-    far = Chart(title="CPU", unit="cores", curves=(curve,), limit=128.0, limit_label="allowed")
+    near = drawn(curve, unit="cores", limit=4.0, limit_label="allowed")
+    far = drawn(curve, unit="cores", limit=4.1, limit_label="allowed")
 
-    assert "CPU (dashed: 2 cores allowed)" in json.dumps(charts.item((near,)))
-    assert "CPU (of 128 cores allowed)" in json.dumps(charts.item((far,)))
+    assert (near["title"], near["limit"]) == ("t (dashed: 4 cores allowed)", 4)
+    assert (far["title"], far["limit"]) == ("t (of 4.1 cores allowed)", None)
+
+
+def test_shares_always_have_the_same_height():
+    assert drawn(LINE, unit="1")["top"] == 102
+    assert drawn(LINE)["top"] is None
+
+
+def test_waiting_has_its_colour_wherever_it_stands_and_the_others_differ():
+    curves = [Curve(label=f"rank {i}", times=(0.0,), values=(1.0,)) for i in range(8)]
+    waiting = Curve(label="waiting for data (rank 0)", times=(0.0,), values=(1.0,))
+
+    colours = [curve["colour"] for curve in drawn(*curves, waiting)["curves"]]
+
+    assert colours[-1] == charts.WAIT
+    assert len(set(colours)) == 9
+
+
+def test_the_longest_run_takes_no_more_than_a_third_of_a_megabyte():
+    """Of the page, whatever the run: as many points as are drawn, none of them at another's time."""
+    count = 1000
+    curves = [
+        Curve(
+            label=f"rank {k}",
+            times=tuple(28_500 * (i + k / 24 + math.sin(i) / 9) / count for i in range(count)),
+            values=tuple(0.285 + 0.01 * math.sin(7.7 * i + k) for i in range(count)),
+        )
+        for k in range(24)
+    ]
+    made = charts.item((Chart(title="t", unit="s", curves=tuple(curves)),))
+
+    assert len(json.dumps(made, separators=(",", ":"))) < 330_000

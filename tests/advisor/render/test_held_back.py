@@ -8,7 +8,7 @@ import pytest
 from golden_report import golden
 from rich.console import Console
 
-from advisor.render import html, markdown
+from advisor.render import html, markdown, result_json
 from advisor.render.terminal import summarize
 
 WHY = "The step time scatters."
@@ -33,4 +33,4 @@ def test_it_is_told_to_programs():
     report = golden()
     held = replace(report, advice=(replace(report.advice[0], held_back=WHY),))
 
-    assert held.result()["advice"][0]["held_back"] == WHY
+    assert result_json.result(held)["advice"][0]["held_back"] == WHY

@@ -1,7 +1,15 @@
 """What came of a trial, in words."""
 
-import pytest
+import io
+from dataclasses import replace
+from pathlib import Path
 
+import pytest
+from golden_report import tried
+from rich.console import Console
+
+from advisor.render import html, markdown
+from advisor.render.terminal import summarize
 from advisor.render.tried import bands, change, details, outcome
 from advisor.verify.kept import Verified
 from advisor.verify.verdict import Verdict
@@ -20,6 +28,23 @@ TRIED = Verified(rule="a", verdict=Verdict.INCONCLUSIVE, predicted=(-0.1, 0.2, 0
 )
 def test_an_interval_says_its_direction(removed, told):
     assert change(removed) == told
+
+
+def in_terminal(report):
+    file = io.StringIO()
+    summarize(report, Path("run"), Console(file=file, width=120))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("shown", [html.render, markdown.render, in_terminal])
+def test_advice_that_did_harm_promises_nothing(shown):
+    _, harmful, _ = tried().advice
+    promises = ("48 to 64%", "58.8 of every 100 GPU-hours", "frees about 8 GiB")
+
+    told = shown(replace(tried(), advice=(harmful,)))
+    assert "Harmful here" in told
+    assert not any(promise in told for promise in promises)
+    assert promises[0] in shown(replace(tried(), advice=(replace(harmful, verified=None),)))
 
 
 def test_a_direction_is_said_once_unless_it_changes():
