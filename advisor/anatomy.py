@@ -14,11 +14,12 @@ from advisor.metrics.memory import (
     mem_optim,
     mem_params,
     memory_peak,
+    used,
 )
 from advisor.metrics.settings import flags, model, optimizer, shard_size, world_size
+from advisor.metrics.sharding import data_parallel, stage, unit, whole
 from advisor.models.anatomy import Anatomy, Setting
 from advisor.models.memory import States
-from advisor.rules._sharding import data_parallel, stage, unit, whole
 
 # As torch and others name them, and as advisor/models/memory.py does; SGD that keeps no state has none to compare with.
 OPTIMIZERS = {"AdamW": "adamw", "Adam": "adam", "SGD": "momentum", "Lion": "lion", "AdamW8bit": "adamw8bit"}
@@ -64,8 +65,7 @@ def what_if(m: Metrics) -> WhatIf:
     if not capacity:
         raise Missing("The size of the GPU's memory is unknown", "Record on a GPU whose driver tells it.")
     sharding = _sharding(m)
-    headroom = m.get(mem_headroom)
-    used = peak.reserved_peak if headroom is None else (1 - headroom) * capacity
+    in_use = peak.reserved_peak if m.get(mem_headroom) is None else used(m)
     batch, no_batch = _batch(m)
     blocks, no_blocks = _blocks(m)
     moments, no_moments = _moments(m)
@@ -86,7 +86,7 @@ def what_if(m: Metrics) -> WhatIf:
             idle,
             # what is gathered now was measured among the activations
             activations=max(0.0, peak.allocated_peak - idle.parts(idle.now).total),
-            rest=max(0.0, used - peak.allocated_peak),
+            rest=max(0.0, in_use - peak.allocated_peak),
         ),
         largest_batch=LARGER * batch if batch else None,
         ranks=tuple(sorted(ranks)),

@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from random import Random
 from statistics import fmean, median
 
-from advisor.significance import DRAWS, block_length, central, resampled
+from advisor.significance import DRAWS, block_length, mean_interval
 
 # Losses that differ by less are the same to any reader of a curve.
 LEAST_MARGIN = 0.005
@@ -92,8 +91,7 @@ def equivalence(
     if len(pairs) < 2 * block:
         raise ValueError(f"{len(pairs)} steps with a loss in both runs are fewer than two blocks of {block}")
     differences = [math.log(after / before) for before, after in pairs]
-    random = Random(seed)
-    low, high = central([fmean(resampled(differences, block, random)) for _ in range(draws)], LEVEL)
+    low, high = mean_interval(differences, block, draws=draws, level=LEVEL, seed=seed)
     return Equivalence(
         difference=fmean(differences),
         low=low,

@@ -15,26 +15,11 @@ from dataclasses import dataclass
 from enum import Enum
 from traceback import walk_tb
 
+from advisor.baseline import baseline
 from advisor.calibration import Calibration, Tried
 from advisor.metrics.base import Metrics, Missing, Need
-from advisor.metrics.gpu import (
-    device,
-    gpu_busy_fraction,
-    host_launch,
-    launch_bound_index,
-    matmul_share,
-    membound_share,
-)
-from advisor.metrics.input import epoch_restart_share, workers_are_behind
-from advisor.metrics.step import (
-    between_seconds,
-    epoch_start_share,
-    exposed_comm_fraction,
-    phase_seconds,
-    steady_step_count,
-    step_time_uncertainty,
-    sync_fraction,
-)
+from advisor.metrics.gpu import device
+from advisor.metrics.step import steady_step_count, step_time_uncertainty
 from advisor.models.correction import corrected, nothing
 from advisor.models.cost import Saving, saving
 from advisor.models.effects import Triple
@@ -51,9 +36,6 @@ ACTION_LOW = 0.02
 NOISE_MARGIN = 2.0
 # Worth reading, not worth insisting on.
 SUGGEST_EXPECTED = 0.03
-
-# A host that enqueues for 90 ms cannot run a 90 ms step: it needs about a tenth for everything else (assumption).
-LAUNCH_MARGIN = 1.1
 
 # Scores nearer than this are equal: predictions are not that good.
 SCORE_TIE = 0.10
@@ -163,42 +145,6 @@ def judge(
         before=start.time if start else None,
         after=plan.after,
     )
-
-
-def baseline(metrics: Metrics) -> State:
-    """The mean steady step as it is. Missing if its phases were not measured.
-
-    Without workers the data wait is in series with everything else. Workers that cannot keep up set the pace instead:
-    then the whole step is as long as their supply, however fast the rest is.
-    """
-    seconds: dict[str, float] = metrics[phase_seconds]
-    phases = dict(seconds)
-    measured = sum(phases.values())
-    wait = phases.pop("data_wait", 0.0)
-    starved = metrics.get(workers_are_behind)
-    busy = (metrics.get(gpu_busy_fraction) or 0.0) * measured
-    # The index is a share of what these leave of a window.
-    waits = wait + sum((metrics.get(share) or 0.0) for share in (sync_fraction, exposed_comm_fraction)) * measured
-    return State(
-        phases=phases,
-        between=_between(metrics),
-        load=0.0 if starved else wait,
-        supply=measured if starved else 0.0,
-        launch=min(LAUNCH_MARGIN * (metrics.get(host_launch) or 0.0), measured),
-        matmul=(metrics.get(matmul_share) or 0.0) * busy,
-        membound=(metrics.get(membound_share) or 0.0) * busy,
-        launch_idle=(metrics.get(launch_bound_index) or 0.0) * (measured - waits),
-    )
-
-
-def _between(metrics: Metrics) -> dict[str, float]:
-    """Of the epochs' starts, those after the first: that one is dear only because a profiled run is short."""
-    seconds: dict[str, float] | None = metrics.get(between_seconds)
-    between = dict(seconds or {})
-    starts, restarts = metrics.get(epoch_start_share), metrics.get(epoch_restart_share)
-    if "epoch_start" in between:
-        between["epoch_start"] *= restarts / starts if starts and restarts is not None else 0.0
-    return between
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,20 @@ from profiler.schema import (
     ThreadsFact,
     TrialFact,
 )
-from profiler.store import Extent, Stretches, Survey, Tables, Thin, decode_fact, find, read, survey, with_columns
+from profiler.store import (
+    Extent,
+    Stretches,
+    Survey,
+    Tables,
+    Thin,
+    decode_fact,
+    find,
+    owners,
+    ranks,
+    read,
+    survey,
+    with_columns,
+)
 
 T = TypeVar("T")
 
@@ -88,18 +101,18 @@ def load(folder: Path) -> Profile:
     compared = clocks(nodes)
     problems += remarks(nodes, compared)
     nodes = [on_one_clock(node, clock) for node, clock in zip(nodes, compared, strict=True)]
-    ranks = [
+    recorded = [
         replace(rank, clock=clock, host=node.runs[-1].host if node.runs else None)
         for node, clock in zip(nodes, compared, strict=True)
         for rank in _ranks(node)
     ]
-    stepped = [rank for rank in ranks if rank.steps]
+    stepped = [rank for rank in recorded if rank.steps]
     runs = tuple(run for node in nodes for run in node.runs)
     if not runs:
         raise ProfilerError(f"{folder} does not say what was run: its recording is torn.", "Record the run again.")
     return Profile(
         runs=runs,
-        ranks=tuple(sorted(stepped or ranks, key=lambda rank: (rank.process.rank, rank.process.started))),
+        ranks=tuple(sorted(stepped or recorded, key=lambda rank: (rank.process.rank, rank.process.started))),
         gpus=tuple(gpu for node in nodes for gpu in node.gpus),
         gpu_samples=tuple(sample for node in nodes for sample in node.gpu_samples),
         host_samples=host_samples(nodes),
@@ -139,15 +152,15 @@ def _each(function: Callable[..., T], *arguments: Sequence[object]) -> list[T | 
 def _thinned(paths: Sequence[Path]) -> list[Thin]:
     """How little of each node is read; nothing where a run of few ranks is read in full."""
     surveys = [Survey() if isinstance(one, ProfilerError) else one for one in _each(survey, paths)]
-    ranks = [process for one in surveys for process in one.processes if process.role == "rank" and process.events]
-    if len(ranks) <= FEW_RANKS:
+    heads = [process for one in surveys for process in one.processes if process.role == "rank" and process.events]
+    if len(heads) <= FEW_RANKS:
         return []
-    primary = min(process.rank for process in ranks)
-    steps = _stretches([one.steps for one in surveys], len(ranks), MOST_STEPS)
-    samples = _stretches([one.gpu_samples for one in surveys], len(ranks), MOST_SAMPLES)
+    primary = min(process.rank for process in heads)
+    steps = _stretches([one.steps for one in surveys], len(heads), MOST_STEPS)
+    samples = _stretches([one.gpu_samples for one in surveys], len(heads), MOST_SAMPLES)
     return [
         Thin(
-            whole=set(_owners(one.processes, {each.pid for each in one.processes if _heads(each, primary)})),
+            whole=_working_for(primary, one.processes),
             steps=steps,
             samples=samples,
             since=one.gpu_samples.end - NEWEST,
@@ -156,8 +169,10 @@ def _thinned(paths: Sequence[Path]) -> list[Thin]:
     ]
 
 
-def _heads(process: Process, rank: int) -> bool:
-    return process.role == "rank" and process.rank == rank and process.events > 0
+def _working_for(rank: int, processes: Sequence[Process]) -> set[int]:
+    """The processes that a rank consists of."""
+    heads = {process.pid: process.rank for process in processes if process.role == "rank" and process.events}
+    return {pid for pid, head in owners(processes, heads.keys()).items() if heads[head] == rank}
 
 
 def _stretches(tables: Sequence[Extent], ranks: int, most: int) -> Stretches:
@@ -180,15 +195,13 @@ def _renumber(node: Tables, first: int) -> Tables:
 
 
 def _ranks(node: Tables) -> list[Rank]:
-    """The training processes of a node: all its ranks that made a step, or all its ranks if none did."""
-    stepped = {step.pid for step in node.steps}
-    ranks = [process for process in node.processes if process.role == "rank"]
-    heads = [process for process in ranks if process.pid in stepped] or ranks
-    owners = _owners(node.processes, {head.pid for head in heads})
+    """The training processes of a node."""
+    heads = ranks(node)
+    owner_of = owners(node.processes, {head.pid for head in heads})
     owned: dict[int, list[int]] = {}
-    for pid, owner in owners.items():
+    for pid, owner in owner_of.items():
         owned.setdefault(owner, []).append(pid)
-    rows = _Rows(node, owners)
+    rows = _Rows(node, owner_of)
     return [_rank(head, node, rows, owned[head.pid]) for head in heads]
 
 
@@ -211,26 +224,6 @@ def _by_process(rows: Iterable[R], owners: Mapping[int, int] | None = None) -> d
     for row in rows:
         found.setdefault(row.pid if owners is None else owners.get(row.pid, row.pid), []).append(row)
     return {pid: tuple(each) for pid, each in found.items()}
-
-
-def _owners(processes: Sequence[Process], heads: set[int]) -> dict[int, int]:
-    """Whom each process works for: a rank for itself, a worker for the nearest rank above it.
-
-    A forkserver may lie between, seen or not; where a worker's parents lead nowhere, the only rank must be its own.
-    """
-    parents = {process.pid: process.parent for process in processes}
-    owners = {head: head for head in heads}
-    for process in processes:
-        if process.role == "worker":
-            pid, seen = process.parent, {process.pid}
-            while pid is not None and pid not in heads and pid not in seen:
-                seen.add(pid)
-                pid = parents.get(pid)
-            if pid is not None and pid in heads:
-                owners[process.pid] = pid
-            elif len(heads) == 1:
-                (owners[process.pid],) = heads
-    return owners
 
 
 def _rank(process: Process, node: Tables, rows: _Rows, pids: Sequence[int]) -> Rank:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from advisor.nodes import ranks
+from advisor.nodes import rank_numbers
 from profiler.errors import ProfilerError
 from profiler.recorder import folder as place
 from profiler.recorder.job import common
@@ -31,7 +31,7 @@ class Part:
     @property
     def ranks(self) -> set[int]:
         """That made a step, or all if none did."""
-        return ranks(self.node)
+        return rank_numbers(self.node)
 
 
 def merge(folders: Sequence[Path], out: Path) -> list[Part]:

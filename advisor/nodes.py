@@ -8,8 +8,8 @@ from typing import Any
 
 from advisor.clocks import Clock, Reference
 from advisor.units import seconds
-from profiler.schema import HostSample, Problem, Process, Step
-from profiler.store import Tables, with_columns
+from profiler.schema import HostSample, Problem, Step
+from profiler.store import Tables, ranks, with_columns
 
 MOST_NAMED = 8
 """Ranks that a sentence names one by one."""
@@ -21,19 +21,14 @@ SUMS = ("cpu", "cpu_workers", "rss", "processes", "read", "write")
 """Of a HostSample, what is of the program and not of the machine."""
 
 
-def ranks(node: Tables) -> set[int]:
-    """The ranks that made a step there, or all if none did."""
-    return {process.rank for process in _trained(node)} or {p.rank for p in node.processes if p.role == "rank"}
-
-
-def _trained(node: Tables) -> list[Process]:
-    pids = {step.pid for step in node.steps}
-    return [process for process in node.processes if process.role == "rank" and process.pid in pids]
+def rank_numbers(node: Tables) -> set[int]:
+    """The ranks that trained there."""
+    return {process.rank for process in ranks(node)}
 
 
 def in_order(nodes: Iterable[Tables]) -> list[Tables]:
     """That of the lowest rank first: what is said of one node is said of that one."""
-    return sorted(nodes, key=lambda node: min(ranks(node), default=1 << 62))
+    return sorted(nodes, key=lambda node: min(rank_numbers(node), default=1 << 62))
 
 
 def numbered(nodes: Sequence[Tables]) -> list[Tables]:
@@ -70,7 +65,7 @@ def clocks(nodes: Sequence[Tables]) -> list[Clock]:
 
 def _steps(node: Tables) -> list[Step]:
     """Of its lowest rank; of several processes of that, the one that was started last."""
-    heads = sorted((process.rank, -process.started, process.pid) for process in _trained(node))
+    heads = sorted((process.rank, -process.started, process.pid) for process in ranks(node))
     return [step for step in node.steps if step.pid == heads[0][2]] if heads else []
 
 
@@ -158,7 +153,7 @@ def _unfinished(nodes: Sequence[Tables]) -> str:
     going = [node for node in nodes if node.runs and node.runs[-1].outcome == "running"]
     if not going or len(going) == len(nodes):
         return ""
-    names = [str(number) for node in going for number in sorted(ranks(node))] or ["?"]
+    names = [str(number) for node in going for number in sorted(rank_numbers(node))] or ["?"]
     more = ", ..." if len(names) > MOST_NAMED else ""
     return (
         f"{len(going)} of {len(nodes)} recordings have not ended: those of rank {', '.join(names[:MOST_NAMED])}{more}. "

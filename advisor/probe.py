@@ -9,9 +9,8 @@ from advisor.load import load
 from advisor.metrics.base import Metrics, Missing
 from advisor.metrics.host import run
 from advisor.metrics.settings import primary_rank
-from advisor.metrics.threads import compute_fraction, largest_matmul, threads_to_try
+from advisor.metrics.threads import MIN_COMPUTE, compute_fraction, largest_matmul, threads_to_try
 from advisor.rules.base import Rule
-from advisor.rules.cpu_threads_misset import MIN_COMPUTE
 from profiler.recorder import threads
 from profiler.recorder.folder import is_shared
 

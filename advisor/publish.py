@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from advisor import traces
+from advisor.build_report import build_report
 from advisor.calibration import Calibration
 from advisor.judge import judge
 from advisor.load import load
@@ -14,7 +15,7 @@ from advisor.metrics.base import Goals, Metrics
 from advisor.own_rules import RuleSet
 from advisor.own_rules import load as load_rules
 from advisor.render import html, markdown, result_json
-from advisor.report import Report, build
+from advisor.report import Report
 from advisor.verify import kept
 from advisor.whole import whole
 from profiler.errors import ProfilerError
@@ -40,7 +41,7 @@ def report_of(
     profile = replace(profile, problems=(*profile.problems, *notes))
     metrics = Metrics(profile, goals)
     judgement = judge(metrics, chosen.rules, past=past, tried=kept.tried(verified.values()))
-    return build(profile, judgement, metrics, verified, past)
+    return build_report(profile, judgement, metrics, verified, past)
 
 
 def report_of_traces(
@@ -59,7 +60,7 @@ def report_of_traces(
     notes = [Problem(time=0.0, source="rules", message=line) for line in chosen.broken]
     profile = replace(profile, problems=(*profile.problems, *notes))
     metrics = Metrics(profile, goals)
-    return build(profile, judge(metrics, chosen.rules, past=past), metrics, past=past, traces=traced)
+    return build_report(profile, judge(metrics, chosen.rules, past=past), metrics, past=past, traces=traced)
 
 
 def publish(

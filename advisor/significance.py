@@ -2,7 +2,7 @@
 
 Neighbouring steps resemble one another and single ones stall. So the estimate is the ratio of trimmed means and its
 interval comes from drawing whole blocks of steps (Kuensch, "The Jackknife and the Bootstrap for General Stationary
-Observations", 1989). Bootstraps are seeded: the same steps always give the same interval.
+Observations", 1989: the moving-block bootstrap). It is seeded: the same steps always give the same interval.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from random import Random
 from statistics import NormalDist, fmean
+
+import numpy as np
+import numpy.typing as npt
 
 LEVEL = 0.95
 
@@ -100,17 +102,36 @@ def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
 
 def block_length(number: int, together: int = 0) -> int:
     """max(5, n^(1/3), together): steps that hang together, as the batches in flight (workers x prefetch factor) or
-    those of a period do."""
+    those of a period do.
+
+    The cube root is how the best length for an estimate's variance grows (Hall, Horowitz and Jing, "On blocking rules
+    for the bootstrap with dependent data", 1995).
+    """
     return max(LEAST_BLOCK, math.ceil(math.pow(number, 1 / 3) - 1e-9), together)
 
 
-def resampled(values: Sequence[float], block: int, random: Random) -> list[float]:
+def mean_interval(
+    values: Sequence[float],
+    block: int,
+    weights: Sequence[float] | None = None,
+    *,
+    draws: int = DRAWS,
+    level: float = LEVEL,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Of the mean of a series, in which each value counts by its weight: the bounds between which it lies."""
+    counts = np.ones(len(values)) if weights is None else np.array(weights, dtype=float)
+    sums = (np.concatenate(([0.0], np.cumsum(each))) for each in (counts * np.array(values), counts))
+    of_values, of_counts = (each[block:] - each[:-block] for each in sums)
+    starts = _starts(len(values), block, np.random.default_rng(seed), draws)
+    means: list[float] = (of_values[starts].sum(axis=1) / of_counts[starts].sum(axis=1)).tolist()
+    return central(means, level)
+
+
+def resampled(values: Sequence[float], block: int, random: np.random.Generator) -> list[float]:
     """As many values, in whole blocks of neighbours drawn with replacement."""
-    starts, drawn = len(values) - block + 1, list[float]()
-    while len(drawn) < len(values):
-        start = int(random.random() * starts)
-        drawn += values[start : start + block]
-    return drawn[: len(values)]
+    (starts,) = _starts(len(values), block, random, 1).tolist()
+    return [value for start in starts for value in values[start : start + block]][: len(values)]
 
 
 def speedup(
@@ -130,7 +151,7 @@ def speedup(
     """
     for times in (before, after):
         _check_times(times, block_length(len(times), together))
-    random = Random(seed)
+    random = np.random.default_rng(seed)
 
     def drawn(times: Sequence[float]) -> float:
         return mean(resampled(times, block_length(len(times), together), random))
@@ -221,6 +242,11 @@ def _doubled_ranks(sizes: list[float]) -> list[int]:
     first = {size: place for place, size in reversed(list(enumerate(ordered, start=1)))}
     last = {size: place for place, size in enumerate(ordered, start=1)}
     return [first[size] + last[size] for size in sizes]
+
+
+def _starts(number: int, block: int, random: np.random.Generator, draws: int) -> npt.NDArray[np.int64]:
+    """Of the blocks, a row each draw: as many as cover a series of that length."""
+    return random.integers(number - block + 1, size=(draws, math.ceil(number / block)))
 
 
 def _check_times(times: Sequence[float], block: int) -> None:

@@ -25,6 +25,9 @@ TAGGED = (
     (schema.TAG_COMPILE, "while compiling"),
 )
 
+WAITING = "waiting for data"
+"""Begins the label of the curve that has the colour of waiting wherever it is drawn."""
+
 Row = TypeVar("Row")
 Value = float | int | None
 
@@ -88,9 +91,15 @@ def _step_time(profile: Profile, names: Mapping[int, str]) -> Chart:
     if profile.ranks:
         first = profile.ranks[0]
         steady = [step for step in first.steps if not step.tags]
-        curves += _curve("waiting for data", steady, lambda step: step.start, lambda step: step.data_wait)
+        waiting = f"{WAITING}{_whose(profile)}"
+        curves += _curve(waiting, steady, lambda step: step.start, lambda step: step.data_wait)
         curves += _tagged(first)
     return Chart(title="Step time", unit="s", curves=tuple(curves))
+
+
+def _whose(profile: Profile) -> str:
+    """Of what is drawn of the first of several ranks alone."""
+    return f" (rank {profile.ranks[0].process.rank})" if len(profile.ranks) > 1 else ""
 
 
 def _when(rank: Rank) -> Callable[[schema.Step], float]:
@@ -158,9 +167,9 @@ def _gpu_memory(profile: Profile) -> Chart:
         name = f"GPU {gpu.index}: " if len(profile.gpus) > 1 else ""
         curves += _curve(f"{name}used on the device", samples, lambda s: s.time, lambda s: s.memory_used)
     if profile.ranks:
-        memory = profile.ranks[0].memory
-        curves += _curve("allocated by tensors", memory, lambda s: s.time, lambda s: s.allocated)
-        curves += _curve("reserved by PyTorch", memory, lambda s: s.time, lambda s: s.reserved)
+        memory, whose = profile.ranks[0].memory, _whose(profile)
+        curves += _curve(f"allocated by tensors{whose}", memory, lambda s: s.time, lambda s: s.allocated)
+        curves += _curve(f"reserved by PyTorch{whose}", memory, lambda s: s.time, lambda s: s.reserved)
     limit = max((gpu.memory_total for gpu in profile.gpus), default=None)
     return Chart(title="GPU memory", unit="B", curves=tuple(curves), limit=limit)
 

@@ -28,8 +28,8 @@ PARTS = {
     "idle_data": ("data_wait", "Idle: host fetches a batch", "Nothing ran while the host was in next(loader)."),
     "idle_sync": (
         "sync",
-        "Idle: host had waited",
-        "It ran dry while the host waited for it: .item(), .cpu(), a print.",
+        "Idle: host had waited for it",
+        "The host waited for the GPU (.item(), .cpu(), a print), so that nothing was queued when it was done.",
     ),
     "idle_launch": ("loader_overhead", "Idle: launch came late", "The host asked for the next kernel too late."),
     "idle_queued": (

@@ -55,6 +55,11 @@ def digits(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def count(number: int, one: str) -> str:
+    """As "1 step" or "1,200 steps"."""
+    return f"{number:,} {one}{'' if number == 1 else 's'}"
+
+
 def quantity(value: float, unit: str | None) -> str:
     """A metric's value with its unit; "1" is a share where it lies in 0..1, else a plain ratio."""
     match unit:

@@ -104,10 +104,14 @@ def _work(number):
 
 
 def ours(paths):
+    """All analyses, all rules, and the page."""
     sys.path.insert(0, str(ROOT))
-    from advisor.traces import load
+    from advisor.own_rules import load
+    from advisor.publish import report_of_traces
+    from advisor.render import html
 
-    return lambda: load(paths)
+    rules = load()
+    return lambda: html.render(report_of_traces(paths, rules=rules))
 
 
 def floor(paths):

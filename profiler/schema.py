@@ -563,7 +563,6 @@ class MemoryFact:
     reserved_peak: int = 0
     reserved: int = 0
     allocated: int = 0
-    batch_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -571,7 +570,6 @@ class ScalerFact:
     """kind "scaler": GradScaler's state, at most twice a second."""
 
     id: int
-    scale: float | None = None
     steps: int = 0
     skipped: int = 0
 

@@ -13,6 +13,7 @@ from advisor.models.anatomy import Anatomy, Setting
 from advisor.models.cost import saving
 from advisor.models.memory import States
 from advisor.operations import Operation, Operations
+from advisor.quantities import Quantity
 from advisor.report import (
     CONTRACT_PHASES,
     Checked,
@@ -21,7 +22,6 @@ from advisor.report import (
     Note,
     Overhead,
     Phase,
-    Quantity,
     RankPhases,
     Recommendation,
     Report,

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness import given
 
-from advisor.metrics import attention, gpu, host, matmul, memory, settings, stack, step
+from advisor.metrics import attention, between, gpu, hardware, host, matmul, memory, settings, stack, step
 from advisor.metrics import input as data
 from advisor.metrics.base import Goals, Metric, Metrics, Missing
 from profiler.schema import FlagsFact, LoaderFact, ModelFact, OptimizerFact, Place
@@ -84,8 +84,8 @@ def gpu_metrics(
         step.micro_steps_per_step: 1.0,
         step.batches_per_step: 1.0,
         step.sync_fraction: 0.0,
-        step.recompiles: 0,
-        step.recompile_share: 0.0,
+        between.recompiles: 0,
+        between.recompile_share: 0.0,
         **{FRACTIONS[phase]: share for phase, share in shares.items()},
         data.loader: LOADER,
         data.queue_empty_fraction: 0.0,
@@ -106,7 +106,7 @@ def gpu_metrics(
         gpu.device: a_gpu(),
         gpu.gpu_busy_fraction: 0.97,
         gpu.launch_bound_index: 0.02,
-        gpu.sm_active: 0.85,
+        hardware.sm_active: 0.85,
         gpu.host_launch: 0.02,
         gpu.kernels_per_step: 1600.0,
         gpu.median_kernel_us: 60.0,
@@ -123,10 +123,10 @@ def gpu_metrics(
         gpu.simt_fp32_matmul_share: 0.0,
         gpu.simt_fp32_gemm_share: 0.0,
         gpu.achieved_matmul_flops: Missing("Shapes are not recorded", "Nothing yet."),
-        gpu.sm_clock_ratio: 0.98,
-        gpu.thermal_throttle_share: 0.0,
-        gpu.throttle_reasons: (),
-        gpu.pcie_ratio: 1.0,
+        hardware.sm_clock_ratio: 0.98,
+        hardware.thermal_throttle_share: 0.0,
+        hardware.throttle_reasons: (),
+        hardware.pcie_ratio: 1.0,
         stack.stack_mismatches: (),
         gpu.h2d_pageable_share: 0.0,
         gpu.cross_entropy_share: 0.01,

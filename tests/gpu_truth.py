@@ -9,7 +9,7 @@ from typing import Any
 from gpu_runs import ADAM, FLAGS, GB, LOADER, MODEL, a_gpu
 
 from advisor.judge import Judgement
-from advisor.metrics import attention, communication, gpu, host, matmul, memory, settings, step
+from advisor.metrics import attention, between, communication, gpu, hardware, host, matmul, memory, settings, step
 from advisor.metrics import input as data
 from advisor.metrics.base import Metric
 from advisor.rules import all_rules
@@ -131,10 +131,10 @@ EAGER = replace(FLAGS, compile=False)
 FP16 = replace(FLAGS, autocast_dtype="float16", grad_scaler=True)
 WAITING = {"forward": 0.24, "backward": 0.46, "sync": 0.22}
 HOT = {
-    gpu.throttled_gpu: Gpu(index=0, uuid="GPU-0", name="A100", memory_total=80 << 30),
-    gpu.throttle_reasons: ("hardware thermal slowdown",),
-    gpu.thermal_throttle_share: 0.4,
-    gpu.sm_clock_ratio: 0.62,
+    hardware.throttled_gpu: Gpu(index=0, uuid="GPU-0", name="A100", memory_total=80 << 30),
+    hardware.throttle_reasons: ("hardware thermal slowdown",),
+    hardware.thermal_throttle_share: 0.4,
+    hardware.sm_clock_ratio: 0.62,
 }
 TINY_KERNELS = {
     **H100,
@@ -144,7 +144,7 @@ TINY_KERNELS = {
     gpu.gpu_busy_fraction: 0.35,
     gpu.launch_bound_index: 0.60,
     gpu.host_launch: 0.085,
-    gpu.sm_active: 0.3,
+    hardware.sm_active: 0.3,
 }
 NCHW = {
     settings.flags: replace(FP16, cudnn_benchmark=True),
@@ -228,7 +228,7 @@ ROWS = [
         "G06: 30 recompiles in 100 steps",
         "compile-recompiles",
         {"compile-model", "launch-bound-graphs"},
-        {step.recompiles: 30, step.recompile_share: 0.4, step.step_time_cv: 0.8},
+        {between.recompiles: 30, between.recompile_share: 0.4, step.step_time_cv: 0.8},
     ),
     Row("G07: out of memory at one sample, activations", "ckpt-every-n", {"zero-1-2", "grad-accum"}, OUT_OF_MEMORY),
     Row(
@@ -374,9 +374,9 @@ ROWS = [
         {"gpu-throttled", "gpu-link-or-hw-fault"},
         {
             **HOT,
-            gpu.throttle_reasons: ("software power cap",),
-            gpu.thermal_throttle_share: 0.0,
-            gpu.sm_clock_ratio: 0.93,
+            hardware.throttle_reasons: ("software power cap",),
+            hardware.thermal_throttle_share: 0.0,
+            hardware.sm_clock_ratio: 0.93,
         },
     ),
     Row("HG5: the host waits in next(), the GPU does not", None, DATA, {step.data_wait_host_fraction: 0.30}),
@@ -387,7 +387,7 @@ ROWS = [
         "G04's launches: a GPU that waits for the host gains nothing from bf16",
         None,
         PRECISION,
-        {**FP32_A100, gpu.launch_bound_index: 0.6, gpu.sm_active: 0.85},
+        {**FP32_A100, gpu.launch_bound_index: 0.6, hardware.sm_active: 0.85},
     ),
     Row(
         "G01 and C01: fp32, and starved",

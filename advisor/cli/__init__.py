@@ -112,6 +112,10 @@ def _meant(words: list[str]) -> str | None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command line; the exit status: 0, 1 for an error of ours, 2 for wrong usage, 130 if interrupted."""
+    if os.environ.get("_PROFILE_TRAIN_COMPLETE") == "fish_source":
+        from advisor.cli import completion
+
+        completion.mend_fish()
     try:
         status = group.main(argv, prog_name="profile-train", standalone_mode=False)
     except ProfilerError as error:

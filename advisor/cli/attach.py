@@ -6,12 +6,12 @@ profile-train attach 41233 --for 60s
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from advisor.cli import options
 from advisor.cli.command import Command
+from advisor.cli.options import Criteria
 
 
 @click.command(
@@ -25,8 +25,7 @@ from advisor.cli.command import Command
 @click.option(
     "--for",
     "seconds",
-    metavar="TIME",
-    callback=options.read_as("duration"),
+    type=options.quantity("duration", "time"),
     help="Record so long: 60s, 5m, 1h.  [until Ctrl-C or its end]",
 )
 @click.option("--steps", type=click.IntRange(1), help="Record so many steps.")
@@ -37,10 +36,7 @@ from advisor.cli.command import Command
 @click.option("--rate", type=click.FloatRange(0.1, 100), default=10.0, help="GPU and host samples a second.  [10]")
 @click.option("--windows/--no-windows", default=True, help="Short torch.profiler windows for kernel detail.")
 @click.option("--no-report", is_flag=True, help="Only record; `profile-train report` makes the report later.")
-@options.CONFIG
-@options.RULES
-@options.CALIBRATION
-@options.goals
+@options.criteria
 def attach(
     pid: int,
     seconds: float | None,
@@ -52,17 +48,13 @@ def attach(
     rate: float,
     windows: bool,
     no_report: bool,
-    config: Path | None,
-    own_rules: Path | None,
-    calibration: Path | None,
-    **declared: Any,
+    criteria: Criteria,
 ) -> None:
     """See the module."""
     # Imported only now: `run` starts programs without them.
     from advisor.cli.run import make_report, say
     from profiler.attach.recording import Wanted, record
 
-    chosen = options.configuration(config, own_rules)
     wanted = Wanted(
         pid=pid,
         out=out,
@@ -78,4 +70,4 @@ def attach(
     for note in notes:
         say(note)
     if not no_report:
-        make_report(folder, chosen, declared, calibration, quietly=True)
+        make_report(folder, criteria, quietly=True)

@@ -41,13 +41,10 @@ Examples:
 @click.option(
     "--fail-if-slower",
     "slower",
-    metavar="SHARE",
-    callback=options.read_as("share"),
+    type=options.quantity("share"),
     help="Such as 5%: fail if RUN_B is.",
 )
-@click.option(
-    "--relevant", metavar="SHARE", callback=options.read_as("share"), help="Smallest difference that matters.  [5%]"
-)
+@click.option("--relevant", type=options.quantity("share"), help="Smallest difference that matters.  [5%]")
 @forms.options
 def compare(
     run_a: Path, run_b: Path, slower: float | None, relevant: float | None, form: str | None, out: Path | None

@@ -6,9 +6,10 @@ import contextlib
 import os
 import re
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -19,9 +20,11 @@ from profiler.printable import printable
 if TYPE_CHECKING:
     from advisor.calibration import Calibration
     from advisor.config import Config
-    from advisor.rules.base import Rule, Safety
+    from advisor.metrics.base import Goals
+    from advisor.own_rules import RuleSet
+    from advisor.rules.base import Rule
 
-F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
 
 PYPROJECT = "pyproject.toml"
 
@@ -32,7 +35,6 @@ _OUR_TABLE = re.compile(r"^\s*\[\s*tool\s*\.\s*profile-train\b", re.MULTILINE)
 
 
 _configured = partial(click.option, cls=Listed, heading="Configuration")
-_trial = partial(click.option, cls=Listed, heading="Trials")
 _for_goals = partial(click.option, cls=Listed, heading="Goals")
 
 CONFIG = _configured(
@@ -55,142 +57,131 @@ CALIBRATION = _configured(
 )
 
 
-class _Written(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
-    """A goal, by its name: read as it is in a configuration file."""
+class _Read(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
+    """Read by a function that refuses what it cannot with a ValueError."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
         self.name = name
+        self._read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        # Imported only now: the program starts that much sooner.
-        from advisor.declared import READERS
-
+        if not isinstance(value, str):
+            return value
         try:
-            return READERS[self.name](value)
+            return self._read(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-def _goal(flag: str, metavar: str, text: str) -> Callable[[F], F]:
-    return _for_goals(flag, type=_Written(flag.strip("-").replace("-", "_")), metavar=metavar, help=text)
+def quantity(reader: str, name: str = "") -> click.ParamType:  # type: ignore[type-arg]
+    """What the function of advisor.plan.quantities by that name reads; in help it has the other name."""
 
-
-_GOALS = (
-    _goal("--goal", "NAME", "What counts most: throughput, memory, cost or latency."),
-    _goal("--target-batch", "N", "Wanted samples per optimizer step, over all GPUs."),
-    _for_goals(
-        "--capacity",
-        is_flag=True,
-        default=None,
-        help="A larger batch or model is wanted: let memory rules speak.",
-    ),
-    _goal("--quality", "METRIC>=VALUE", "When the training is done: val_acc>=0.76."),
-    _goal("--gpu-price", "PRICE", "Of a GPU hour, to put gains into money."),
-    _goal("--mtbf", "TIME", "Mean time between failures of the job: 2h."),
-    _goal("--restart", "TIME", "From a failure until training goes on: 5m."),
-    _goal("--spot-discount", "SHARE", "Of interruptible machines: 65%."),
-    _goal("--queue-share", "SHARE", "Of the time for which GPUs wait for each other or for a job: 15%."),
-    _for_goals(
-        "--validation",
-        metavar="FILE",
-        help="The quality after each validation, higher is better: a number a line, or a column of a CSV, FILE:COLUMN.",
-    ),
-)
-
-
-def goals(command: F) -> F:
-    """The options that declare what a training is for; the command takes them as keywords, None where not given."""
-    for option in reversed(_GOALS):
-        command = option(command)
-    return command
-
-
-def read_as(quantity: str) -> Callable[[click.Context, click.Parameter, str | None], float | None]:
-    """The callback of an option that advisor.plan.quantities reads, by the function's name: imported only then."""
-
-    def read(_ctx: click.Context, _option: click.Parameter, value: str | None) -> float | None:
+    def read(text: str) -> Any:
+        # Imported only now: the program starts that much sooner.
         from advisor.plan import quantities
 
-        if value is None:
-            return None
-        try:
-            return float(getattr(quantities, quantity)(value))
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from None
+        return getattr(quantities, reader)(text)
 
-    return read
+    return _Read(name or reader, read)
 
 
-def _kinds(_ctx: click.Context, _option: click.Parameter, allow: str) -> tuple[Safety, ...]:
-    """Exact changes, and the kinds that are named beside: "numerics, memory"."""
-    # Imported only now: the program starts that much sooner.
-    from advisor.rules.base import Safety
+def _goal(name: str) -> click.ParamType:  # type: ignore[type-arg]
+    """What is read as it is in a configuration file."""
 
-    names = [name.strip() for name in allow.split(",") if name.strip()]
-    known = {each.value: each for each in Safety}
-    if unknown := [name for name in names if name not in known]:
-        raise click.BadParameter(f"{unknown[0]!r} is no kind of change. Known are: {', '.join(known)}.")
-    return (Safety.EXACT, *(known[name] for name in names))
+    def read(text: str) -> Any:
+        # Imported only now: the program starts that much sooner.
+        from advisor.declared import READERS
 
+        return READERS[name](text)
 
-_TRIALS = (
-    _trial(
-        "--allow",
-        "allowed",
-        default="",
-        callback=_kinds,
-        help="Changes to try beyond exact ones: numerics, memory, trajectory.",
-    ),
-    _trial(
-        "--processes",
-        type=click.IntRange(2, 20),
-        default=3,
-        help="Runs with each change, and as many without.  [3]",
-    ),
-    _trial("--steps", type=click.IntRange(min=40), help="Steps of each run.  [what the prediction needs]"),
-    _trial(
-        "--cover",
-        "covered",
-        multiple=True,
-        metavar="FOLDER",
-        help="Another folder that the program writes into; kept from being changed.",
-    ),
-    _trial("--in-place", is_flag=True, help="Without the sandbox: what the program writes stays written."),
-    _trial("--yes", is_flag=True, help="Do not ask before the first run."),
-)
+    return _Read(name, read)
 
 
-class How(NamedTuple):
-    """What the options of trials say."""
+_GOALS: dict[str, dict[str, Any]] = {
+    "goal": {"metavar": "NAME", "help": "What counts most: throughput, memory, cost or latency."},
+    "target_batch": {"metavar": "N", "help": "Wanted samples per optimizer step, over all GPUs."},
+    "capacity": {
+        "type": None,
+        "is_flag": True,
+        "default": None,
+        "help": "A larger batch or model is wanted: let memory rules speak.",
+    },
+    "quality": {"metavar": "METRIC>=VALUE", "help": "When the training is done: val_acc>=0.76."},
+    "gpu_price": {"metavar": "PRICE", "help": "Of a GPU hour, to put gains into money."},
+    "mtbf": {"metavar": "TIME", "help": "Mean time between failures of the job: 2h."},
+    "restart": {"metavar": "TIME", "help": "From a failure until training goes on: 5m."},
+    "spot_discount": {"metavar": "SHARE", "help": "Of interruptible machines: 65%."},
+    "queue_share": {
+        "metavar": "SHARE",
+        "help": "Of the time for which GPUs wait for each other or for a job: 15%.",
+    },
+    "validation": {
+        "type": None,
+        "metavar": "FILE",
+        "help": "The quality after each validation, higher is better: a number a line, or a column of a CSV, "
+        "FILE:COLUMN.",
+    },
+}
+"""By what they declare: a field of advisor.metrics.base.Goals."""
 
-    allowed: tuple[Safety, ...]
-    processes: int
-    steps: int | None
-    covered: tuple[str, ...]
-    in_place: bool
-    yes: bool
+
+@dataclass(frozen=True)
+class Criteria:
+    """What a run is judged by, and what the training is for."""
+
+    found: Config | None
+    """Of the file and the rules that were named, or of the file that lies above."""
+    given: dict[str, Any]
+    """Goals, None where not given; they count more than those of the file."""
+    calibration: Path | None
+
+    @cached_property
+    def config(self) -> Config:
+        """The defaults where there is none: loaded only now, for rules take a while."""
+        from advisor.config import configure
+
+        return self.found or configure()
+
+    @property
+    def declared(self) -> dict[str, Any]:
+        """The goals, as they were declared."""
+        return self.config.declared(self.given)
+
+    @cached_property
+    def goals(self) -> Goals:
+        """Raises ProfilerError for a validation file that cannot be read."""
+        from advisor.declared import goals
+
+        return goals(self.declared)
+
+    @property
+    def rules(self) -> RuleSet:
+        """Ours, the installed ones and the user's own, as configured."""
+        return self.config.rules
+
+    @property
+    def calibration_file(self) -> Path | None:
+        """Where verdicts of trials are kept; None where there is no home."""
+        return calibration_file(self.calibration)
+
+    def past(self) -> Calibration:
+        """What has been tried until now; what of it cannot be read is told."""
+        return past(self.calibration)
 
 
-def trials(command: F) -> F:
-    """The options of commands that run the program again."""
-    for option in reversed(_TRIALS):
-        command = option(command)
-    return command
+def criteria(command: Callable[..., R]) -> Callable[..., R]:
+    """The options of a command that judges, which takes them as one, `criteria`: a mistake in the configuration is told
+    before anything is done."""
 
+    @wraps(command)
+    def judging(config: Path | None, own_rules: Path | None, calibration: Path | None, **given: Any) -> R:
+        goals = {name: given.pop(name) for name in _GOALS}
+        found = Criteria(configuration(config, own_rules), goals, calibration)
+        return command(criteria=found, **given)
 
-def confirm(announcement: str, yes: bool) -> None:
-    """Tell what is going to be run, and ask.
-
-    Raises click.Abort if it is not to be, ProfilerError if nobody answers.
-    """
-    click.echo(announcement, err=True)
-    try:
-        if not yes and not click.confirm("Go on?", err=True):
-            raise click.Abort
-    except click.Abort as end:
-        if isinstance(end.__context__, EOFError):
-            raise ProfilerError("Nothing was run, because nobody answered.", "To go on without asking: --yes") from None
-        raise
+    for name, about in reversed(_GOALS.items()):
+        judging = _for_goals(f"--{name.replace('_', '-')}", **{"type": _goal(name), **about})(judging)
+    return CONFIG(RULES(CALIBRATION(judging)))
 
 
 def configuration(config: Path | None, own_rules: Path | None = None) -> Config | None:

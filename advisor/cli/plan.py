@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,6 @@ import click
 
 from advisor.cli import forms, options
 from advisor.cli.command import Command, Listed
-from advisor.plan import quantities
 from advisor.plan.cluster import HOST_MEMORY, PCIE
 from advisor.plan.model import OPTIMIZERS, PRECISIONS
 from profiler.errors import ProfilerError
@@ -36,22 +35,6 @@ Examples:
 """
 
 
-class _Amount(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
-    """An option that is read by one of advisor.plan.quantities."""
-
-    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
-        self.name = name
-        self._read = read
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            return self._read(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
 class _Command(Command):
     """Keeps the words as they were given: a page says what made it."""
 
@@ -60,13 +43,13 @@ class _Command(Command):
         return super().parse_args(ctx, args)
 
 
-_COUNT = _Amount("count", quantities.count)
-_SIZE = _Amount("size", quantities.size)
-_CAPACITY = _Amount("size", quantities.capacity)
-_RATE = _Amount("rate", quantities.rate)
-_TIME = _Amount("time", quantities.seconds)
-_SHARE = _Amount("share", quantities.share)
-_PEAK = _Amount("batch:size", quantities.peak)
+_COUNT = options.quantity("count")
+_SIZE = options.quantity("size")
+_CAPACITY = options.quantity("capacity", "size")
+_RATE = options.quantity("rate")
+_TIME = options.quantity("seconds", "time")
+_SHARE = options.quantity("share")
+_PEAK = options.quantity("peak", "batch:size")
 _NUMBER = click.IntRange(min=1)
 
 _model = partial(click.option, cls=Listed, heading="Model")

@@ -8,24 +8,25 @@ profile-train torchrun --nproc-per-node 8 train.py
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from advisor.cli import completion, options
+from advisor.cli import completion, options, trials
 from advisor.cli.command import Launching
-from advisor.cli.options import How
+from advisor.cli.options import Criteria
+from advisor.cli.trials import How
 from profiler.errors import ProfilerError
 from profiler.launch import Recorded, end_like, record
 from profiler.printable import printable
 
 if TYPE_CHECKING:
-    from advisor.config import Config
     from advisor.metrics.base import Goals
-    from advisor.rules.base import Safety
+    from advisor.report import Report
 
 
 @click.command(
@@ -50,11 +51,8 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Train with the changes of a tuned.toml, made from outside: the program stays as it is.",
 )
-@options.trials
-@options.CONFIG
-@options.RULES
-@options.CALIBRATION
-@options.goals
+@trials.options
+@options.criteria
 @click.argument(
     "words",
     nargs=-1,
@@ -71,17 +69,9 @@ def run(
     open_report: bool,
     verify: bool,
     tuned: Path | None,
-    allowed: tuple[Safety, ...],
-    processes: int,
-    steps: int | None,
-    covered: tuple[str, ...],
-    in_place: bool,
-    yes: bool,
-    config: Path | None,
-    own_rules: Path | None,
-    calibration: Path | None,
+    how: How,
+    criteria: Criteria,
     words: tuple[str, ...],
-    **declared: Any,
 ) -> None:
     """See the module."""
     if not words:
@@ -92,8 +82,6 @@ def run(
         raise click.UsageError("--verify tries what the report advises: leave out --no-report.")
     if verify and tuned:
         raise click.UsageError("--verify tries changes to the program as it is: leave out --with.")
-    # Before the program starts: hours later would be late to learn of a mistake in it.
-    chosen = options.configuration(config, own_rules)
     changed = _changed(tuned) if tuned else None
     recorded = record(words, out, budget=budget, rate=rate, windows=windows, trial=changed)
     try:
@@ -102,11 +90,12 @@ def run(
         if tuned and recorded.folder is not None:
             _keep(tuned, recorded.folder)
         if not no_report and recorded.folder is not None:
-            making = partial(make_report, recorded.folder, chosen, declared, calibration, open_report)
-            _in_turn(recorded.folder, making)
+            with _in_the_time_left():
+                report = _in_turn(recorded.folder, partial(_made, recorded.folder, criteria))
+                if report is not None:
+                    _show(report, recorded.folder, open_report)
             if verify:
-                how = How(allowed, processes, steps, covered, in_place, yes)
-                _verify(recorded, chosen, declared, calibration, how)
+                _verify(recorded, criteria, how)
     except ProfilerError as error:
         say(f"{error.message} {error.remedy}")
     except KeyboardInterrupt:
@@ -127,23 +116,33 @@ def _unknown(option: str) -> click.NoSuchOption:
     return click.NoSuchOption(option, possibilities=difflib.get_close_matches(option, ours), ctx=ctx)
 
 
-def _in_turn(folder: Path, make_report: Callable[[], None]) -> None:
+@contextlib.contextmanager
+def _in_the_time_left() -> Iterator[None]:
+    """Schedulers send SIGTERM some seconds before SIGKILL, as to all tasks of a job when the first of them has failed.
+    The program has ended by then, and a report takes no longer."""
+    before = signal.signal(signal.SIGTERM, lambda _number, _frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _in_turn(folder: Path, make_report: Callable[[], Report]) -> Report | None:
     """One report at a time of a folder that several recorders of a job write into; whoever ends last is in it."""
     # Imported only now: the program starts that much sooner.
     from profiler.recorder import folder as place
 
     if not place.is_shared(folder):
-        make_report()
-        return
+        return make_report()
     while True:
         others = place.notes(folder)
         with place.turn(folder, "reporting", patience=0.0) as ours:
             if not ours:
                 say(f"another recorder of this job makes the report of {folder}, and renews it with this recording.")
-                return
-            make_report()
+                return None
+            report = make_report()
         if place.notes(folder) == others:
-            return
+            return report
 
 
 def _changed(tuned: Path) -> dict[str, Any]:
@@ -171,45 +170,39 @@ def say(note: str) -> None:
         click.echo(f"profile-train: {printable(note)}", err=True)
 
 
-def _verify(
-    recorded: Recorded, chosen: Config | None, given: dict[str, Any], calibration: Path | None, how: How
-) -> None:
+def _verify(recorded: Recorded, criteria: Criteria, how: How) -> None:
     assert recorded.folder is not None
     if recorded.status:
         say("nothing is tried, for the program did not end well.")
         return
     # Imported only now: the program starts that much sooner.
     from advisor.cli.verify import try_advice
-    from advisor.config import configure
 
-    chosen = chosen or configure()
     try:
-        try_advice(recorded.folder, (), how, chosen, _goals(chosen.declared(given)), calibration)
+        try_advice(recorded.folder, (), how, criteria, _goals(criteria.declared))
     except (click.Abort, KeyboardInterrupt):
         say(f"not all was tried; this goes on with it: profile-train verify {recorded.folder}")
 
 
-def make_report(
-    folder: Path,
-    chosen: Config | None,
-    given: dict[str, Any],
-    calibration: Path | None,
-    open_report: bool = False,
-    *,
-    quietly: bool = False,
-) -> None:
+def make_report(folder: Path, criteria: Criteria, *, quietly: bool = False) -> None:
     """Write and summarize it; `quietly`, without trying anything first: the program still trains."""
+    _show(_made(folder, criteria, quietly=quietly), folder)
+
+
+def _made(folder: Path, criteria: Criteria, *, quietly: bool = False) -> Report:
     # Imported only now: the program starts that much sooner.
-    from advisor.config import configure
     from advisor.probe import probe
     from advisor.publish import publish
-    from advisor.render.terminal import summarize
 
-    chosen = chosen or configure()
     if not quietly:
         with contextlib.suppress(Exception):  # without it the report says what was not tried
-            probe(folder, chosen.rules.rules, say)
-    report = publish(folder, _goals(chosen.declared(given)), rules=chosen.rules, past=options.past(calibration))
+            probe(folder, criteria.rules.rules, say)
+    return publish(folder, _goals(criteria.declared), rules=criteria.rules, past=criteria.past())
+
+
+def _show(report: Report, folder: Path, open_report: bool = False) -> None:
+    from advisor.render.terminal import summarize
+
     summarize(report, folder)
     if open_report:
         click.launch(str(folder / "report.html"))

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from advisor.cli import completion, options
+from advisor.cli import completion, options, trials
 from advisor.cli.command import Launching
-
-if TYPE_CHECKING:
-    from advisor.rules.base import Safety
+from advisor.cli.options import Criteria
 
 
 @click.command(
@@ -26,11 +23,8 @@ if TYPE_CHECKING:
 )
 @click.option("--out", type=click.Path(path_type=Path), default=Path("profile-train-tuning"), show_default=True)
 @click.option("--profile-steps", type=click.IntRange(min=60), default=150, help="Steps of each profile.  [150]")
-@options.trials
-@options.CONFIG
-@options.RULES
-@options.CALIBRATION
-@options.goals
+@trials.options
+@options.criteria
 @click.argument(
     "words",
     nargs=-1,
@@ -39,21 +33,7 @@ if TYPE_CHECKING:
     metavar="SCRIPT | -m MODULE | COMMAND  [ARGS]...",
     shell_complete=completion.files,
 )
-def tune(
-    out: Path,
-    profile_steps: int,
-    allowed: tuple[Safety, ...],
-    processes: int,
-    steps: int | None,
-    covered: tuple[str, ...],
-    in_place: bool,
-    yes: bool,
-    config: Path | None,
-    own_rules: Path | None,
-    calibration: Path | None,
-    words: tuple[str, ...],
-    **declared: Any,
-) -> None:
+def tune(out: Path, profile_steps: int, how: trials.How, criteria: Criteria, words: tuple[str, ...]) -> None:
     """See the module."""
     # Imported only now: other commands start that much sooner.
     import shlex
@@ -61,8 +41,6 @@ def tune(
     from rich.console import Console
     from rich.text import Text
 
-    from advisor.config import configure
-    from advisor.declared import goals
     from advisor.publish import publish
     from advisor.render import fitting_text, tuning_text
     from advisor.render.trial_progress import TrialProgress
@@ -70,30 +48,29 @@ def tune(
     from advisor.verify.process import Program
     from advisor.verify.session import promise_of_harmlessness
     from advisor.verify.tuning import How, tune
+    from advisor.whole import whole
     from profiler.launch import program
     from profiler.printable import printable
 
     program(words)  # a script that is not there is told before anything else
-    chosen = options.configuration(config, own_rules) or configure()
-    wanted, past = goals(chosen.declared(declared)), options.past(calibration)
-    what = Program(words=words, cwd=os.getcwd(), in_place=in_place, covered=covered)
-    command = printable(shlex.join(words))
-    options.confirm(f"To be run, again and again: {command}\n{promise_of_harmlessness(what)}", yes)
-    console = Console(stderr=True, highlight=False)
-    how = How(
-        allowed=allowed,
-        processes=processes,
-        steps=steps,
+    to_tune = How(
+        allowed=how.allowed,
+        processes=how.processes,
+        steps=how.steps,
         profile_steps=profile_steps,
-        goals=wanted,
-        rules=chosen.rules.rules,
-        past=past,
-        calibration=options.calibration_file(calibration),
+        goals=criteria.goals,
+        rules=criteria.rules.rules,
+        past=criteria.past(),
+        calibration=criteria.calibration_file,
     )
+    what = Program(words=words, cwd=os.getcwd(), in_place=how.in_place, covered=how.covered)
+    command = printable(shlex.join(words))
+    trials.confirm(f"To be run, again and again: {command}\n{promise_of_harmlessness(what)}", how.yes)
+    console = Console(stderr=True, highlight=False)
     try:
         with TrialProgress(console) as progress:
-            fitted = fit(what, out, how, progress) if wanted.goal == "memory" else None
-            tuned = fitted or tune(what, out, how, progress)
+            fitted = fit(what, out, to_tune, progress) if criteria.goals.goal == "memory" else None
+            tuned = fitted or tune(what, out, to_tune, progress)
     except KeyboardInterrupt:
         click.echo("profile-train: interrupted; the same command goes on where it was.", err=True)
         raise click.Abort from None
@@ -104,9 +81,10 @@ def tune(
         story, page, table = tuning_text.story(tuned), tuning_text.markdown(tuned, command), tuning_text.toml(tuned)
     for line in story:
         console.print(Text(line), soft_wrap=True)
-    (out / "tuning.md").write_text(page, encoding="utf-8")
-    (out / "tuned.toml").write_text(table, encoding="utf-8")
-    publish(tuned.profile, wanted, rules=chosen.rules, past=options.past(calibration))
+    for name, text in (("tuning.md", page), ("tuned.toml", table)):
+        with whole(out / name) as beside:
+            beside.write_text(text, encoding="utf-8")
+    publish(tuned.profile, criteria.goals, rules=criteria.rules, past=criteria.past())
     ends = [("To apply", str(out / "tuning.md")), ("Report", str(tuned.profile / "report.html"))]
     if tuned.kept:
         with_it = shlex.join(["profile-train", "--with", str(out / "tuned.toml"), *words])

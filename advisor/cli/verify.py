@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from advisor.cli import completion, options
+from advisor.cli import completion, options, trials
 from advisor.cli.command import Command
-from advisor.cli.options import How
+from advisor.cli.options import Criteria
+from advisor.cli.trials import How
 from profiler.errors import ProfilerError
 
 if TYPE_CHECKING:
-    from advisor.config import Config
     from advisor.metrics.base import Goals
-    from advisor.rules.base import Safety
 
 
 @click.command(
@@ -34,42 +33,18 @@ if TYPE_CHECKING:
     shell_complete=completion.runs,
 )
 @click.argument("rules", metavar="[RULE]...", nargs=-1, shell_complete=completion.rules)
-@options.trials
-@options.CONFIG
-@options.RULES
-@options.CALIBRATION
-@options.goals
-def verify(
-    folder: Path,
-    rules: tuple[str, ...],
-    allowed: tuple[Safety, ...],
-    processes: int,
-    steps: int | None,
-    covered: tuple[str, ...],
-    in_place: bool,
-    yes: bool,
-    config: Path | None,
-    own_rules: Path | None,
-    calibration: Path | None,
-    **declared: Any,
-) -> None:
+@trials.options
+@options.criteria
+def verify(folder: Path, rules: tuple[str, ...], how: How, criteria: Criteria) -> None:
     """See the module."""
-    # Imported only now: other commands start that much sooner.
-    from advisor.config import configure
-    from advisor.declared import goals
-
-    chosen = options.configuration(config, own_rules) or configure()
-    how = How(allowed, processes, steps, covered, in_place, yes)
     try:
-        try_advice(folder, rules, how, chosen, goals(chosen.declared(declared)), calibration)
+        try_advice(folder, rules, how, criteria, criteria.goals)
     except KeyboardInterrupt:
         click.echo("profile-train: interrupted; the same command goes on where it was.", err=True)
         raise click.Abort from None
 
 
-def try_advice(
-    folder: Path, rules: Sequence[str], how: How, chosen: Config, wanted: Goals, calibration: Path | None
-) -> None:
+def try_advice(folder: Path, rules: Sequence[str], how: How, criteria: Criteria, wanted: Goals) -> None:
     """Tell what is going to be run, ask, try it, and make the report anew.
 
     Raises ProfilerError if there is nothing to try, click.Abort if it is not to be.
@@ -91,9 +66,9 @@ def try_advice(
         in_place=how.in_place,
         covered=how.covered,
         goals=wanted,
-        known=chosen.rules.rules,
-        past=options.past(calibration),
-        calibration=options.calibration_file(calibration),
+        known=criteria.rules.rules,
+        past=criteria.past(),
+        calibration=criteria.calibration_file,
     )
     for note in trial.left_out:
         click.echo(note, err=True)
@@ -101,7 +76,7 @@ def try_advice(
         name_it = f"For information only, so tried if it is named: {', '.join(trial.on_demand)}."
         see = f"See what was advised: profile-train report {folder}"
         raise ProfilerError("There is nothing to try.", name_it if trial.on_demand else see)
-    options.confirm(session.announcement(trial), how.yes)
+    trials.confirm(session.announcement(trial), how.yes)
     with TrialProgress(Console(stderr=True, highlight=False)) as progress:
         trial.carry_out(progress)
-    summarize(publish(folder, wanted, rules=chosen.rules, past=options.past(calibration)), folder)
+    summarize(publish(folder, wanted, rules=criteria.rules, past=criteria.past()), folder)

@@ -9,17 +9,16 @@ from typing import Any
 
 from advisor.compare.change import RELEVANT, Verdict, difference, for_few, unbounded, verdict
 from advisor.compare.settings import Difference, differences
-from advisor.metrics import gpu, host, memory, step
+from advisor.metrics import hardware, host, memory, step
 from advisor.metrics.base import Metric, Metrics, Missing
 from advisor.metrics.input import loader
 from advisor.metrics.settings import data_parallel_size, primary_rank, world_size
-from advisor.rules.window_too_short import MIN_STEPS
 from advisor.significance import Interval
 from profiler.schema import BETWEEN, PHASES, TAG_FIRST, Outcome, Step
 
 SCHEMA = "profile-train/comparison@1"
 
-LEAST_STEPS = round(MIN_STEPS.value)
+LEAST_STEPS = round(step.MIN_STEPS.value)
 
 FULL = 0.9
 """Share of a machine's cores above which programs wait for one another (assumption)."""
@@ -166,11 +165,11 @@ _MEMORY: tuple[Metric[int], ...] = (
 )
 
 _MACHINE: tuple[Metric[float], ...] = (
-    gpu.gpu_utilization,
-    gpu.sm_active,
-    gpu.tensor_active,
-    gpu.sm_clock_ratio,
-    gpu.gpu_power,
+    hardware.gpu_utilization,
+    hardware.sm_active,
+    hardware.tensor_active,
+    hardware.sm_clock_ratio,
+    hardware.gpu_power,
     host.process_cpu,
     host.worker_cpu,
     host.others_cpu,

@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -81,8 +81,11 @@ def write(nodes: Iterable[Node], profile: Profile, path: Path) -> None:
     with whole(path) as beside, ExitStack() as stack:
         first = profile.ranks[0].process if profile.ranks else None
         numbers = itertools.count(1)
+        # Perfetto leaves out what was before zero: as of a node whose recorder began sooner than the first's.
+        later = -min([0.0, *(rank.clock(0.0) for rank in profile.ranks)])
         parts = []
-        for node in nodes:
+        for told in nodes:
+            node = replace(told, clock=replace(told.clock, offset=told.clock.offset - later))
             part = stack.enter_context(TemporaryFile(dir=path.parent))
             part.writelines(b"%d\t%b\n" % (at, encode(event)) for at, event in _events(node, first, numbers))
             part.seek(0)

@@ -12,7 +12,7 @@ from advisor.clocks import Clock
 from advisor.profile import Profile
 from profiler.errors import ProfilerError
 from profiler.schema import Process, Run
-from profiler.store import Tables, find, read
+from profiler.store import Tables, find, owners, ranks, read
 
 Row = TypeVar("Row")
 
@@ -28,16 +28,13 @@ class Node:
 
     @property
     def ranks(self) -> list[Process]:
-        """Training processes: those that made a step, or all if none did."""
-        stepped = {step.pid for step in self.tables.steps}
-        ranks = [process for process in self.tables.processes if process.role == "rank"]
-        return sorted([one for one in ranks if one.pid in stepped] or ranks, key=lambda one: (one.rank, one.started))
+        """Training processes, by their numbers."""
+        return sorted(ranks(self.tables), key=lambda one: (one.rank, one.started))
 
     def workers(self, rank: Process) -> list[Process]:
-        """Its children, and those of a forkserver that have its number."""
-        heads = {one.pid for one in self.ranks}
-        workers = (process for process in self.tables.processes if process.role == "worker")
-        return [one for one in workers if one.parent == rank.pid or (one.parent not in heads and one.rank == rank.rank)]
+        """Those that work for it."""
+        owner_of = owners(self.tables.processes, {one.pid for one in ranks(self.tables)})
+        return [one for one in self.tables.processes if one.role == "worker" and owner_of.get(one.pid) == rank.pid]
 
 
 def nodes(folder: Path, profile: Profile) -> Iterator[Node]:

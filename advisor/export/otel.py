@@ -21,10 +21,10 @@ from typing import Any
 
 from advisor.export.extra import extra
 from advisor.export.nodes import Node, in_time
-from advisor.export.quantities import quantities
 from advisor.export.stretches import nanoseconds, stretches
 from advisor.metrics.base import Metrics
 from advisor.profile import Profile
+from advisor.quantities import quantities
 from advisor.whole import whole
 from profiler.errors import ProfilerError
 from profiler.schema import Run
@@ -151,10 +151,10 @@ def _gauges(metrics: Metrics) -> Any:
     now = time.time_ns() if run.duration is None else nanoseconds(run.started_at + run.duration)
     gauges = [
         points.Metric(
-            f"profile_train.{told.metric.name}",
+            f"profile_train.{told.name}",
             told.meaning,
             UNITS.get(told.unit, told.unit),
-            points.Gauge([points.NumberDataPoint({}, begin, now, told.value)]),
+            points.Gauge([points.NumberDataPoint({}, begin, now, float(told.value))]),
         )
         for told in quantities(metrics)
         if told.value is not None

@@ -13,8 +13,8 @@ from typing import Any
 
 from advisor.export.extra import extra
 from advisor.export.nodes import Node
-from advisor.export.quantities import Told, quantities
 from advisor.metrics.base import Metrics
+from advisor.quantities import quantities
 from profiler.schema import BETWEEN, PHASES, Run, Step
 
 PREFIX = "profile_train_"
@@ -106,17 +106,16 @@ def _sum(rows: Sequence[Step], column: str) -> float | None:
 def _metrics(core: Any, metrics: Metrics, run: str) -> Iterator[Any]:
     for told in quantities(metrics):
         if told.unit in BASE and told.value is not None:
-            yield from _gauge(core, name(told), told.meaning, run, told.value * BASE[told.unit][1])
+            yield from _gauge(core, name(told.name, told.unit), told.meaning, run, told.value * BASE[told.unit][1])
 
 
-def name(told: Told) -> str:
-    """By Prometheus' rules: in base units, and a suffix `_count` is a summary's."""
-    own = told.metric.name
-    if told.unit == "count":
+def name(own: str, unit: str) -> str:
+    """Of a metric, by Prometheus' rules: in base units, and a suffix `_count` is a summary's."""
+    if unit == "count":
         return PREFIX + (f"{own.removesuffix('_count')}s" if own.endswith("_count") else own)
-    if told.unit == "1" and own.endswith(SHARES):
+    if unit == "1" and own.endswith(SHARES):
         return PREFIX + own
-    suffix = BASE[told.unit][0]
+    suffix = BASE[unit][0]
     return PREFIX + own.removesuffix("_us").removesuffix("_hours").removesuffix(suffix) + suffix
 
 

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
 from advisor.export.nodes import Node
-from advisor.export.quantities import quantities
 from advisor.export.units import heading, unit
 from advisor.metrics.base import Metrics
+from advisor.quantities import quantities
 from profiler.store.tables import COLUMNS, NAMES
 from profiler.store.values import hints, kind
 
@@ -74,4 +74,5 @@ def _rows(node: Node, cls: type) -> Iterator[Sequence[object]]:
 
 def _metrics(metrics: Metrics) -> Iterator[Sequence[object]]:
     for told in quantities(metrics):
-        yield told.metric.name, told.value, told.unit, told.meaning, told.missing or None, told.remedy or None
+        value = None if told.value is None else float(told.value)
+        yield told.name, value, told.unit, told.meaning, told.missing or None, told.remedy or None

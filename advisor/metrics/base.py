@@ -24,7 +24,7 @@ class Need(Enum):
     DECLARATION = "declaration"
     """Something that only the user knows."""
     RUN = "run"
-    """Anything else that this run did not show."""
+    """Anything else that this run, or a trace of it, did not show."""
 
 
 class Missing(Exception):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from advisor.metrics.base import Metrics, Missing, Need, metric
 from advisor.metrics.quantiles import quantile
-from advisor.metrics.settings import primary_rank, world_size
+from advisor.metrics.settings import data_parallel_size, primary_rank, world_size
 from advisor.metrics.step import exposed_comm_fraction, micro_steps_per_step, steady, step_time_mean
 from advisor.metrics.stretches import in_stretches
 from advisor.profile import Rank
@@ -58,7 +58,7 @@ def reductions_per_step(m: Metrics) -> float:
 @metric("B", "bytes sent to reduce gradients in a step")
 def comm_bytes(m: Metrics) -> float:
     """What each rank sends a step in ring all-reduces: 2 (D-1)/D of the gradients, a reduction."""
-    fact, ranks = m[ddp], m[world_size]
+    fact, ranks = m[ddp], m[data_parallel_size]
     if fact.comm_hook is not None:
         raise Missing("A communication hook reduces the gradients its own way", "Nothing: what it sends it knows.")
     return 2 * (ranks - 1) / ranks * fact.gradient_bytes * m[reductions_per_step]

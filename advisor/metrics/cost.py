@@ -1,7 +1,8 @@
 """What the recorded run cost."""
 
 from advisor.metrics.base import Metrics, Missing, Need, metric
-from advisor.metrics.gpu import device, gpu_energy
+from advisor.metrics.gpu import device
+from advisor.metrics.hardware import gpu_energy
 from advisor.metrics.host import run
 from advisor.metrics.settings import world_size
 

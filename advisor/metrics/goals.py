@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from advisor.metrics.base import Metrics, Missing, Need, metric
 from advisor.metrics.gpu import device
-from advisor.metrics.settings import world_size
+from advisor.metrics.settings import data_parallel_size
 from advisor.metrics.step import step_time_mean
 
 T = TypeVar("T")
@@ -37,8 +37,8 @@ def undeclared_goals(m: Metrics) -> tuple[str, ...]:
 
 @metric(None, "samples wanted per update and rank")
 def target_per_rank(m: Metrics) -> int | None:
-    """The wanted batch over the ranks, each of which is taken to have samples of its own; None if none was declared."""
-    ranks = m[world_size]
+    """The wanted batch over the ranks that have samples of their own; None if none was declared."""
+    ranks = m[data_parallel_size]
     return None if m.goals.target_batch is None else m.goals.target_batch // ranks
 
 

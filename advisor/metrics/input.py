@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.between import epoch_start_share
 from advisor.metrics.host import cores_per_rank, local_ranks, process_cpu
 from advisor.metrics.quantiles import quantile
 from advisor.metrics.settings import primary_rank
-from advisor.metrics.step import (
-    batches_per_step,
-    data_wait_fraction,
-    epoch_start_share,
-    steady_steps,
-    steady_window,
-    step_time_mean,
-)
+from advisor.metrics.step import batches_per_step, data_wait_fraction, steady_steps, steady_window, step_time_mean
 from profiler.schema import TAG_EPOCH_START, TAG_FIRST, Batch, LoaderFact
 from profiler.sketch import Quantiles
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.gpu import device
 from advisor.metrics.settings import gpu_need, primary_rank
 from advisor.metrics.step import steady_window
+from advisor.models.memory import FILL
 from profiler.schema import GpuSample, MemoryFact, MemorySample
 
-SCARCE = 0.08
-"""Headroom below which a larger batch or model is unsafe: peaks vary and allocators fragment."""
-
-_REMEDY = "Train on a CUDA GPU, for some seconds."
+_REMEDY = "Record a training on a CUDA GPU, for some seconds."
 
 
 @metric(None)
@@ -117,7 +116,17 @@ def memory_pressure(m: Metrics) -> bool:
     """Memory holds the run back: it ran out, allocations were retried, or it is scarce and more is wanted."""
     if m[oom_count] > 0 or m[alloc_retries] > 0:
         return True
-    return m.goals.more_memory and m[mem_headroom] < SCARCE
+    return m.goals.more_memory and 1 - m[mem_headroom] > FILL
+
+
+def used(m: Metrics) -> float:
+    """Bytes of the device that were in use at the peak."""
+    return (1 - m[mem_headroom]) * m[device].memory_total
+
+
+def filled(m: Metrics, grown: float) -> float:
+    """Share of the device that the peak would fill with so many bytes more."""
+    return 1 - m[mem_headroom] + grown / m[device].memory_total
 
 
 def _samples(m: Metrics) -> list[MemorySample]:

@@ -6,8 +6,8 @@ import math
 from statistics import fmean, stdev
 
 from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.between import checkpoint_save_seconds, checkpoint_save_share
 from advisor.metrics.settings import primary_rank
-from advisor.metrics.step import checkpoint_save_seconds, checkpoint_save_share
 from profiler.schema import TAG_CHECKPOINT
 
 FEWEST = 3

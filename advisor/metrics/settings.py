@@ -4,6 +4,9 @@ from advisor.metrics.base import Metrics, Missing, Need, metric
 from advisor.profile import Rank
 from profiler.schema import FlagsFact, ModelFact, OptimizerFact, ScalerFact
 
+NVML = "Run on a machine with an NVIDIA GPU, its driver and nvidia-ml-py."
+"""How to get samples of the GPU."""
+
 
 @metric(None)
 def primary_rank(m: Metrics) -> Rank:
@@ -112,8 +115,16 @@ def on_cpu(m: Metrics) -> bool:
 def gpu_need(m: Metrics) -> Need:
     """What a metric of the GPU is for want of: one to train on; if there is one, this run did not show it."""
     rank = m.get(primary_rank)
-    unseen = rank is not None and not rank.devices and not m.profile.gpus
+    unseen = rank is not None and not (rank.devices or m.profile.gpus or any(window.busy for window in rank.windows))
     return Need.GPU if unseen or m.get(on_cpu) else Need.RUN
+
+
+def no_gpu(m: Metrics, what: str) -> Missing:
+    """That there is no GPU; where one computes, as in a trace, only `what` of it was not recorded."""
+    need = gpu_need(m)
+    if need is Need.GPU:
+        return Missing("No GPU was seen", NVML, need)
+    return Missing(what, "Record the program itself, where NVIDIA's driver and nvidia-ml-py are.", need)
 
 
 @metric(None, "debugging modes that are on")

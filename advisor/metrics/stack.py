@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from advisor.metrics.base import Metrics, Missing, Need, metric
-from advisor.metrics.settings import on_cpu, primary_rank
+from advisor.metrics.base import Metrics, metric
+from advisor.metrics.settings import no_gpu, on_cpu, primary_rank
 from profiler.schema import DeviceFact
 
 ARCHITECTURE, CPU_BUILD, OLD_DRIVER = "architecture", "cpu_build", "old_driver"
@@ -23,7 +23,7 @@ def stack_mismatches(m: Metrics) -> tuple[str, ...]:
     """
     rank, gpus = m[primary_rank], m.profile.gpus
     if not rank.devices and not gpus:
-        raise Missing("No GPU was seen", "Run on a machine with an NVIDIA GPU, its driver and nvidia-ml-py.", Need.GPU)
+        raise no_gpu(m, "Which GPU it is was not recorded")
     process = rank.process
     unserved = [fact for fact in rank.devices if not has_code_for(fact)]
     drivers = [major(gpu.cuda_driver) for gpu in gpus if gpu.cuda_driver]

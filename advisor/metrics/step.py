@@ -6,23 +6,20 @@ A share is exposed time of a phase over the time of the step. CPU-only runs use 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import median
 
-import numpy as np
-
-from advisor.metrics.base import Metrics, Missing, Need, metric
+from advisor import significance
+from advisor.metrics.base import Metrics, Missing, Need, Threshold, metric
 from advisor.metrics.quantiles import quantile
 from advisor.metrics.settings import gpu_need, primary_rank, world_size
 from profiler.schema import (
     BETWEEN,
     PHASES,
     TAG_CHECKPOINT,
-    TAG_COMPILE,
     TAG_EPOCH_START,
     TAG_EVALUATION,
     TAG_FIRST,
-    TAG_WINDOW,
     Step,
 )
 from profiler.sketch import Quantiles
@@ -37,17 +34,13 @@ LARGEST_WARM_UP = 0.5
 """Share of a run that may be called warm-up: a short or restless run still has steady steps."""
 FEW = 10
 """With fewer untagged steps, those tagged only for work between steps count too: that work is not in `duration`."""
+MIN_STEPS = Threshold(
+    30, "Of 30 steps the 95 % interval of the median reaches from the 10th to the 21st; of 20 it holds half of them."
+)
 FEWEST = 5
 """Steady steps that an interval needs at least."""
 TRIMMED = 0.1
 """Share of the steps left out at either end for the typical step."""
-DRAWS = 2000
-"""Bootstrap draws: the 2.5 % tails then rest on 50 draws each."""
-SEED = 0
-"""Of the bootstrap: the same run always gives the same interval."""
-
-_ODD = TAG_FIRST | TAG_WINDOW | TAG_COMPILE
-"""Tags of steps that take otherwise than steps do: the run's first, those that compile, those in our own windows."""
 
 _NAMES = {
     "duration": "The time of steps",
@@ -64,9 +57,6 @@ _NAMES = {
     "backward": "The backward pass",
     "optimizer": "The optimizer's update",
     "other": "The rest of the step",
-    "evaluation": "Evaluation",
-    "checkpoint_save": "Saving checkpoints",
-    "epoch_start": "Starting epochs",
 }
 """Columns of a step, as a sentence begins with them."""
 
@@ -141,7 +131,7 @@ def steady_window(m: Metrics) -> tuple[float, float]:
     """From the start of the first steady step to the end of the last, on the run clock."""
     steps = m[steady_steps]
     last = steps[-1]
-    return steps[0].start, last.start + last.count * (last.duration + _between(last))
+    return steps[0].start, last.start + last.count * (last.duration + time_between(last))
 
 
 @metric("count", "steady steps")
@@ -206,7 +196,8 @@ def step_time_uncertainty(m: Metrics) -> float:
 
 @metric("1", "uncertainty of the typical step time")
 def typical_step_uncertainty(m: Metrics) -> float:
-    """The same of the step time's 10 % trimmed mean, which single stalls of the machine do not move.
+    """Half the width of the 95 % interval of the 10 % trimmed mean, over that mean: it is the mean without the shortest
+    and the longest tenth of the steps, which single stalls of the machine do not move.
 
     From the winsorized times, whose spread over 1 - 2 x 10 % is that of the trimmed mean (Tukey and McLaughlin 1963).
     """
@@ -226,9 +217,9 @@ def typical_step(m: Metrics) -> tuple[float, float]:
 
 
 def block_length(m: Metrics, steps: Sequence[Step]) -> int:
-    """Rows that hang together: max(5, n^(1/3), batches in flight), of few rows a quarter."""
+    """Rows that hang together, the batches in flight among them; of few rows a quarter."""
     in_flight = max((fact.num_workers * (fact.prefetch_factor or 2) for fact in m[primary_rank].loaders), default=0)
-    block = max(5, math.ceil(len(steps) ** (1 / 3)), in_flight)
+    block = significance.block_length(len(steps), in_flight)
     return block if len(steps) >= 2 * block else len(steps) // 4
 
 
@@ -236,14 +227,7 @@ def mean_interval(m: Metrics, steps: Sequence[Step], values: Sequence[float]) ->
     """95 % interval of the mean of these values, one for each of the steps."""
     if len(steps) < FEWEST:
         raise Missing(f"Fewer than {FEWEST} steady steps", "Record more: 100 or so give a narrow interval.")
-    block = block_length(m, steps)
-    weights = np.array([step.count for step in steps], dtype=float)
-    sums = (np.concatenate(([0.0], np.cumsum(values))) for values in (weights * np.array(values), weights))
-    of_values, of_weights = (each[block:] - each[:-block] for each in sums)
-    size = (DRAWS, math.ceil(len(steps) / block))
-    drawn = np.random.default_rng(SEED).integers(len(of_values), size=size)
-    low, high = np.quantile(of_values[drawn].sum(axis=1) / of_weights[drawn].sum(axis=1), (0.025, 0.975))
-    return float(low), float(high)
+    return significance.mean_interval(values, block_length(m, steps), [step.count for step in steps])
 
 
 @metric("count", "backward passes in a step")
@@ -346,10 +330,10 @@ def mean_phases(steps: Sequence[Step]) -> dict[str, float]:
     """Seconds of each phase that any of the steps measured, in the mean of them."""
     count = sum(step.count for step in steps)
     told = _with_phases(steps)
-    duration = _total(told, "duration") or 0.0
+    duration = summed(told, "duration") or 0.0
     # Steps whose phases nobody measured are taken to be like the others.
-    mean = (_total(steps, "duration") or 0.0) / duration / count if duration else 0.0
-    sums = {phase: _total(told, phase) for phase in PHASES}
+    mean = (summed(steps, "duration") or 0.0) / duration / count if duration else 0.0
+    sums = {phase: summed(told, phase) for phase in PHASES}
     return {phase: total * mean for phase, total in sums.items() if total is not None}
 
 
@@ -358,104 +342,7 @@ def _with_phases(steps: Sequence[Step]) -> Sequence[Step]:
     return [step for step in steps if any(getattr(step, phase) is not None for phase in PHASES)]
 
 
-@metric("1", "share of the run in evaluation")
-def evaluation_share(m: Metrics) -> float:
-    """Share of the run, from first to last step, in evaluation between steps."""
-    return _share_of_run(m, "evaluation")
-
-
-@metric("1", "share of the run in saving checkpoints")
-def checkpoint_save_share(m: Metrics) -> float:
-    """Share of the run, from first to last step, in saving checkpoints between steps."""
-    return _share_of_run(m, "checkpoint_save")
-
-
-@metric("count", "saves of checkpoints")
-def checkpoint_saves(m: Metrics) -> int:
-    """Steps after which checkpoints were saved; of merged neighbours, all of them."""
-    return sum(step.count for step in m[primary_rank].steps if step.tags & TAG_CHECKPOINT)
-
-
-@metric("s", "time of a save")
-def checkpoint_save_seconds(m: Metrics) -> float:
-    """Mean seconds that the training stops for checkpoints after a step which saves any."""
-    total = _total(m[primary_rank].steps, "checkpoint_save")
-    if not total or not m[checkpoint_saves]:
-        raise Missing("No checkpoint was saved", "Record a run that saves some.")
-    return total / m[checkpoint_saves]
-
-
-@metric("1", "share of the run in starting epochs")
-def epoch_start_share(m: Metrics) -> float:
-    """Share of the run, from first to last step, in starting epochs: the iterator, its workers, the first fetch."""
-    return _share_of_run(m, "epoch_start")
-
-
-@metric("1", "share of the run in settling after epoch starts")
-def epoch_settling_share(m: Metrics) -> float:
-    """Share of the run by which the first steps of later epochs take longer than the median steady step, without what
-    lies between the epochs. Where workers were forked, the first write to a page of memory copies it.
-    """
-    return _beyond_usual(m, lambda step: None if step.other is None else step.duration - step.other) / _run(m)
-
-
-@metric("1", "share of the run between epochs")
-def epoch_gap_share(m: Metrics) -> float:
-    """Share of the run between an epoch and the next: a pause, or the program's own work there. It is what the first
-    steps of later epochs have beyond the usual remainder of a step; no evaluation, saving, or starting of an epoch.
-    """
-    return _beyond_usual(m, lambda step: step.other) / _run(m)
-
-
-@metric("count", "steps that compiled anew")
-def recompiles(m: Metrics) -> int:
-    """Steps after the first in which torch.compile made another graph; where rows were merged, at least so many. What
-    differs at every step has used up all variants within the first ten.
-    """
-    return sum(count for _, count in _recompiling(m, after=1))
-
-
-@metric("1", "share of the run in compiling anew")
-def recompile_share(m: Metrics) -> float:
-    """What those of them after warm-up take beyond a mean steady step, over all steps' time; those in our own windows
-    left out. Compiling at the start is paid once, and a profiled run is short.
-    """
-    excess = sum(
-        max(0.0, step.duration - m[step_time_mean]) * count
-        for step, count in _recompiling(m, after=WARM_UP)
-        if not step.tags & TAG_WINDOW
-    )
-    run = math.fsum(step.count * step.duration for step in m[primary_rank].steps)
-    if run <= 0:
-        raise Missing("The steps took no time", "Record the run anew; if it recurs, report it as a bug.")
-    return excess / run
-
-
-@metric(None)
-def between_seconds(m: Metrics) -> dict[str, float]:
-    """Seconds of evaluation, saving, epoch starts, settling after these, and between epochs, for each step of the run:
-    whichever were measured."""
-    steps = m[primary_rank].steps
-    number = sum(step.count for step in steps)
-    if not number:
-        raise Missing("No training step was seen", "Let the run reach an optimizer step.")
-    sums = {name: _total(steps, name) for name in BETWEEN}
-    for name, share in (("epoch_settling", epoch_settling_share), ("epoch_gap", epoch_gap_share)):
-        if measured := m.get(share):
-            sums[name] = measured * _run(m)
-    return {name: total / number for name, total in sums.items() if total is not None}
-
-
-def _recompiling(m: Metrics, after: int) -> list[tuple[Step, int]]:
-    """Rows with later steps that compiled, and how many of theirs surely did: merged rows mix their tags."""
-    steps = m[primary_rank].steps
-    if not steps:
-        raise Missing("No training step was seen", "Let the run reach an optimizer step.")
-    late = [step for step in steps if step.index >= after and step.tags & TAG_COMPILE]
-    return [(step, step.count if step.tags == TAG_COMPILE else 1) for step in late]
-
-
-def _total(steps: Sequence[Step], name: str) -> float | None:
+def summed(steps: Sequence[Step], name: str) -> float | None:
     """Seconds (or whatever the column holds) over all rows; None if no row has it."""
     values = [step.count * value for step in steps if (value := getattr(step, name)) is not None]
     return math.fsum(values) if values else None
@@ -463,7 +350,7 @@ def _total(steps: Sequence[Step], name: str) -> float | None:
 
 def _part(m: Metrics, name: str, remedy: str) -> float:
     steps = m[steady_steps]
-    total = _total(steps, name)
+    total = summed(steps, name)
     if total is None:
         raise Missing(f"{_NAMES[name]} was not measured", remedy, _need(m, name))
     return total
@@ -483,7 +370,7 @@ def _fraction(m: Metrics, phase: str) -> float:
     if _part(m, "duration", "") <= 0:
         raise Missing("The steps took no time", "Record the run anew; if it recurs, report it as a bug.")
     part = _part(m, phase, _REMEDIES.get(phase, "Record more steps; see the problems in the report."))
-    return part / (_total(_with_phases(m[steady_steps]), "duration") or part)
+    return part / (summed(_with_phases(m[steady_steps]), "duration") or part)
 
 
 def _fraction_or_of_windows(m: Metrics, phase: str, column: str) -> float:
@@ -498,36 +385,9 @@ def _fraction_or_of_windows(m: Metrics, phase: str, column: str) -> float:
         return float(sum(seconds)) / sum(window.duration for window in windows)
 
 
-def _between(step: Step) -> float:
+def time_between(step: Step) -> float:
+    """Seconds of what falls between it and the next."""
     return sum(getattr(step, name) or 0.0 for name in BETWEEN)
-
-
-def _share_of_run(m: Metrics, name: str) -> float:
-    total = _total(m[primary_rank].steps, name)
-    if total is None:
-        raise Missing(f"{_NAMES[name]} was not measured", "Record a run that includes it.")
-    return total / _run(m)
-
-
-def _run(m: Metrics) -> float:
-    """Seconds of all steps and of what falls between them. Odd ones count as steady ones: a long run has few."""
-    steps = m[primary_rank].steps
-    run = sum(s.count * ((m[step_time_mean] if s.tags & _ODD else s.duration) + _between(s)) for s in steps)
-    if run <= 0:
-        raise Missing("The steps took no time", "Record the run anew; if it recurs, report it as a bug.")
-    return run
-
-
-def _beyond_usual(m: Metrics, part: Callable[[Step], float | None]) -> float:
-    """Seconds by which a part of the steps that begin later epochs exceeds the median of the steady ones, in all."""
-    starts = [step for step in m[primary_rank].steps if step.tags & TAG_EPOCH_START and not step.tags & _ODD]
-    if not starts:
-        raise Missing("No start of a later epoch was seen", "Record a run of two epochs or more.")
-    usual = [(value, step.count) for step in m[steady_steps] if not step.tags and (value := part(step)) is not None]
-    if not usual:
-        raise Missing("Every step begins an epoch, as far as was seen", "Record a run with longer epochs.")
-    least = quantile(usual, 0.5)
-    return max(0.0, sum(step.count * (value - least) for step in starts if (value := part(step)) is not None))
 
 
 def _quantile(m: Metrics, q: float) -> float:

@@ -9,7 +9,7 @@ from statistics import median_low
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.communication import Work, own_work
 from advisor.metrics.cores import cores
-from advisor.metrics.gpu import is_busy
+from advisor.metrics.hardware import is_busy
 from advisor.metrics.step import step_time_mean
 from advisor.profile import Rank
 from advisor.units import digits, seconds, share

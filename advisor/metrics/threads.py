@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, Threshold, metric
 from advisor.metrics.host import cores_per_rank, local_ranks, worker_cpu
 from advisor.metrics.settings import flags, on_cpu, primary_rank
 from advisor.metrics.step import backward_fraction, forward_fraction, optimizer_fraction
 from profiler.schema import MatmulFact, ThreadsFact
+
+MIN_COMPUTE = Threshold(0.3, "Of less, a product 1.3 times as fast leaves less than 7 % of the step to gain.")
 
 EQUALLY_FAST = 1.05
 """Times the shortest: within it numbers of threads count as equal (assumption), and the least of them is best, for the

@@ -9,6 +9,10 @@ from dataclasses import dataclass
 # Share of a device that may be filled on purpose: peaks vary from step to step, allocators fragment (assumption).
 FILL = 0.92
 
+# Share of a device to be freed beyond what overfills it: where memory ran out, the peak lacks the allocation that
+# failed; where more is wanted, this is room to want it in (assumption).
+MISSING_ROOM = 0.2
+
 # Bytes a parameter of weights, gradients and optimizer state; the second is K = 12 of Rajbhandari et al., "ZeRO",
 # SC 2020: 16-bit weights with an fp32 master copy.
 FP32_ADAM = (4, 4, 8)

@@ -56,10 +56,10 @@ def why(plan: MemoryPlan) -> list[str]:
         return said
     one = choice.account
     if one.placement.stage in (1, 2) and one.placement.offload is Offload.NOTHING:
-        said.append(f"This sends no more than plain data parallel training: {in_gb(one.sent)} a step and GPU.")
+        said.append(f"This sends no more than plain data parallel training: {in_gb(one.sent)} per step and GPU.")
     if one.placement.stage == 3 and plan.cluster.gpus > 1:
         said.append(
-            f"Gathering weights for each pass sends half as much again: {in_gb(one.sent)} a step and GPU instead of "
+            f"Gathering weights for each pass sends half as much again: {in_gb(one.sent)} per step and GPU instead of "
             f"{in_gb(plan.plain.sent)}."
         )
     if choice.checkpointing.every is not None or choice.checkpointing.selective:
@@ -71,7 +71,7 @@ def why(plan: MemoryPlan) -> list[str]:
         said.append(f"Offloading adds up to {seconds(one.offload_time)} a step{host}. {_without_host(plan)}".strip())
     largest = plan.largest(one, choice.checkpointing)
     if largest is not None:
-        said.append(f"The largest micro-batch that fits then: {largest} a GPU.")
+        said.append(f"The largest micro-batch that fits then: {largest} per GPU.")
     if (parts := plan.accumulation) is not None:
         times = "1 accumulation step" if parts.steps == 1 else f"{parts.steps} accumulation steps"
         more = "" if parts.total == parts.target else f", the next above {parts.target} that divides evenly"
@@ -143,7 +143,7 @@ def _node_only(plan: MemoryPlan) -> str | None:
     size = choice.account.least + plan.model.states.total * (1 / cluster.in_node - 1 / cluster.gpus)
     return (
         f"Sharded within each node of {cluster.in_node} only (HSDP: a mesh of {cluster.nodes} x {cluster.in_node}), "
-        f"states take {in_gb(size)} a GPU, and weights are not gathered over the network."
+        f"states take {in_gb(size)} per GPU, and weights are not gathered over the network."
     )
 
 
@@ -158,14 +158,15 @@ def _plainly(plan: MemoryPlan) -> str:
         parts.append(f"cast weights {gb(one.transient)}")
     if plan.activations is not None:
         parts.append(f"activations of {_samples(plan.batch)} {gb(plan.batch * plan.activations.whole)}")
-    where = "Whole on every GPU" if plan.cluster.gpus > 1 else "On one GPU"
-    return f"{where}, training takes {in_gb(plan.whole)}, of {in_gb(plan.cluster.budget)} to fill: {', '.join(parts)}."
+    where = "With everything on every GPU" if plan.cluster.gpus > 1 else "On one GPU"
+    takes = f"{in_gb(plan.whole)}, and {in_gb(plan.cluster.budget)} may be used"
+    return f"{where}, training takes {takes}: {', '.join(parts)}."
 
 
 def _fill(plan: MemoryPlan, choice: Choice) -> str:
     more = " and two gathered units" if choice.account.transient is None else ""
     rest = "" if plan.activations else f", {in_gb(choice.account.left(plan.cluster))} left for activations"
-    return f"{in_gb(plan.used(choice))}{more} of {in_gb(plan.cluster.budget)} a GPU{rest}"
+    return f"{in_gb(plan.used(choice))}{more} of {in_gb(plan.cluster.budget)} per GPU{rest}"
 
 
 def _room(plan: MemoryPlan) -> str:

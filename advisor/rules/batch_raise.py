@@ -13,9 +13,10 @@ from dataclasses import replace
 
 from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.goals import target_per_rank
-from advisor.metrics.gpu import device, launch_bound_index, sm_active
+from advisor.metrics.gpu import device, launch_bound_index
+from advisor.metrics.hardware import sm_active
 from advisor.metrics.input import loader
-from advisor.metrics.memory import mem_activations, mem_headroom
+from advisor.metrics.memory import mem_activations, mem_headroom, used
 from advisor.metrics.settings import optimizer
 from advisor.metrics.step import data_wait_fraction, micro_steps_per_step
 from advisor.models.memory import Slope, slope_of_one
@@ -92,8 +93,7 @@ def _batch(m: Metrics) -> int:
 
 
 def _slope(m: Metrics) -> Slope:
-    used = (1 - m[mem_headroom]) * m[device].memory_total
-    return slope_of_one(_batch(m), used, m[mem_activations])
+    return slope_of_one(_batch(m), used(m), m[mem_activations])
 
 
 def _larger(m: Metrics) -> int:

@@ -16,25 +16,21 @@ from advisor.metrics.input import loader
 from advisor.metrics.memory import (
     mem_activations,
     mem_grads,
-    mem_headroom,
     mem_optim,
     mem_peak_allocated,
     memory_pressure,
     oom_count,
+    used,
 )
 from advisor.metrics.settings import flags, model, world_size
 from advisor.metrics.step import phase_seconds
-from advisor.models.memory import FILL, Layers, Slope, checkpoint_throughput, layers, recompute_time
+from advisor.models.memory import FILL, MISSING_ROOM, Layers, Slope, checkpoint_throughput, layers, recompute_time
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._pressure import pressure
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
 MIN_SHARE = Threshold(0.4, "Below that share of the peak, something else fills the memory.")
-
-# Of the device, to be freed beyond what overfills it: where memory ran out, the peak lacks the allocation that failed;
-# where more is wanted, this is room to want it in (assumption).
-MISSING_ROOM = 0.2
 
 # The forward passes of the checkpointed blocks, once more: low, expected, high gain. Measured by others 30 to 39 % of a
 # layer where a third was expected (Korthikanti et al.).
@@ -97,7 +93,7 @@ def _blocks(m: Metrics) -> Layers:
 def _need(m: Metrics) -> float:
     """Bytes to free: what is above a safe filling and room for what did not fit or is wanted, or a safety margin."""
     capacity = m[device].memory_total
-    over = (1 - m[mem_headroom] - FILL) * capacity
+    over = used(m) - FILL * capacity
     wants_more = m[oom_count] > 0 or m.goals.more_memory
     return max(over + (MISSING_ROOM * capacity if wants_more else 0.0), (1 - FILL) * capacity)
 
@@ -110,7 +106,7 @@ def _throughput(m: Metrics, blocks: Layers, every: int) -> str:
         return fits
     batch, capacity = source.batch_size, m[device].memory_total
     kept = blocks.kept(every)
-    fixed_bytes = (1 - m[mem_headroom]) * capacity - blocks.kept(None)
+    fixed_bytes = used(m) - blocks.kept(None)
     larger = Slope(fixed_bytes, kept / batch).largest(capacity)
     fixed = phases.get("optimizer", 0.0) + phases.get("communication", 0.0)
     each = (phases.get("forward", 0.0) + phases.get("backward", 0.0)) / batch

@@ -15,9 +15,10 @@ from __future__ import annotations
 import math
 
 from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.between import checkpoint_save_seconds, checkpoint_save_share, checkpoint_saves
 from advisor.metrics.goals import time_between_failures
 from advisor.metrics.saving import checkpoint_interval, checkpoint_save_uncertainty
-from advisor.metrics.step import checkpoint_save_seconds, checkpoint_save_share, checkpoint_saves, step_time_mean
+from advisor.metrics.step import step_time_mean
 from advisor.models.checkpoint_interval import daly, inflation
 from advisor.models.effects import LAUNCHED, in_turn, remove, remove_seconds
 from advisor.models.state import Effect

@@ -14,8 +14,7 @@ attention keeps its scores: then a block holds more than the 17-fold of its inpu
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Missing, Threshold
-from advisor.metrics.gpu import device
-from advisor.metrics.memory import mem_activations, mem_headroom, memory_pressure
+from advisor.metrics.memory import filled, mem_activations, mem_headroom, memory_pressure
 from advisor.metrics.settings import flags, model
 from advisor.metrics.step import backward_fraction, forward_fraction
 from advisor.models.effects import remove
@@ -98,8 +97,7 @@ def _blocks(m: Metrics) -> Layers:
 
 def _filled_without(m: Metrics) -> float:
     """Share of the device at the peak."""
-    grown = _blocks(m).kept(None) - m[mem_activations]
-    return 1 - m[mem_headroom] + grown / m[device].memory_total
+    return filled(m, _blocks(m).kept(None) - m[mem_activations])
 
 
 RULE = Rule(

@@ -10,8 +10,8 @@ recording is full of it. Set TORCH_LOGS=recompiles to read which guard failed.
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.between import recompile_share, recompiles
 from advisor.metrics.settings import flags
-from advisor.metrics.step import recompile_share, recompiles
 from advisor.models.effects import remove_run, up_to
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share

@@ -15,6 +15,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.host import cores_allowed, local_ranks
 from advisor.metrics.settings import on_cpu
 from advisor.metrics.threads import (
+    MIN_COMPUTE,
     best_threads,
     compute_fraction,
     thread_demand,
@@ -24,8 +25,6 @@ from advisor.metrics.threads import (
 )
 from advisor.models.effects import divide
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
-
-MIN_COMPUTE = Threshold(0.3, "Of less, a product 1.3 times as fast leaves less than 7 % of the step to gain.")
 
 MIN_GAIN = Threshold(1.3, "Repeated timings of one product differ by up to a fifth on busy machines (measured).")
 

@@ -18,7 +18,7 @@ from advisor.rules._batches import gain
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import PREFETCH, loader_intervention, workers_memory
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
-from advisor.units import seconds, share
+from advisor.units import count, seconds, share
 
 MIN_WAIT = Threshold(
     0.05, "Less waiting than that is not worth the memory: gains of 5 % are the least that some 20 steps can confirm."
@@ -55,7 +55,7 @@ def when(m: Metrics) -> Evidence | None:
         return None
     return Evidence(
         (Fact(data_wait_fraction, wait, m[MIN_WAIT]), Fact(t_w_p99, slow, m[MIN_RATIO] * mean, ">")),
-        f"{fact.num_workers} workers hold {_prefetch(m)} batches each",
+        f"{count(fact.num_workers, 'worker')}, each up to {_prefetch(m)} ahead",
     )
 
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.between import epoch_settling_share
 from advisor.metrics.input import epoch_restart_share, epoch_start_seconds, loader, loaders_made, t_w
-from advisor.metrics.step import epoch_settling_share
 from advisor.models.effects import in_turn, remove
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import loader_intervention
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
-from advisor.units import seconds, share
+from advisor.units import count, seconds, share
 
 MIN_SHARE = Threshold(0.03, "As a share of the run; below that, epochs are long enough to make the starts invisible.")
 
@@ -41,7 +41,7 @@ def when(m: Metrics) -> Evidence | None:
             Fact(epoch_start_seconds, m[epoch_start_seconds]),
             *settling,
         ),
-        f"{fact.num_workers} workers are started for every epoch",
+        f"{count(fact.num_workers, 'worker')} started for every epoch",
     )
 
 

@@ -13,7 +13,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, h2d_pageable_share
 from advisor.metrics.input import loader
 from advisor.metrics.step import h2d_fraction, step_time_mean
-from advisor.models.state import Effect, Scenario, State
+from advisor.rules._exposed import remove_exposed
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import loader_intervention
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
@@ -49,21 +49,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"{share(m[h2d_fraction])} of the step is exposed copying.",
         changes=(*spelling(m).loader(pin_memory=True), *spelling(m).copy_ahead()),
         basis="30, 50 or 70 % of the exposed copies go.",
-        effect=_effect(m[h2d_fraction] * m[step_time_mean]),
+        effect=remove_exposed("h2d", m[h2d_fraction] * m[step_time_mean], REMOVED),
         memory=0,
         intervention=loader_intervention(m[loader], pin_memory=True, non_blocking=True),
         risk="Low: do not write to a batch on the host while it is being copied; pinned memory cannot be swapped.",
         confidence=None if m.get(h2d_pageable_share) is not None else Confidence.EMPIRICAL,
     )
-
-
-def _effect(copies: float) -> Effect:
-    """Where the copies are no phase of their own they lie between the fetch and the forward pass: in the remainder."""
-
-    def effect(state: State, scenario: Scenario) -> State:
-        return state.without("h2d" if "h2d" in state.phases else "other", copies * scenario.of(REMOVED))
-
-    return effect
 
 
 RULE = Rule(

@@ -29,7 +29,7 @@ from advisor.rules._workers import (
     workers_memory,
 )
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
-from advisor.units import seconds, share
+from advisor.units import count, seconds, share
 
 MIN_WAIT = Threshold(
     0.05, "Less waiting than that is not worth a process: gains of 5 % are the least that some 20 steps can confirm."
@@ -67,12 +67,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
     changes = spelling(m).loader(num_workers=number, persistent_workers=True, prefetch_factor=PREFETCH)
     faster = seconds(expected_time(m))
     return Advice(
-        then=f"Give the DataLoader {number} worker{'s' if number > 1 else ''}: a batch takes {seconds(m[t_w])} to make "
+        then=f"Give the DataLoader {count(number, 'worker')}: a batch takes {seconds(m[t_w])} to make "
         f"and the step waits {share(m[data_wait_fraction])} of its time for it. "
         f"Expect about {faster} a step.{beyond_cores(m, number)}",
         changes=(*changes, *sharding_change(fact)),
-        basis=f"The slower of the step without waiting and {number} workers side by side, slowed by 1, 1.15 or 1.5; "
-        f"cores left for workers: {m[cores_available]}.",
+        basis=f"The slower of the step without waiting and {count(number, 'worker')} side by side, slowed by 1, "
+        f"1.15 or 1.5; cores left for workers: {m[cores_available]}.",
         effect=workers_effect(m),
         memory=0,
         host_memory=workers_memory(m, number),

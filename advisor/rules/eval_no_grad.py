@@ -13,8 +13,8 @@ training).
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics
+from advisor.metrics.between import evaluation_share
 from advisor.metrics.settings import evaluation_grad
-from advisor.metrics.step import evaluation_share
 from advisor.models.state import Scenario, State
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 from advisor.units import share

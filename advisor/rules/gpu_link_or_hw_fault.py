@@ -10,7 +10,7 @@ link that is slow only while the GPU is idle saves power and does not count.
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import pcie_ratio
+from advisor.metrics.hardware import pcie_ratio
 from advisor.metrics.step import h2d_fraction, step_time_mean
 from advisor.models.effects import up_to
 from advisor.rules._exposed import remove_exposed

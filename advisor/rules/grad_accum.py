@@ -16,8 +16,8 @@ from advisor.metrics.base import Metrics, Missing
 from advisor.metrics.goals import target_per_rank
 from advisor.metrics.gpu import device, launch_bound_index
 from advisor.metrics.input import loader
-from advisor.metrics.memory import mem_activations, mem_grads, mem_headroom, memory_pressure
-from advisor.metrics.settings import world_size
+from advisor.metrics.memory import mem_activations, mem_grads, memory_pressure, used
+from advisor.metrics.settings import data_parallel_size
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.accumulation import pieces
 from advisor.models.memory import Slope, slope_of_one
@@ -52,12 +52,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
     k, micro = pieces(whole, largest)
     return Advice(
         then=f"Load {micro} samples at a time and update after every {k} micro-batches: "
-        f"{k * micro * m[world_size]} samples an update.",
+        f"{k * micro * m[data_parallel_size]} samples an update.",
         changes=spelling(m).accumulate(k, micro),
         basis="At the same samples an update it costs time: launching leaves its gaps in every micro-batch. Memory: "
         "activations go by the samples of a micro-batch; gradients stay in memory all the time.",
         effect=None if m.get(launch_bound_index) is None else _effect(k * batch / whole),
-        memory=round(_in_micro_batches(m).peak(micro) - _filled(m)),
+        memory=round(_in_micro_batches(m).peak(micro) - used(m)),
         intervention=in_pieces(m[loader], k) if whole == batch else None,
         risk="Low: the same sum of gradients, rounded in another order; batch normalization sees smaller batches.",
         fault=True,
@@ -90,17 +90,13 @@ def _largest(m: Metrics, slope: Slope) -> int:
 
 def _at_once(m: Metrics) -> Slope:
     """Peak by the size of a batch, made as now."""
-    return slope_of_one(_batch(m), _filled(m), m[mem_activations])
+    return slope_of_one(_batch(m), used(m), m[mem_activations])
 
 
 def _in_micro_batches(m: Metrics) -> Slope:
     """Peak by the size of each, if there are several."""
     staying = 0 if _accumulated(m) > 1 else m[mem_grads]
-    return slope_of_one(_batch(m), _filled(m), m[mem_activations], staying)
-
-
-def _filled(m: Metrics) -> float:
-    return (1 - m[mem_headroom]) * m[device].memory_total
+    return slope_of_one(_batch(m), used(m), m[mem_activations], staying)
 
 
 def _effect(times: float) -> Effect:

@@ -15,12 +15,13 @@ from advisor.metrics.host import host_memory_available, local_ranks
 from advisor.metrics.input import loader
 from advisor.metrics.memory import mem_grads, mem_optim, mem_params, mem_peak_allocated, memory_pressure
 from advisor.metrics.settings import model, world_size
+from advisor.metrics.sharding import offloaded, stage
 from advisor.metrics.step import phase_seconds
 from advisor.models.effects import lengthen
 from advisor.models.sharding import ALL, exposed_offload, offload_time
 from advisor.models.state import Effect
 from advisor.rules._pressure import pressure
-from advisor.rules._sharding import deepspeed, fsdp, offloaded, stage
+from advisor.rules._sharding import deepspeed, fsdp
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import seconds
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.memory import mem_optim, mem_peak_allocated, memory_pressure
-from advisor.metrics.settings import flags, optimizer, world_size
+from advisor.metrics.settings import data_parallel_size, flags, optimizer, shard_size, world_size
 from advisor.models.effects import remove
 from advisor.models.memory import MOMENTS, eight_bit_moments
 from advisor.rules._pressure import pressure
@@ -70,7 +70,8 @@ def _sharded(m: Metrics) -> bool:
 
 def _freed(m: Metrics, fact: OptimizerFact) -> float:
     """Bytes. Of a sharded state the rank's part; two moments never have more than 8 bytes an element."""
-    elements = max(fact.parameters / m[world_size], m[mem_optim] / MOMENTS["adamw"])
+    copies = m[data_parallel_size] / m[shard_size]
+    elements = max(fact.parameters * copies / m[world_size], m[mem_optim] / MOMENTS["adamw"])
     each = round(elements / max(1, fact.tensors))
     return m[mem_optim] - eight_bit_moments([each] * max(1, fact.tensors))
 

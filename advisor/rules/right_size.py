@@ -13,14 +13,15 @@ from __future__ import annotations
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.communication import exposed_comm_seconds
 from advisor.metrics.gpu import device, gpu_busy_fraction
-from advisor.metrics.memory import mem_headroom, memory_pressure
+from advisor.metrics.memory import filled, mem_headroom, memory_pressure
 from advisor.metrics.settings import data_parallel_size, flags, world_size
+from advisor.metrics.sharding import data_parallel, states
 from advisor.metrics.step import data_wait_fraction, step_time_mean
 from advisor.models.communication import all_reduce_bytes
 from advisor.models.cost import gpu_hours_ratio
 from advisor.models.effects import Triple
 from advisor.models.memory import FILL
-from advisor.rules._sharding import data_parallel, exposed, states
+from advisor.rules._exposed import exposed
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
 from advisor.units import seconds, share
 
@@ -107,7 +108,7 @@ def _scales_badly(m: Metrics) -> bool:
     if not data_parallel(m) or exposed(m) <= m[MAX_EXPOSED] * m[step_time_mean]:
         return False
     grown = 0.0 if m[flags].ddp and not m[flags].zero_stage else states(m).total
-    return 1 - m[mem_headroom] + grown / m[device].memory_total <= FILL
+    return filled(m, grown) <= FILL
 
 
 def _left_on_half(count: int) -> Triple:

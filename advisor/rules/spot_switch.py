@@ -11,8 +11,8 @@ machines, or environments must run in step with the training, as in reinforcemen
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.between import checkpoint_save_seconds
 from advisor.metrics.goals import spot_discount, time_between_failures
-from advisor.metrics.step import checkpoint_save_seconds
 from advisor.models.checkpoint_interval import break_even_discount, daly, inflation, spot_cost
 from advisor.models.cost import money
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier

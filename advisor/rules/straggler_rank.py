@@ -75,9 +75,9 @@ def when(m: Metrics) -> Evidence | None:
             Fact(common_step_count, m[common_step_count], m[MIN_STEPS]),
             Fact(world_size, m[world_size], MIN_RANKS),
         ),
-        note=f"own work a step: rank {slowest.rank} {seconds(slowest.median)}, rank {middle.rank} "
-        f"{seconds(middle.median)}; the difference lies mostly in {_phase(m).replace('_', ' ')}. "
-        f"For rank {slowest.rank} wait, a step: {_waiting(m)}",
+        note=f"A step's own work, without communication: rank {slowest.rank} {seconds(slowest.median)}, "
+        f"rank {middle.rank} {seconds(middle.median)}; the difference lies mostly in {_place(m)}. "
+        f"Waiting for rank {slowest.rank}, in each step: {_waiting(m)}",
     )
 
 
@@ -134,6 +134,11 @@ def _excess(m: Metrics) -> dict[str, float]:
 def _phase(m: Metrics) -> str:
     excess = _excess(m)
     return max(excess, key=excess.__getitem__)
+
+
+def _place(m: Metrics) -> str:
+    phase = _phase(m)
+    return "what no phase holds" if phase == "other" else phase.replace("_", " ")
 
 
 def _effect(m: Metrics, lost: float) -> Effect:

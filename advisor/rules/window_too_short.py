@@ -13,13 +13,9 @@ from __future__ import annotations
 import math
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.step import WARM_UP, steady_step_count, typical_step_uncertainty
+from advisor.metrics.step import MIN_STEPS, WARM_UP, steady_step_count, typical_step_uncertainty
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
 from advisor.units import share
-
-MIN_STEPS = Threshold(
-    30, "Of 30 steps the 95 % interval of the median reaches from the 10th to the 21st; of 20 it holds half of them."
-)
 
 MAX_UNCERTAINTY = Threshold(
     0.05, "Half the width of the 95 % interval of the trimmed mean: advice that brings 5 % would drown in more."
@@ -39,13 +35,13 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then record as many steps as bring the uncertainty to 5 %."""
-    needed, count = _needed(m), m[steady_step_count]
+    needed, steady = _needed(m), m[steady_step_count]
     uncertainty = m.get(typical_step_uncertainty)
-    if count < m[MIN_STEPS] or uncertainty is None:
-        said = f"Record at least {needed} steps; this run has {count} steady ones."
+    if steady < m[MIN_STEPS] or uncertainty is None:
+        said = f"Record at least {needed} steps; this run has {steady} steady one{'s' * (steady != 1)}."
     else:
         said = (
-            f"The {count} steady steps vary so much that their typical time is uncertain by {share(uncertainty)}; "
+            f"The {steady} steady steps vary so much that their typical time is uncertain by {share(uncertainty)}; "
             f"it takes about {needed} steps to bring that to {share(m[MAX_UNCERTAINTY])}."
         )
     return Advice(

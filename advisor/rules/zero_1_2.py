@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.memory import mem_grads, mem_optim, mem_peak_allocated, memory_pressure
-from advisor.metrics.settings import data_parallel_size, flags, optimizer, world_size
+from advisor.metrics.settings import data_parallel_size, flags, optimizer, shard_size, world_size
+from advisor.metrics.sharding import data_parallel, filled_at, stage, states
 from advisor.models.memory import FILL
 from advisor.rules._pressure import pressure
-from advisor.rules._sharding import data_parallel, filled_at, stage, states, to_stage
+from advisor.rules._sharding import to_stage
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
@@ -53,7 +54,7 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then shard the optimizer's state over the ranks, and the gradients too if that does not suffice."""
-    before, ranks = states(m), m[data_parallel_size]
+    before, ranks = states(m), m[shard_size]
     enough = 1 if filled_at(m, 1) <= FILL else 2
     after = before.sharded(enough, ranks)
     what = "optimizer state" if enough == 1 else "optimizer state and gradients"

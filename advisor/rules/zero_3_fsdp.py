@@ -14,15 +14,16 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.communication import exposed_comm_seconds
 from advisor.metrics.gpu import device
 from advisor.metrics.memory import mem_params, memory_pressure
-from advisor.metrics.settings import data_parallel_size, flags, model, world_size
+from advisor.metrics.settings import data_parallel_size, flags, model, shard_size, world_size
+from advisor.metrics.sharding import data_parallel, filled_at, hybrid, stage, unit, whole
 from advisor.models.communication import ZERO_3_VOLUME
 from advisor.models.effects import COMPUTE
 from advisor.models.memory import FILL
 from advisor.models.sharding import fsdp_states
 from advisor.models.state import Effect
-from advisor.rules._exposed import remove_exposed
+from advisor.rules._exposed import exposed, remove_exposed
 from advisor.rules._pressure import pressure
-from advisor.rules._sharding import data_parallel, exposed, filled_at, stage, to_stage, unit, whole
+from advisor.rules._sharding import to_stage
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
 MIN_FREED = Threshold(
@@ -57,14 +58,14 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then shard the weights as well, block by block."""
-    ranks = m[data_parallel_size]
+    ranks, of_each = m[shard_size], " of each group" if hybrid(m) else ""
     now, after = whole(m).sharded(stage(m), ranks).total, _sharded_total(m)
     filled = filled_at(m, 2) - _freed_by_weights(m) / m[device].memory_total
     enough = "" if filled <= FILL else " What is still missing must come from checkpointing or offloading."
     return Advice(
-        then=f"Shard weights, gradients and optimizer state over the {ranks} ranks (ZeRO stage 3): a rank's part and "
-        f"two gathered blocks take {after / 1e9:.2f} GB instead of {now / 1e9:.2f}. Use either FSDP2 or DeepSpeed."
-        + enough,
+        then=f"Shard weights, gradients and optimizer state over the {ranks} ranks{of_each} (ZeRO stage 3): a rank's "
+        f"part and two gathered blocks take {after / 1e9:.2f} GB instead of {now / 1e9:.2f}. Use either FSDP2 or "
+        f"DeepSpeed.{enough}",
         changes=to_stage(m, 3),
         basis="ZeRO: everything is divided by the number of ranks, two units are whole at a time; communication is 1.5 "
         "times as much, and what of it is exposed grows alike.",
@@ -90,12 +91,12 @@ def in_place_of_ddp(m: Metrics) -> Intervention | None:
 def _sharded_total(m: Metrics) -> float:
     """Bytes of a rank at stage 3, with what is gathered."""
     largest, element = unit(m)
-    return fsdp_states(whole(m), m[data_parallel_size], largest, element=element)
+    return fsdp_states(whole(m), m[shard_size], largest, element=element)
 
 
 def _freed_by_weights(m: Metrics) -> float:
     """Bytes beyond what stage 2 frees."""
-    return whole(m).sharded(2, m[data_parallel_size]).total - _sharded_total(m)
+    return whole(m).sharded(2, m[shard_size]).total - _sharded_total(m)
 
 
 def _effect(m: Metrics) -> Effect | None:

@@ -4,8 +4,7 @@ ZeRO's third stage gathers the weights anew for every pass, half as much communi
 optimizer updates on the host, over the bus. Both buy memory. Where the step fits without, they only cost time.
 
 Wrong when: a larger model or batch is planned that needs the room (declare it: `--capacity`), inputs get longer later
-in the training, or the ranks mostly wait for the slowest one, which no stage changes. Under HSDP stage 2 is reckoned
-to need more than it does, so this may say nothing where it could.
+in the training, or the ranks mostly wait for the slowest one, which no stage changes.
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ from __future__ import annotations
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.communication import exposed_comm_seconds
 from advisor.metrics.gpu import device
-from advisor.metrics.memory import mem_headroom, memory_pressure
+from advisor.metrics.memory import filled, mem_headroom, memory_pressure
 from advisor.metrics.settings import optimizer
+from advisor.metrics.sharding import data_parallel, filled_at, offloaded, stage
 from advisor.metrics.step import optimizer_fraction, step_time_mean
 from advisor.models.effects import COMPUTE, remove
 from advisor.models.state import Effect
-from advisor.rules._exposed import remove_exposed
-from advisor.rules._sharding import data_parallel, exposed, filled_at, offloaded, stage, to_stage
+from advisor.rules._exposed import exposed, remove_exposed
+from advisor.rules._sharding import to_stage
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
@@ -88,7 +88,7 @@ def _filled(m: Metrics) -> float | None:
     if offloaded(m):
         fact = m[optimizer]
         back = fact.state_bytes + RETURNED * fact.parameters
-        return 1 - m[mem_headroom] + back / m[device].memory_total
+        return filled(m, back)
     if not data_parallel(m) or stage(m) < 3:
         return None
     return filled_at(m, 2)

@@ -13,6 +13,7 @@ from advisor.load import load
 from advisor.metrics.base import Metrics
 from advisor.metrics.memory import ran_out_of_memory
 from advisor.profile import Profile
+from advisor.units import count
 from profiler.errors import ProfilerError
 from profiler.schema import BETWEEN, TAG_COMPILE, TAG_EPOCH_START, TAG_FIRST, Step
 
@@ -63,7 +64,7 @@ def read(folder: Path, log: Path) -> Arm:
     rank = profile.ranks[0] if profile.ranks else None
     taken = rank.trial.steps if rank and rank.trial else 0
     if Metrics(profile)[ran_out_of_memory]:
-        when = f"after {taken} steps" if taken else "in its first step"
+        when = f"after {count(taken, 'step')}" if taken else "in its first step"
         raise TrialFailed(f"It ran out of memory {when}.")
     # Not, if the program just came to its end: the same would come again.
     by_chance = profile.runs[0].outcome != "completed"
@@ -72,7 +73,7 @@ def read(folder: Path, log: Path) -> Arm:
     steps = [step for step in rank.steps if not step.tags & (TAG_FIRST | TAG_COMPILE)]
     counted = steps[_after_warm_up(steps) :]
     if not counted:
-        why = f"It ended after {taken} steps, too few to be measured: {_last_line(log)}"
+        why = f"It ended after {count(taken, 'step')}, too few to be measured: {_last_line(log)}"
         raise TrialFailed(why, by_chance=by_chance)
     times = [step.duration + between(step) for step in counted for _ in range(step.count)]
     return Arm(

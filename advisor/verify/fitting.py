@@ -22,6 +22,7 @@ from advisor.metrics.memory import ran_out_of_memory
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import step_time_mean
 from advisor.rules.base import Intervention, Safety
+from advisor.units import count
 from advisor.verify import kept
 from advisor.verify.arm import TrialFailed
 from advisor.verify.kept import Verified
@@ -206,10 +207,10 @@ def _run(program: Program, changes: Sequence[Intervention], out: Path, steps: in
     if problems:
         return Ending(fits=False, steps=taken, why=f"The change could not be made. {problems[0]}")
     if m[ran_out_of_memory]:
-        when = f"after {taken} steps" if taken else "in its first step"
+        when = f"after {count(taken, 'step')}" if taken else "in its first step"
         return Ending(fits=False, steps=taken, of_memory=True, why=f"It ran out of memory {when}.")
     if run.signal == SIGKILL:
-        why = f"It was killed after {taken} steps, as the system does where memory runs out."
+        why = f"It was killed after {count(taken, 'step')}, as the system does where memory runs out."
         return Ending(fits=False, steps=taken, of_memory=True, why=why)
     if run.outcome != "completed":
         ends = [each.message for each in m.profile.problems if each.source == "end"]

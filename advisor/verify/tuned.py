@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.rules.base import Intervention, Safety
+from advisor.whole import whole
 from profiler.errors import ProfilerError
 
 if sys.version_info >= (3, 11):
@@ -21,9 +22,9 @@ FILE = "tuned.toml"
 
 def keep(file: Path, folder: Path) -> None:
     """Put a copy beside the recording that was made with it."""
-    copy = folder / FILE
-    copy.touch(mode=0o600)
-    copy.write_bytes(file.read_bytes())
+    text = file.read_bytes()
+    with whole(folder / FILE) as copy:
+        copy.write_bytes(text)
 
 
 def changes(folder: Path) -> tuple[Intervention, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.metrics.base import Metrics, Missing
-from advisor.metrics.gpu import gpu_utilization
+from advisor.metrics.hardware import gpu_utilization
 from advisor.metrics.step import ordinary, phase_seconds, steady_steps, step_time_mean, step_time_p90
 from advisor.profile import Profile, Rank
 from profiler.errors import ProfilerError

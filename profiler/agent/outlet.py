@@ -95,10 +95,6 @@ class Outlet:
         except OSError:
             return
 
-    def problem(self, source: str, message: str) -> None:
-        """Say what could not be measured and why."""
-        self.fact("problem", {"source": source, "message": message})
-
     def publish(self) -> None:
         """Let the recorder see what we cost."""
         self._ring.count(self.per_event_ns, self.measured_ns, self.windows_ns)

@@ -42,7 +42,6 @@ STEP = 6  # profiler.step() of the program; a tags as above
 SAVE = 7  # torch.save
 GC = 8  # a garbage collection; a generation
 BATCH = 9  # one batch made by a dataset fetcher; id loader; a CPU ns; b collate ns; c samples; d files opened or -1
-WINDOW = 10  # opening (a 0) or saving (a 1) a torch.profiler window
 REGION = 11  # a named stretch of the program; id as in the fact "region"
 GPU = 12  # a boundary of the step as the GPU reached it; id MARK_*; a GPU ns since the mark before, -1 after a gap
 

@@ -189,7 +189,7 @@ def _tell_scaler(agent: Agent, used: usage.Usage) -> None:
     if used.scaler_steps:
         agent.fact(
             "scaler",
-            {"id": 0, "scale": None, "steps": used.scaler_steps, "skipped": used.scaler_steps - used.scaler_applied},
+            {"id": 0, "steps": used.scaler_steps, "skipped": used.scaler_steps - used.scaler_applied},
         )
 
 

@@ -221,11 +221,15 @@ class Windows:
         path = os.path.join(self._folder, f"window-{os.getpid()}-{self._count}.json")
         # Where this fails we are told; Kineto would tell the program's stderr. It writes into the second and puts that
         # in the place of the first: both exist already, so that nobody else can ever read them.
+        began = self._clock()
         for each in (path, path + ".tmp"):
             os.close(os.open(each, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        made = self._clock() - began
         cost = window.save(path)
+        saved = self._clock()
         with contextlib.suppress(OSError):  # a Kineto that has no use for it
             os.unlink(path + ".tmp")
+        cost += (made + self._clock() - saved) / 1e9  # seconds, where a file server stalls
         self._end(cost)
         self._count += 1
         self._cost_per_step[window.shapes] = cost / window.steps

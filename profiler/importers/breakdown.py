@@ -15,7 +15,7 @@ import numpy as np
 
 from profiler.importers.columns import ANNOTATION, CALL, COPY, Mask
 from profiler.importers.kineto import Trace
-from profiler.importers.spans import Spans, difference, intersection, union, within
+from profiler.importers.spans import Spans, difference, either, intersection, union, within
 from profiler.importers.work import COMMUNICATION, COMPUTE, MEMORY, NOWHERE, Work
 
 FETCH = "enumerate(DataLoader)#"
@@ -52,7 +52,7 @@ def breakdown(work: Work, host: Host, begin: int, end: int) -> Breakdown:
         within(work.spans(work.kind == kind), begin, end) for kind in (COMPUTE, COMMUNICATION, MEMORY)
     )
     exposed = difference(collective, compute)
-    computed_or_sent = union(*(np.concatenate(both) for both in zip(compute, exposed, strict=True)))
+    computed_or_sent = either(compute, exposed)
     moving = difference(memory, computed_or_sent)
     active = work.spans(np.ones(len(work), bool))
     idle = difference(_whole(begin, end), active)

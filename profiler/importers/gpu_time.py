@@ -8,7 +8,7 @@ import numpy as np
 
 from profiler.importers.breakdown import Host, is_copy, why_idle
 from profiler.importers.kineto import Trace
-from profiler.importers.spans import Spans, difference, intersection, union, within
+from profiler.importers.spans import Spans, difference, either, intersection, union, within
 from profiler.importers.work import COMMUNICATION, Work
 from profiler.recorder.gpu_time import GpuTime
 
@@ -46,9 +46,9 @@ def shares(trace: Trace, work: Work, host: Host, begin: int, end: int) -> Shares
         communication=sent,
         data=data,
         h2d=h2d,
-        sync=_either(sync, intersection(reading, host.waits)),
+        sync=either(sync, intersection(reading, host.waits)),
         launch=launch,
-        other=_either(queued, difference(reading, host.waits)),
+        other=either(queued, difference(reading, host.waits)),
     )
 
 
@@ -69,7 +69,3 @@ def account(trace: Trace, work: Work, parts: Shares, begin: int, end: int) -> Gp
         communication=within(work.spans(work.kind == COMMUNICATION), begin, end).total * 1e-9,
         communication_exposed=parts.communication.total * 1e-9,
     )
-
-
-def _either(one: Spans, other: Spans) -> Spans:
-    return union(*(np.concatenate(both) for both in zip(one, other, strict=True)))

@@ -19,7 +19,7 @@ from profiler.importers.columns import ANNOTATION, OPERATOR, Integers, Mask
 from profiler.importers.gpu_time import Shares
 from profiler.importers.kineto import Trace
 from profiler.importers.launches import SLOW_CALL
-from profiler.importers.spans import Spans, covered, covers, difference, intersection, union
+from profiler.importers.spans import Spans, covered, covers, difference, either, intersection, union
 from profiler.importers.steps import Steps, numbers
 from profiler.importers.tables import PID, is_backward, optimizer_ranges
 from profiler.importers.work import Work
@@ -53,7 +53,7 @@ def steps_on_gpu(trace: Trace, work: Work, host: Host, parts: Shares, steps: Ste
     for number, each in enumerate((BACKWARD, FORWARD, OPTIMIZER)):
         chosen = following == each
         queued = Spans(parts.other.start[chosen], parts.other.end[chosen])
-        computing[number] = _either(computing[number], _either(queued, intersection(parts.launch, during[number])))
+        computing[number] = either(computing[number], either(queued, intersection(parts.launch, during[number])))
     rows = _rows(trace, steps, steps.reached, passes, computing)
     asking = _asking(work, host, steps)
     return tuple(replace(row, host_launch=float(each)) for row, each in zip(rows, asking, strict=False))
@@ -83,7 +83,7 @@ def _asking(work: Work, host: Host, steps: Steps) -> npt.NDArray[np.float64]:
     something that it was to do, or in a launch until a full queue had room."""
     known = work.where(work.launched)
     slow = known.call_end - known.call_start > SLOW_CALL
-    idle = _either(_either(host.fetches, host.waits), union(known.call_start[slow], known.call_end[slow]))
+    idle = either(either(host.fetches, host.waits), union(known.call_start[slow], known.call_end[slow]))
     last = np.zeros(len(steps.host) - 1, np.int64)
     step = np.searchsorted(steps.host, known.call_start, "right") - 1
     inside = (step >= 0) & (step < len(last))
@@ -158,7 +158,3 @@ def _fetches(trace: Trace) -> tuple[Integers, Spans]:
     ranges = trace.ranges
     chosen: Mask = named(trace, lambda name: name.startswith(FETCH)) & (ranges.category == ANNOTATION)
     return np.sort(ranges.start[chosen]), union(ranges.start[chosen], ranges.end[chosen])
-
-
-def _either(one: Spans, other: Spans) -> Spans:
-    return union(*(np.concatenate(both) for both in zip(one, other, strict=True)))

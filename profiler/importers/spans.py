@@ -37,6 +37,11 @@ def union(start: Integers, end: Integers) -> Spans:
     return Spans(start[first], reach[last])
 
 
+def either(one: Spans, other: Spans) -> Spans:
+    """The time that one of them covers, or both."""
+    return union(*(np.concatenate(both) for both in zip(one, other, strict=True)))
+
+
 def intersection(one: Spans, other: Spans) -> Spans:
     """The time both cover."""
     times, in_one, in_other = _swept(one, other)

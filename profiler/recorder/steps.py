@@ -29,9 +29,7 @@ from profiler.schema import (
 )
 
 # Host kinds that are part of a step's anatomy.
-_SPANS = frozenset(
-    (ring.FETCH, ring.ITER, ring.FORWARD, ring.BACKWARD, ring.OPTIMIZER, ring.SAVE, ring.GC, ring.WINDOW)
-)
+_SPANS = frozenset((ring.FETCH, ring.ITER, ring.FORWARD, ring.BACKWARD, ring.OPTIMIZER, ring.SAVE, ring.GC))
 
 # What the agent says of a step.
 _AGENT_TAGS = TAG_WINDOW | TAG_COMPILE
@@ -232,8 +230,6 @@ class Segmenter:
                 epoch += own
                 tags |= TAG_EPOCH_START
                 self._first_fetch.add(span.id)
-            elif kind == ring.WINDOW:
-                tags |= TAG_WINDOW
             else:
                 sums[kind] = sums.get(kind, 0) + own
                 if kind == ring.OPTIMIZER:

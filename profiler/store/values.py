@@ -16,41 +16,7 @@ from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from profiler.schema import (
-    FACTS,
-    CallFact,
-    DdpFact,
-    DeviceFact,
-    Fact,
-    FlagsFact,
-    LoaderFact,
-    MatmulFact,
-    MemoryFact,
-    ModelFact,
-    OptimizerFact,
-    OutputFact,
-    PaddingFact,
-    RegionFact,
-    ScalerFact,
-    ThreadsFact,
-)
-
-AnyFact = (
-    CallFact
-    | DdpFact
-    | DeviceFact
-    | FlagsFact
-    | LoaderFact
-    | MatmulFact
-    | MemoryFact
-    | ModelFact
-    | OptimizerFact
-    | OutputFact
-    | PaddingFact
-    | RegionFact
-    | ScalerFact
-    | ThreadsFact
-)
+from profiler.schema import FACTS, Fact
 
 T = TypeVar("T")
 
@@ -65,13 +31,13 @@ class Misfit(Exception):
     """A value is not of the type it should be."""
 
 
-def decode_fact(fact: Fact) -> AnyFact | None:
+def decode_fact(fact: Fact) -> object | None:
     """The fact as the dataclass of its kind; None for an unknown kind or where what identifies it is missing."""
     cls = FACTS.get(fact.kind)
     if cls is None:
         return None
     try:
-        made: AnyFact = build(cls, fact.body)
+        made: object = build(cls, fact.body)
     except Misfit:
         return None
     return made

@@ -6,16 +6,15 @@ import pytest
 from gpu_runs import FLAGS, LOADER, a_gpu, cpu_metrics, gpu_metrics
 from harness import given
 
+from advisor.baseline import baseline
 from advisor.calibration import Calibration, Tried
-from advisor.judge import Gain, Judgement, Outcome, baseline, judge
+from advisor.judge import Gain, Judgement, Outcome, judge
 from advisor.metrics.base import Goals, Missing, Threshold, metric
+from advisor.metrics.between import between_seconds, checkpoint_save_seconds, epoch_start_share
 from advisor.metrics.gpu import device, host_launch, launch_bound_index
 from advisor.metrics.input import epoch_restart_share, loader, queue_empty_fraction
 from advisor.metrics.settings import flags, world_size
 from advisor.metrics.step import (
-    between_seconds,
-    checkpoint_save_seconds,
-    epoch_start_share,
     exposed_comm_fraction,
     steady_step_count,
     step_time_mean,

@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 
+from advisor.export.nodes import nodes
 from advisor.load import load
 from profiler.errors import ProfilerError
 from profiler.schema import (
@@ -49,8 +50,8 @@ def process(pid, **fields):
     return Process(**{"pid": pid, "started": 0.0} | fields)
 
 
-def worker(pid, parent):
-    return process(pid, parent=parent, role="worker", worker_id=0)
+def worker(pid, parent, **fields):
+    return process(pid, parent=parent, role="worker", worker_id=0, **fields)
 
 
 def step(pid, index=0):
@@ -131,6 +132,21 @@ def test_workers_of_a_forkserver_belong_to_the_rank_above_or_the_only_one(tmp_pa
 def test_workers_of_nobody_known_are_not_given_to_one_of_several_ranks(tmp_path):
     rows = [process(10), process(20), step(10), step(20), worker(11, parent=9), batch(11)]
     assert [rank.workers for rank in load(record(tmp_path, *rows)).ranks] == [(), ()]
+
+
+@pytest.mark.parametrize(
+    ("place", "worked_for"),
+    [({"rank": 1, "world_size": 2}, 20), ({"rank": 1}, None), ({"rank": 2, "world_size": 3}, None)],
+    ids=["by the launcher's word", "which a spawned rank does not hand on", "of another job"],
+)
+def test_workers_of_an_unseen_forkserver_belong_to_the_rank_of_their_number(tmp_path, place, worked_for):
+    ranks = [process(pid, rank=number, world_size=2) for number, pid in enumerate((10, 20))]
+    rows = [*ranks, step(10), step(20), worker(11, parent=9, **place), batch(11)]
+    profile = load(record(tmp_path, *rows))
+    found = {rank.process.pid: [one.pid for one in rank.workers] for rank in profile.ranks}
+    assert found == {10: [], 20: [11] if worked_for else []}
+    (exported,) = nodes(tmp_path, profile)
+    assert found == {rank.pid: [one.pid for one in exported.workers(rank)] for rank in exported.ranks}
 
 
 def test_processes_that_made_no_step_are_left_out(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from gpu_runs import ADAM, FLAGS, GB, LOADER, MODEL, a_gpu, gpu_metrics
 
 from advisor.judge import judge
-from advisor.metrics import attention, gpu, host, input, memory, settings, step
+from advisor.metrics import attention, between, gpu, host, input, memory, settings
 from advisor.rules import all_rules
 
 RULES = {rule.id: rule for rule in all_rules()}
@@ -97,10 +97,10 @@ def test_scores_are_not_kept_whether_or_not_the_batch_can_be_split():
     ],
 )
 def test_shapes_that_vary_are_cured_before_anything_that_wants_one_shape(rule, changes):
-    assert rule in advised({**changes, step.recompiles: 6, step.recompile_share: 0.4})
-    found = advised({**changes, step.recompiles: 7, step.recompile_share: 0.4})
+    assert rule in advised({**changes, between.recompiles: 6, between.recompile_share: 0.4})
+    found = advised({**changes, between.recompiles: 7, between.recompile_share: 0.4})
     assert "compile-recompiles" in found
     assert rule not in found
     configured = replace(RULES["compile-recompiles"], limits={"min_recompiles": 3})
-    few = gpu_metrics({**changes, step.recompiles: 3, step.recompile_share: 0.4})
+    few = gpu_metrics({**changes, between.recompiles: 3, between.recompile_share: 0.4})
     assert {finding.rule.id for finding in judge(few, [configured, RULES[rule]]).findings} == {"compile-recompiles"}

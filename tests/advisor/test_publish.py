@@ -12,6 +12,7 @@ from golden_report import golden
 from advisor import publish as module
 from advisor.calibration import Calibration, Tried
 from advisor.publish import publish
+from advisor.render import result_json
 from advisor.verify import kept
 from advisor.verify.kept import Verified
 from advisor.verify.verdict import Verdict
@@ -52,7 +53,7 @@ def folder(tmp_path):
 def test_it_writes_all_three_forms(folder):
     report = publish(folder)
 
-    assert json.loads((folder / "result.json").read_text()) == json.loads(json.dumps(report.result()))
+    assert (folder / "result.json").read_text() == result_json.render(report)
     assert "A step takes 100 ms" in (folder / "report.html").read_text()
     assert (folder / "report.md").read_text().startswith("# A step takes 100 ms")
     assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == []

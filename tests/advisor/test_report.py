@@ -11,12 +11,15 @@ import pynvml
 import pytest
 from golden_report import empty, golden
 
+from advisor.build_report import build_report
 from advisor.judge import Gain, judge
 from advisor.metrics.base import Goals, Metrics, Missing, Need, metric
 from advisor.metrics.step import data_wait_fraction, steady_step_count, typical_step_uncertainty
 from advisor.profile import Profile, Rank
-from advisor.report import Measured, Recommendation, Report, build, gain_text
+from advisor.render import result_json
+from advisor.report import Measured, Recommendation, Report
 from advisor.rules.base import Advice, Change, Confidence, Difference, Evidence, Fact, Rule, Source, Tier
+from advisor.wording import counsel, diagnosis, gain_text, inside_other, prospect, unanswered
 from profiler.recorder.nvml import explain
 from profiler.schema import TAG_EVALUATION, DeviceFact, MemoryFact, Problem, Process, RegionFact, Run, Step
 
@@ -152,7 +155,11 @@ def test_few_ranks_are_told_one_by_one():
 
 def report_of(profile: Profile, *rules: Rule, goals: Goals | None = None) -> Report:
     metrics = Metrics(profile, goals)
-    return build(profile, judge(metrics, rules), metrics)
+    return build_report(profile, judge(metrics, rules), metrics)
+
+
+def said(report: Report) -> str:
+    return f"{diagnosis(report)} {counsel(report)}".strip()
 
 
 @pytest.mark.parametrize(
@@ -169,12 +176,12 @@ def report_of(profile: Profile, *rules: Rule, goals: Goals | None = None) -> Rep
     ids=["golden", "empty", "fired and crashed", "with a price", "two steps", "no steady step", "no rank"],
 )
 def test_result_keeps_its_contract(report):
-    jsonschema.validate(report.result(), SCHEMA)
-    json.dumps(report.result(), allow_nan=False)
+    jsonschema.validate(result_json.result(report), SCHEMA)
+    json.dumps(result_json.result(report), allow_nan=False)
 
 
 def test_schema_refuses_what_is_not_the_contract():
-    result = golden().result()
+    result = result_json.result(golden())
     del result["phases"]["h2d"]
 
     with pytest.raises(jsonschema.ValidationError, match="h2d"):
@@ -182,7 +189,7 @@ def test_schema_refuses_what_is_not_the_contract():
 
 
 def test_phases_are_shares_of_the_mean_step_and_null_where_not_measured():
-    phases = report_of(a_profile()).result()["phases"]
+    phases = result_json.result(report_of(a_profile()))["phases"]
 
     assert phases["data_wait"] == pytest.approx(0.6)
     assert sum(share for share in phases.values() if share is not None) == pytest.approx(1.0)
@@ -192,7 +199,7 @@ def test_phases_are_shares_of_the_mean_step_and_null_where_not_measured():
 
 
 def test_metrics_hold_values_or_remedies_and_no_settings():
-    metrics = report_of(a_profile()).result()["metrics"]
+    metrics = result_json.result(report_of(a_profile()))["metrics"]
 
     assert metrics["data_wait_fraction"] == {"value": pytest.approx(0.6), "unit": "1"}
     assert set(metrics["gpu_utilization"]) == {"missing", "remedy"}
@@ -205,13 +212,13 @@ def test_a_metric_without_a_finite_value_is_missing(monkeypatch):
         """One over nothing."""
         return float("inf")
 
-    monkeypatch.setattr("advisor.report.all_metrics", lambda: (endless,))
+    monkeypatch.setattr("advisor.quantities.all_metrics", lambda: (endless,))
 
-    assert report_of(a_profile()).result()["metrics"]["endless"]["missing"]
+    assert result_json.result(report_of(a_profile()))["metrics"]["endless"]["missing"]
 
 
 def test_advice_carries_the_rule_its_facts_and_the_change():
-    advice = report_of(a_profile(), STARVED).result()["advice"][0]
+    advice = result_json.result(report_of(a_profile(), STARVED))["advice"][0]
 
     assert advice["rule"] == "starved"
     assert advice["if"] == "a twentieth of each step has no batch."
@@ -230,7 +237,7 @@ def test_advice_carries_the_rule_its_facts_and_the_change():
 
 
 def test_every_rule_ends_in_a_verdict():
-    verdicts = report_of(a_profile(), STARVED, BROKEN).result()["verdicts"]
+    verdicts = result_json.result(report_of(a_profile(), STARVED, BROKEN))["verdicts"]
 
     assert [verdict["outcome"] for verdict in verdicts] == ["fired", "crashed"]
     assert "ZeroDivisionError" in verdicts[1]["why"]
@@ -249,12 +256,12 @@ def test_rules_without_an_answer_are_counted_by_what_they_need():
 
     report = report_of(a_profile(), STARVED, BROKEN, off, *(wanting(name, need) for name, need in needs))
 
-    assert report.unanswered == (
+    assert unanswered(report) == (
         "6 of 8 rules could not be checked: 2 need a GPU to train on, 1 needs several ranks, 1 needs a goal to be "
         "declared (profile-train report --help-all), 1 needs something that this run did not show and 1 is switched "
         "off."
     )
-    told = {verdict["rule"]: verdict["needs"] for verdict in report.result()["verdicts"]}
+    told = {verdict["rule"]: verdict["needs"] for verdict in result_json.result(report)["verdicts"]}
     assert told == {
         "starved": None,
         "broken": None,
@@ -264,7 +271,7 @@ def test_rules_without_an_answer_are_counted_by_what_they_need():
 
 
 def test_where_every_rule_has_an_answer_there_is_nothing_to_count():
-    assert report_of(a_profile(), STARVED).unanswered == ""
+    assert unanswered(report_of(a_profile(), STARVED)) == ""
 
 
 def with_other(seconds: float, *regions: RegionFact) -> Profile:
@@ -276,12 +283,12 @@ def with_other(seconds: float, *regions: RegionFact) -> Profile:
 
 
 def test_much_that_no_phase_holds_is_told_how_to_look_into():
-    assert report_of(with_other(0.0101)).inside_other == (
+    assert inside_other(report_of(with_other(0.0101))) == (
         "Everything else takes 10% of the step. To see what that is, put parts of the loop under: "
         'with profiler.region("NAME"). Record again.'
     )
-    assert report_of(with_other(0.0099)).inside_other == ""
-    assert report_of(a_profile()).inside_other == ""
+    assert inside_other(report_of(with_other(0.0099))) == ""
+    assert inside_other(report_of(a_profile())) == ""
 
 
 def test_regions_are_in_the_result_longest_first_and_more_of_them_are_asked_for():
@@ -289,11 +296,11 @@ def test_regions_are_in_the_result_longest_first_and_more_of_them_are_asked_for(
 
     report = report_of(with_other(0.03, loss, log, RegionFact(id=3, name="never")))
 
-    assert report.result()["regions"] == [
+    assert result_json.result(report)["regions"] == [
         {"name": "log", "passes": 6, "time_s": 2},
         {"name": "loss", "passes": 60, "time_s": 0.6},
     ]
-    assert "put more parts of the loop under" in report.inside_other
+    assert "put more parts of the loop under" in inside_other(report)
 
 
 def cheaper(m: Metrics, found: Evidence) -> Advice:
@@ -304,11 +311,11 @@ def cheaper(m: Metrics, found: Evidence) -> Advice:
 def test_what_advice_takes_off_the_cost_is_told():
     report = report_of(a_profile(), replace(STARVED, then=cheaper))
 
-    gain = report.result()["advice"][0]["gain"]
+    gain = result_json.result(report)["advice"][0]["gain"]
     assert gain["cost_removed"] == {"low": 0.2, "expected": 0.25, "high": 0.4}
     assert gain["in_plan"] is None
-    assert report.counsel == "Begin with this: load faster, for 20 to 40% less cost."
-    assert report_of(a_profile(), STARVED).result()["advice"][0]["gain"]["cost_removed"] is None
+    assert counsel(report) == "Begin with this: load faster, for 20 to 40% less cost."
+    assert result_json.result(report_of(a_profile(), STARVED))["advice"][0]["gain"]["cost_removed"] is None
 
 
 def test_the_rules_page_is_taken_apart():
@@ -320,13 +327,13 @@ def test_the_rules_page_is_taken_apart():
 
 def test_verdict_says_where_the_time_goes_and_what_to_do_first():
     """The model's 30, 50 and 60 % were never tried, so the sides are a quarter wider: 50 - 25 and 50 + 12.5."""
-    assert report_of(a_profile(), STARVED).verdict == (
+    assert said(report_of(a_profile(), STARVED)) == (
         "A step takes 100 ms, 60% of it waiting for data. Begin with this: load faster, for 25 to 63% less step time."
     )
 
 
 def test_verdict_of_a_healthy_run_advises_nothing():
-    assert report_of(a_profile(wait=0.0), STARVED).verdict == (
+    assert said(report_of(a_profile(wait=0.0), STARVED)) == (
         "A step takes 100 ms, 70% of it in the optimizer. No change worth making was found."
     )
 
@@ -334,22 +341,22 @@ def test_verdict_of_a_healthy_run_advises_nothing():
 def test_verdict_insists_on_nothing_that_is_only_information():
     item = replace(golden().advice[1], severity="info")
 
-    assert replace(golden(), advice=(item,)).counsel == (
+    assert counsel(replace(golden(), advice=(item,))) == (
         "Nothing is certain enough to insist on. For information: compute matrix products in bfloat16."
     )
 
 
 def test_verdict_without_steps_says_so():
-    assert empty().diagnosis == (
+    assert diagnosis(empty()) == (
         "No training step was seen before the run was killed, so there is nothing to judge yet."
     )
-    assert "No torch optimizer" in empty().counsel
-    assert "profiler.step()" in empty().counsel
+    assert "No torch optimizer" in counsel(empty())
+    assert "profiler.step()" in counsel(empty())
 
 
 def test_only_where_nothing_came_in_the_verdict_says_what_keeps_it_out():
-    assert "-I, -E and -S" in empty().counsel
-    assert "-I" not in replace(empty(), run=replace(empty().run, ranks=1)).counsel
+    assert "-I, -E and -S" in counsel(empty())
+    assert "-I" not in counsel(replace(empty(), run=replace(empty().run, ranks=1)))
 
 
 def info(rule: str, *facts: Measured, gain: Gain | None = None) -> Recommendation:
@@ -363,7 +370,7 @@ def measured(metric, value: float) -> Measured:
 def test_counsel_of_scattered_steps_says_what_could_hide_in_them():
     short = info("window-too-short", measured(typical_step_uncertainty, 0.06))
 
-    assert replace(golden(), advice=(short,)).counsel == (
+    assert counsel(replace(golden(), advice=(short,))) == (
         "No change worth making was found; this run's steps vary so much that gains below 12% would not show."
     )
 
@@ -371,14 +378,14 @@ def test_counsel_of_scattered_steps_says_what_could_hide_in_them():
 def test_counsel_of_too_few_steps_is_not_sure():
     short = info("window-too-short", measured(steady_step_count, 12))
 
-    assert replace(golden(), advice=(short,)).counsel.endswith("but too few steps were recorded to be sure.")
+    assert counsel(replace(golden(), advice=(short,))).endswith("but too few steps were recorded to be sure.")
 
 
 def test_counsel_names_a_large_gain_though_it_is_not_certain():
     short = info("window-too-short", measured(typical_step_uncertainty, 0.06))
     large = info("data-workers-zero", gain=Gain(0.1, 0.4, 0.5))
 
-    assert replace(golden(), advice=(short, large)).counsel == (
+    assert counsel(replace(golden(), advice=(short, large))) == (
         "Nothing is certain enough to insist on. For information: use more DataLoader workers."
     )
 
@@ -395,7 +402,7 @@ def test_before_is_the_mean_step_where_nothing_falls_between_steps():
 
     assert report.before == pytest.approx(report.steps.mean)
     assert not report.extended
-    assert report.prospect == "A step: 100 ms now, 52 ms after the plan."
+    assert prospect(report) == "A step: 100 ms now, 52 ms after the plan."
 
 
 def test_before_says_so_where_it_holds_a_share_of_evaluation():
@@ -403,7 +410,7 @@ def test_before_says_so_where_it_holds_a_share_of_evaluation():
 
     assert report.steps.mean == pytest.approx(0.1)
     assert report.before == pytest.approx(0.15)
-    assert report.prospect == "A step with its share of evaluation: 150 ms now, 102 ms after the plan."
+    assert prospect(report) == "A step with its share of evaluation: 150 ms now, 102 ms after the plan."
 
 
 def with_problem(source: str, message: str, profile: Profile | None = None) -> Profile:
@@ -417,15 +424,15 @@ def test_a_loader_that_could_not_be_watched_is_not_cleared():
 
     report = report_of(with_problem("dataloader", "AttributeError: _next_data", profile))
 
-    assert report.diagnosis == (
+    assert diagnosis(report) == (
         "A step takes 100 ms, 60% of it outside the model and its optimizer. "
         "Its DataLoader could not be watched: waiting for data may be part of that."
     )
-    assert "its loader" not in report_of(replace(profile, problems=())).diagnosis
+    assert "its loader" not in diagnosis(report_of(replace(profile, problems=())))
 
 
 def test_result_tells_the_problems_that_matter():
-    result = report_of(with_problem("dataloader", "AttributeError: x")).result()
+    result = result_json.result(report_of(with_problem("dataloader", "AttributeError: x")))
     assert result["environment"]["problems"] == [{"source": "dataloader", "message": "AttributeError: x"}]
 
     jsonschema.validate(result, SCHEMA)
@@ -437,7 +444,7 @@ def test_a_machine_without_a_gpu_is_no_problem():
     report = report_of(with_problem("nvml", without_driver))
 
     assert [note.matters for note in report.problems] == [False]
-    assert report.result()["environment"]["problems"] == []
+    assert result_json.result(report)["environment"]["problems"] == []
 
 
 def test_lost_events_are_a_problem():
@@ -461,7 +468,7 @@ def test_facts_and_metrics_have_names_for_people():
 
 
 def test_verdict_of_a_few_steps_promises_nothing():
-    assert report_of(a_profile(steps=1, tags=32)).verdict == "Training steps seen: 1. That is too few to judge by."
+    assert said(report_of(a_profile(steps=1, tags=32))) == "Training steps seen: 1. That is too few to judge by."
 
 
 def test_overhead_is_the_ranks_own_time_over_the_time_they_ran():
@@ -475,7 +482,7 @@ def test_merged_steps_count_as_many():
     profile = a_profile()
     merged = tuple(replace(step, count=10) for step in profile.ranks[0].steps)
 
-    steps = report_of(replace(profile, ranks=(replace(profile.ranks[0], steps=merged),))).result()["steps"]
+    steps = result_json.result(report_of(replace(profile, ranks=(replace(profile.ranks[0], steps=merged),))))["steps"]
 
     assert steps["count"] == 600
     assert steps["batches"] == 600.0

@@ -5,6 +5,7 @@ from itertools import product
 from random import Random
 from statistics import fmean, median, pstdev
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from advisor.significance import (
     TrialOutcome,
     block_length,
     central,
+    mean_interval,
     median_interval,
     median_ranks,
     outcome,
@@ -96,16 +98,26 @@ def test_blocks_are_as_long_as_steps_hang_together(number: int, in_flight: int, 
 
 
 def test_what_is_drawn_are_blocks_of_neighbours():
-    drawn = resampled(range(23), 5, Random(1))
+    drawn = resampled(range(23), 5, np.random.default_rng(1))
     assert len(drawn) == 23
     for start in range(0, 20, 5):
         assert [value - drawn[start] for value in drawn[start : start + 5]] == [0, 1, 2, 3, 4]
 
 
 def test_every_block_is_drawn_from_first_to_last():
-    random = Random(0)
+    random = np.random.default_rng(0)
     drawn = {value for _ in range(200) for value in resampled(range(10), 5, random)}
     assert drawn == set(range(10))
+
+
+def test_the_interval_of_a_mean_is_of_the_means_of_whole_blocks():
+    """Blocks of two have a mean of 1, 2 or 3, and each draw two of them; of all four there is but one block."""
+    assert mean_interval([1, 1, 3, 3], 2, level=0.9) == (1, 3)
+    assert mean_interval([1, 1, 3, 3], 4) == (2, 2)
+
+
+def test_a_value_counts_by_its_weight():
+    assert mean_interval([1, 3], 2, [3, 1]) == (1.5, 1.5)
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.95, 1.05])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-from multiprocessing import get_context
 from pathlib import Path
 
 import jsonschema
@@ -15,11 +12,13 @@ from traces_made import GEMM, GPU, KERNEL, Made, two_ranks
 from advisor.cli import main
 from advisor.metrics.base import Metrics
 from advisor.metrics.communication import straggler_skew
-from advisor.metrics.gpu import device, gpu_busy_fraction, gpu_utilization, tensor_core_fraction
+from advisor.metrics.gpu import device, gpu_busy_fraction, tensor_core_fraction
+from advisor.metrics.hardware import gpu_utilization
 from advisor.metrics.step import data_wait_fraction, gc_fraction, step_time_mean
 from advisor.publish import report_of_traces
 from advisor.render import html, markdown, result_json
 from advisor.traces import load
+from advisor.wording import counsel, diagnosis, unanswered
 from profiler.errors import ProfilerError
 from profiler.importers import several
 
@@ -60,7 +59,7 @@ def test_a_report_on_a_trace(tmp_path):
         "idle_launch": 0.4,
     }
     assert (
-        report.diagnosis
+        diagnosis(report)
         == "The GPU computes for 60% of the time and idles for 40%, mostly because the host launched late."
     )
     assert {kind.name: round(kind.share, 3) for kind in one.kinds} == {"matmul": 0.833, "elementwise": 0.167}
@@ -108,19 +107,6 @@ def test_processes_of_their_own_tell_the_same(tmp_path, monkeypatch):
     assert load(paths) == alone
 
 
-def test_a_process_that_is_ended_while_it_reads_is_told(tmp_path, monkeypatch):
-    def ended(*_):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    monkeypatch.setattr(several, "LARGE", 0)
-    monkeypatch.setattr(several, "_cores", lambda: 2)
-    monkeypatch.setattr(several, "get_context", lambda _: get_context("fork"))  # a spawned one would read
-    monkeypatch.setattr(several, "_help", ended)
-
-    with pytest.raises(ProfilerError, match="was ended, most likely for want of memory"):
-        load(two_ranks(tmp_path))
-
-
 def test_none_that_can_be_read_is_an_error(tmp_path):
     (tmp_path / "bad.json").write_text("no trace")
 
@@ -136,8 +122,22 @@ def test_without_marks_it_is_taken_as_a_whole(tmp_path):
 
     assert report.steps is None
     assert report.traces[0].steps is None
-    assert "call prof.step()" in report.counsel
+    assert "call prof.step()" in counsel(report)
     assert "The trace marks no steps: this is all of it, 100 us." in html.render(report)
+
+
+@pytest.mark.parametrize("about", [{}, {"deviceProperties": []}], ids=["with the GPU's name", "without"])
+def test_where_a_gpu_computes_no_rule_is_for_want_of_one(tmp_path, about):
+    made = loop()
+    made.about.update(about)
+    report = report_of_traces([made.write(tmp_path / "t.json")])
+
+    told = unanswered(report)
+    assert "need what a trace does not hold, such as samples of the GPU" in told
+    assert "a GPU to train on" not in told
+    missing = {check.why for check in report.checks("not_measured")}
+    assert "The GPU was not sampled" in missing
+    assert "No GPU was seen" not in missing
 
 
 def test_on_a_cpu_there_is_no_breakdown_and_nothing_is_zero(tmp_path):
@@ -146,9 +146,10 @@ def test_on_a_cpu_there_is_no_breakdown_and_nothing_is_zero(tmp_path):
         made.step(number, 100 * number, 100 * number + 100)
         made.host("aten::mm", 100 * number, 100 * number + 50)
     report = report_of_traces([made.write(tmp_path / "t.json")])
-    result = report.result()
+    result = result_json.result(report)
 
-    assert report.diagnosis == "This trace holds no GPU work; a step takes 100 us."
+    assert diagnosis(report) == "This trace holds no GPU work; a step takes 100 us."
+    assert "need a GPU to train on" in unanswered(report)
     assert (result["traces"][0]["time"], result["traces"][0]["communication_overlap"]) == (None, None)
     assert "value" not in result["metrics"]["gpu_busy_fraction"]
     jsonschema.validate(json.loads(json.dumps(result)), SCHEMA)

@@ -46,6 +46,11 @@ def test_size(value, text):
     assert units.size(value) == text
 
 
+@pytest.mark.parametrize(("number", "text"), [(0, "0 steps"), (1, "1 step"), (1200, "1,200 steps")])
+def test_count(number, text):
+    assert units.count(number, "step") == text
+
+
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [

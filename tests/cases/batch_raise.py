@@ -4,7 +4,8 @@ from gpu_runs import ADAM, GB, LOADER, a_gpu, cpu_metrics, gpu_metrics
 from harness import Blind, Fires, Silent
 
 from advisor.metrics.base import Goals, Missing
-from advisor.metrics.gpu import device, launch_bound_index, sm_active
+from advisor.metrics.gpu import device, launch_bound_index
+from advisor.metrics.hardware import sm_active
 from advisor.metrics.input import loader
 from advisor.metrics.memory import mem_activations, mem_headroom
 from advisor.metrics.settings import optimizer

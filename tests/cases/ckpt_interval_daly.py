@@ -1,8 +1,9 @@
 from harness import Blind, Fires, Silent, given
 
 from advisor.metrics.base import Goals, Missing
+from advisor.metrics.between import checkpoint_save_seconds, checkpoint_save_share, checkpoint_saves
 from advisor.metrics.saving import checkpoint_interval, checkpoint_save_uncertainty
-from advisor.metrics.step import checkpoint_save_seconds, checkpoint_save_share, checkpoint_saves, step_time_mean
+from advisor.metrics.step import step_time_mean
 from advisor.models.state import State
 
 

@@ -3,8 +3,8 @@ from dataclasses import replace
 from gpu_runs import FLAGS
 from harness import Blind, Fires, Silent, given
 
+from advisor.metrics.between import recompile_share, recompiles
 from advisor.metrics.settings import flags
-from advisor.metrics.step import recompile_share, recompiles
 from advisor.models.state import State
 
 VARYING = {flags: FLAGS, recompiles: 30, recompile_share: 0.4}

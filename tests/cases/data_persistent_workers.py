@@ -1,7 +1,7 @@
 from harness import Blind, Fires, Silent, given
 
+from advisor.metrics.between import epoch_gap_share, epoch_settling_share
 from advisor.metrics.input import epoch_restart_share, epoch_start_seconds, loader, loaders_made, t_w
-from advisor.metrics.step import epoch_gap_share, epoch_settling_share
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
 from profiler.schema import LoaderFact, Place

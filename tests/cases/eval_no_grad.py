@@ -1,7 +1,7 @@
 from harness import Blind, Fires, Silent, given
 
+from advisor.metrics.between import evaluation_share
 from advisor.metrics.settings import evaluation_grad
-from advisor.metrics.step import evaluation_share
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
 

@@ -1,6 +1,6 @@
 from harness import Blind, Fires, Silent, given
 
-from advisor.metrics.gpu import sm_clock_ratio, thermal_throttle_share, throttle_reasons, throttled_gpu
+from advisor.metrics.hardware import sm_clock_ratio, thermal_throttle_share, throttle_reasons, throttled_gpu
 from advisor.models.state import State
 from profiler.schema import Gpu
 

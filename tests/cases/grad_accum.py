@@ -1,13 +1,13 @@
 from dataclasses import replace
 
-from gpu_runs import FLAGS, GB, LOADER, a_gpu, cpu_metrics, gpu_metrics
+from gpu_runs import FLAGS, GB, LOADER, MODEL, a_gpu, cpu_metrics, gpu_metrics
 from harness import Blind, Fires, Silent
 
 from advisor.metrics.base import Goals, Missing
 from advisor.metrics.gpu import device
 from advisor.metrics.input import loader
 from advisor.metrics.memory import mem_activations, mem_grads, mem_headroom, memory_pressure, oom_count
-from advisor.metrics.settings import flags, world_size
+from advisor.metrics.settings import flags, model, world_size
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
@@ -81,6 +81,15 @@ CASES = [
     Fires(
         "the batch is that of all ranks",
         gpu_metrics({mem_activations: 46 * GB, world_size: 8}, goals=Goals(target_batch=8 * 64)),
+        code=("batch_size=16)", "accumulate = 4"),
+        then="512 samples an update",
+    ),
+    Fires(
+        "on a mesh two ranks compute the same samples",
+        gpu_metrics(
+            {mem_activations: 46 * GB, world_size: 16, model: replace(MODEL, data_parallel=8)},
+            goals=Goals(target_batch=8 * 64),
+        ),
         code=("batch_size=16)", "accumulate = 4"),
         then="512 samples an update",
     ),

@@ -1,12 +1,12 @@
 from dataclasses import replace
 
-from gpu_runs import ADAM, FLAGS, GB, a_gpu, cpu_metrics, gpu_metrics
+from gpu_runs import ADAM, FLAGS, GB, MODEL, a_gpu, cpu_metrics, gpu_metrics
 from harness import Blind, Fires, Silent
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import device
 from advisor.metrics.memory import mem_headroom, mem_optim, mem_peak_allocated, memory_pressure, oom_count
-from advisor.metrics.settings import flags, optimizer, world_size
+from advisor.metrics.settings import flags, model, optimizer, world_size
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
 
@@ -57,6 +57,20 @@ CASES = [
         code="from torchao.optim import AdamW8bit",
         absent="bnb",
         memory=-round(3e9 * (1 - 2.03 / 8)),
+    ),
+    Fires(
+        "hybrid, moments in 16 bits: an eighth of them on each of 16 ranks",
+        gpu_metrics(
+            {
+                **full(),
+                world_size: 16,
+                model: replace(MODEL, data_parallel=16, shards=8),
+                flags: replace(FLAGS, fsdp=True),
+                mem_optim: round(1.5 * GB),
+                mem_peak_allocated: 5 * GB,
+            }
+        ),
+        memory=-round(3e9 * (4 - 2.03) / 8),
     ),
     Fires("just above the limit", gpu_metrics({**full(), mem_peak_allocated: 95 * GB})),
     Silent("just below the limit", gpu_metrics({**full(), mem_peak_allocated: 97 * GB})),

@@ -1,7 +1,7 @@
 from harness import Blind, Fires, Silent, given
 
 from advisor.metrics.base import Goals
-from advisor.metrics.step import checkpoint_save_seconds
+from advisor.metrics.between import checkpoint_save_seconds
 
 # 20 s a save, 2 h between interruptions, 5 min to restart: tau 523 s, E 1.124, break-even at a discount of 11 %.
 SAVING = {checkpoint_save_seconds: 20.0}

@@ -35,7 +35,8 @@ CASES = [
         works(0.06, 0.12),
         then="on rank 1 nothing that was measured tells why",
         code="host of rank 1",
-        note="rank 1 120 ms, rank 0 60 ms; the difference lies mostly in other. For rank 1 wait, a step: rank 0 60 ms",
+        note="rank 1 120 ms, rank 0 60 ms; the difference lies mostly in what no phase holds. "
+        "Waiting for rank 1, in each step: rank 0 60 ms",
         state=WAITS,
         removed=(0.25, 0.40, 0.50),
     ),
@@ -63,7 +64,8 @@ CASES = [
         "one of four, from which the primary rank is no more behind than the median",
         works(0.07, 0.06, 0.065, 0.12),
         then="Rank 3",
-        note="rank 3 120 ms, rank 2 65 ms; the difference lies mostly in other. For rank 3 wait, a step: rank 1 60 ms, "
+        note="rank 3 120 ms, rank 2 65 ms; the difference lies mostly in what no phase holds. "
+        "Waiting for rank 3, in each step: rank 1 60 ms, "
         "rank 2 55 ms, rank 0 50 ms",
         state=WAITS,
         removed=((0.055 - 0.005) * 0.5 / 0.12, (0.055 - 0.005) * 0.8 / 0.12, (0.055 - 0.005) / 0.12),

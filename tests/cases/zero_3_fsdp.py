@@ -91,6 +91,24 @@ CASES = [
         by_hand=True,
     ),
     Fires(
+        "hybrid: a copy in each of two groups of 8 of the 16 ranks, as much a rank as on 8",
+        gpu_metrics(
+            {
+                **short(),
+                world_size: 16,
+                model: replace(SIX_BILLION, data_parallel=16, shards=8),
+                flags: replace(FLAGS, fsdp=True, zero_stage=2),
+                mem_params: round(1.5 * GB),
+                mem_grads: round(1.5 * GB),
+            }
+        ),
+        then="over the 8 ranks of each group (ZeRO stage 3): a rank's part and two gathered blocks take 7.60 GB "
+        "instead of 16.50",
+        code="fully_shard(block, mesh=mesh)",
+        by_hand=True,
+        memory=-round(8.9 * GB),
+    ),
+    Fires(
         "what is missing is not in the states",
         gpu_metrics({**short(), mem_headroom: -1.0}),
         then="must come from checkpointing",

@@ -49,6 +49,13 @@ CASES = [
         removed=(0.06, 0.099, 0.15),
         fault=False,
     ),
+    Fires(
+        "hybrid: a copy in each of two groups of 8 of the 16 ranks, as much a rank as on 8",
+        sharded({world_size: 16, model: replace(MODEL, data_parallel=16, shards=8)}),
+        code=("fully_shard(block, mesh=mesh, reshard_after_forward=False)",),
+        then="fills 82% of the device instead of 80%",
+        memory=round(1.5 * GB * 7 / 8),
+    ),
     Fires("just above the limit", sharded({exposed_comm_fraction: 0.051})),
     Silent("just below the limit", sharded({exposed_comm_fraction: 0.049})),
     Silent("all but 4 % is waiting for a slow rank", sharded({straggler_wait: 0.026})),

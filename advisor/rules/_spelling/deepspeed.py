@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from advisor.metrics.input import loader
-from advisor.metrics.settings import optimizer, world_size
+from advisor.metrics.settings import data_parallel_size, optimizer
 from advisor.metrics.step import micro_steps_per_step
 from advisor.rules._spelling.call import python
 from advisor.rules._spelling.own_loop import Half, OwnLoop
@@ -74,7 +74,7 @@ class DeepSpeed(OwnLoop):
         """All three, for DeepSpeed wants them to agree."""
         config: dict[str, object] = {"gradient_accumulation_steps": k}
         if micro:
-            ranks = self.m.get(world_size) or 1
+            ranks = self.m.get(data_parallel_size) or 1
             config |= {"train_micro_batch_size_per_gpu": micro, "train_batch_size": micro * k * ranks}
         return self._config(config, *differences)
 

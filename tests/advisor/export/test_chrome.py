@@ -6,6 +6,7 @@ import gzip
 import json
 import tracemalloc
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ from advisor.metrics.step import backward_fraction, data_wait_fraction, forward_
 from advisor.profile import Profile, Rank
 from advisor.publish import report_of_traces
 from advisor.traces import load as load_traces
+from advisor.wording import diagnosis
 from profiler.schema import TAG_EVALUATION, Process, Run, Step
 from profiler.store import Tables
 
@@ -159,7 +161,7 @@ def test_a_report_on_it_says_the_same_of_the_steps(tmp_path):
     assert [m[one] for one in (step_time_mean, data_wait_fraction, forward_fraction, backward_fraction)] == (
         pytest.approx([0.1, 0.6, 0.1, 0.3])
     )
-    assert "a step takes 100 ms" in report_of_traces([tmp_path / "t.json"]).diagnosis
+    assert "a step takes 100 ms" in diagnosis(report_of_traces([tmp_path / "t.json"]))
 
 
 def profile_of(found):
@@ -197,6 +199,16 @@ def test_merged_neighbours_are_one_range_and_only_the_steps_after_them_are_marke
     profile, _ = load_traces([tmp_path / "t.json"])
     assert [step.index for step in profile.ranks[0].steps] == [10, 11, 12, 13, 14]
     assert [step.duration for step in profile.ranks[0].steps] == pytest.approx([0.1] * 5)
+
+
+def test_nothing_is_before_zero_though_another_node_began_sooner(tmp_path):
+    clock = Clock(offset=3.0)
+    first, sooner = (a_node([Step(pid=pid, index=0, start=0.5, duration=0.1)]) for pid in (1, 2))
+    profile = profile_of([first, sooner])
+    ranks = (profile.ranks[0], replace(profile.ranks[1], clock=clock))
+    made = written([first, replace(sooner, clock=clock)], tmp_path / "t.json", replace(profile, ranks=ranks))
+
+    assert {event["pid"]: event["ts"] for event in of(made, "X")} == {1: 3.5e6, 3: 0.5e6}
 
 
 def test_what_has_no_place_in_time_is_left_out(tmp_path):

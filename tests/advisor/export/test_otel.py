@@ -12,9 +12,9 @@ import pytest
 
 from advisor.export import otel
 from advisor.export.nodes import nodes
-from advisor.export.quantities import quantities
 from advisor.load import load
 from advisor.metrics.base import Metrics
+from advisor.quantities import quantities
 from profiler.errors import ProfilerError
 
 proto = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
@@ -109,9 +109,7 @@ def test_it_gets_the_reports_metrics(folder, receiver):
     (body,) = [body for path, _, body in receiver.got if path == "/v1/metrics"]
     (resource,) = metrics_proto.ExportMetricsServiceRequest.FromString(body).resource_metrics
     got = {one.name: one for one in resource.scope_metrics[0].metrics}
-    told = {
-        f"profile_train.{one.metric.name}": one for one in quantities(Metrics(load(folder))) if one.value is not None
-    }
+    told = {f"profile_train.{one.name}": one for one in quantities(Metrics(load(folder))) if one.value is not None}
 
     assert got.keys() == told.keys()
     assert all(one.gauge.data_points[0].as_double == told[name].value for name, one in got.items())

@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from advisor.export import prometheus
-from advisor.export.quantities import Told, quantities
 from advisor.load import load
 from advisor.metrics import all_metrics
 from advisor.metrics.base import Metrics
+from advisor.quantities import quantities
 from profiler.errors import ProfilerError
 from profiler.schema import Run
 from profiler.store import Writer
@@ -35,9 +35,9 @@ def test_the_metrics_are_the_reports_with_their_own_words(families, folder):
         if told.unit not in prometheus.BASE:
             continue
         if told.value is None:
-            assert prometheus.name(told) not in families
+            assert prometheus.name(told.name, told.unit) not in families
             continue
-        family = families[prometheus.name(told)]
+        family = families[prometheus.name(told.name, told.unit)]
         assert family.type == "gauge"
         assert family.documentation == told.meaning
         assert value(family) == pytest.approx(told.value * prometheus.BASE[told.unit][1])
@@ -89,7 +89,7 @@ def test_names_from_outside_are_escaped(families):
 
 
 def test_every_metric_has_a_name_of_its_own_by_prometheus_rules():
-    named = [prometheus.name(Told(one, 0.0)) for one in all_metrics() if one.unit in prometheus.BASE]
+    named = [prometheus.name(one.name, one.unit) for one in all_metrics() if one.unit in prometheus.BASE]
 
     assert len(set(named)) == len(named)
     assert all(re.fullmatch("profile_train_[a-z][a-z0-9_]*", name) for name in named)
@@ -98,12 +98,12 @@ def test_every_metric_has_a_name_of_its_own_by_prometheus_rules():
 
 
 def test_other_units_become_base_units():
-    units = {one.name: one for one in all_metrics()}
+    units = {one.name: one.unit for one in all_metrics()}
 
-    assert prometheus.name(Told(units["median_kernel_us"], 5.0)) == "profile_train_median_kernel_seconds"
-    assert prometheus.name(Told(units["gpu_hours"], 5.0)) == "profile_train_gpu_seconds"
-    assert prometheus.name(Told(units["step_time_mean"], 5.0)) == "profile_train_step_time_mean_seconds"
-    assert prometheus.name(Told(units["comm_bytes"], 5.0)) == "profile_train_comm_bytes"
+    assert prometheus.name("median_kernel_us", units["median_kernel_us"]) == "profile_train_median_kernel_seconds"
+    assert prometheus.name("gpu_hours", units["gpu_hours"]) == "profile_train_gpu_seconds"
+    assert prometheus.name("step_time_mean", units["step_time_mean"]) == "profile_train_step_time_mean_seconds"
+    assert prometheus.name("comm_bytes", units["comm_bytes"]) == "profile_train_comm_bytes"
 
 
 def test_without_its_library_it_says_what_to_install(exported, monkeypatch):

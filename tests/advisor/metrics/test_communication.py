@@ -7,7 +7,7 @@ from profiles import metrics, rank, steps
 
 from advisor.metrics import communication as comm
 from advisor.metrics.base import Missing
-from profiler.schema import TAG_CHECKPOINT, DdpFact, Window
+from profiler.schema import TAG_CHECKPOINT, DdpFact, ModelFact, Window
 
 # 40 passes of 4 a step; a reduction takes 30 ms, of which 20 ms lie behind the backward pass.
 DDP = DdpFact(
@@ -49,6 +49,12 @@ def test_each_pass_reduces():
     assert m[comm.exposed_comm_seconds] == pytest.approx(4 * 0.01)
     assert m[comm.comm_total] == pytest.approx(4 * 0.03)
     assert m[comm.comm_bytes] == pytest.approx(4 * 2 * 1 / 2 * 1000)
+
+
+def test_gradients_go_round_the_ranks_that_share_the_data():
+    halves = (ModelFact(id=1, name="Net", data_parallel=2),)
+    ranks = [replace(a_rank(number, 0.4, world=4, ddp=(DDP,)), models=halves) for number in range(4)]
+    assert metrics(*ranks)[comm.comm_bytes] == pytest.approx(2 * 1 / 2 * 1000)
 
 
 def test_the_last_of_four_passes_reduces():

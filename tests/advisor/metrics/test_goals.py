@@ -11,6 +11,7 @@ from advisor.metrics.goals import (
     time_between_failures,
     validations,
 )
+from profiler.schema import ModelFact
 
 TRAINED = rank(steps=steps(*[0.1] * 40))
 
@@ -24,6 +25,8 @@ def test_the_wanted_batch_is_shared_by_the_ranks():
     eight = rank(process={"world_size": 8})
     assert metrics(eight, goals=Goals(target_batch=512))[target_per_rank] == 64
     assert metrics(eight)[target_per_rank] is None
+    halves = rank(process={"world_size": 8}, models=(ModelFact(id=1, name="Net", data_parallel=4),))
+    assert metrics(halves, goals=Goals(target_batch=512))[target_per_rank] == 128  # two ranks compute the same samples
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_evaluation():
 
 
 def test_scaler():
-    fact = ScalerFact(id=1, scale=2.0)
+    fact = ScalerFact(id=1, steps=2)
 
     assert metrics(rank(scaler=fact))[scaler] is fact
 

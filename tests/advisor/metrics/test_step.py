@@ -5,25 +5,15 @@ from profiles import metrics, rank, steps
 
 from advisor.metrics.base import Missing
 from advisor.metrics.step import (
-    between_seconds,
-    checkpoint_save_seconds,
-    checkpoint_saves,
     data_wait_fraction,
     data_wait_host_fraction,
-    epoch_gap_share,
-    epoch_settling_share,
-    epoch_start_share,
-    evaluation_share,
     exposed_comm_fraction,
     h2d_fraction,
     micro_steps_per_step,
     other_fraction,
     phase_seconds,
-    recompile_share,
-    recompiles,
     steady_step_count,
     steady_steps,
-    steady_window,
     step_time_ci,
     step_time_cv,
     step_time_mean,
@@ -35,7 +25,6 @@ from advisor.metrics.step import (
 )
 from profiler.schema import (
     TAG_CHECKPOINT,
-    TAG_COMPILE,
     TAG_EPOCH_START,
     TAG_EVALUATION,
     TAG_FIRST,
@@ -228,117 +217,5 @@ def test_windows_tell_of_copies_that_steps_do_not_tell_apart():
         m[exposed_comm_fraction]
 
 
-def test_work_between_steps_is_a_share_of_the_run():
-    plain = steps(*[0.1] * 9, evaluation=0.0, epoch_start=0.0)
-    evaluated = steps(0.1, start=0.9, evaluation=1.0, epoch_start=0.0, tags=TAG_EVALUATION)
-    m = metrics(rank(steps=(*plain, *evaluated)))
-
-    assert m[evaluation_share] == pytest.approx(0.5)
-    assert m[epoch_start_share] == 0.0
-    assert m[between_seconds] == pytest.approx({"evaluation": 0.1, "epoch_start": 0.0})
-    assert m[steady_window] == pytest.approx((0.5, 2.0))  # the evaluation lies in the last of them
-
-
-def epochs(first, *, tags=TAG_EPOCH_START):
-    """A run of two epochs, 1/8 s a step, half of that its usual remainder; the second begins with this step."""
-    usual = {"forward": 0.0625, "other": 0.0625, "epoch_start": 0.0}
-    begins = steps(sum(first.values()), start=5.0, tags=tags, epoch_start=1.0, **first)
-    return metrics(rank(steps=(*steps(*[0.125] * 40, **usual), *begins, *steps(*[0.125] * 39, start=10.0, **usual))))
-
-
-def test_what_the_program_does_between_epochs_is_seen():
-    m = epochs({"forward": 0.0625, "other": 3.0625})
-
-    assert m[step_time_mean] == pytest.approx(0.125)
-    assert m[epoch_gap_share] == pytest.approx(3.0 / 14.0)
-    assert m[epoch_settling_share] == 0.0
-    assert m[between_seconds] == pytest.approx({"epoch_start": 1.0 / 80, "epoch_gap": 3.0 / 80})
-
-
-def test_a_step_that_is_slower_after_an_epoch_start_settles():
-    m = epochs({"forward": 1.0625, "other": 0.03125})
-
-    assert m[epoch_gap_share] == 0.0
-    assert m[epoch_settling_share] == pytest.approx(1.0 / 11.96875)
-    assert m[between_seconds] == pytest.approx({"epoch_start": 1.0 / 80, "epoch_settling": 1.0 / 80})
-
-
-@pytest.mark.parametrize("odd", [TAG_FIRST, TAG_WINDOW, TAG_COMPILE])
-def test_what_lies_before_an_odd_step_is_not_known(odd):
-    with pytest.raises(Missing, match="later epoch"):
-        epochs({"forward": 1.0625, "other": 3.0625}, tags=TAG_EPOCH_START | odd)[epoch_gap_share]
-
-
-def test_epochs_of_one_step_have_no_other_to_compare_with():
-    m = of(*[0.1] * 30, tags=TAG_EPOCH_START, other=0.04)
-
-    for each in (epoch_gap_share, epoch_settling_share):
-        with pytest.raises(Missing, match="Every step begins"):
-            m[each]
-
-
-def test_recording_a_window_is_no_part_of_the_run():
-    plain = steps(*[0.1] * 39, epoch_start=0.0)
-    windowed = steps(7.0, start=3.9, tags=TAG_WINDOW | TAG_EPOCH_START, epoch_start=1.0)
-
-    assert metrics(rank(steps=(*plain, *windowed)))[epoch_start_share] == pytest.approx(1.0 / 5.0)
-
-
 def test_accumulated_gradients_show_as_micro_steps():
     assert of(*[0.1] * 40, micro_steps=4.0)[micro_steps_per_step] == 4.0
-
-
-def compiling(*tagged):
-    """40 steps of 0.1 s; those at these indices took 1.1 s, for they compiled."""
-    plain = steps(*[0.1] * 40)
-    tags = dict(tagged)
-    return tuple(replace(s, duration=1.1, tags=tags[s.index]) if s.index in tags else s for s in plain)
-
-
-def test_steps_that_compiled_after_the_first():
-    """What they took counts after warm-up only: at the start it is paid once."""
-    m = metrics(
-        rank(steps=compiling((0, TAG_COMPILE | TAG_FIRST), (5, TAG_COMPILE), (20, TAG_COMPILE), (30, TAG_COMPILE)))
-    )
-
-    assert m[recompiles] == 3
-    assert m[recompile_share] == pytest.approx(2 * 1.0 / (36 * 0.1 + 4 * 1.1))
-
-
-def test_what_differs_at_every_step_has_used_up_all_variants_before_warm_up_ends():
-    m = metrics(rank(steps=compiling(*[(number, TAG_COMPILE) for number in range(8)])))
-
-    assert m[recompiles] == 7
-    assert m[recompile_share] == 0.0
-
-
-def test_what_our_own_window_cost_is_no_compiling():
-    m = metrics(rank(steps=compiling((20, TAG_COMPILE | TAG_WINDOW))))
-
-    assert m[recompiles] == 1
-    assert m[recompile_share] == 0.0
-
-
-def test_merged_steps_of_which_one_at_least_compiled():
-    rows = compiling((20, TAG_COMPILE), (30, TAG_COMPILE | TAG_EVALUATION))
-    merged = tuple(replace(row, count=4) if row.tags else row for row in rows)
-
-    assert metrics(rank(steps=merged))[recompiles] == 5
-
-
-def test_nothing_compiled():
-    assert metrics(rank(steps=steps(*[0.1] * 40)))[recompiles] == 0
-    with pytest.raises(Missing):
-        metrics(rank())[recompiles]
-
-
-def test_saves_are_steps_however_many_files_each_writes():
-    plain = steps(*[0.1] * 20)
-    tagged = [replace(s, tags=TAG_CHECKPOINT, checkpoint_save=0.5) if s.index in (4, 9) else s for s in plain]
-
-    assert metrics(rank(steps=tuple(tagged)))[checkpoint_saves] == 2
-    assert metrics(rank(steps=tuple(tagged)))[checkpoint_save_seconds] == pytest.approx(0.5)
-    with pytest.raises(Missing, match="No checkpoint"):
-        metrics(rank(steps=plain))[checkpoint_save_seconds]
-    assert metrics(rank(steps=(replace(plain[0], tags=TAG_CHECKPOINT, count=3),)))[checkpoint_saves] == 3
-    assert metrics(rank(steps=plain))[checkpoint_saves] == 0

@@ -52,7 +52,7 @@ def test_its_tags_are_those_of_the_schema():
 # ---- opening ----
 
 
-@pytest.mark.parametrize("kind", [ring.GC, ring.SAVE, ring.WINDOW, ring.GPU, ring.FORWARD])
+@pytest.mark.parametrize("kind", [ring.GC, ring.SAVE, ring.GPU, ring.FORWARD])
 def test_what_is_no_training_opens_no_outlet(agent, tmp_path, kind):
     put(agent, kind)
     agent.flush()

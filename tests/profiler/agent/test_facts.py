@@ -4,6 +4,7 @@ from dataclasses import fields
 from types import SimpleNamespace
 
 import pytest
+import slurm_variables as slurm
 import torch
 from torch import nn
 
@@ -272,14 +273,20 @@ def test_launch_blocking_switched_off_is_off(monkeypatch, value):
     [
         ({}, (0, 0, 1, 0)),
         ({"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "GROUP_RANK": "1"}, (5, 1, 8, 1)),
-        ({"SLURM_PROCID": "3", "SLURM_LOCALID": "3", "SLURM_NTASKS": "4", "SLURM_NODEID": "0"}, (3, 3, 4, 0)),
+        (slurm.STEP, (3, 1, 4, 1)),
+        (slurm.PMI2, (3, 1, 4, 1)),
+        (slurm.ONE, (0, 0, 1, 0)),
+        (slurm.BATCH, (0, 0, 1, 0)),
+        (slurm.OPEN_MPI, (3, 1, 4, 1)),
+        (slurm.HYDRA, (3, 1, 4, 1)),
+        (slurm.HYDRA_HERE, (1, 1, 2, 0)),
         ({"RANK": "x", "OMPI_COMM_WORLD_RANK": "2", "WORLD_SIZE": "0"}, (2, 0, 1, 0)),
     ],
 )
 def test_a_process_knows_its_rank_from_its_launcher(monkeypatch, variables, expected):
     for name in list(os.environ):
         if name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "NODE_RANK") or name.startswith(
-            ("SLURM", "OMPI")
+            ("SLURM", "OMPI", "PMI", "MPI_")
         ):
             monkeypatch.delenv(name)
     for name, value in variables.items():

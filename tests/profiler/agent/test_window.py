@@ -187,6 +187,22 @@ def test_slower_steps_count_as_cost(make):
     assert loop.windows.cost == pytest.approx(STEPS * 0.05)
 
 
+@pytest.mark.parametrize("call", ["open", "unlink"])
+def test_a_file_server_that_stalls_counts_as_cost(make, monkeypatch, call):
+    loop, real = make(budget=1.0), getattr(os, call)
+
+    def slow(*args):
+        loop.now += 5 * SECOND
+        return real(*args)
+
+    loop.until_open()
+    monkeypatch.setattr(module.os, call, slow)
+    loop.steps(STEPS)
+    monkeypatch.undo()
+
+    assert loop.windows.cost == pytest.approx({"open": 10.0, "unlink": 5.0}[call], abs=0.1)
+
+
 def test_no_budget_no_windows(make):
     loop = make(budget=0.0)
 

@@ -950,7 +950,6 @@ LEAVES = st.sampled_from(
         ("own_step", {}),
         ("span", {"kind": ring.SAVE}),
         ("span", {"kind": ring.GC}),
-        ("span", {"kind": ring.WINDOW}),
         ("span", {"kind": ring.REGION}),
     ]
 )

@@ -1,0 +1,125 @@
+from dataclasses import replace
+
+import pytest
+from profiles import metrics, rank, steps
+
+from advisor.metrics.hardware import (
+    gpu_energy,
+    gpu_power,
+    gpu_utilization,
+    pcie_ratio,
+    power_ratio,
+    sm_active,
+    sm_clock_ratio,
+    thermal_throttle_share,
+    throttle_reasons,
+    throttled_gpu,
+)
+from profiler.schema import Gpu, GpuSample
+
+FORTY = steps(*[0.1] * 40)
+GPUS = tuple(
+    Gpu(
+        index=n,
+        uuid=f"GPU-{n}",
+        name="A100",
+        capability=(8, 0),
+        memory_total=80 << 30,
+        sm_clock_max=1400,
+        power_limit=400.0,
+        pcie_generation_max=4,
+        pcie_width_max=16,
+    )
+    for n in range(2)
+)
+
+
+def sampled(*samples):
+    return metrics(rank(steps=FORTY), gpus=GPUS, gpu_samples=samples)
+
+
+def sample(gpu=0, time=2.0, utilization=0.9, **columns):
+    return GpuSample(time=time, gpu=gpu, utilization=utilization, **columns)
+
+
+def test_utilization_of_the_steady_part():
+    m = sampled(sample(time=0.1, utilization=0.0), sample(utilization=0.5), sample(utilization=0.9, count=3))
+
+    assert m[gpu_utilization] == pytest.approx(0.8)
+
+
+def test_counters_are_of_busy_moments():
+    m = sampled(sample(sm_active=0.8), sample(utilization=0.0, sm_active=0.0))
+
+    assert m[sm_active] == pytest.approx(0.8)
+
+
+def test_without_utilization_sm_activity_tells_what_is_busy():
+    m = sampled(sample(utilization=None, sm_active=0.6), sample(utilization=None, sm_active=0.0))
+
+    assert m[sm_active] == pytest.approx(0.6)
+
+
+def test_the_hot_gpu_is_found():
+    m = sampled(
+        *[sample(0, throttle=0x4, sm_clock=1000)] * 4,
+        *[sample(1, throttle=0x40 | 0x4, sm_clock=700)] * 3,
+        sample(1, throttle=0, sm_clock=1400),
+    )
+
+    assert m[throttled_gpu].index == 1
+    assert m[thermal_throttle_share] == pytest.approx(0.75)
+    assert m[sm_clock_ratio] == pytest.approx((3 * 700 + 1400) / 4 / 1400)
+    assert m[throttle_reasons] == ("software power cap", "hardware thermal slowdown")
+
+
+def test_a_power_cap_is_not_heat():
+    assert sampled(sample(throttle=0x4, sm_clock=1300))[thermal_throttle_share] == 0.0
+
+
+def test_idle_is_no_throttling():
+    m = sampled(sample(throttle=0x40, utilization=0.0), sample(throttle=0, sm_clock=1400))
+
+    assert m[thermal_throttle_share] == 0.0
+
+
+def test_merged_samples_that_saw_heat_once():
+    once = sampled(sample(throttle=0x40, sm_clock=1390, count=20))
+    throughout = sampled(sample(throttle=0x40, sm_clock=900, count=20))
+    at_the_power_cap = sampled(sample(throttle=0x40 | 0x4, sm_clock=900, count=20))
+
+    assert once[thermal_throttle_share] == pytest.approx(0.05)
+    assert throughout[thermal_throttle_share] == pytest.approx(1.0)
+    assert at_the_power_cap[thermal_throttle_share] == pytest.approx(0.05)
+
+
+def test_power_and_energy():
+    m = sampled(
+        sample(0, power=200.0, energy=1000.0),
+        sample(0, power=400.0, energy=1500.0),
+        sample(1, power=100.0, energy=70.0),
+        sample(1, power=100.0, energy=90.0),
+    )
+
+    assert m[gpu_power] == pytest.approx(400.0)
+    assert m[power_ratio] == pytest.approx(0.5)
+    assert m[gpu_energy] == pytest.approx(520.0)
+
+
+def test_a_link_of_half_the_width_at_half_the_speed():
+    m = sampled(
+        sample(0, pcie_generation=4, pcie_width=16),
+        sample(1, pcie_generation=1, pcie_width=8),
+        sample(1, pcie_generation=3, pcie_width=8),
+    )
+
+    assert m[pcie_ratio] == pytest.approx(0.25)
+
+
+def test_others_may_be_at_work_on_the_other_gpus():
+    ours, theirs = sample(0, process_memory=5, throttle=0), sample(1, process_memory=0, throttle=0x40, utilization=0.1)
+    hidden = sampled(replace(ours, process_memory=0), theirs)
+
+    assert sampled(ours, theirs)[throttled_gpu].index == 0
+    assert sampled(ours, theirs)[gpu_utilization] == pytest.approx(0.9)
+    assert hidden[gpu_utilization] == pytest.approx(0.5)
