@@ -37,6 +37,8 @@ RELAYED = (
     signal.SIGCONT,
 )
 
+# Those of them by which a program is asked to end. It may do so in its own way, with any exit status.
+ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 # Seconds for which a program must have been stopped to be told of.
 NOTABLE_STOP = 0.5
@@ -144,6 +146,8 @@ class Child:
         self._witness = Witness.called()
         self.status: int | None = None
         """As `os.waitpid` gives it, once the program has ended."""
+        self.asked: tuple[int, float] | None = None
+        """The last signal seen that asked it to end, and when: seconds of `time.perf_counter`."""
         self.stopped = 0.0
         """Seconds for which it was stopped, as by SIGSTOP."""
         self._stopped_at: float | None = None
@@ -151,6 +155,8 @@ class Child:
     def wait(self, seconds: float) -> bool:
         """Pass signals on for at most that long; True once the program has ended."""
         info = signal.sigtimedwait([*RELAYED, signal.SIGCHLD], seconds)
+        if info is not None and info.si_signo in ASKING:
+            self.asked = info.si_signo, time.perf_counter()
         if info is not None and info.si_signo != signal.SIGCHLD and not self._has_it_too(info):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, info.si_signo)
@@ -358,6 +364,7 @@ def _watch(
     job: str,
 ) -> None:
     # Imported only now: the program starts that much sooner.
+    from profiler.recorder.ending import Asked
     from profiler.recorder.record import Recorder, new_run
 
     with contextlib.suppress(OSError):
@@ -368,6 +375,7 @@ def _watch(
         pass
     status = child.status
     assert status is not None
+    asked = Asked(child.asked[0], time.perf_counter() - child.asked[1]) if child.asked else None
     if child.stopped >= NOTABLE_STOP:
         recorder.problem(
             "program",
@@ -377,5 +385,8 @@ def _watch(
     code = exit_code(status)
     killed = os.WIFSIGNALED(status)
     recorder.finish(
-        "killed" if killed else "completed" if code == 0 else "failed", code, os.WTERMSIG(status) if killed else None
+        "killed" if killed else "completed" if code == 0 else "failed",
+        code,
+        os.WTERMSIG(status) if killed else None,
+        asked,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,20 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 RULES = Path(__file__).parents[1] / "rules"
+METRICS = Path(__file__).parents[1] / "metrics"
+
+GOALS = ("throughput", "memory", "cost", "latency")
+"""As in advisor.declared, which takes long to import."""
+
+
+def mend_fish() -> None:
+    """Click's script for fish ends each answer, and what explains it, at its first comma."""
+    from click.shell_completion import FishComplete, add_completion_class
+
+    class Fish(FishComplete):
+        source_template = FishComplete.source_template.replace('split ","', 'split --max 1 ","')
+
+    add_completion_class(Fish)
 
 
 def first_words(commands: list[CompletionItem], incomplete: str) -> list[CompletionItem]:
@@ -28,20 +43,34 @@ def files(_ctx: click.Context, _param: click.Parameter | None, incomplete: str) 
 
 
 def runs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The runs in the default folder, the newest first, and any other folder."""
-    # The folders come first, for Bash forgets what it was told before them.
-    return [_item(incomplete, "dir"), *_recorded(incomplete)]
+    """The runs in the default folder, the newest first; where none begins so, any folder."""
+    # Never both: zsh takes what is typed back to what folder and run have in common.
+    return _recorded(incomplete) or [_item(incomplete, "dir")]
 
 
 def runs_and_files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The same, and any file."""
-    return [_item(incomplete, "file"), *_recorded(incomplete)]
+    """The same, or any file."""
+    return _recorded(incomplete) or [_item(incomplete, "file")]
 
 
 def rules(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The ids of our rules, by which their files are named."""
     names = sorted(file.stem for file in RULES.glob("[!_]*.py") if file.stem != "base")
     return _starting(incomplete, (name.replace("_", "-") for name in names))
+
+
+def rules_and_metrics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The same, and the names of metrics, which are three times as many: only such as begin with what is typed."""
+    if not incomplete:
+        return rules(ctx, param, incomplete)
+    sources = (file.read_text(encoding="utf-8") for file in METRICS.glob("*.py"))
+    names = [name for source in sources for name in re.findall(r"^@metric\(.*\ndef (\w+)", source, re.MULTILINE)]
+    return [*rules(ctx, param, incomplete), *_starting(incomplete, sorted(names))]
+
+
+def goals(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What may count most."""
+    return _starting(incomplete, GOALS)
 
 
 def _recorded(incomplete: str) -> list[CompletionItem]:

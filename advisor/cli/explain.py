@@ -15,7 +15,7 @@ from advisor.cli import completion, options
     "metric, by its NAME.",
     epilog="\b\nExamples:\n  profile-train explain data-workers-zero\n  profile-train explain data_wait_fraction",
 )
-@click.argument("name", metavar="NAME", shell_complete=completion.rules)
+@click.argument("name", metavar="NAME", shell_complete=completion.rules_and_metrics)
 @options.CONFIG
 @options.RULES
 @options.CALIBRATION

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from advisor.cli import completion
 from advisor.cli.command import Listed
 from profiler.errors import ProfilerError
 from profiler.printable import printable
@@ -98,7 +99,11 @@ def _goal(name: str) -> click.ParamType:  # type: ignore[type-arg]
 
 
 _GOALS: dict[str, dict[str, Any]] = {
-    "goal": {"metavar": "NAME", "help": "What counts most: throughput, memory, cost or latency."},
+    "goal": {
+        "metavar": "NAME",
+        "help": "What counts most: throughput, memory, cost or latency.",
+        "shell_complete": completion.goals,
+    },
     "target_batch": {"metavar": "N", "help": "Wanted samples per optimizer step, over all GPUs."},
     "capacity": {
         "type": None,
@@ -120,6 +125,7 @@ _GOALS: dict[str, dict[str, Any]] = {
         "metavar": "FILE",
         "help": "The quality after each validation, higher is better: a number a line, or a column of a CSV, "
         "FILE:COLUMN.",
+        "shell_complete": completion.files,
     },
 }
 """By what they declare: a field of advisor.metrics.base.Goals."""

@@ -32,8 +32,10 @@ class How:
     yes: bool
 
 
-def _kinds(_ctx: click.Context, _option: click.Parameter, allow: str) -> tuple[Safety, ...]:
+def _kinds(ctx: click.Context, _option: click.Parameter, allow: str) -> tuple[Safety, ...]:
     """Exact changes, and the kinds that are named beside: "numerics, memory"."""
+    if ctx.resilient_parsing:  # the shell only asks what may follow
+        return ()
     # Imported only now: the program starts that much sooner.
     from advisor.rules.base import Safety
 

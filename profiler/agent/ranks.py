@@ -6,22 +6,23 @@ import os
 import sys
 from typing import Any
 
-# Names of a rank and of the number of ranks, by launcher: torchrun (accelerate, deepspeed), Slurm, Open MPI, Hydra
-# (MPICH, Intel MPI), MVAPICH, Cray PALS, Flux.
+# Names of a rank and of the number of ranks, by launcher: torchrun (accelerate, deepspeed), Open MPI, Hydra (MPICH,
+# Intel MPI), MVAPICH, Cray PALS, Flux, Slurm. Slurm comes last: where mpirun starts one daemon a node by srun, its
+# ranks inherit the daemon's numbers.
 RANKS_AND_SIZES = (
     ("RANK", "WORLD_SIZE"),
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
     ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
     ("PALS_RANKID", "PALS_SIZE"),
     ("FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
 )
 RANK, WORLD_SIZE = zip(*RANKS_AND_SIZES)  # noqa: B905 - Python 3.9 has no strict
 LOCAL_RANK: tuple[str, ...] = (
-    *("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"),
-    *("MV2_COMM_WORLD_LOCAL_RANK", "PALS_LOCAL_RANKID", "FLUX_TASK_LOCAL_ID"),
+    *("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"),
+    *("PALS_LOCAL_RANKID", "FLUX_TASK_LOCAL_ID", "SLURM_LOCALID"),
 )
 NODE_RANK = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID", "PALS_NODEID")
 
@@ -38,7 +39,7 @@ def numbers() -> dict[str, int]:
                 continue
         return 0
 
-    alone = _is_batch_script(environment)
+    alone = is_batch_script(environment)
     rank, world = _joined() or (number(RANK), 1 if alone else max(1, number(WORLD_SIZE)))
     return {
         "rank": rank,
@@ -48,9 +49,10 @@ def numbers() -> dict[str, int]:
     }
 
 
-def _is_batch_script(environment: Any) -> bool:
+def is_batch_script(environment: Any) -> bool:
     """Slurm tells a batch script how many tasks srun will start, though the script itself is none of several."""
-    return environment.get("SLURM_PROCID") == "0" and "SLURM_STEP_ID" not in environment and "RANK" not in environment
+    told = {name for name in RANK if name in environment}
+    return told == {"SLURM_PROCID"} and environment["SLURM_PROCID"] == "0" and "SLURM_STEP_ID" not in environment
 
 
 def _joined() -> Any:

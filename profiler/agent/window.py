@@ -219,17 +219,7 @@ class Windows:
 
     def _save(self, window: _Window) -> None:
         path = os.path.join(self._folder, f"window-{os.getpid()}-{self._count}.json")
-        # Where this fails we are told; Kineto would tell the program's stderr. It writes into the second and puts that
-        # in the place of the first: both exist already, so that nobody else can ever read them.
-        began = self._clock()
-        for each in (path, path + ".tmp"):
-            os.close(os.open(each, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        made = self._clock() - began
         cost = window.save(path)
-        saved = self._clock()
-        with contextlib.suppress(OSError):  # a Kineto that has no use for it
-            os.unlink(path + ".tmp")
-        cost += (made + self._clock() - saved) / 1e9  # seconds, where a file server stalls
         self._end(cost)
         self._count += 1
         self._cost_per_step[window.shapes] = cost / window.steps
@@ -397,9 +387,15 @@ class _Window:
         return now <= patience
 
     def save(self, path: str) -> float:
-        """End the recording and write it. Seconds it has cost, the slower steps included."""
+        """End the recording and write it. Seconds it has cost, the slower steps and a slow file server included."""
         began = self._clock()
+        # Where this fails we are told; Kineto would tell the program's stderr. It writes into the second and puts that
+        # in the place of the first: both exist already, so that nobody else can ever read them.
+        for each in (path, path + ".tmp"):
+            os.close(os.open(each, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         self._torch.autograd._disable_profiler().save(path)
+        with contextlib.suppress(OSError):  # a Kineto that has no use for it
+            os.unlink(path + ".tmp")
         slower = (self.marks[-1] - self.marks[0]) / 1e9 - self.steps * self._usual
         return (self._opening + self._clock() - began) / 1e9 + max(0.0, slower)
 

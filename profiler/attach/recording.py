@@ -226,7 +226,7 @@ def _until(wanted: Wanted) -> str:
     if wanted.seconds is not None:
         ends.append(f"for {wanted.seconds:g} s")
     if wanted.steps is not None:
-        ends.append(f"for {wanted.steps} steps")
+        ends.append("for 1 step" if wanted.steps == 1 else f"for {wanted.steps} steps")
     return " " + " or ".join(ends) if ends else ""
 
 

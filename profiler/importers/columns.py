@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from itertools import compress
+from itertools import compress, repeat
 from operator import attrgetter
 from typing import Any
 
@@ -107,17 +107,20 @@ class Builder:
         """Take over what is kept of these."""
         self.seen += len(events)
         # Maps of C functions: a loop of Python's own over every value would take longer than the parser.
-        known = map(CATEGORIES.__contains__, map(attrgetter("cat"), events))
-        kept: list[Range] = [event for event in compress(events, known) if event.dur >= 0]
+        known = map(CATEGORIES.get, map(attrgetter("cat"), events), repeat(-1))
+        category = np.fromiter(known, np.int8, len(events))
+        kept: list[Range] = list(compress(events, (category >= 0).tobytes()))
+        category = category[category >= 0]
+        lasts = np.fromiter(map(attrgetter("dur"), kept), np.float64, len(kept))
+        if not (ended := lasts >= 0).all():
+            kept, category, lasts = list(compress(kept, ended.tobytes())), category[ended], lasts[ended]
         if not kept:
             return
         number = len(kept)
         start = np.fromiter(map(attrgetter("ts"), kept), np.float64, number)
-        lasts = np.fromiter(map(attrgetter("dur"), kept), np.float64, number)
         if self._origin is None:
             self._origin = float(np.floor(start[0]))
         begin = _nanoseconds(start - self._origin)
-        category = np.fromiter(map(CATEGORIES.__getitem__, map(attrgetter("cat"), kept)), np.int8, number)
         piece = Columns(
             start=begin,
             end=begin + _nanoseconds(lasts),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from signal import Signals
 from typing import Any
 
@@ -31,8 +32,25 @@ _OUT_OF_MEMORY = (
 )
 
 
+GRACE = 600.0
+"""Seconds in which a program that is asked to end does so, as a rule; what ends it later is something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """That the program was asked to end, which it may do with any exit status."""
+
+    signal: int
+    before: float
+    """Seconds from then to its end."""
+
+
 def sentence(
-    outcome: Outcome, status: int | None, signal: int | None, errors: Sequence[Mapping[str, Any]] = ()
+    outcome: Outcome,
+    status: int | None,
+    signal: int | None,
+    errors: Sequence[Mapping[str, Any]] = (),
+    asked: Asked | None = None,
 ) -> str | None:
     """What to tell the user; None if the program has completed or goes on.
 
@@ -48,7 +66,11 @@ def sentence(
         return _failed(errors)
     if status is not None and status - 128 in MEANING:  # a launcher's child, as a shell tells it
         return f"The program ended with exit status {status}, which stands for {_named(status - 128)}."
-    return "The program failed." if status is None else f"The program ended with exit status {status}."
+    if status is None:
+        return "The program failed."
+    if asked is not None and asked.before < GRACE:
+        return f"The program ended with exit status {status}, after {_named(asked.signal)}."
+    return f"The program ended with exit status {status}."
 
 
 def _named(number: int) -> str:

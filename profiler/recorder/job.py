@@ -76,8 +76,11 @@ def _name(words: Sequence[str], environment: Mapping[str, str]) -> str:
     node = node or next((environment[name] for name in NODES if environment.get(name)), None)
     if nodes and nodes[-1] > 1:
         return f"node{node}" if node and node.isdigit() else "node"
-    from profiler.agent.ranks import RANKS_AND_SIZES  # only for a job: outside of one nothing of the agent is loaded
+    # Only for a job: outside of one nothing of the agent is loaded.
+    from profiler.agent.ranks import RANKS_AND_SIZES, is_batch_script
 
+    if is_batch_script(environment):
+        return ""
     for rank, size in RANKS_AND_SIZES:
         if environment.get(rank, "").isdigit() and environment.get(size, "").isdigit():
             return f"rank{int(environment[rank])}" if int(environment[size]) > 1 else ""

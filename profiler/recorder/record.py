@@ -17,7 +17,7 @@ from profiler.agent.redact import known_secrets
 from profiler.errors import ProfilerError
 from profiler.recorder import folder as place
 from profiler.recorder.drain import Drain, Source
-from profiler.recorder.ending import sentence
+from profiler.recorder.ending import Asked, sentence
 from profiler.recorder.gpu import GpuSampler
 from profiler.recorder.host import HostSampler, machine
 from profiler.recorder.kernels import parse
@@ -287,7 +287,13 @@ class Recorder:
         self._store.close()
         self._gpus.close()
 
-    def finish(self, outcome: Outcome | None, status: int | None = None, ended_by: int | None = None) -> None:
+    def finish(
+        self,
+        outcome: Outcome | None,
+        status: int | None = None,
+        ended_by: int | None = None,
+        asked: Asked | None = None,
+    ) -> None:
         """Read what is left, parse the windows, close the store. With `outcome` None the agents' own word decides."""
         self._drain.look()
         self._take(final=True)
@@ -299,7 +305,7 @@ class Recorder:
             if ended and all(source.ended for source in ended):
                 outcome = "failed" if any(source.failed for source in ended) else "completed"
         self._tell_silence()
-        ending = sentence(outcome, status, ended_by, self._errors)
+        ending = sentence(outcome, status, ended_by, self._errors, asked)
         if ending is not None:
             self.problem("end", ending)
         last = max((source.last_event for source in self._drain.sources.values()), default=0)

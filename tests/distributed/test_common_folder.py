@@ -4,6 +4,7 @@ import json
 import socket
 
 from programs import COMMAND
+from slurm_variables import STEP
 
 from advisor.load import load
 from profiler.store import find
@@ -65,7 +66,7 @@ def test_two_nodes_of_torchrun_on_one_machine(script, start, tmp_path):
 def test_tasks_of_srun_share_the_folder_of_their_job(script, start, tmp_path):
     """Each with a profile-train of its own; none is told where to record."""
     program = script(TRAIN)
-    slurm = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_NODEID": "0"}
+    slurm = {**STEP, "SLURM_JOB_ID": "77", "SLURM_NODEID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"}
     tasks = [
         start(
             *(*COMMAND, "run", "--no-report", "--no-windows", program, tmp_path / "rendezvous"),

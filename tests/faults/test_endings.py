@@ -1,5 +1,6 @@
 """The program ends, one way or another."""
 
+import json
 import os
 import re
 import signal
@@ -186,12 +187,12 @@ except KeyboardInterrupt:
             "handles",
             signal.SIGTERM,
             "failed",
-            "The program ended with exit status 7.",
+            "The program ended with exit status 7, after signal 15 (SIGTERM): a scheduler's time limit or preemption",
             marks=pytest.mark.fault(
                 "SIGTERM, and the program has a handler that saves and exits",
                 "as without: its handler runs once",
                 "everything",
-                "`failed`; *The program ended with exit status 7.*",
+                "`failed`; *The program ended with exit status 7, after signal 15 (SIGTERM): ...*",
             ),
         ),
         pytest.param(
@@ -239,6 +240,42 @@ def test_whatever_signal_ends_it_it_is_reported(training, start_profiled, said, 
     assert told(ran, sentence)["ended"] == ended
     assert len(ran.steps) == 12
     assert ran.run.signal == (None if how == "handles" else number)
+
+
+SENDS = '''
+"""A rule that a scheduler's signal comes in the middle of.
+
+Wrong when: never.
+"""
+import os, signal
+from advisor.rules.base import Confidence, Rule, Source, Tier
+
+def when(m):
+    """If the report is being made,"""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+def then(m, found):
+    """then nothing is to be done."""
+
+RULE = Rule(title="None", tier=Tier.COST, when=when, then=then, confidence=Confidence.HEURISTIC, difficulty=1,
+            sources=(Source("None"),))
+'''
+
+
+@pytest.mark.fault(
+    "SIGTERM while the report is made, as `srun --kill-on-bad-exit` sends it to all tasks when one has failed",
+    "has ended: its status is given back",
+    "everything",
+    "the report, as always, if there is time for it until SIGKILL",
+)
+def test_the_report_is_made_in_the_time_that_a_scheduler_leaves(training, script, start_profiled):
+    rules = script(SENDS, "sent.py")
+    ran = start_profiled(training("train(); sys.exit(3)"), options=("--no-windows", "--rules", rules)).finish()
+
+    assert ran.status == 3, ran.err.decode()
+    result = json.loads((ran.folder / "result.json").read_text())
+    assert [verdict["outcome"] for verdict in result["verdicts"] if verdict["rule"] == "sent"] == ["passed"]
+    assert b"report.html" in ran.err + ran.out
 
 
 LOADS = """

@@ -1,6 +1,8 @@
 """What the shell is told at the press of Tab, asked as shells ask."""
 
 import os
+import pty
+import select
 import shutil
 import subprocess
 import sys
@@ -9,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
+from advisor.declared import GOALS
+from advisor.metrics import all_metrics
 from advisor.rules import all_rules
 
 ROOT = Path(__file__).parents[3]
@@ -59,10 +63,15 @@ def offered(here, monkeypatch, capsys):
         ("profile-train train.py --data d", ["<file>"]),
         ("profile-train tune train.py --o", ["<file>"]),
         ("profile-train verify r", ["<dir>"]),
-        ("profile-train verify profile-train-runs/20260102", ["<dir>", "profile-train-runs/20260102-120000-train"]),
+        ("profile-train verify profile-train-runs/20260102", ["profile-train-runs/20260102-120000-train"]),
+        ("profile-train report profile-train-runs/20260102", ["profile-train-runs/20260102-120000-train"]),
         ("profile-train verify run precision-b", ["precision-bf16"]),
         ("profile-train verify run host-logging data-workers-z", ["data-workers-zero"]),
         ("profile-train explain zero-1", ["zero-1-2"]),
+        ("profile-train explain forward_", ["forward_fraction"]),
+        ("profile-train --goal ", [*GOALS]),
+        ("profile-train report --goal m", ["memory"]),
+        ("profile-train report --validation tra", ["<file>"]),
         ("profile-train report tra", ["<file>"]),
         ("profile-train export run --to p", ["parquet", "prometheus"]),
     ],
@@ -72,26 +81,39 @@ def test_what_is_offered(offered, line, completions):
 
 
 def test_runs_are_offered_newest_first_and_rules_all(offered):
-    assert [Path(run).name[:8] for run in offered("profile-train watch ")] == ["<dir>", "20260102", "20260101"]
+    assert [Path(run).name[:8] for run in offered("profile-train watch ")] == ["20260102", "20260101"]
     assert sorted(offered("profile-train explain ")) == sorted(rule.id for rule in all_rules())
+    metrics = {metric.name for metric in all_metrics() if metric.name.startswith("d")}
+    assert {name for name in offered("profile-train explain d") if "-" not in name} == metrics
 
 
 def test_nothing_heavy_is_imported_for_it(here):
     asking = "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main\ntry: main()\nfinally:"
     command = [sys.executable, "-c", f"{asking} print(*sys.modules, sep='\\n', file=sys.stderr)", ROOT]
-    for line in ("profile-train ", "profile-train verify run data-"):
-        asked = {"_PROFILE_TRAIN_COMPLETE": "zsh_complete", "COMP_WORDS": line, "COMP_CWORD": "1"}
+    for line in ("profile-train ", "profile-train verify run data-", "profile-train --goal t"):
+        asked = {"_PROFILE_TRAIN_COMPLETE": "zsh_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
         loaded = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=True)
-        assert {"torch", "numpy", "rich", "bokeh", "jinja2", "sqlite3"} & set(loaded.stderr.splitlines()) == set()
+        assert {"torch", "numpy", "rich", "jinja2", "sqlite3"} & set(loaded.stderr.splitlines()) == set()
 
 
-@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
-def test_bash_completes_by_it(here):
+@pytest.fixture
+def ours(here):
+    """The environment of a shell in which profile-train is this checkout's, and which reads no file of the user's."""
     (here / "bin").mkdir()
     command = here / "bin" / "profile-train"
     start = f"import sys\nsys.path[0] = {str(ROOT)!r}\nfrom advisor.cli import main\nmain()"
     command.write_text(f"#!{sys.executable}\n{start}")
     command.chmod(0o755)
+    path = f"{command.parent}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "HOME": str(here), "XDG_CONFIG_HOME": str(here), "ZDOTDIR": str(here)}
+
+
+def needs(shell):
+    return pytest.mark.skipif(not shutil.which(shell), reason=f"needs {shell}")
+
+
+@needs("bash")
+def test_bash_completes_by_it(ours):
     script = """
         eval "$(_PROFILE_TRAIN_COMPLETE=bash_source profile-train)"
         compopt() { :; }  # there is no line being edited
@@ -99,9 +121,76 @@ def test_bash_completes_by_it(here):
         _profile_train_completion profile-train
         printf '%s\\n' "${COMPREPLY[@]}"
     """
-    path = f"{command.parent}:{os.environ['PATH']}"
-    told = subprocess.run(["bash", "-c", script], env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    told = subprocess.run(["bash", "-c", script], env=ours, capture_output=True, text=True)
     assert told.stdout.split() == ["data-workers-oversubscribed", "data-workers-zero"], told.stderr
+
+
+@needs("fish")
+def test_fish_completes_by_it_and_explains_in_full(here, ours):
+    (here / "train,v2.py").touch()
+    asking = [
+        "_PROFILE_TRAIN_COMPLETE=fish_source profile-train | source",
+        *(f"complete -C 'profile-train {line}'; echo" for line in ("doc", "train,", "watch p", "--no-rep", "x.py --")),
+    ]
+    told = subprocess.run(["fish", "--no-config", "-c", "\n".join(asking)], env=ours, capture_output=True, text=True)
+    assert told.stdout.split("\n\n") == [
+        "doctor\tCheck driver, torch, permissions and machine.",
+        "train,v2.py",
+        "profile-train-runs/20260101-120000-train\nprofile-train-runs/20260102-120000-train",
+        "--no-report\tOnly record; `profile-train report` makes the report later.",
+        "\n",
+    ], told.stderr
+
+
+ZSH = """
+autoload -Uz compinit; compinit -D -u
+eval "$(_PROFILE_TRAIN_COMPLETE=zsh_source profile-train)"
+tab() { zle complete-word; print -r -- "<<$BUFFER>>"; zle kill-whole-line }
+zle -N tab; bindkey '^I' tab
+print READ''Y
+"""
+
+
+@needs("zsh")
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("ver", "verify "),
+        ("explain data-workers-z", "explain data-workers-zero "),
+        ("verify run precision-b", "verify run precision-bf16 "),
+        ("--no-rep", "--no-report "),
+        ("watch p", "watch profile-train-runs/2026010"),
+        ("watch profile-train-runs/20260102", "watch profile-train-runs/20260102-120000-train "),
+        ("report tra", "report tra"),
+        ("report trac", "report trace.json "),
+        ("train.py --o", "train.py --o"),
+    ],
+)
+def test_zsh_completes_by_it(ours, line, completed):
+    """In a terminal: its completion asks the editor of the line."""
+    terminal, inner = pty.openpty()
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), inner)
+    environment = ours | {"TERM": "dumb", "PS1": ""}
+    shell = subprocess.Popen(["zsh", "-f", "-i"], env=environment, **streams, start_new_session=True)
+    os.close(inner)
+    try:
+        os.write(terminal, ZSH.encode())
+        said(terminal, b"READY")
+        os.write(terminal, f"profile-train {line}\t".encode())
+        assert said(terminal, b">>").rpartition(b"<<")[2] == f"profile-train {completed}>>".encode()
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(terminal)
+
+
+def said(terminal, last):
+    """What comes from it, up to that."""
+    text = b""
+    while last not in text:
+        assert select.select([terminal], [], [], 60)[0], text
+        text += os.read(terminal, 4096)
+    return text.partition(last)[0] + last
 
 
 def test_every_shell_gets_a_script():

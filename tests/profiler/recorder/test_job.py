@@ -1,6 +1,7 @@
 """Which recorders are of one job, by command and environment."""
 
 import pytest
+import slurm_variables as slurm
 
 from profiler.recorder.job import job
 
@@ -24,13 +25,18 @@ def test_nodes_of_one_command_are_of_one_job():
         (("train.py",), {}, "h"),
         (("train.py",), {"RANK": "0", "WORLD_SIZE": "1"}, "h"),
         (("train.py",), {"RANK": "3", "WORLD_SIZE": "4"}, "h-rank3"),
-        (("train.py",), {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_NODEID": "0"}, "h-rank1"),
-        (("train.py",), {"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "1"}, "h"),
+        (("train.py",), slurm.STEP, "h-rank3"),
+        (("train.py",), slurm.PMI2, "h-rank3"),
+        (("train.py",), slurm.ONE, "h"),
+        (("train.py",), slurm.BATCH, "h"),
+        (("train.py",), slurm.OPEN_MPI, "h-rank3"),
+        (("train.py",), slurm.HYDRA, "h-rank3"),
+        (("train.py",), slurm.HYDRA_HERE, "h-rank1"),
         (("train.py",), {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, "h-rank1"),
         (("train.py",), {"PMI_RANK": "1", "PMI_SIZE": "2"}, "h-rank1"),
         (("train.py",), {"RANK": "x", "WORLD_SIZE": "../y"}, "h"),
         (("torchrun", "--nnodes=2", "--node_rank=1", "train.py"), {}, "h-node1"),
-        (("torchrun", "--nnodes=1:4", "train.py"), {"SLURM_NODEID": "2"}, "h-node2"),
+        (("torchrun", "--nnodes=1:4", "train.py"), slurm.STEP, "h-node1"),
         (("torchrun", "--nnodes=2", "--rdzv-backend=c10d", "train.py"), {}, "h-node"),
         (("torchrun", "--nnodes=1", "--nproc-per-node=8", "train.py"), {}, "h"),
         (("torchrun", "train.py", "--nnodes", "2"), {}, "h"),
@@ -44,9 +50,9 @@ def test_what_tells_recorders_apart(words, environment, part):
 
 
 def test_a_scheduler_names_each_start():
-    task = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}
-    first, again = job(("train.py",), task, "h"), job(("train.py",), task | {"SLURM_STEP_ID": "1"}, "h")
+    first, again = job(("train.py",), slurm.STEP, "h"), job(("train.py",), slurm.STEP | {"SLURM_STEP_ID": "1"}, "h")
+    requeued = job(("train.py",), slurm.REQUEUED, "h")
 
-    assert first.start == "slurm-77-0"
-    assert first.id != again.id
+    assert (first.start, requeued.start) == ("slurm-33-0", "slurm-33-0-1")
+    assert len({first.id, again.id, requeued.id}) == 3
     assert job(("train.py",), {"PMIX_NAMESPACE": "prte@1/../x"}, "h").start == "mpi-prte_1_.._x"
