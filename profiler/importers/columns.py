@@ -109,8 +109,9 @@ class Builder:
         # Maps of C functions: a loop of Python's own over every value would take longer than the parser.
         known = map(CATEGORIES.get, map(attrgetter("cat"), events), repeat(-1))
         category = np.fromiter(known, np.int8, len(events))
-        kept: list[Range] = list(compress(events, (category >= 0).tobytes()))
-        category = category[category >= 0]
+        chosen = category >= 0
+        kept: list[Range] = list(compress(events, chosen.tobytes()))
+        category = category[chosen]
         lasts = np.fromiter(map(attrgetter("dur"), kept), np.float64, len(kept))
         if not (ended := lasts >= 0).all():
             kept, category, lasts = list(compress(kept, ended.tobytes())), category[ended], lasts[ended]

@@ -42,6 +42,9 @@ class Range(Struct, gc=False, tag_field="ph", tag="X"):
     args: Arguments | None = None
 
 
+Unknown: Any = defstruct("Unknown", [("ph", str, "")], namespace={"cat": ""}, gc=False)
+"""An event of no phase, as an empty one that some put last, or of one that the format does not have."""
+
 Event: Any = Range
 """What msgspec tells apart by the phase, so that nothing is made of what another phase holds."""
 for _phase in PHASES:

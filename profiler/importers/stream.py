@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from profiler.errors import ProfilerError
-from profiler.importers.events import Event
+from profiler.importers.events import Event, Unknown
 
 PIECE = 1 << 19
 """Bytes of JSON that are looked at together: their events stay in the processor's cache until they are columns."""
@@ -38,6 +38,7 @@ DECODE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _events = msgspec.json.Decoder(list[Event])
 _parts = msgspec.json.Decoder(list[msgspec.Raw])
 _leniently = msgspec.json.Decoder(Event, strict=False)
+_phases = msgspec.json.Decoder(Unknown)
 
 NO_TRACE = "Give the JSON that torch.profiler's export_chrome_trace or tensorboard_trace_handler writes, packed or not."
 
@@ -205,10 +206,21 @@ class Stream:
                 if _is_cut(_flaw(error, begun), begun) and len(begun) < MOST_TORN:
                     begun += b","  # what stands between two events may also stand inside one
                     continue
-                self.unreadable += 1
+                found += self._of_no_known_phase(begun)
             begun = b""
         self.unreadable += bool(begun)
         return found
+
+    def _of_no_known_phase(self, event: bytes) -> list[Any]:
+        """The event, if it is no range: of such nothing is kept, whatever else they hold."""
+        try:
+            found = _phases.decode(event)
+        except DECODE:
+            found = None
+        if found is None or found.ph == "X":
+            self.unreadable += 1
+            return []
+        return [found]
 
     @staticmethod
     def _apart(whole: bytes) -> list[bytes]:

@@ -175,6 +175,18 @@ def test_an_event_that_kineto_would_not_write_is_left_out(tmp_path):
     assert found.problems == ("1 events of t.json are no valid JSON and were left out.",)
 
 
+def test_events_of_no_known_phase_are_passed_over(tmp_path):
+    """Some writers end their list with an empty one, to need no comma before it."""
+    trace = made()
+    trace.events += [{"ph": "?", "cat": "kernel", "ts": "then"}, {"cat": "kernel", "name": "k"}, {}]
+
+    found = read(trace.write(tmp_path / "t.json"))
+
+    assert found.events == len(trace.events)
+    assert found.problems == ()
+    assert len(found.ranges) == len(read(made().write(tmp_path / "without.json")).ranges)
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
