@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from programs import COMMAND, Running
+from programs import COMMAND, TRAINS, Running
 
 # What the tests try says nothing of this machine's programs, and its programs nothing of what is tested.
 os.environ["PROFILE_TRAIN_CALIBRATION"] = os.devnull
@@ -101,3 +101,15 @@ def run_both(start_plain, start_profiled):
 def report(start):
     """Make the report of a run folder again."""
     return lambda folder, *options: start(*COMMAND, "report", *options, folder).finish()
+
+
+@pytest.fixture
+def training(tmp_path):
+    """A program that has `torch`, `model`, `optimizer` and `train(steps, pause)`, and does `rest` with them."""
+
+    def write(rest):
+        path = tmp_path / "train.py"
+        path.write_text(f"{TRAINS}\n{rest}\n")
+        return path
+
+    return write

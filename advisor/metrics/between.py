@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.quantiles import quantile
@@ -98,10 +98,8 @@ def recompile_share(m: Metrics) -> float:
 def between_seconds(m: Metrics) -> dict[str, float]:
     """Seconds of evaluation, saving, epoch starts, settling after these, and between epochs, for each step of the run:
     whichever were measured."""
-    steps = m[primary_rank].steps
+    steps = _seen(m)
     number = sum(step.count for step in steps)
-    if not number:
-        raise Missing("No training step was seen", "Let the run reach an optimizer step.")
     sums = {name: summed(steps, name) for name in BETWEEN}
     for name, share in (("epoch_settling", epoch_settling_share), ("epoch_gap", epoch_gap_share)):
         if measured := m.get(share):
@@ -109,12 +107,16 @@ def between_seconds(m: Metrics) -> dict[str, float]:
     return {name: total / number for name, total in sums.items() if total is not None}
 
 
+def _seen(m: Metrics) -> Sequence[Step]:
+    """All steps, of which there are some."""
+    if steps := m[primary_rank].steps:
+        return steps
+    raise Missing("No training step was seen", "Let the run reach an optimizer step.")
+
+
 def _recompiling(m: Metrics, after: int) -> list[tuple[Step, int]]:
     """Rows with later steps that compiled, and how many of theirs surely did: merged rows mix their tags."""
-    steps = m[primary_rank].steps
-    if not steps:
-        raise Missing("No training step was seen", "Let the run reach an optimizer step.")
-    late = [step for step in steps if step.index >= after and step.tags & TAG_COMPILE]
+    late = [step for step in _seen(m) if step.index >= after and step.tags & TAG_COMPILE]
     return [(step, step.count if step.tags == TAG_COMPILE else 1) for step in late]
 
 

@@ -4,23 +4,10 @@ import io
 import json
 
 import pytest
-from programs import TRAINS
 from rich.console import Console
 
 from advisor.publish import publish
 from advisor.render.terminal import summarize
-
-
-@pytest.fixture
-def training(tmp_path):
-    """A program that has `torch`, `model`, `optimizer` and `train(steps, pause)`, and does `rest` with them."""
-
-    def write(rest):
-        path = tmp_path / "train.py"
-        path.write_text(f"{TRAINS}\n{rest}\n")
-        return path
-
-    return write
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import COMMAND, Ran, alive, wait_until
+from programs import COMMAND, TRAINS, Ran, alive, wait_until
 
 from profiler.errors import ProfilerError
 from profiler.schema import Step
@@ -32,11 +32,10 @@ CUT_OFF = (STEPS - 1, STEPS)
 
 
 @pytest.fixture(scope="module")
-def plain(request, tmp_path_factory):
+def plain(tmp_path_factory):
     """What the program does without us."""
     folder = tmp_path_factory.mktemp("plain")
-    conftest = request.config.pluginmanager.get_plugin(str(Path(__file__).with_name("conftest.py")))
-    (folder / "train.py").write_text(f"{conftest.TRAINS}\n{TWICE}")
+    (folder / "train.py").write_text(f"{TRAINS}\n{TWICE}")
     done = subprocess.run([sys.executable, "train.py", "train.py"], cwd=folder, capture_output=True, check=True)
     assert done.stdout.count(b"12 ") == 2
     assert done.stderr == b""

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import pytest
-from programs import COMMAND, TRAINS
+from programs import COMMAND
 
 from advisor.load import load
 
@@ -20,16 +20,6 @@ def has_a_cluster():
 pytestmark = [pytest.mark.foreign, pytest.mark.skipif(not has_a_cluster(), reason="needs a Slurm cluster")]
 
 SRUN = "srun", "--nodes=1", "--ntasks=2"
-
-
-@pytest.fixture
-def training(tmp_path):
-    def write(rest):
-        path = tmp_path / "train.py"
-        path.write_text(f"{TRAINS}\n{rest}\n")
-        return path
-
-    return write
 
 
 def test_tasks_are_ranks_of_one_run_that_is_named_after_the_job(training, start, tmp_path):
