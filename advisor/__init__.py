@@ -1,1 +1,1 @@
-"""Judges a recorded run: metrics, rules, gain models, report. Never imports torch."""
+"""Judge a recorded run with metrics, rules and gain models, and report on it. Never imports torch."""

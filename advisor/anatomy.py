@@ -1,4 +1,4 @@
-"""What the memory of a run would be at other settings: what may be asked, and why the rest may not."""
+"""Build the what-if model of a run's memory: which settings a reader may vary, and why the rest are fixed."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ OTHERS = ("adamw", "adamw8bit", "lion", "momentum", "sgd")
 
 MOST_RANKS = 64
 INTERVALS = (1, 2, 3, 4, 6, 8)
-"""Of checkpointed blocks."""
+"""Checkpointing intervals on offer: every N-th block is checkpointed."""
 LARGER = 4
-"""Batches up to so many times the present one: beyond that other things change, too."""
+"""Largest batch on offer, as a multiple of the present one. Beyond that, other things change too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """What may be asked of the memory; a setting with nothing to choose from stays as it is."""
+    """The memory settings that a reader may vary. A setting without choices stays as it is."""
 
     anatomy: Anatomy
     largest_batch: int | None = None
@@ -44,12 +44,12 @@ class WhatIf:
     optimizers: tuple[str, ...] = ()
     autocast: bool = False
     fixed: tuple[str, ...] = ()
-    """What may not be asked, and why, in a sentence each."""
+    """The settings that cannot be varied and why, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sharding:
-    """How the states lie on the ranks, where that is known."""
+    """How the model states are sharded over the ranks, as far as it is known."""
 
     states: States
     stage: int = 0
@@ -60,7 +60,11 @@ class _Sharding:
 
 
 def what_if(m: Metrics) -> WhatIf:
-    """Of this run; Missing where the parts of its memory were not measured."""
+    """Return the what-if model of this run's memory.
+
+    Raises:
+        Missing: the parts of the run's memory were not measured, or the size of the GPU's memory is unknown.
+    """
     peak, capacity = m[memory_peak], m[device].memory_total
     if not capacity:
         raise Missing("The size of the GPU's memory is unknown", "Record on a GPU whose driver tells it.")
@@ -145,7 +149,7 @@ def _moments(m: Metrics) -> tuple[str | None, str]:
 
 
 def _autocast(m: Metrics) -> tuple[int | None, str]:
-    """Parameters that autocast would copy."""
+    """Return the number of parameters that autocast would copy, or None and the reason why it cannot be chosen."""
     settings, shape = m.get(flags), m.get(model)
     if settings is None or shape is None:
         return None, "Precision: what the run computes in was not recorded."

@@ -1,30 +1,35 @@
-"""The step as it was measured, as the state that gain models change."""
+"""Build the measured step as the state that gain models change."""
 
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.between import between_seconds, epoch_start_share
-from advisor.metrics.gpu import gpu_busy_fraction, host_launch, launch_bound_index, matmul_share, membound_share
+from advisor.metrics.gpu import gpu_computing_fraction, host_launch, launch_bound_index, matmul_share, membound_share
 from advisor.metrics.input import epoch_restart_share, workers_are_behind
 from advisor.metrics.step import exposed_comm_fraction, phase_seconds, sync_fraction
 from advisor.models.state import State
 
 LAUNCH_MARGIN = 1.1
-"""A host that enqueues for 90 ms cannot run a 90 ms step: it needs about a tenth for everything else (assumption)."""
+"""Factor on the host's enqueue time. A host that enqueues for 90 ms cannot run a 90 ms step: it needs about a tenth for
+everything else (assumption).
+"""
 
 
 def baseline(metrics: Metrics) -> State:
-    """The mean steady step as it is. Missing if its phases were not measured.
+    """Return the mean steady step as measured.
 
-    Without workers the data wait is in series with everything else. Workers that cannot keep up set the pace instead:
-    then the whole step is as long as their supply, however fast the rest is.
+    Without workers, the data wait is in series with everything else. Workers that cannot keep up set the pace instead:
+    the whole step is then as long as their supply takes, however fast the rest is.
+
+    Raises:
+        Missing: the phases of the step were not measured.
     """
     seconds: dict[str, float] = metrics[phase_seconds]
     phases = dict(seconds)
     measured = sum(phases.values())
     wait = phases.pop("data_wait", 0.0)
     starved = metrics.get(workers_are_behind)
-    busy = (metrics.get(gpu_busy_fraction) or 0.0) * measured
+    busy = (metrics.get(gpu_computing_fraction) or 0.0) * measured
     # The index is a share of what these leave of a window.
     waits = wait + sum((metrics.get(share) or 0.0) for share in (sync_fraction, exposed_comm_fraction)) * measured
     return State(
@@ -40,7 +45,10 @@ def baseline(metrics: Metrics) -> State:
 
 
 def _between(metrics: Metrics) -> dict[str, float]:
-    """Of the epochs' starts, those after the first: that one is dear only because a profiled run is short."""
+    """Return the time between steps, leaving out the first epoch's start.
+
+    The first start weighs heavily only because a profiled run is short.
+    """
     seconds: dict[str, float] | None = metrics.get(between_seconds)
     between = dict(seconds or {})
     starts, restarts = metrics.get(epoch_start_share), metrics.get(epoch_restart_share)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 
 from advisor import pages
@@ -11,8 +12,10 @@ from advisor.anatomy import WhatIf, what_if
 from advisor.calibration import Calibration
 from advisor.environment import environment
 from advisor.judge import Finding, Judgement, Verdict
-from advisor.metrics import between, cost, memory, step
+from advisor.metrics import between, communication, cost, host, memory, step
 from advisor.metrics.base import Metrics, Missing, Need
+from advisor.metrics.input import loader
+from advisor.metrics.settings import AMD, UNTIMED, untimed
 from advisor.operations import operations
 from advisor.profile import Profile
 from advisor.quantities import meaning, quantities
@@ -35,7 +38,7 @@ from advisor.report import (
 )
 from advisor.rules.base import Fact
 from advisor.timeline import charts
-from advisor.traces import Traced
+from advisor.traces import Traced, traced
 from advisor.verify.kept import Verified
 from profiler.schema import BETWEEN, RegionFact
 from profiler.version import __version__
@@ -50,17 +53,18 @@ def build_report(
     metrics: Metrics,
     verified: Mapping[str, Verified] | None = None,
     past: Calibration | None = None,
-    traces: Sequence[Traced] = (),
+    imported: bool = False,
 ) -> Report:
     """Put together what was recorded or traced, measured, judged and, by rule, tried: on this run, and on all in the
-    `past`."""
+    `past`. `imported`: these are traces that torch.profiler wrote without us."""
     known = (verified or {}).values()
     tried = {each.rule: each for each in known if not each.applied}
     asked, memory_missing = _what_if(metrics)
-    many = None if traces else summed_up(metrics, profile)
+    many = None if imported else summed_up(metrics, profile)
+    traces = tuple(one for rank in profile.ranks if (one := traced(rank)) is not None)
     return Report(
         version=profile.runs[0].version if profile.runs else __version__,
-        run=_run_of_traces(traces) if traces else _run(profile),
+        run=_run_of_traces(traces) if imported else _run(profile),
         steps=_steps(profile, metrics),
         phases=_phases(metrics),
         by_rank=_by_rank(metrics) if many is None else (),
@@ -77,18 +81,20 @@ def build_report(
         memory=_memory(metrics),
         memory_total=max((gpu.memory_total for gpu in profile.gpus), default=None),
         what_if=asked,
-        memory_missing="" if traces else memory_missing,
+        memory_missing="" if imported else memory_missing,
         operations=operations(profile),
         ranks=many,
         each_rank=each_rank(metrics, profile),
-        charts=() if traces and len(profile.ranks[0].steps) < 2 else charts(profile, _drawn(profile, many)),
+        charts=() if imported and len(profile.ranks[0].steps) < 2 else charts(profile, _drawn(profile, many)),
         problems=_problems(profile),
         environment=environment(profile),
         overhead=_overhead(profile),
         goals=metrics.goals,
         gpu_hours=metrics.get(cost.gpu_hours),
+        cores=None if imported else metrics.get(host.core_use),
         applied=tuple(each for each in known if each.applied),
-        traces=tuple(traces),
+        traces=traces,
+        imported=imported,
     )
 
 
@@ -112,11 +118,19 @@ def _run(profile: Profile) -> RunInfo:
         exit_status=run.exit_status,
         signal=run.signal,
         ended=run.outcome,
-        started=datetime.fromtimestamp(run.started_at, timezone.utc).isoformat(timespec="seconds"),
+        started=_iso(run.started_at),
         duration=run.duration,
         ranks=sum(1 for rank in profile.ranks if rank.process.role == "rank"),
         nodes=max(len({run.host for run in profile.runs}), len({rank.process.node_rank for rank in profile.ranks})),
     )
+
+
+def _iso(unix: float) -> str:
+    """Return a Unix time as ISO 8601, UTC; "" if a damaged recording holds one that no calendar has."""
+    try:
+        return datetime.fromtimestamp(unix, timezone.utc).isoformat(timespec="seconds")
+    except (OverflowError, OSError, ValueError):
+        return ""
 
 
 def _steps(profile: Profile, metrics: Metrics) -> StepTimes | None:
@@ -142,6 +156,7 @@ def _phases(metrics: Metrics) -> tuple[Phase, ...]:
     mean = metrics.get(step.step_time_mean)
     measured = metrics.get(step.phase_seconds)
     measured = {} if measured is None else {**measured}
+    measured |= _communication(metrics, measured)
     steady = metrics.get(step.steady_steps) or ()
     for name in set(BETWEEN) & set(CONTRACT_PHASES):
         # Steady steps hold no such work, or they would not be steady; this tells "none" from "not measured".
@@ -151,6 +166,18 @@ def _phases(metrics: Metrics) -> tuple[Phase, ...]:
         Phase(name=name, seconds=measured.get(name), share=measured[name] / mean if mean and name in measured else None)
         for name in CONTRACT_PHASES
     )
+
+
+def _communication(metrics: Metrics, phases: Mapping[str, float]) -> dict[str, float]:
+    """Return exposed communication and what it leaves of the backward pass, in which it lies, where steps do not tell
+    the two apart but DistributedDataParallel has timed itself (on a CPU)."""
+    exposed = metrics.get(communication.exposed_comm_seconds)
+    if "communication" in phases or "backward" not in phases or not exposed:
+        return {}
+    if metrics.get(step.exposed_comm_fraction) is not None:  # that is of the profiler's windows alone
+        return {}
+    exposed = min(exposed, phases["backward"])
+    return {"communication": exposed, "backward": phases["backward"] - exposed}
 
 
 def _by_rank(metrics: Metrics) -> tuple[RankPhases, ...]:
@@ -182,7 +209,9 @@ def _between(metrics: Metrics) -> tuple[Phase, ...]:
         "epoch_gap": metrics.get(between.epoch_gap_share),
     }
     shares |= {name: value for name, value in beside.items() if value is not None and value >= NOTHING}
-    return tuple(Phase(name=name, share=value) for name, value in shares.items())
+    used = metrics.get(loader)
+    forked = used is not None and used.num_workers > 0 and used.context in (None, "fork")
+    return tuple(Phase(name=name, share=value, forked=forked) for name, value in shares.items())
 
 
 def _regions(profile: Profile) -> tuple[RegionFact, ...]:
@@ -285,6 +314,13 @@ def _problems(profile: Profile) -> tuple[Note, ...]:
     """Each once, however often it was noted."""
     counted = Counter((problem.source, problem.message) for problem in profile.problems)
     notes = [Note(source=source, message=message, count=count) for (source, message), count in counted.items()]
+    if any(rank.process.hip and rank.devices for rank in profile.ranks):  # the recorder knows no torch, only NVML
+        notes = [note if note.matters else replace(note, message=f"{AMD}.") for note in notes]
+    kinds = {kind: None for rank in profile.ranks if (kind := untimed(rank))}
+    notes += [
+        Note(source="device", message=f"{UNTIMED.format(kind)}: phases and what they would show are left out.")
+        for kind in kinds
+    ]
     overhead = _overhead(profile)
     if overhead.events_lost:
         of = overhead.events + overhead.events_lost

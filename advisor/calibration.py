@@ -1,10 +1,10 @@
-"""How good predictions have been, and what their intervals should be for the next one.
+"""Measure how good predictions have been, and set the intervals of the next ones accordingly.
 
 Quantities are removed shares of the step time, r = 1 - T1/T0, predicted as (low, expected, high): the 10th, 50th and
-90th percentile. Nothing is rescaled to fit a hope: the record decides.
+90th percentile. Intervals follow the record of past trials alone.
 
-Until a rule has ten records its intervals are a quarter wider than its model gives them, and no narrower than what the
-rest of a step changes by when much of it goes.
+Until a rule has ten records, its intervals are a quarter wider than its model gives them, and no narrower than the
+change expected in the rest of a step when much of it goes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from advisor.models.effects import Triple
-from advisor.units import share
+from advisor.units import count, share
 from advisor.verify.verdict import Verdict
 
 # Between the 10th and the 90th percentile.
@@ -47,7 +47,7 @@ MISSES = (Verdict.PARTIAL, Verdict.REFUTED, Verdict.HARMFUL)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One prediction, and what became of it."""
+    """A prediction and its measured outcome."""
 
     rule: str
     predicted: Triple
@@ -60,7 +60,7 @@ class Record:
 
     @property
     def inside(self) -> bool:
-        """The interval held what came."""
+        """Whether the interval contains the outcome."""
         return self.predicted[0] <= self.observed <= self.predicted[2]
 
     @property
@@ -70,36 +70,36 @@ class Record:
 
     @property
     def relative_error(self) -> float:
-        """The same over what was observed; `math.inf` if that was nothing."""
+        """|expected - observed| / |observed|; `math.inf` if nothing was observed but something was expected."""
         if self.error == 0:
             return 0.0
         return self.error / abs(self.observed) if self.observed else math.inf
 
     @property
     def needed(self) -> float:
-        """What its sides have to be multiplied by for the interval to just hold what came."""
+        """The factor on the interval's sides with which it just contains the outcome."""
         low, expected, high = self.predicted
         side = high - expected if self.observed > expected else expected - low
         return self.error / max(side, LEAST_SIDE)
 
 
 def coverage(records: Sequence[Record]) -> float:
-    """Share of the intervals that held what came; the aim is 80 %."""
+    """Return the share of intervals that contain the outcome; the target is 80 %."""
     return sum(record.inside for record in _some(records)) / len(records)
 
 
 def median_error(records: Sequence[Record]) -> float:
-    """Median |expected - observed|, in shares of the step time."""
+    """Return the median |expected - observed|, in shares of the step time."""
     return median(record.error for record in _some(records))
 
 
 def median_relative_error(records: Sequence[Record]) -> float:
-    """Median |expected - observed| / |observed|."""
+    """Return the median |expected - observed| / |observed|."""
     return median(record.relative_error for record in _some(records))
 
 
 def scale(records: Sequence[Record]) -> float:
-    """What to multiply the sides of a rule's intervals by: the least that would have held 80 % of what came.
+    """Return the factor for the sides of a rule's intervals: the least that would have contained 80 % of outcomes.
 
     1.25 while there are fewer than ten records.
     """
@@ -110,7 +110,10 @@ def scale(records: Sequence[Record]) -> float:
 
 
 def rescaled(predicted: Triple, factor: float) -> Triple:
-    """The prediction with both sides of its interval times `factor`; no step loses more than all of its time."""
+    """Return the prediction with both sides of its interval times `factor`.
+
+    No step loses more than all of its time.
+    """
     low, expected, high = predicted
     if factor < 0 or not low <= expected <= high:
         raise ValueError(f"cannot rescale {predicted} by {factor}")
@@ -120,7 +123,7 @@ def rescaled(predicted: Triple, factor: float) -> Triple:
 
 
 def untested(predicted: Triple) -> Triple:
-    """The prediction of a model that few trials have shown to be right: both sides a quarter wider.
+    """Return the prediction of a model with few trials: both sides of its interval a quarter wider.
 
     A side counts as no narrower than 15 % of what remains of the step, in proportion to what goes: of a step of which
     87 % goes, 13 % x 0.15 x 0.87. An end that a model puts at nothing or beyond stays there: that a change cannot cost
@@ -135,29 +138,33 @@ def untested(predicted: Triple) -> Triple:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """What came of a rule's advice on one run."""
+    """The outcome of a rule's advice on one run."""
 
     rule: str
     verdict: Verdict
     predicted: Triple | None = None
-    """As its model gave it, before anything was rescaled."""
+    """The model's own prediction, before any rescaling."""
     removed: Triple | None = None
-    """As measured, with the 95 % interval."""
+    """The measured share removed, with its 95 % interval."""
+    trials: int = 1
+    """How often the advice was tried on that run; the last trial counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """All that has been tried so far."""
+    """All trials so far."""
 
     tried: tuple[Tried, ...] = ()
 
     def of(self, rule: str) -> list[Tried]:
-        """The trials of a rule's advice, oldest first."""
+        """Return the trials of a rule's advice, oldest first."""
         return [each for each in self.tried if each.rule == rule]
 
     def records(self, rule: str) -> list[Record]:
-        """Its predictions of which a trial could tell what became of them: where noise hid that, the machine would be
-        held against the model."""
+        """Return the rule's predictions whose outcome a trial could determine.
+
+        Inconclusive trials are left out: they would blame the model for the machine's noise.
+        """
         return [
             Record(rule, each.predicted, each.removed[1])
             for each in self.of(rule)
@@ -165,32 +172,34 @@ class Calibration:
         ]
 
     def scale(self, rule: str) -> float:
-        """What to multiply the sides of its intervals by."""
+        """Return the factor for the sides of the rule's intervals."""
         return scale(self.records(rule))
 
     def prediction(self, rule: str, modelled: Triple) -> Triple:
-        """The model's, as wide as the past has shown that it should be."""
+        """Return the model's prediction, widened or narrowed to match past trials."""
         if len(self.records(rule)) < LEAST_RECORDS:
             return untested(modelled)
         return rescaled(modelled, self.scale(rule))
 
     def confidence(self, rule: str, prior: float) -> float:
-        """Mean of the Beta distribution that the trials make of the confidence in the model."""
+        """Return the confidence in the model: the mean of its Beta distribution after the trials."""
         verdicts = [each.verdict for each in self.of(rule)]
         hits, misses = (sum(verdict in which for verdict in verdicts) for which in (HITS, MISSES))
         return (PRIOR_TRIALS * prior + hits) / (PRIOR_TRIALS + hits + misses)
 
     def story(self, rule: str) -> str:
-        """As "Tried 3 times so far: 2 confirmed, 1 refuted. Predicted 40% less step time, measured 38% less
-        (medians).", or nothing."""
+        """Return the rule's record over all programs in sentences; empty if it was never tried.
+
+        It gives the number of trials, how the last one on each program ended, and the medians of predictions and
+        measurements.
+        """
         tried = self.of(rule)
         if not tried:
             return ""
         counted = Counter(each.verdict for each in tried)
         verdicts = ", ".join(f"{counted[verdict]} {verdict.value}" for verdict in Verdict if counted[verdict])
-        parts = [f"Tried {len(tried)} times so far: {verdicts}."]
-        if len(tried) == 1:
-            parts = [f"Tried once so far: {tried[0].verdict.value}."]
+        number = sum(each.trials for each in tried)
+        parts = [f"This advice on all programs so far: {count(number, 'trial')} on {len(tried)}, {verdicts}."]
         if records := self.records(rule):
             expected = median(each.predicted[1] for each in records)
             observed = median(each.observed for each in records)

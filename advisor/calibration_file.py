@@ -1,10 +1,10 @@
-"""The file in which every verdict is kept, one JSON object a line. It is only ever added to, until it is full.
+"""Read and write the file that keeps every verdict, one JSON object per line, append-only until it is full.
 
-    {"schema": "profile-train/calibration@1", "case": "9c1e...", "rule": "data-workers-zero", "verdict": "confirmed",
-     "predicted": [0.4, 0.5, 0.6], "removed": [0.45, 0.5, 0.55], ...}
+  {"schema": "profile-train/calibration@1", "case": "9c1e...", "rule": "data-workers-zero", "verdict": "confirmed",
+  "predicted": [0.4, 0.5, 0.6], "removed": [0.45, 0.5, 0.55], ...}
 
-Of a case - one rule on one program - the last line counts: who tries the same once more has not learnt the same twice.
-A line that cannot be read is passed over, and left where it is.
+The last line of a case (one rule on one program) counts: repeating a trial adds no evidence.
+An unreadable line is skipped and left in place.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,12 @@ MOST = 4 * 1024 * 1024
 
 
 def case(program: Sequence[str], rule: str) -> str:
-    """What one rule on one program is known by, without telling which that is."""
+    """Return the identifier of a case: a hash that does not reveal the program or the rule."""
     return hashlib.sha256("\n".join((*program, rule)).encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def read(file: Path) -> tuple[Calibration, str]:
-    """All that has been tried, and what to tell if not all of it can be read."""
+    """Return all trials, and a message if not all of the file can be read."""
     try:
         if not file.is_file():
             return Calibration(), ""
@@ -52,13 +53,17 @@ def read(file: Path) -> tuple[Calibration, str]:
         except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
             broken.append(number)
         else:
-            known.pop(name, None)
-            known[name] = tried
+            before = known.pop(name, None)
+            known[name] = replace(tried, trials=before.trials + 1) if before else tried
     return Calibration(tuple(known.values())), _told(file, broken)
 
 
 def append(file: Path, entry: Mapping[str, Any]) -> None:
-    """One line more, for us alone to read. Raises ProfilerError if it cannot be written."""
+    """Append a line to the file, which only its owner can read.
+
+    Raises:
+        ProfilerError: the file cannot be written.
+    """
     line = json.dumps({"schema": SCHEMA, **entry}, allow_nan=False).encode() + b"\n"
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -118,7 +123,7 @@ def _halve(file: Path) -> None:
 
 
 def _is_torn(file: Path) -> bool:
-    """Whoever wrote last was cut off within a line."""
+    """Return whether the last write was cut off within a line."""
     with open(file, "rb") as opened:
         if opened.seek(0, os.SEEK_END) == 0:
             return False

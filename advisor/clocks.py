@@ -1,7 +1,7 @@
-"""The clocks of several recordings, laid over one another where they are shown together.
+"""Align the clocks of several recordings where they are shown together.
 
-Ranks that reduce gradients end each update within a moment of one another, wherever they run: whatever else their
-clocks say of that moment is the clocks. The recordings themselves are never changed.
+Ranks that reduce gradients end each update within a moment of one another, wherever they run. Any other difference
+between their clocks at that moment is a clock offset. The recordings themselves never change.
 """
 
 from __future__ import annotations
@@ -14,51 +14,58 @@ from statistics import median
 from profiler.schema import Step
 
 FEWEST = 5
-"""Steps that two recordings must share before their clocks can be compared."""
+"""Fewest steps that two recordings must share to compare their clocks."""
 
 MOST = 400
-"""Steps that are compared: a median does not get better by more of them."""
+"""Most steps that are compared; more would not improve the median."""
 
 FEWEST_FOR_DRIFT = 20
 
 DRIFTS = 0.5
-"""A line must halve what the steps scatter by about a constant offset (assumption)."""
+"""A drift is kept only if it at least halves the scatter around a constant offset (assumption)."""
 
 LEAST_SECONDS = 10.0
-"""Clocks drift by some millionths: over less time than this, by less than steps scatter."""
+"""Fewest seconds for a drift. Clocks drift by some millionths: over less time, by less than steps scatter."""
 
 TOO_FAR = 0.5
-"""Of a median step: ranks that scatter more than that do not train in lockstep (assumption)."""
+"""Largest scatter, as a share of the median step. Ranks beyond it do not train in lockstep (assumption)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How far a recording's clock is ahead of the reference's: `offset` seconds at 0, `drift` more each second."""
+    """How far a recording's clock is ahead of the reference's.
+
+    It is `offset` seconds at 0, and `drift` more each second.
+    """
 
     offset: float = 0.0
     drift: float = 0.0
     residual: float | None = None
-    """Median distance, s, that the steps keep from that; None where it is not from steps but from the hosts' clocks."""
+    """Median distance of the steps from that line, in seconds; None if the hosts' clocks were used instead of steps."""
     steps: int = 0
 
     def __call__(self, time: float) -> float:
-        """A time of this recording, on the reference's clock."""
+        """Return a time of this recording on the reference's clock."""
         return time - self.offset - self.drift * time
 
 
 OWN = Clock()
-"""The reference's."""
+"""The reference's own clock."""
 
 
 class Reference:
-    """The recording by whose clock those of the others are told: by one rank's steps of each."""
+    """The recording whose clock the others are compared with, by the steps of one rank of each."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._updates = _updates(steps)
         self._typical = median(step.duration for step in steps) if steps else 0.0
 
     def clock_of(self, steps: Sequence[Step], hosts: float) -> Clock:
-        """The clock that timed these steps; `hosts` is what the hosts' own clocks say it is ahead by."""
+        """Return the clock that timed these steps.
+
+        `hosts` is the number of seconds that it is ahead according to the hosts' own clocks. It is used if too few
+        steps are shared, or if they scatter too much.
+        """
         ours, theirs = self._updates, _updates(steps)
         shared = sorted(ours.keys() & theirs.keys())
         if len(shared) < FEWEST:
@@ -77,7 +84,7 @@ class Reference:
 
 
 def _updates(steps: Sequence[Step]) -> Mapping[tuple[int, int], float]:
-    """When the gradients of the step before each row had been reduced: its end, less its update."""
+    """Return when the gradients of the step before each row had been reduced: its end, less its update."""
     found = {}
     for before, step in pairwise(steps):
         if before.index + before.count == step.index:
@@ -86,7 +93,7 @@ def _updates(steps: Sequence[Step]) -> Mapping[tuple[int, int], float]:
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:
-    """Theil-Sen over pairs half of the run apart: no few odd steps bend it."""
+    """Return the drift by Theil-Sen over pairs half a run apart, so that a few odd steps do not bend it."""
     half = len(points) // 2
     slopes = [
         (ahead - before) / (time - earlier)

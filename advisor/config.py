@@ -1,15 +1,18 @@
-"""The configuration file: goals, limits of rules, rules of one's own. What is not known or of a wrong type is refused.
+"""Read the configuration file: goals, limits of rules and your own rules. Unknown keys and wrong types are errors.
 
-    opt_in = ["precision-fp8"]      # may be advised as strongly as its gain deserves
-    rules_path = "tools/rules"      # beside this file
-    [goals]
-    gpu_price = 2.5
-    [rules.data-workers-zero]
-    min_wait = 0.08
-    [rules.channels-last]
-    enabled = false
+  opt_in = ["precision-fp8"]      # may be advised as strongly as its gain deserves
+  rules_path = "tools/rules"      # relative to this file
 
-In a pyproject.toml the same under [tool.profile-train].
+  [goals]
+  gpu_price = 2.5
+
+  [rules.data-workers-zero]
+  min_wait = 0.08
+
+  [rules.channels-last]
+  enabled = false
+
+In a pyproject.toml, the same goes under [tool.profile-train].
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from advisor.metrics import all_metrics
 from advisor.metrics.base import Goals
 from advisor.own_rules import RuleSet, load
 from advisor.rules.base import Rule, Severity
+from advisor.trust import doubt
 from profiler.errors import ProfilerError
 
 if sys.version_info >= (3, 11):
@@ -39,25 +43,38 @@ KEYS = ("opt_in", "rules_path", "goals", "rules")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What holds for a report."""
+    """The configuration of a report."""
 
     goals: Mapping[str, Any] = field(default_factory=dict)
     """Fields of Goals; `validation` still names its file."""
     rules: RuleSet
 
     def declared(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The file's goals and those given on the command line, which count more; None there is not given."""
+        """Return the file's goals, overridden by those given on the command line; None there means not given."""
         return {**self.goals, **{name: value for name, value in given.items() if value is not None}}
 
 
-def configure(file: Path | None = None, own_rules: Path | None = None) -> Config:
-    """The configuration of a file, with one's own rules from `own_rules`, or else from where the file says.
+def configure(
+    file: Path | None = None, own_rules: Path | None = None, *, found: bool = False, judging: bool = True
+) -> Config:
+    """Return the configuration of a file.
+
+    Your own rules come from `own_rules`, or else from the path in the file.
+
+    Args:
+        file: None for the defaults.
+        own_rules: A rule file, or a folder of them.
+        found: The file was found, not named. Then other users must not be able to write to it, nor to the code it
+            names.
+        judging: Rules are needed. Otherwise their code is not run.
 
     Raises:
-        ProfilerError: the file cannot be read, or something in it is not known or of a wrong type.
+        ProfilerError: the file cannot be read or trusted, or something in it is unknown or of a wrong type.
     """
     if file is None:
-        return Config(rules=load(own_rules))
+        return Config(rules=load(own_rules) if judging else RuleSet(()))
+    if found:
+        _trust(file, f"Name it if you trust it: --config {file}")
     top = _read(file)
     top.knows(KEYS)
     named = top.text("rules_path")
@@ -68,52 +85,69 @@ def configure(file: Path | None = None, own_rules: Path | None = None) -> Config
             f"names {named!r}, but there is no {beside}",
             "Give a path as seen from there.",
         )
-    found = load(own_rules or beside)
-    return Config(goals=_goals(top.table("goals")), rules=replace(found, rules=_configured(found.rules, top)))
+    goals = _goals(top.table("goals"))
+    if not judging:
+        return Config(goals=goals, rules=RuleSet(()))
+    if found and beside is not None and own_rules is None:
+        _trust(beside, f"Name it if you trust it: --rules {beside}", code=True)
+    rules = load(own_rules or beside)
+    return Config(goals=goals, rules=replace(rules, rules=_configured(rules.rules, top)))
+
+
+def _trust(path: Path, remedy: str, *, code: bool = False) -> None:
+    try:
+        why = doubt(path, code=code)
+    except OSError as error:
+        raise ProfilerError(f"{path} cannot be read: {error.strerror or error}.", remedy) from None
+    if why:
+        raise ProfilerError(f"{path} is not used: {why}.", remedy)
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A part of the file, and how to name it."""
+    """A table of the file, and its name for messages."""
 
     file: Path
     path: tuple[str, ...]
     values: Mapping[str, Any]
 
     def wrong(self, key: str, what: str, remedy: str) -> ProfilerError:
-        """The error of a key."""
+        """Return the error for a key."""
         return ProfilerError(f"{self.file}: {'.'.join((*self.path, key))} {what}.", remedy)
 
     def knows(self, names: Collection[str], all_of_them: str = "", elsewhere: Mapping[str, str] | None = None) -> None:
-        """Refuse a key that is none of the names. `elsewhere` are names that mean something, but not here."""
+        """Raise the error for a key that is not among `names`.
+
+        `elsewhere` explains names that exist but do not belong here.
+        """
         for key in self.values:
             if key not in names:
                 meant = _meant(key, names, elsewhere or {})
                 raise self.wrong(key, "is not known", meant or all_of_them or f"Known: {', '.join(names)}.")
 
     def table(self, key: str) -> _Table:
-        """A table in it, empty if it is not there."""
+        """Return the table under a key, empty if there is none."""
         value = self.values.get(key, {})
         if not isinstance(value, Mapping):
             raise self.wrong(key, f"is {_kind(value)}, not a table", f"Write [{'.'.join((*self.path, key))}].")
         return _Table(self.file, (*self.path, key), value)
 
     def text(self, key: str) -> str | None:
-        """A string in it."""
+        """Return the string under a key; None if there is none."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, str):
             raise self.wrong(key, f"is {_kind(value)}, not a text", f'Write {key} = "...".')
         return value
 
     def switch(self, key: str, default: bool) -> bool:
-        """A yes or no in it."""
+        """Return the boolean under a key."""
         value = self.values.get(key, default)
         if not isinstance(value, bool):
             raise self.wrong(key, f"is {_kind(value)}, not true or false", f"Write {key} = true or {key} = false.")
         return value
 
     def number(self, key: str) -> float:
-        """A finite number in it, not negative."""
+        """Return the number under a key, which must be finite and not negative."""
         value = self.values[key]
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.wrong(key, f"is {_kind(value)}, not a number", f"Write {key} = 0.1, or what it should be.")
@@ -124,7 +158,7 @@ class _Table:
         return value
 
     def names(self, key: str) -> Iterable[str]:
-        """A list of strings in it."""
+        """Return the list of strings under a key."""
         value = self.values.get(key, [])
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise self.wrong(key, f"is {_kind(value)}, not a list of texts", f'Write {key} = ["..."].')
@@ -132,13 +166,13 @@ class _Table:
 
 
 def _read(file: Path) -> _Table:
-    """The whole of it; of a pyproject.toml our table."""
+    """Return the whole file, or the profile-train table of a pyproject.toml."""
     try:
         values: Mapping[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ProfilerError(f"{file} cannot be read: {error.strerror or error}.", "Give a TOML file.") from error
     except ValueError as error:
-        raise ProfilerError(f"{file} is no TOML: {error}.", "Mend that line.") from error
+        raise ProfilerError(f"{file} is no TOML: {error}.", "Fix that line.") from error
     whole = _Table(file, (), values)
     if file.name != PYPROJECT:
         if "tool" in values and whole.table("tool").table("profile-train").values:
@@ -175,7 +209,7 @@ def _goal(table: _Table, name: str) -> object:
 
 
 def _configured(rules: tuple[Rule, ...], top: _Table) -> tuple[Rule, ...]:
-    """The rules with what the file sets for them."""
+    """Return the rules with the settings of the file."""
     ids = [rule.id for rule in rules]
     tables, opted_in = top.table("rules"), list(top.names("opt_in"))
     elsewhere = _meanings(rules)
@@ -201,7 +235,7 @@ def _with_settings(rule: Rule, table: _Table, elsewhere: Mapping[str, str]) -> R
 
 
 def _meanings(rules: tuple[Rule, ...]) -> dict[str, str]:
-    """What the names of metrics, and of all rules' limits, mean."""
+    """Return an explanation of each metric's name and of each rule's limits."""
     having: dict[str, list[str]] = {}
     for rule in rules:
         for limit in rule.thresholds:

@@ -1,4 +1,4 @@
-"""What a user declares, as it is written on a command line or in a file."""
+"""Read what a user declares on a command line or in a file."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ _QUALITY = re.compile(r"\s*([^\s<>=]+)\s*(>=|<=|>|<)\s*(\S+)\s*")
 
 def _goal(text: str) -> str:
     if text not in GOALS:
-        raise ValueError(f"{text!r} is no goal. Write one of {', '.join(GOALS)}.")
+        raise ValueError(f"{text!r} is not a goal. Write one of {', '.join(GOALS)}.")
     return text
 
 
 def quality(text: str) -> Quality:
-    """As "val_acc>=0.76"."""
+    """Read a quality target, e.g. "val_acc>=0.76".
+
+    Raises:
+        ValueError: the text is no metric with its target.
+    """
     found = _QUALITY.fullmatch(text)
     value = _number(found[3]) if found else None
     if not found or value is None:
@@ -64,11 +68,13 @@ READERS: Mapping[str, Callable[[str], Any]] = {
     "spot_discount": quantities.share,
     "queue_share": quantities.share,
 }
-"""How each of the Goals that is written as text is read; ValueError says what is wrong and how to write it."""
+"""The reader of each field of Goals that is written as text. ValueError says what is wrong and how to write it."""
 
 
 def goals(declared: Mapping[str, Any]) -> Goals:
-    """Of values by name. `validation` names a file, and is read only now: the training may have written it.
+    """Return the Goals with these values by name.
+
+    `validation` names a file that is read only now: the training may have written it.
 
     Raises:
         ProfilerError: the validation file cannot be read.
@@ -78,10 +84,12 @@ def goals(declared: Mapping[str, Any]) -> Goals:
 
 
 def validation(name: str) -> tuple[float, ...]:
-    """One number a line, or a column of a CSV file with a header, as FILE:COLUMN; empty cells are passed over.
+    """Read one number per line, or a column of a CSV file with a header (FILE:COLUMN).
+
+    Empty cells are skipped.
 
     Raises:
-        ProfilerError: it cannot be read, or holds no such numbers.
+        ProfilerError: the file cannot be read, or holds no such numbers.
     """
     path, column = _path_and_column(name)
     try:

@@ -1,4 +1,4 @@
-"""Where and with what a run ran: the facts a reader needs to compare two runs."""
+"""Collect the environment of a run: the facts a reader needs to compare two runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from profiler.schema import FlagsFact, Gpu, LoaderFact, ModelFact, OptimizerFact
 Scalar = str | int | float | bool | None
 
 MOST = 16
-"""Groups of one thing."""
+"""Largest number of groups for one kind of thing."""
 
 # Of each table, what says something about the environment; ids and clocks of one recording do not.
 SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
@@ -46,7 +46,7 @@ SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One fact; None is "not known"."""
+    """One fact; None means "not known"."""
 
     name: str
     value: Scalar
@@ -54,14 +54,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Facts of one thing."""
+    """The facts of one thing."""
 
     name: str
     rows: tuple[Row, ...]
 
 
 def environment(profile: Profile) -> tuple[Group, ...]:
-    """The machine, the GPUs, and what the primary rank trained with."""
+    """Return the facts of the machine, the GPUs and the primary rank's training."""
     first = profile.ranks[0] if profile.ranks else None
     groups = [
         *_numbered("machine", profile.runs),
@@ -80,7 +80,7 @@ def _of_rank(rank: Rank) -> Iterable[Group]:
 
 
 def _numbered(name: str, things: tuple[Any, ...]) -> Iterable[Group]:
-    """A group for each; numbered if there are several. Of many, those that are alike are one."""
+    """Yield a group for each thing, numbered if there are several. Many things are grouped by kind."""
     if len(things) > MOST:
         yield from _kinds(name, things)
         return
@@ -91,8 +91,10 @@ def _numbered(name: str, things: tuple[Any, ...]) -> Iterable[Group]:
 
 
 def _kinds(name: str, things: tuple[Any, ...]) -> Iterable[Group]:
-    """A group for each kind of these, the most frequent first; what differs in all of them, as a host's name, is left
-    out."""
+    """Yield a group for each kind of thing, the most frequent first.
+
+    A field that differs for all of them, such as a host's name, is left out.
+    """
     shown = next(names for kind, names in SHOWN if isinstance(things[0], kind))
     columns = {key: [_plain(getattr(thing, key)) for thing in things] for key in shown}
     told = {key: values for key, values in columns.items() if len(set(values)) < len(things)}
@@ -105,7 +107,7 @@ def _kinds(name: str, things: tuple[Any, ...]) -> Iterable[Group]:
 
 
 def _plain(value: Any) -> Scalar:
-    """A JSON scalar that says the same."""
+    """Return an equivalent JSON scalar."""
     if isinstance(value, Place):
         return f"{value.file}:{value.line}"
     if isinstance(value, tuple):

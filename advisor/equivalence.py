@@ -1,7 +1,7 @@
-"""Whether a changed program trains as the unchanged one did, over the steps that were compared.
+"""Test whether a changed program trains as the unchanged one did, over the compared steps.
 
-Both start from the same seed and see the same batches. It proves agreement over that short horizon only; the declared
-quality target decides.
+Both start from the same seed and see the same batches. The test proves agreement over that short horizon only; the
+declared quality target decides.
 """
 
 from __future__ import annotations
@@ -32,33 +32,36 @@ MAX_LOST = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equivalence:
-    """Of the losses of two runs, step by step."""
+    """The comparison of two runs' losses, step by step."""
 
     difference: float
     """Mean of log(changed) - log(unchanged)."""
     low: float
     high: float
-    """Its 90 % interval."""
+    """The bounds `low` and `high` are the 90 % interval of `difference`."""
     margin: float
-    """What it must lie within, either way."""
+    """Largest absolute difference that counts as agreement."""
     lost: float
-    """Share of the steps that either run skipped or ended with no finite loss."""
+    """Share of the steps that either run skipped or ended without a finite loss."""
     norm_ratio: float | None
-    """Median ratio of the gradients' norms, changed over unchanged; None if not measured."""
+    """Median ratio of the gradient norms, changed over unchanged; None if not measured."""
 
     @property
     def losses_agree(self) -> bool:
-        """The interval lies within the margin, and hardly a step was lost."""
+        """Whether the interval lies within the margin and hardly any step was lost."""
         return -self.margin < self.low and self.high < self.margin and self.lost <= MAX_LOST
 
     @property
     def differs(self) -> bool:
-        """The whole interval lies beyond the margin. Where neither is so, chance may have made the difference."""
+        """Whether the whole interval lies beyond the margin.
+
+        If neither `losses_agree` nor `differs` holds, chance may have made the difference.
+        """
         return self.low > self.margin or self.high < -self.margin
 
     @property
     def holds(self) -> bool:
-        """The losses agree and so do the gradients' norms, as far as they were measured."""
+        """Whether the losses agree, and the gradient norms too if they were measured."""
         least, most = NORM_RATIO
         return self.losses_agree and (self.norm_ratio is None or least <= self.norm_ratio <= most)
 
@@ -72,11 +75,19 @@ def equivalence(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Equivalence:
-    """Of losses at the same steps, None where a step was skipped.
+    """Compare losses at the same steps; None is a skipped step.
 
-    `spread` is the mean absolute difference of log losses of two runs of the unchanged program; `norms` the gradient
-    norms of the unchanged and the changed run. ValueError for series of different lengths, losses of zero or less (a
-    ratio of them means nothing), or fewer than two blocks of steps with a loss in both.
+    Args:
+        unchanged: Losses of the unchanged program.
+        changed: Losses of the changed program.
+        spread: Mean absolute difference of log losses of two runs of the unchanged program.
+        norms: Gradient norms of the unchanged and the changed run.
+        draws: Bootstrap draws.
+        seed: Seed of the bootstrap.
+
+    Raises:
+        ValueError: the series differ in length, a loss is zero or less (a ratio of them means nothing), or fewer than
+            two blocks of steps have a loss in both.
     """
     if len(unchanged) != len(changed) or spread < 0:
         raise ValueError(f"{len(unchanged)} and {len(changed)} losses, spread {spread}: not steps of the same runs")

@@ -1,11 +1,11 @@
-"""Every rule against every metric: what fired, how bad it is, and the plan in which to follow the advice.
+"""Check every rule against a run's metrics and order the advice of those that fire into a plan.
 
-Gains are never added. The plan walks the advice in order, applies each change to what the ones before it left of the
-step, and takes the floors afresh; so a change whose gain another one already brought ends as information only.
+Gains are never added. The plan walks the advice in order, applies each change to the step that the changes before it
+leave, and recomputes the floors. A change whose gain another change already brought ends as information only.
 
-The order is by tier, in each by score. A declared goal changes it: for cost, tiers no longer matter after validity, and
-what saves most GPU-hours comes first; for memory, what frees most of it comes before all else. Throughput and latency
-keep the order of tiers: a training has no other latency than its steps.
+The order is by tier, and within a tier by score. A declared goal changes it. For cost, tiers no longer matter after
+validity, and what saves most GPU-hours comes first. For memory, what frees most of it comes before everything else.
+Throughput and latency keep the order of tiers: the latency of a training run is that of its steps.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from advisor.baseline import baseline
 from advisor.calibration import Calibration, Tried
 from advisor.metrics.base import Metrics, Missing, Need
 from advisor.metrics.gpu import device
+from advisor.metrics.host import core_use
 from advisor.metrics.step import steady_step_count, step_time_uncertainty
 from advisor.models.correction import corrected, nothing
 from advisor.models.cost import Saving, saving
@@ -34,6 +35,8 @@ ACTION_EXPECTED = 0.05
 ACTION_LOW = 0.02
 # ... and of what two runs of the same program differ by.
 NOISE_MARGIN = 2.0
+# Share of the step that is nothing but rounding.
+NOTHING = 1e-6
 # Worth reading, not worth insisting on.
 SUGGEST_EXPECTED = 0.03
 
@@ -54,7 +57,10 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Share of the step time that a change removes: 10th, 50th and 90th percentile; negative if it costs time."""
+    """Share of the step time that a change removes; negative if it costs time.
+
+    `low`, `expected` and `high` are the 10th, 50th and 90th percentile.
+    """
 
     low: float
     expected: float
@@ -65,7 +71,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds a mean step costs; low <= expected <= high."""
+    """Seconds that a mean step costs; low <= expected <= high."""
 
     low: float
     expected: float
@@ -74,24 +80,24 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Advice that a fired rule gives, and what it is worth."""
+    """Advice from a rule that fired, and its worth."""
 
     rule: Rule
     severity: Severity
     evidence: Evidence
     advice: Advice
     alone: Gain | None
-    """If nothing else were changed; None where no step time can be predicted."""
+    """Gain if nothing else is changed; None if no step time can be predicted."""
     in_plan: Gain | None
-    """After everything that stands before it in the plan."""
+    """Gain after everything that precedes it in the plan."""
     cost: Gain | None = None
-    """Shares of the training's cost that go; None where that is the share of the step time."""
+    """Share of the training's cost that goes; None where it equals the share of the step time."""
     score: float
-    """Expected gain in the plan - of what the goal is about - x confidence / effort."""
+    """Expected gain in the plan (in terms of the goal) x confidence / effort."""
     held_back: str = ""
-    """Why this is information only though its gain would deserve more, in sentences; nothing where it is not so."""
+    """Why this is information only although its gain deserves more, in sentences; empty if that is not so."""
     modelled: Triple | None = None
-    """What the rule's model alone says, where past trials have made `alone` wider or narrower."""
+    """The prediction of the rule's model alone, before past trials make `alone` wider or narrower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,22 +109,22 @@ class Verdict:
     why: str
     remedy: str | None = None
     need: Need | None = None
-    """What an answer is for want of; None where there is one, or the rule was switched off."""
+    """What is missing for an answer; None if there is one, or if the rule is switched off."""
     finding: Finding | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """Of one run."""
+    """The judgement of one run."""
 
     verdicts: tuple[Verdict, ...]
-    """One a rule, in the rules' order."""
+    """One verdict per rule, in the rules' order."""
     findings: tuple[Finding, ...]
-    """In the order of the plan: faults, then by tier and score, information last."""
+    """The findings in the order of the plan: faults, then by tier and score; information last, by gain."""
     before: float | None
-    """Seconds the mean step costs as measured, with its part of what falls between steps."""
+    """Seconds that the mean step costs as measured, with its share of what falls between steps."""
     after: StepTime | None
-    """The same with all advice above information followed."""
+    """The same after all advice above information is followed."""
 
 
 def judge(
@@ -128,11 +134,14 @@ def judge(
     past: Calibration | None = None,
     tried: Mapping[str, Tried] | None = None,
 ) -> Judgement:
-    """Ask every rule; none can stop another. Without `rules`, all there are.
+    """Run every rule on the metrics and plan the advice; an error in one rule does not stop the others.
 
-    `past` trials of other runs say how wide intervals should be and how far a model is trusted. What was `tried` on
-    this run, by rule, is no prediction any more: the plan has the gain as measured, and nothing that was refuted, which
-    silences no other either.
+    Args:
+        metrics: The metrics of the run.
+        rules: The rules to run; None for all that ship with profile-train.
+        past: Trials of other runs. They set the width of intervals and the confidence in a model.
+        tried: Trials on this run, by rule. Their measured gain replaces the prediction in the plan. Advice that was
+            refuted is no longer advised, and its rule supersedes no other.
     """
     known = tried or {}
     examined = [_examine(rule, metrics) for rule in (all_rules() if rules is None else rules)]
@@ -193,14 +202,18 @@ def _crashed(rule: Rule, error: Exception) -> Verdict:
 
 
 def _sentence(rule: Rule) -> str:
-    """The rule's If, on one line, as the end of a sentence."""
-    text = " ".join((rule.when.__doc__ or rule.title).split()).rstrip(" .,…").removeprefix("If ")
-    return f"{text[:1].lower()}{text[1:]}."
+    """Return the rule's If, on one line, as the end of a sentence."""
+    text = " ".join((rule.when.__doc__ or rule.title).split()).rstrip(" .,…")
+    inside = text.removeprefix("If ")
+    return f"{inside}." if inside != text else f"{text[:1].lower()}{text[1:]}."
 
 
 def _without_superseded(examined: list[_Fired | Verdict], tried: Mapping[str, Tried]) -> list[_Fired | Verdict]:
-    """A rule falls silent if one that fired supersedes it, unless that one has been silenced itself, or was tried and
-    is not worth having: what it would come before is then all there is."""
+    """Return the examined rules with those silenced that another fired rule supersedes.
+
+    A rule does not silence others if it is superseded itself, or if a trial spoke against it: only the advice that it
+    would precede remains then.
+    """
     against = {rule for rule, each in tried.items() if each.verdict.is_against}
     first_of_all = [e.rule for e in examined if isinstance(e, _Fired) and e.rule.id not in against]
     named = {other for rule in first_of_all for other in rule.supersedes}
@@ -226,7 +239,7 @@ _States = dict[Scenario, State | None]
 
 
 class _Plan:
-    """The findings in order, and what the step becomes as they are followed."""
+    """The findings in order, and the state of the step as they are followed."""
 
     def __init__(
         self,
@@ -243,12 +256,15 @@ class _Plan:
         self._goal = metrics.goals.goal
         self._start = start
         self._states: _States = dict.fromkeys(Scenario, start)
-        self._crashes: dict[str, Verdict] = {}
+        self._dropped: dict[str, Verdict] = {}
+        """Verdicts of rules that fired, but whose gain model failed or predicts no gain."""
         self._noise = metrics.get(step_time_uncertainty)
         short = [f for f in fired if f.rule.id == WINDOW_TOO_SHORT]
         self._uncertain = bool(short)
         self._few_steps = any(fact.metric is steady_step_count for f in short for fact in f.evidence.facts)
         self._distorting = [f.rule for f in fired if f.rule.tier is Tier.VALIDITY and f.advice.fault]
+        cores = metrics.get(core_use)
+        self._crowded = cores is not None and cores.is_crowded
         self._walk(fired)
 
     @property
@@ -258,25 +274,31 @@ class _Plan:
         return StepTime(times[0], expected.time, times[-1]) if expected else None
 
     def verdict(self, fired: _Fired) -> Verdict:
-        if fired.rule.id in self._crashes:
-            return self._crashes[fired.rule.id]
+        if fired.rule.id in self._dropped:
+            return self._dropped[fired.rule.id]
         finding = next(f for f in self.findings if f.rule.id == fired.rule.id)
         return Verdict(rule=fired.rule, outcome=Outcome.FIRED, why=fired.why, finding=finding)
 
     def _walk(self, fired: list[_Fired]) -> None:
-        """Faults first, for a run that does not fit or is broken has no speed; then tier by tier, in each the best
-        of what is left at every turn."""
+        """Order the findings: faults first, then tier by tier, each time the best of those left.
+
+        Faults come first because a run that does not fit or is broken has no speed.
+        """
         information: list[Finding] = []
         left = list(fired)
         while left:
             first = min(self._place(f) for f in left)
             candidates = {f.rule.id: self._weigh(f) for f in left if self._place(f) == first}
-            left = [f for f in left if f.rule.id not in self._crashes]
+            left = [f for f in left if f.rule.id not in self._dropped]
             weighed = [finding for finding in candidates.values() if finding is not None]
             if not weighed:
                 continue
             chosen = _best(weighed)
             left = [f for f in left if f.rule.id != chosen.rule.id]
+            if _gains_nothing(chosen) and chosen.rule.id not in self._tried:
+                why = "The change would not make a step of this run any shorter."
+                self._dropped[chosen.rule.id] = _passed(chosen.rule, why)
+                continue
             if chosen.severity is Severity.INFO:
                 information.append(chosen)
                 continue
@@ -284,16 +306,28 @@ class _Plan:
             effect = self._effect(chosen.rule, chosen.advice)
             if chosen.in_plan and effect:
                 self._states = {s: state and effect(state, s) for s, state in self._states.items()}
-        self.findings += information
+        self.findings += sorted(information, key=self._rank)
+
+    def _rank(self, information: Finding) -> tuple[bool, bool, float]:
+        """Return the sort key of information: a recording of too few steps first, then by gain.
+
+        On a machine that other programs use, timings say little, so the cautious prediction counts.
+        """
+        gain = information.cost if information.cost and self._goal == "cost" else information.in_plan
+        tried = self._tried.get(information.rule.id)
+        few = self._few_steps and information.rule.id == WINDOW_TOO_SHORT
+        if gain is None or (tried and tried.verdict.is_against):
+            return not few, True, 0.0
+        return not few, False, -(gain.low if self._crowded else gain.expected)
 
     def _place(self, fired: _Fired) -> tuple[bool, bool, bool, int]:
-        """The lowest come first; among equals the score decides."""
+        """Return the sort key of a fired rule: the lowest comes first, and the score decides among equals."""
         tier, serves = fired.rule.tier, self._freed(fired.advice) > 0
         by_score = serves or self._goal == "cost"
         return (not fired.advice.fault, tier is not Tier.VALIDITY, not serves, 0 if by_score else tier.value)
 
     def _weigh(self, fired: _Fired) -> Finding | None:
-        """The finding if it were next; None, and a verdict, if its gain model breaks."""
+        """Return the finding if it came next; None, and a verdict, if its gain model fails."""
         rule, advice = fired.rule, fired.advice
         void = bool(self._distorting) and rule.tier is not Tier.VALIDITY
         start: _States = dict.fromkeys(Scenario, self._start)
@@ -304,7 +338,7 @@ class _Plan:
             cost = Gain(*advice.cost) if advice.cost and not void else None
             worth = cost if cost and self._goal == "cost" else in_plan
         except Exception as error:  # noqa: BLE001 - as in _examine
-            self._crashes[rule.id] = _crashed(rule, error)
+            self._dropped[rule.id] = _crashed(rule, error)
             return None
         confidence = self._past.confidence(rule.id, (advice.confidence or rule.confidence).value)
         return Finding(
@@ -321,14 +355,14 @@ class _Plan:
         )
 
     def _freed(self, advice: Advice) -> float:
-        """Share of the device's memory that the advice frees, if memory is the goal; else zero."""
+        """Return the share of the device's memory that the advice frees; 0.0 unless memory is the goal."""
         gpu = self._metrics.get(device)
         if self._goal != "memory" or gpu is None or not gpu.memory_total:
             return 0.0
         return max(0.0, -(advice.memory or 0) / gpu.memory_total)
 
     def _effect(self, rule: Rule, advice: Advice) -> Effect | None:
-        """The advice's own, held to what trials have shown."""
+        """Return the advice's effect, corrected by past trials."""
         if self._start is None:
             return advice.effect
         tried = self._tried.get(rule.id)
@@ -362,8 +396,12 @@ class _Plan:
 
     def _is_too_uncertain(self, advice: Advice, gain: Gain | None) -> bool:
         """Out of too short a window nothing is insisted on but a fault, and, where there are steps enough and only
-        their times scatter, a gain that stands clear of the scatter."""
-        return self._uncertain and not advice.fault and (self._few_steps or gain is None or not self._is_clear(gain))
+        their times scatter, a gain that stands clear of the scatter. Such a gain alone is insisted on, too, where other
+        programs used the cores."""
+        if advice.fault:
+            return False
+        clear = gain is not None and self._is_clear(gain)
+        return (self._uncertain and self._few_steps) or ((self._uncertain or self._crowded) and not clear)
 
     def _held_back(self, rule: Rule, advice: Advice, gain: Gain | None) -> str:
         if self._distorting and gain is None and advice.effect and not advice.fault:
@@ -374,11 +412,8 @@ class _Plan:
             return ""
         if self._few_steps or self._noise is None or gain is None:
             return "There were too few steady steps to insist on it. Record more of them."
-        return (
-            f"The step time scatters: its mean is uncertain by {self._noise:.1%}. To insist on a change, the cautious "
-            f"prediction of its gain, here {gain.low:.1%}, must be {NOISE_MARGIN:g} times that. Record more steps, or "
-            "on a machine that does nothing else."
-        )
+        noise = max(ACTION_LOW, NOISE_MARGIN * self._noise)
+        return f"Low-end gain {gain.low:.1%} is within this run's noise of \u00b1{noise:.1%}."
 
     def _deserved(self, rule: Rule, advice: Advice, gain: Gain | None) -> Severity:
         if advice.fault:
@@ -394,12 +429,19 @@ class _Plan:
         return Severity.INFO
 
     def _is_clear(self, gain: Gain) -> bool:
-        """Of chance; without a measured noise nothing is known to be."""
+        """Return whether the gain is clear of chance; False if the noise was not measured."""
         return self._noise is not None and gain.low > max(ACTION_LOW, NOISE_MARGIN * self._noise)
 
 
+def _gains_nothing(finding: Finding) -> bool:
+    """Return whether a change that is for speed alone brings no gain in any scenario."""
+    if finding.rule.tier not in (Tier.STALLS, Tier.PRECISION, Tier.KERNELS) or finding.advice.fault or finding.cost:
+        return False
+    return all(gain is not None and gain.high <= NOTHING for gain in (finding.alone, finding.in_plan))
+
+
 def _best(findings: list[Finding]) -> Finding:
-    """The highest score; of those as good as equal to it the easiest, then by id."""
+    """Return the finding with the highest score; among near-equal scores the easiest, then by id."""
     top = max(finding.score for finding in findings)
     equal = [finding for finding in findings if finding.score >= top - SCORE_TIE * abs(top)]
     return min(equal, key=lambda finding: (finding.rule.difficulty, finding.rule.id))

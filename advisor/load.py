@@ -1,8 +1,9 @@
-"""A run folder as a `Profile`."""
+"""Load a run folder as a `Profile`."""
 
 from __future__ import annotations
 
 import gc
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from advisor.nodes import clocks, host_samples, in_order, numbered, on_one_clock, remarks
-from advisor.profile import Profile, Rank
+from advisor.profile import Profile, Rank, bare_uuid
 from profiler.errors import ProfilerError
 from profiler.schema import (
     CallFact,
@@ -34,7 +35,9 @@ from profiler.schema import (
     ScalerFact,
     SchedulingFact,
     ThreadsFact,
+    TraceFact,
     TrialFact,
+    WindowsFact,
 )
 from profiler.store import (
     Extent,
@@ -57,27 +60,27 @@ T = TypeVar("T")
 class _OfProcess(Protocol):
     @property
     def pid(self) -> int:
-        """Whose row it is."""
+        """Process that the row belongs to."""
 
 
 R = TypeVar("R", bound=_OfProcess)
 
 FEW_RANKS = 16
-"""As many are read in full: a node has no more."""
+"""Largest number of ranks that are read in full; a node has no more."""
 
 MOST_STEPS = 2**17
-"""Rows of steps that are read of the ranks beside the primary, together: 100 MB."""
+"""Most step rows that are read of all non-primary ranks together: 100 MB."""
 
 MOST_SAMPLES = 2**15
-"""Rows of samples of the GPUs, together."""
+"""Most GPU sample rows that are read of all ranks together."""
 
 NEWEST = 1.0
-"""Seconds that samples of a run which goes on are all read of: `watch` shows what is now."""
+"""Last seconds of an ongoing run whose samples are all read: `watch` shows the present."""
 
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Python's collector would look through all rows again and again while they are made, a third of the time."""
+    """Pause Python's garbage collector, whose repeated scans of the rows take a third of the loading time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -89,10 +92,12 @@ def _without_collector() -> Iterator[None]:
 
 @_without_collector()
 def load(folder: Path) -> Profile:
-    """The run recorded in `folder`, whatever it ended in.
+    """Return the run recorded in `folder`, whatever it ended in.
 
-    A node whose file cannot be read is a problem of the profile as long as there is another. Raises ProfilerError if
-    there is none, or if no file says what was run.
+    If one node's file cannot be read but another's can, the profile reports a problem.
+
+    Raises:
+        ProfilerError: no node's file can be read, or none says what was run.
     """
     paths = find(folder)
     thinned = _thinned(paths)
@@ -106,7 +111,7 @@ def load(folder: Path) -> Profile:
         for node, clock in zip(nodes, compared, strict=True)
         for rank in _ranks(node)
     ]
-    stepped = [rank for rank in recorded if rank.steps]
+    stepped = _side_by_side([rank for rank in recorded if rank.steps])
     runs = tuple(run for node in nodes for run in node.runs)
     if not runs:
         raise ProfilerError(f"{folder} does not say what was run: its recording is torn.", "Record the run again.")
@@ -117,8 +122,38 @@ def load(folder: Path) -> Profile:
         gpu_samples=tuple(sample for node in nodes for sample in node.gpu_samples),
         host_samples=host_samples(nodes),
         stretches=thinned[0].steps if thinned else None,
-        problems=(*(problem for node in nodes for problem in node.problems), *problems),
+        problems=(*(problem for node in nodes for problem in _that_matter(node, stepped)), *problems),
     )
+
+
+def _side_by_side(ranks: Sequence[Rank]) -> list[Rank]:
+    """Assign rank numbers to processes that trained at the same time without a launcher's numbers.
+
+    This happens with torch.multiprocessing; each such process is a rank of the run. A process that began after another
+    one had ended is a restart and keeps its number.
+    """
+    taken = {rank.process.rank for rank in ranks}
+    ended: dict[int, float] = {}
+    made = []
+    for rank in sorted(ranks, key=lambda rank: (rank.process.rank, rank.process.started)):
+        process = rank.process
+        if process.world_size == 1 and process.started < ended.get(process.rank, -math.inf):
+            number = max(taken) + 1
+            taken.add(number)
+            process = replace(process, rank=number, local_rank=number)
+        end = math.inf if process.ended is None else process.ended
+        ended[process.rank] = max(end, ended.get(process.rank, -math.inf))
+        made.append(replace(rank, process=process))
+    return made
+
+
+def _that_matter(node: Tables, stepped: Sequence[Rank]) -> Iterable[Problem]:
+    """Return the problems without those of processes that made no step, if others did.
+
+    Such a process may evaluate what the others train.
+    """
+    pids = {step.pid for step in node.steps}
+    return (each for each in node.problems if each.source != "steps" or not stepped or each.pid in pids)
 
 
 def _nodes(paths: list[Path], thinned: Sequence[Thin]) -> tuple[list[Tables], list[Problem]]:
@@ -128,14 +163,14 @@ def _nodes(paths: list[Path], thinned: Sequence[Thin]) -> tuple[list[Tables], li
         if isinstance(found, ProfilerError):
             failures.append(found)
         else:
-            nodes.append(_renumber(found, sum(len(other.gpus) for other in nodes)))
+            nodes.append(_renumber(_seen_by_torch(found), sum(len(other.gpus) for other in nodes)))
     if not nodes:
         raise failures[0]
     return nodes, [Problem(time=0.0, source="store", message=str(failure)) for failure in failures]
 
 
 def _each(function: Callable[..., T], *arguments: Sequence[object]) -> list[T | ProfilerError]:
-    """The function of each node, several at a time: SQLite lets others run while it searches."""
+    """Call the function for each node, several at a time. SQLite releases the GIL while it searches."""
 
     def attempt(*given: object) -> T | ProfilerError:
         try:
@@ -150,7 +185,7 @@ def _each(function: Callable[..., T], *arguments: Sequence[object]) -> list[T | 
 
 
 def _thinned(paths: Sequence[Path]) -> list[Thin]:
-    """How little of each node is read; nothing where a run of few ranks is read in full."""
+    """Return how much of each node to read; empty if few ranks are read in full."""
     surveys = [Survey() if isinstance(one, ProfilerError) else one for one in _each(survey, paths)]
     heads = [process for one in surveys for process in one.processes if process.role == "rank" and process.events]
     if len(heads) <= FEW_RANKS:
@@ -170,19 +205,32 @@ def _thinned(paths: Sequence[Path]) -> list[Thin]:
 
 
 def _working_for(rank: int, processes: Sequence[Process]) -> set[int]:
-    """The processes that a rank consists of."""
+    """Return the processes of a rank."""
     heads = {process.pid: process.rank for process in processes if process.role == "rank" and process.events}
     return {pid for pid, head in owners(processes, heads.keys()).items() if heads[head] == rank}
 
 
 def _stretches(tables: Sequence[Extent], ranks: int, most: int) -> Stretches:
-    """So long that no more rows than that are read, of all nodes together."""
+    """Return stretches that cover at most `most` rows of all nodes together."""
     rows, end = max(1, sum(table.rows for table in tables)), max(table.end for table in tables)
     return Stretches.over(end, min(1.0, most / rows), apart=end * ranks / rows)
 
 
+def _seen_by_torch(node: Tables) -> Tables:
+    """Drop the GPUs that no process saw, on a node with different GPUs, where the recorder samples all of them."""
+    if len({gpu.name for gpu in node.gpus}) < 2:
+        return node
+    facts = (decode_fact(fact) for fact in node.facts if fact.kind == "device")
+    uuids = {bare_uuid(fact.uuid) for fact in facts if isinstance(fact, DeviceFact) and fact.uuid}
+    gpus = tuple(gpu for gpu in node.gpus if bare_uuid(gpu.uuid) in uuids)
+    if not gpus:
+        return node
+    indices = {gpu.index for gpu in gpus}
+    return replace(node, gpus=gpus, gpu_samples=tuple(s for s in node.gpu_samples if s.gpu in indices))
+
+
 def _renumber(node: Tables, first: int) -> Tables:
-    """NVML counts the GPUs of every node from 0; in a profile each has a number of its own."""
+    """Renumber the GPUs: NVML counts those of every node from 0, and a profile numbers them all."""
     if not first:
         return node
     numbers = {gpu.index: first + position for position, gpu in enumerate(node.gpus)}
@@ -195,7 +243,7 @@ def _renumber(node: Tables, first: int) -> Tables:
 
 
 def _ranks(node: Tables) -> list[Rank]:
-    """The training processes of a node."""
+    """Return the ranks of a node."""
     heads = ranks(node)
     owner_of = owners(node.processes, {head.pid for head in heads})
     owned: dict[int, list[int]] = {}
@@ -206,7 +254,7 @@ def _ranks(node: Tables) -> list[Rank]:
 
 
 class _Rows:
-    """A node's rows by process, in two tables by the rank it works for: each is looked at once for all ranks."""
+    """A node's rows by process, or for two tables by rank. Each table is scanned once for all ranks."""
 
     def __init__(self, node: Tables, owners: Mapping[int, int]) -> None:
         self.batches = _by_process(node.batches, owners)
@@ -216,6 +264,7 @@ class _Rows:
         self.operators = _by_process(node.operators)
         self.sketches = _by_process(node.sketches, owners)
         self.steps = _by_process(node.steps)
+        self.syncs = _by_process(node.syncs)
         self.windows = _by_process(node.windows)
 
 
@@ -227,7 +276,7 @@ def _by_process(rows: Iterable[R], owners: Mapping[int, int] | None = None) -> d
 
 
 def _rank(process: Process, node: Tables, rows: _Rows, pids: Sequence[int]) -> Rank:
-    """`pids` are its own and those of the processes that work for it."""
+    """Return the rank of a process; `pids` are its own and those of the processes that work for it."""
     facts = _latest(rows.facts.get(process.pid, ()))
     flags, scalers, outputs = _of(FlagsFact, facts), _of(ScalerFact, facts), _of(OutputFact, facts)
     return Rank(
@@ -239,7 +288,9 @@ def _rank(process: Process, node: Tables, rows: _Rows, pids: Sequence[int]) -> R
         windows=rows.windows.get(process.pid, ()),
         kernels=rows.kernels.get(process.pid, ()),
         operators=rows.operators.get(process.pid, ()),
+        syncs=rows.syncs.get(process.pid, ()),
         sketches=rows.sketches.get(process.pid, ()),
+        traces=_of(TraceFact, facts),
         loaders=_of(LoaderFact, facts),
         models=_of(ModelFact, facts),
         optimizers=_of(OptimizerFact, facts),
@@ -263,11 +314,12 @@ def _rank(process: Process, node: Tables, rows: _Rows, pids: Sequence[int]) -> R
         matmul=next(iter(_of(MatmulFact, facts)), None),
         threads=next(iter(_of(ThreadsFact, facts)), None),
         scheduling=next(iter(_of(SchedulingFact, facts)), None),
+        window_state=next(iter(_of(WindowsFact, facts)), None),
     )
 
 
 def _latest(facts: Iterable[Fact]) -> list[object]:
-    """Each fact as it was seen last, in the order of first sight."""
+    """Return the latest of each fact, in the order of first sight."""
     latest: dict[tuple[str, object], object] = {}
     for fact in sorted(facts, key=lambda fact: fact.time):
         if (decoded := decode_fact(fact)) is not None:

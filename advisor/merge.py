@@ -1,4 +1,4 @@
-"""Recordings of one job that were made apart, put into one folder."""
+"""Merge separate recordings of one job into one folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from profiler.recorder.record import finish_orphan
 from profiler.store import Tables, find, read
 
 HOUR = 3600.0
-"""Seconds that the clocks of two hosts of one job may differ by, and more than they ever should."""
+"""Largest gap in seconds between recordings of one job, well above the clock differences of hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,15 @@ class Part:
 
     @property
     def ranks(self) -> set[int]:
-        """That made a step, or all if none did."""
+        """Ranks that made a step, or all ranks if none did."""
         return rank_numbers(self.node)
 
 
 def merge(folders: Sequence[Path], out: Path) -> list[Part]:
-    """Copy what was recorded into `folders` into the new folder `out`; its parts, as they lie in the folders.
+    """Copy the recordings in `folders` into the new folder `out`, and return its parts as they lie in `folders`.
 
-    Raises ProfilerError, with nothing left of `out`, if they are not of one job, or are still being recorded.
+    Raises:
+        ProfilerError: the folders are not of one job, or one is still being recorded. Nothing is left of `out`.
     """
     if len({folder.resolve() for folder in folders}) < max(2, len(folders)):
         raise ProfilerError("There is nothing to join.", "Name two different run folders: profile-train merge A B")
@@ -69,7 +70,11 @@ def _parts(folder: Path) -> list[Part]:
 
 
 def _check(one: Part, other: Part) -> None:
-    """Raises ProfilerError where two cannot be of one job."""
+    """Check that two parts can be of one job.
+
+    Raises:
+        ProfilerError: they cannot.
+    """
     told = f"{one.path} and {other.path} are not of one job"
     first, second = (part.node.runs[-1] if part.node.runs else None for part in (one, other))
     if first is None or second is None:
@@ -97,7 +102,7 @@ def _check(one: Part, other: Part) -> None:
 
 
 def _names(parts: Sequence[Part]) -> list[str]:
-    """Of the files; several hosts may have one name."""
+    """Return the file names of the parts; several hosts may share a name."""
     taken: list[str] = []
     for part in parts:
         stem = part.path.stem
@@ -107,7 +112,7 @@ def _names(parts: Sequence[Part]) -> list[str]:
 
 
 def _copy(path: Path, to: Path) -> None:
-    """With the log of one whose recorder was killed; each for us alone."""
+    """Copy a recording, with the log of one whose recorder was killed; only the owner may read the copies."""
     for suffix in ("", "-wal", "-journal"):
         if (original := path.with_name(path.name + suffix)).exists():
             target = to.with_name(to.name + suffix)

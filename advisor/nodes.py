@@ -1,4 +1,4 @@
-"""The recordings of one job, side by side: who is there, on which machine, and by which clock."""
+"""Put the recordings of one job side by side: their ranks, machines and clocks."""
 
 from __future__ import annotations
 
@@ -8,32 +8,34 @@ from typing import Any
 
 from advisor.clocks import Clock, Reference
 from advisor.units import seconds
-from profiler.schema import HostSample, Problem, Step
+from profiler.schema import MOST_RANKS, HostSample, Problem, Step
 from profiler.store import Tables, ranks, with_columns
 
 MOST_NAMED = 8
-"""Ranks that a sentence names one by one."""
+"""Most ranks that a sentence names one by one."""
 
 NOTABLE = 0.1
-"""Seconds that the clocks of hosts may differ by without a word: what NTP keeps over a network that is not good."""
+"""Largest difference between hosts' clocks, in seconds, that needs no remark: what NTP keeps over a poor network."""
 
 SUMS = ("cpu", "cpu_workers", "rss", "processes", "read", "write")
-"""Of a HostSample, what is of the program and not of the machine."""
+"""Fields of a HostSample that belong to the program, not to the machine."""
 
 
 def rank_numbers(node: Tables) -> set[int]:
-    """The ranks that trained there."""
+    """Return the ranks that trained on a node."""
     return {process.rank for process in ranks(node)}
 
 
 def in_order(nodes: Iterable[Tables]) -> list[Tables]:
-    """That of the lowest rank first: what is said of one node is said of that one."""
+    """Return the nodes ordered by their lowest rank. What is said of one node is said of the first."""
     return sorted(nodes, key=lambda node: min(rank_numbers(node), default=1 << 62))
 
 
 def numbered(nodes: Sequence[Tables]) -> list[Tables]:
-    """With a node rank for each machine, also where the launcher gives none, and each GPU once, though every rank's
-    recorder may see all of a machine."""
+    """Return the nodes with a node rank per machine, and with each GPU once.
+
+    The launcher may give no node ranks, and every rank's recorder may see all GPUs of a machine.
+    """
     if len(nodes) < 2:
         return list(nodes)
     numbers: dict[tuple[str, int], int] = {}
@@ -55,7 +57,7 @@ def numbered(nodes: Sequence[Tables]) -> list[Tables]:
 
 
 def clocks(nodes: Sequence[Tables]) -> list[Clock]:
-    """Of each recording, against the first."""
+    """Return the clock of each recording, relative to the first."""
     first, *others = nodes
     if not others:
         return [Clock()]
@@ -64,18 +66,18 @@ def clocks(nodes: Sequence[Tables]) -> list[Clock]:
 
 
 def _steps(node: Tables) -> list[Step]:
-    """Of its lowest rank; of several processes of that, the one that was started last."""
+    """Return the steps of the lowest rank; of several processes of that rank, those of the last one started."""
     heads = sorted((process.rank, -process.started, process.pid) for process in ranks(node))
     return [step for step in node.steps if step.pid == heads[0][2]] if heads else []
 
 
 def _ahead(first: Tables, node: Tables) -> float:
-    """By the hosts' clocks: a recording that began later shows less for the same moment."""
+    """Return how far the node's clock is ahead by the hosts' clocks: a later start shows less at the same moment."""
     return first.runs[0].started_at - node.runs[0].started_at if first.runs and node.runs else 0.0
 
 
 def on_one_clock(node: Tables, clock: Clock) -> Tables:
-    """Its samples and problems as the reference's clock would have timed them; steps are left as they are."""
+    """Return a recording with its samples on the reference's clock; steps and problems keep their own."""
     if clock == Clock():
         return node
     return replace(
@@ -86,7 +88,10 @@ def on_one_clock(node: Tables, clock: Clock) -> Tables:
 
 
 def host_samples(nodes: Sequence[Tables]) -> tuple[HostSample, ...]:
-    """Of every machine; where each rank has a recorder of its own, those of one machine are added up."""
+    """Return the host samples of every machine.
+
+    If each rank has its own recorder, the samples of one machine are added up.
+    """
     machines: dict[object, list[tuple[HostSample, ...]]] = {}
     for number, node in enumerate(nodes):
         where = min((process.node_rank for process in node.processes), default=-1 - number)
@@ -109,7 +114,7 @@ def _sum(one: HostSample, other: HostSample) -> HostSample:
 
 
 def _nearest(samples: Sequence[HostSample], other: Sequence[HostSample]) -> list[HostSample]:
-    """For each sample that of the other recorder which is closest in time; both are in order."""
+    """Return, for each sample, the closest one in time of the other recorder; both are in order."""
     found, at = [], 0
     for sample in samples:
         while at + 1 < len(other) and abs(other[at + 1].time - sample.time) <= abs(other[at].time - sample.time):
@@ -119,7 +124,7 @@ def _nearest(samples: Sequence[HostSample], other: Sequence[HostSample]) -> list
 
 
 def remarks(nodes: Sequence[Tables], compared: Sequence[Clock]) -> list[Problem]:
-    """What a reader must know of a job that was recorded in parts."""
+    """Return the problems that a reader of a job recorded in parts must know."""
     said = [_missing(nodes), _unfinished(nodes), *_apart(nodes, compared)]
     return [Problem(time=0.0, source="ranks", message=each) for each in said if each]
 
@@ -127,7 +132,7 @@ def remarks(nodes: Sequence[Tables], compared: Sequence[Clock]) -> list[Problem]
 def _missing(nodes: Sequence[Tables]) -> str:
     world = max((p.world_size for node in nodes for p in node.processes if p.role == "rank"), default=1)
     there = {process.rank for node in nodes for process in node.processes if process.role == "rank"}
-    absent = [number for number in range(world) if number not in there] if there else []
+    absent = [number for number in range(min(world, MOST_RANKS)) if number not in there] if there else []
     if not absent:
         return ""
     return (
@@ -162,7 +167,7 @@ def _unfinished(nodes: Sequence[Tables]) -> str:
 
 
 def _apart(nodes: Sequence[Tables], compared: Sequence[Clock]) -> Iterable[str]:
-    """How the clocks were laid over one another, where that moves anything: the worst of them."""
+    """Yield how the clocks were aligned, if that moves anything, with the largest differences."""
     moved = [(clock, node) for clock, node in zip(compared[1:], nodes[1:], strict=True)]
     by_steps = [clock.residual for clock, _ in moved if clock.residual is not None]
     if by_steps:

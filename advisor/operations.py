@@ -1,4 +1,4 @@
-"""What the profiler windows saw: the kernels of the GPU or, on a CPU, the operators that take most of the time."""
+"""Summarize the profiler windows: the GPU kernels or, on a CPU, the operators that take most time."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ SHOWN = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One kernel (by name) or operator (self time), of a mean recorded step."""
+    """One kernel (by name) or operator (self time), per mean recorded step."""
 
     name: str
     kind: str
     calls: float
     seconds: float
     share: float
-    """Of what all of them take."""
+    """Share of the time that all of them take."""
     tensor_cores: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
-    """The dearest of them, most time first."""
+    """The most expensive kernels or operators, most time first."""
 
     device: Literal["cpu", "cuda"]
-    steps: int
+    steps: float
     """Steps that the windows recorded."""
     seconds: float
-    """What all of them take in a step, those not shown too."""
+    """Seconds per step that all of them take, including those not shown."""
     count: int
-    """How many there are by name."""
+    """Number of kernels or operators, by name."""
     shown: tuple[Operation, ...]
 
 
 def operations(profile: Profile) -> Operations | None:
-    """Of the first rank; the GPU's, if a window has seen any. None without windows."""
+    """Return the operations of the first rank: the GPU's if a window saw any; None without windows."""
     if not profile.ranks:
         return None
     rank = profile.ranks[0]

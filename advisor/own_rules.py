@@ -1,6 +1,7 @@
-"""Rules of one's own beside ours: from installed packages, by the entry point group, and from a folder or file.
+"""Load your own rules, from installed packages (by entry point group) and from a folder or file.
 
-A rule file is code, and is run. So none is ever taken from a run's folder: only what is installed, or was named.
+A rule file is code, and loading it runs it. Rules are therefore never taken from a run's folder: they must be
+installed or named.
 """
 
 from __future__ import annotations
@@ -30,14 +31,16 @@ class RuleSet:
 
     rules: tuple[Rule, ...]
     broken: tuple[str, ...] = ()
-    """What could not be loaded, and why, a line each."""
+    """Rules that could not be loaded and why, one line each."""
 
 
 def load(path: Path | None = None) -> RuleSet:
-    """Ours, the installed ones, and those of the file or folder; a broken one stops no other.
+    """Return the built-in rules, the installed ones, and those of the file or folder.
+
+    A broken rule does not stop the others.
 
     Raises:
-        ProfilerError: there is nothing of that path.
+        ProfilerError: the path does not exist, or holds no rules.
     """
     rules = {rule.id: rule for rule in all_rules()}
     broken = []
@@ -56,7 +59,7 @@ def load(path: Path | None = None) -> RuleSet:
 
 
 def _installed() -> Iterator[tuple[str, str]]:
-    """Where each rule comes from, and its module's name."""
+    """Yield the origin and module name of each installed rule."""
     for entry in entry_points(group=GROUP):
         origin = f"the installed {entry.dist.name}" if entry.dist else "an installed package"
         try:
@@ -69,8 +72,10 @@ def _installed() -> Iterator[tuple[str, str]]:
 
 
 def _files(path: Path) -> Iterator[tuple[str, str]]:
-    """The same for a folder or a file. The folder becomes a package of a private name: its rules may share what is in
-    files that begin with an underscore, and no name of theirs is in anybody's way.
+    """Yield the origin and module name of each rule in a folder or file.
+
+    The folder becomes a package under a private name. Its rules may share code in files that begin with an underscore,
+    and its module names conflict with no others.
     """
     if not path.exists():
         raise ProfilerError(f"There is no file or folder {path}.", "Give a rule's file, or a folder of such files.")

@@ -1,4 +1,4 @@
-"""All that is said of a rule or metric, taken from it itself."""
+"""Generate the pages of rules and metrics from their own code and docstrings."""
 
 from __future__ import annotations
 
@@ -43,10 +43,12 @@ UNITS = {
 
 
 def explained(name: str, rules: Sequence[Rule], past: Calibration | None = None) -> str:
-    """The page of the rule or metric of that name, dashes and underscores alike; a rule's with what came of it.
+    """Return the page of the rule or metric with that name; a rule's page includes its record of trials.
+
+    Dashes and underscores are interchangeable.
 
     Raises:
-        ProfilerError: there is none; the nearest names are told.
+        ProfilerError: there is none; the message names the nearest ones.
     """
     known = {metric.name: metric_page(metric) for metric in all_metrics()} | {
         rule.id: page(rule, (past or Calibration()).story(rule.id)) for rule in rules
@@ -55,33 +57,34 @@ def explained(name: str, rules: Sequence[Rule], past: Calibration | None = None)
     for spelling in (wanted, wanted.replace("_", "-"), wanted.replace("-", "_")):
         if spelling in known:
             return known[spelling]
-    near = difflib.get_close_matches(wanted, known, cutoff=0.4)
+    about = [rule.id for rule in rules if re.search(rf"\b{re.escape(wanted)}\b", rule.page + consequence(rule))]
+    near = about or difflib.get_close_matches(wanted, known, cutoff=0.6)
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     raise ProfilerError(f"No rule or metric is called {name!r}.", f"{hint}List the rules: profile-train rules")
 
 
 def condition(rule: Rule) -> str:
-    """The If of a rule in a sentence, from the docstring of its `when`."""
+    """Return the If of a rule in a sentence, from the docstring of its `when`."""
     return _sentence(rule.when, "if")
 
 
 def consequence(rule: Rule) -> str:
-    """The Then of a rule in a sentence, from the docstring of its `then`."""
+    """Return the Then of a rule in a sentence, from the docstring of its `then`."""
     return _sentence(rule.then, "then")
 
 
 def wrong_when(rule: Rule) -> str:
-    """When the advice does not hold: the "Wrong when:" paragraph of the page, or nothing."""
+    """Return when the advice does not hold: the "Wrong when:" paragraph of the page, or an empty text."""
     return " ".join(p.split(":", 1)[1].strip() for p in paragraphs(rule.page) if p.lower().startswith("wrong when:"))
 
 
 def explanation(rule: Rule) -> tuple[str, ...]:
-    """The page's other paragraphs."""
+    """Return the page's paragraphs other than "Wrong when:"."""
     return tuple(p for p in paragraphs(rule.page) if not p.lower().startswith("wrong when:"))
 
 
 def page(rule: Rule, past: str = "") -> str:
-    """All about one rule, as Markdown that also reads well as plain text, with its record of trials."""
+    """Return the page of one rule with its record of trials, as Markdown that also reads well as plain text."""
     parts = [
         f"## {rule.id}: {rule.title}",
         *explanation(rule),
@@ -114,27 +117,27 @@ def page(rule: Rule, past: str = "") -> str:
 
 
 def metric_page(metric: Metric[Any]) -> str:
-    """All about one metric, likewise."""
+    """Return the page of one metric, in the same format."""
     return f"## {metric.name}: {metric.label}\n\n{meaning(metric)}\n\n**Unit** {unit(metric)}\n"
 
 
 def meaning(metric: Metric[Any]) -> str:
-    """What it is, from its docstring."""
+    """Return the meaning of a metric, from its docstring."""
     return " ".join(paragraphs(metric.doc))
 
 
 def unit(metric: Metric[Any]) -> str:
-    """In words."""
+    """Return the unit of a metric in words."""
     return UNITS.get(metric.unit, str(metric.unit))
 
 
 def paragraphs(text: str) -> list[str]:
-    """Of a docstring, a line each."""
+    """Return the paragraphs of a docstring, one line each."""
     return [" ".join(part.split()) for part in re.split(r"\n\s*\n", inspect.cleandoc(text)) if part.strip()]
 
 
 def _sentence(function: Callable[..., Any], opening: str) -> str:
-    """The first paragraph of a docstring, less the leading If or Then and the dots that join the two."""
+    """Return the first paragraph of a docstring, without the leading If or Then and the ellipsis that joins them."""
     text = next(iter(paragraphs(function.__doc__ or "")), "").strip(" .,\u2026")
     first, _, rest = text.partition(" ")
     return f"{rest if first.lower().strip(',') == opening else text}."

@@ -1,7 +1,8 @@
-"""A read-only, typed view of one run: every node's tables, ranks side by side."""
+"""A read-only, typed view of one run: every node's tables, with the ranks side by side."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from advisor.clocks import OWN, Clock
@@ -33,9 +34,12 @@ from profiler.schema import (
     SchedulingFact,
     Sketch,
     Step,
+    Sync,
     ThreadsFact,
+    TraceFact,
     TrialFact,
     Window,
+    WindowsFact,
 )
 from profiler.store import Stretches
 
@@ -52,6 +56,8 @@ class Rank:
     windows: tuple[Window, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     operators: tuple[Operator, ...] = ()
+    syncs: tuple[Sync, ...] = ()
+    traces: tuple[TraceFact, ...] = ()
     sketches: tuple[Sketch, ...] = ()
     loaders: tuple[LoaderFact, ...] = ()
     models: tuple[ModelFact, ...] = ()
@@ -66,22 +72,25 @@ class Rank:
     output: OutputFact | None = None
     regions: tuple[RegionFact, ...] = ()
     worker_regions: tuple[RegionFact, ...] = ()
-    """Of all its workers, each with its own."""
+    """The regions of all its workers, separate for each."""
     ddp: tuple[DdpFact, ...] = ()
     paddings: tuple[PaddingFact, ...] = ()
     matmul: MatmulFact | None = None
     threads: ThreadsFact | None = None
     scheduling: SchedulingFact | None = None
+    window_state: WindowsFact | None = None
     host: str | None = None
-    """Of its recording."""
+    """Host of its recording."""
     clock: Clock = OWN
-    """That of its recording, against the first rank's: for times that are shown side by side."""
+    """Clock of its recording relative to the first rank's, for times that are shown side by side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A run. `ranks` are ordered by rank; processes that imported torch but never made a step are left out
-    unless there is no other."""
+    """A run, with `ranks` ordered by rank.
+
+    Processes that imported torch but never made a step are left out unless there is no other.
+    """
 
     runs: tuple[Run, ...]
     ranks: tuple[Rank, ...] = ()
@@ -89,6 +98,21 @@ class Profile:
     gpu_samples: tuple[GpuSample, ...] = ()
     host_samples: tuple[HostSample, ...] = ()
     stretches: Stretches | None = None
-    """Which steps of the ranks beside the primary were read; None: all. Of many ranks no more is known than they are
-    compared by."""
+    """The stretches of steps that were read of the non-primary ranks; None: all.
+
+    Of many ranks, only what is needed to compare them is known.
+    """
     problems: tuple[Problem, ...] = ()
+
+    def gpu_of(self, device: DeviceFact) -> Gpu | None:
+        """Return NVML's record of one of torch's devices; None if it was not sampled.
+
+        The two are matched by UUID because they number GPUs differently. torch leaves out NVML's prefix.
+        """
+        uuid = bare_uuid(device.uuid or "")
+        return next((gpu for gpu in self.gpus if uuid and bare_uuid(gpu.uuid) == uuid), None)
+
+
+def bare_uuid(uuid: str) -> str:
+    """Return a UUID in a form common to torch and NVML: "GPU-8C2F..." and "8c2f..." are the same GPU."""
+    return re.sub(r"^(mig-)?(gpu-)?", "", uuid.strip().lower())

@@ -1,4 +1,4 @@
-"""From a run folder to its report: load, judge, build, and write all forms of it beside the recording."""
+"""Turn a run folder into its report: load, judge, build, and write all its forms next to the recording."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from advisor.own_rules import load as load_rules
 from advisor.render import html, markdown, result_json
 from advisor.report import Report
 from advisor.verify import kept
-from advisor.whole import whole
+from advisor.whole import keep
 from profiler.errors import ProfilerError
 from profiler.schema import Problem
 
@@ -25,11 +25,13 @@ from profiler.schema import Problem
 def report_of(
     folder: Path, goals: Goals | None = None, rules: RuleSet | None = None, past: Calibration | None = None
 ) -> Report:
-    """The report on a run; nothing is written. Without `rules`, ours and the installed ones judge it; `past` trials say
-    how sure they may be.
+    """Return the report on a run; nothing is written.
+
+    Without `rules`, the built-in and installed ones judge the run. Trials in `past` set the width of intervals and the
+    confidence in models.
 
     Raises:
-        ProfilerError: there is no recording in the folder, or none that can be read.
+        ProfilerError: the folder holds no recording, or none that can be read.
     """
     profile, chosen = load(folder), rules or load_rules()
     notes = [Problem(time=0.0, source="rules", message=line) for line in chosen.broken]
@@ -50,17 +52,17 @@ def report_of_traces(
     rules: RuleSet | None = None,
     past: Calibration | None = None,
 ) -> Report:
-    """The report on traces that torch.profiler wrote, a file a rank; nothing is written.
+    """Return the report on traces that torch.profiler wrote, one file per rank; nothing is written.
 
     Raises:
-        ProfilerError: none of them can be read.
+        ProfilerError: none of the traces can be read.
     """
     chosen = rules or load_rules()
-    profile, traced = traces.load(paths)
+    profile = traces.load(paths)
     notes = [Problem(time=0.0, source="rules", message=line) for line in chosen.broken]
     profile = replace(profile, problems=(*profile.problems, *notes))
     metrics = Metrics(profile, goals)
-    return build_report(profile, judge(metrics, chosen.rules, past=past), metrics, past=past, traces=traced)
+    return build_report(profile, judge(metrics, chosen.rules, past=past), metrics, past=past, imported=True)
 
 
 def publish(
@@ -70,10 +72,10 @@ def publish(
     rules: RuleSet | None = None,
     past: Calibration | None = None,
 ) -> Report:
-    """Write result.json, report.html and report.md into the run folder, or into `out`.
+    """Write result.json, report.html and report.md into the run folder, or into `out`, and return the report.
 
     Raises:
-        ProfilerError: as `report_of` or `write`.
+        ProfilerError: see `report_of` and `write`.
     """
     report = report_of(folder, goals, rules, past)
     write(report, out or folder, f"profile-train report {folder} --out FOLDER")
@@ -81,10 +83,11 @@ def publish(
 
 
 def write(report: Report, folder: Path, elsewhere: str) -> None:
-    """Write all forms of it into `folder`, each whole or not at all; `elsewhere` is the command that chooses another.
+    """Write all forms of a report into `folder`, each whole or not at all.
 
-    They are of mode 0600, whatever the umask: a report tells paths, arguments and the machine, so sharing it is left to
-    the user.
+    `elsewhere` is the command that chooses another folder. A file that profile-train did not write keeps its name, and
+    the report's file gets another. The files have mode 0600, whatever the umask: a report reveals paths, arguments and
+    the machine, so sharing it is up to the user.
 
     Raises:
         ProfilerError: not all of them could be written.
@@ -97,8 +100,7 @@ def write(report: Report, folder: Path, elsewhere: str) -> None:
     failures = []
     for name, text in forms.items():
         try:
-            with whole(folder / name) as beside:
-                beside.write_text(text, encoding="utf-8", newline="\n")
+            keep(folder, name, text)
         except ProfilerError as error:
             failures.append(error.message)
     if failures:

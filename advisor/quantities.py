@@ -1,4 +1,4 @@
-"""The report's metrics: what each comes to in a run, or why there is no number."""
+"""Evaluate the report's metrics: the value of each in a run, or why there is none."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Quantity:
 
 
 def quantities(metrics: Metrics) -> Iterator[Quantity]:
-    """All of them, by name."""
+    """Return all metrics that have a unit, by name."""
     return (_quantity(one, metrics) for one in all_metrics() if one.unit is not None)
 
 
 def meaning(one: Metric[Any]) -> str:
-    """What it is, as plain text."""
+    """Return the meaning of a metric as plain text."""
     return pages.meaning(one).replace("`", "")
 
 

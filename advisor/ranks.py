@@ -1,4 +1,4 @@
-"""Many ranks, summed up: how far apart they are, and by name those that stand out."""
+"""Summarize many ranks: how far apart they are, and which ones stand out."""
 
 from __future__ import annotations
 
@@ -13,21 +13,27 @@ from advisor.metrics.quantiles import quantile
 from advisor.metrics.step import mean_phases, steady
 from advisor.profile import Profile, Rank
 from advisor.units import share
-from profiler.schema import Step
+from profiler.schema import MOST_RANKS, Step
 
 FEW = 8
-"""As many can be told apart in one chart; more are summed up."""
+"""Most ranks that one chart can show apart; more are summarized."""
 
 MOST_NAMED = 16
 
 MOST_ROWS = 64
-"""Ranks of which the result tells one by one: 30 kB."""
+"""Most ranks that the result lists one by one: 30 kB."""
 
 FENCE = 3.0
-"""Interquartile ranges beyond the quartiles from which a rank is "far out" (Tukey, Exploratory Data Analysis, 1977)."""
+"""Interquartile ranges beyond the quartiles from which a rank is far out.
+
+Source: Tukey, Exploratory Data Analysis, 1977.
+"""
 
 LEAST = 0.02
-"""Of the median: what is nearer to it stands out from ranks that are all alike, and matters to nobody (assumption)."""
+"""Smallest distance from the median, as a share of it, at which a rank stands out.
+
+Ranks that are all alike may have closer outliers, which do not matter (assumption).
+"""
 
 STOPPED = 0.9
 """Share of the median rank's steps below which a rank has ended early."""
@@ -39,61 +45,61 @@ class Named:
 
     rank: int
     seconds: float | None
-    """Of its own work in a median step; None where that was not measured."""
+    """Seconds of its own work in a median step; None if it was not measured."""
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """All of a run's ranks."""
+    """A summary of all ranks of a run."""
 
     count: int
     spread: tuple[tuple[str, float], ...] = ()
-    """Seconds of own work in a rank's median step: least, percentiles, most; none where it was not measured."""
+    """Seconds of own work in a rank's median step: least, percentiles, most; empty if not measured."""
     typical: tuple[tuple[str, int], ...] = ()
-    """Which rank is the slowest, the median one and the fastest."""
+    """The slowest, the median and the fastest rank."""
     named: tuple[Named, ...] = ()
     more: int = 0
-    """That stand out, too, and are not named."""
+    """Number of ranks that also stand out but are not named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfRank:
-    """What was measured of one rank; None: it was not."""
+    """The measurements of one rank; None is not measured."""
 
     rank: int
     node: int
     host: str | None
     steps: int | None
-    """None where, of many ranks, not all of this one's steps were read."""
+    """Number of steps; None if there are many ranks and not all steps of this one were read."""
     step_time: float | None
     """Seconds of its median steady step."""
     phases: Mapping[str, float]
-    """Seconds in its mean steady step, of those that were measured."""
+    """Seconds of each measured phase in its mean steady step."""
     memory_peak: int | None
     """Most bytes that torch's allocator held on a GPU."""
     events_lost: int
     remark: str
-    """How it stands out; empty if it does not."""
+    """How the rank stands out; empty if it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EachRank:
-    """The ranks one by one; of more than MOST_ROWS the first, the typical ones, and those that stand out."""
+    """The ranks one by one; of more than MOST_ROWS, the first, the typical ones and those that stand out."""
 
     count: int = 0
-    """That made steps."""
+    """Number of ranks that made steps."""
     unseen: tuple[int, ...] = ()
-    """Ranks of the job of which no recording holds a step."""
+    """Ranks of the job without a step in any recording."""
     rows: tuple[OfRank, ...] = ()
     step_times: Spread | None = None
-    """Of all ranks' median steps, seconds."""
+    """Seconds of all ranks' median steps."""
     memory_peaks: Spread | None = None
-    """Bytes."""
+    """Bytes of all ranks' memory peaks."""
 
 
 class Spread(NamedTuple):
-    """Of all ranks."""
+    """The least, median and greatest value over all ranks."""
 
     least: float
     median: float
@@ -101,7 +107,7 @@ class Spread(NamedTuple):
 
 
 def each_rank(m: Metrics, profile: Profile) -> EachRank:
-    """Those of the run that made steps; of a rank that was started anew, its last process."""
+    """Return the ranks of the run that made steps; of a restarted rank, its last process."""
     found = {rank.process.rank: rank for rank in profile.ranks if rank.steps}
     if not found:
         return EachRank()
@@ -114,7 +120,7 @@ def each_rank(m: Metrics, profile: Profile) -> EachRank:
         typical = _typical(sorted(work, key=lambda each: each.median)) if work else ()
         shown = list(dict.fromkeys((shown[0], *(rank for _, rank in typical), *remarks)))[:MOST_ROWS]
     rows = {number: _row(found[number], profile, remarks.get(number, "")) for number in sorted(shown)}
-    world = max(rank.process.world_size for rank in found.values())
+    world = min(max(rank.process.world_size for rank in found.values()), MOST_RANKS)
     return EachRank(
         count=len(found),
         unseen=tuple(number for number in range(world) if number not in found),
@@ -141,7 +147,7 @@ def _row(rank: Rank, profile: Profile, remark: str) -> OfRank:
 
 
 def _steady(rank: Rank) -> Sequence[Step]:
-    """None of a rank that ended in its first step."""
+    """Return the steady steps of a rank; empty if it ended in its first step."""
     try:
         return steady(rank.steps)
     except Missing:
@@ -163,7 +169,7 @@ def _spread_of(values: Iterable[float | None]) -> Spread | None:
 
 
 def ranks(m: Metrics, profile: Profile) -> Ranks | None:
-    """Those of the run; None where they are few enough to be shown one by one."""
+    """Return the summary of the run's ranks; None if they are few enough to be shown one by one."""
     if len(profile.ranks) <= FEW:
         return None
     work = m.get(own_work) or ()
@@ -194,7 +200,7 @@ def _typical(ordered: Sequence[Work]) -> tuple[tuple[str, int], ...]:
 
 
 def _apart(work: Sequence[Work]) -> Iterable[Named]:
-    """Those far from the others, the farthest first."""
+    """Yield the ranks far from the others, the farthest first."""
     if len(work) < 2:
         return
     low, middle, high = quantiles([each.median for each in work], n=4, method="inclusive")

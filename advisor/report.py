@@ -10,6 +10,7 @@ from advisor.anatomy import WhatIf
 from advisor.environment import Group
 from advisor.judge import Gain, StepTime
 from advisor.metrics.base import Goals, Need
+from advisor.metrics.host import CoreUse
 from advisor.operations import Operations
 from advisor.quantities import Quantity
 from advisor.ranks import EachRank, Ranks
@@ -34,7 +35,7 @@ LOADER_HOOK = "dataloader"
 
 LABELS = {
     "data_wait": ("Waiting for data", "The loop asked for a batch and none was ready."),
-    "loader_overhead": ("Taking the batch", "A batch was ready; handing it over took this long."),
+    "loader_overhead": ("Fetching a ready batch", "A batch was ready; handing it over took this long."),
     "h2d": ("Copying to the GPU", "Copies from host memory while the GPU had nothing else to do."),
     "forward": ("Forward", "The model's forward pass."),
     "backward": ("Backward", "Computing the gradients."),
@@ -48,10 +49,12 @@ LABELS = {
     "epoch_start": ("Starting epochs", "Making the loader's iterator, its workers and the first batch."),
     "epoch_settling": (
         "Settling after epoch starts",
-        "The first step takes longer while forked workers share its memory.",
+        "The first step after an epoch start takes longer than the others.",
     ),
     "epoch_gap": ("Between epochs", "The program's own work, or a pause, after an epoch and before the next."),
 }
+
+SETTLING_FORKED = "The first step takes longer while forked workers share its memory."
 
 CONTRACT_PHASES = (
     "data_wait",
@@ -79,7 +82,7 @@ class RunInfo:
     signal: int | None = None
     ended: Outcome = "running"
     started: str = ""
-    """ISO 8601, UTC."""
+    """ISO 8601, UTC; empty if it is unknown."""
     duration: float | None = None
     ranks: int = 0
     nodes: int = 1
@@ -109,6 +112,8 @@ class Phase:
     name: str
     seconds: float | None = None
     share: float | None = None
+    forked: bool = False
+    """Whether the loader's workers were forked."""
 
     @property
     def label(self) -> str:
@@ -118,7 +123,7 @@ class Phase:
     @property
     def meaning(self) -> str:
         """In a sentence."""
-        return LABELS[self.name][1]
+        return SETTLING_FORKED if self.name == "epoch_settling" and self.forked else LABELS[self.name][1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,9 +308,14 @@ class Report:
     overhead: Overhead = field(default_factory=Overhead)
     goals: Goals = field(default_factory=Goals)
     gpu_hours: float | None = None
+    cores: CoreUse | None = None
+    """Who used the machine's cores; None where nobody looked, and of traces."""
     applied: tuple[Verified, ...] = ()
     """Changes that this run was made with, as they were tried one after the other."""
     traces: tuple[Traced, ...] = ()
+    """Of each rank that has one: somebody else's, or a window of ours with GPU work."""
+    imported: bool = False
+    """This is about traces that torch.profiler wrote without us."""
     """What others' traces told; empty of a run of our own."""
 
     @property

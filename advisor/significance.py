@@ -1,8 +1,8 @@
-"""Whether one way of training is faster than another, from two series of step times.
+"""Test whether one way of training is faster than another, from two series of step times.
 
-Neighbouring steps resemble one another and single ones stall. So the estimate is the ratio of trimmed means and its
-interval comes from drawing whole blocks of steps (Kuensch, "The Jackknife and the Bootstrap for General Stationary
-Observations", 1989: the moving-block bootstrap). It is seeded: the same steps always give the same interval.
+Neighboring steps resemble one another, and single steps stall. The estimate is therefore the ratio of trimmed means,
+and its interval comes from drawing whole blocks of steps (Kuensch, "The Jackknife and the Bootstrap for General
+Stationary Observations", 1989: the moving-block bootstrap). It is seeded: the same steps always give the same interval.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Estimator = Callable[[Sequence[float]], float]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """low <= estimate <= high."""
+    """An estimate with its bounds: low <= estimate <= high."""
 
     low: float
     estimate: float
@@ -55,10 +55,13 @@ class Interval:
 
 
 def median_ranks(number: int, level: float = LEVEL) -> tuple[int, int, float]:
-    """(lower, upper, coverage): the ranks, from 1, of the sorted values between which the median lies.
+    """Return (lower, upper, coverage): the ranks, from 1, of the sorted values around the median.
 
-    The narrowest symmetric pair that holds it with at least `level`, whatever the distribution: the number of values
-    below the median is binomial. ValueError with too few values for that level (95 % takes six).
+    They are the narrowest symmetric pair that contains it with at least `level`, whatever the distribution: the number
+    of values below the median is binomial.
+
+    Raises:
+        ValueError: there are too few values for that level (95 % takes six).
     """
     ways = 2**number
     combinations, below, tail, lower = 1, 0, 0, 0
@@ -74,7 +77,7 @@ def median_ranks(number: int, level: float = LEVEL) -> tuple[int, int, float]:
 
 
 def median_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
-    """Of the median, by order statistics; nothing is assumed but that the values do not depend on one another."""
+    """Return the interval of the median by order statistics; it only assumes independent values."""
     ordered, middle = sorted(values), len(values) // 2
     lower, upper, _ = median_ranks(len(values), level)
     median = ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
@@ -82,9 +85,12 @@ def median_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
 
 
 def steps_per_arm(cv: float, effect: float, *, of_median: bool = False) -> int:
-    """2 (2.80 cv/effect)^2: steps each way of training needs for a relative difference to be found 8 times in 10.
+    """Return 2 (2.80 cv/effect)^2: steps per arm to find a relative difference 8 times in 10.
 
     `cv` is the spread of a step's time over its mean; a median takes pi/2 as many.
+
+    Raises:
+        ValueError: the spread is negative, or the effect is not positive.
     """
     if cv < 0 or effect <= 0:
         raise ValueError(f"no number of steps finds an effect of {effect} at a spread of {cv}")
@@ -93,7 +99,11 @@ def steps_per_arm(cv: float, effect: float, *, of_median: bool = False) -> int:
 
 
 def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
-    """Mean without the `share` lowest and the `share` highest values."""
+    """Return the mean without the `share` lowest and the `share` highest values.
+
+    Raises:
+        ValueError: there are no values, or the share is outside 0 to 0.5.
+    """
     if not values or not 0 <= share < 0.5:
         raise ValueError(f"{len(values)} values have no mean with {share:.0%} left out at either end")
     cut = int(share * len(values))
@@ -101,11 +111,11 @@ def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
 
 
 def block_length(number: int, together: int = 0) -> int:
-    """max(5, n^(1/3), together): steps that hang together, as the batches in flight (workers x prefetch factor) or
-    those of a period do.
+    """Return max(5, n^(1/3), together), the length of a block of steps.
 
-    The cube root is how the best length for an estimate's variance grows (Hall, Horowitz and Jing, "On blocking rules
-    for the bootstrap with dependent data", 1995).
+    `together` is a number of steps that depend on one another, such as the batches in flight (workers x prefetch
+    factor) or those of a period. The cube root is the growth of the best length for an estimate's variance (Hall,
+    Horowitz and Jing, "On blocking rules for the bootstrap with dependent data", 1995).
     """
     return max(LEAST_BLOCK, math.ceil(math.pow(number, 1 / 3) - 1e-9), together)
 
@@ -119,7 +129,7 @@ def mean_interval(
     level: float = LEVEL,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Of the mean of a series, in which each value counts by its weight: the bounds between which it lies."""
+    """Return the interval of the mean of a series; each value counts by its weight."""
     counts = np.ones(len(values)) if weights is None else np.array(weights, dtype=float)
     sums = (np.concatenate(([0.0], np.cumsum(each))) for each in (counts * np.array(values), counts))
     of_values, of_counts = (each[block:] - each[:-block] for each in sums)
@@ -129,7 +139,7 @@ def mean_interval(
 
 
 def resampled(values: Sequence[float], block: int, random: np.random.Generator) -> list[float]:
-    """As many values, in whole blocks of neighbours drawn with replacement."""
+    """Return as many values, drawn in whole blocks of neighbors with replacement."""
     (starts,) = _starts(len(values), block, random, 1).tolist()
     return [value for start in starts for value in values[start : start + block]][: len(values)]
 
@@ -144,10 +154,13 @@ def speedup(
     level: float = LEVEL,
     seed: int = 0,
 ) -> Interval:
-    """T0/T1 of two series of step times, in seconds.
+    """Return the speed-up T0/T1 of two series of step times in seconds.
 
-    Where a change targets stalls, epoch starts or saves, pass `mean=statistics.fmean`: trimming would leave out what it
-    is about. ValueError for times that are not positive, or fewer than two blocks of them.
+    If a change targets stalls, epoch starts or checkpoints, pass `mean=statistics.fmean`: trimming would leave out what
+    it is about.
+
+    Raises:
+        ValueError: a time is not positive, or there are fewer than two blocks of them.
     """
     for times in (before, after):
         _check_times(times, block_length(len(times), together))
@@ -164,17 +177,21 @@ def speedup(
 
 
 def central(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
-    """What holds the middle `level` of these values."""
+    """Return the bounds of the middle `level` of these values."""
     ordered = sorted(values)
     outside = int((1 - level) / 2 * len(ordered) + 1e-9)
     return ordered[outside], ordered[-1 - outside]
 
 
 def widened(measured: Interval, noise: float) -> Interval:
-    """At least as wide as the scatter of comparing a program with itself.
+    """Return the interval, at least as wide as the scatter of comparing a program with itself.
 
     `noise` is the standard deviation of the log of such ratios. Of 500 simulated comparisons of a program with itself
-    (60 steps an arm, each like the one before by 0.4, 2 % stalls) the 95 % interval left out 1 in 11 %; widened in 4 %.
+    (60 steps per arm, each correlated with the one before by 0.4, 2 % stalls), the 95 % interval left out 1 in 11 %;
+    widened, in 4 %.
+
+    Raises:
+        ValueError: the noise is negative, or the interval is not positive.
     """
     if noise < 0 or measured.low <= 0:
         raise ValueError(f"cannot widen {measured} by {noise}")
@@ -185,10 +202,13 @@ def widened(measured: Interval, noise: float) -> Interval:
 
 
 def signed_rank(differences: Sequence[float]) -> float:
-    """Two-sided p of Wilcoxon's signed-rank test, exact: over all ways of giving the ranks signs.
+    """Return the exact two-sided p of Wilcoxon's signed-rank test, over all signs of the ranks.
 
-    Tied differences share their mean rank, and those of zero are left out, as in Wilcoxon, "Individual Comparisons by
-    Ranking Methods", 1945. ValueError for fewer than six pairs: nothing could come out of them.
+    Tied differences share their mean rank, and zero differences are left out, as in Wilcoxon, "Individual Comparisons
+    by Ranking Methods", 1945.
+
+    Raises:
+        ValueError: there are fewer than six pairs, which could show nothing, or a difference is NaN.
     """
     if len(differences) < LEAST_PAIRS or any(math.isnan(d) for d in differences):
         raise ValueError(f"{len(differences)} pairs cannot differ at 5 %: compare {LEAST_PAIRS} or more")
@@ -205,24 +225,30 @@ def signed_rank(differences: Sequence[float]) -> float:
 
 
 class TrialOutcome(Enum):
-    """What became of a predicted speed-up."""
+    """The outcome of a predicted speed-up."""
 
     CONFIRMED = "confirmed"
-    """Faster, and as much as predicted."""
+    """Faster, and by as much as predicted."""
     BETTER = "better"
     """Faster than predicted."""
     PARTIAL = "partial"
-    """Faster, but less than predicted."""
+    """Faster, but by less than predicted."""
     REFUTED = "refuted"
     """Not faster."""
     INCONCLUSIVE = "inconclusive"
-    """Too noisy to tell."""
+    """Too noisy to decide."""
     FAILED = "failed"
     """One step in ten takes longer than before, by more than 5 %."""
 
 
 def outcome(measured: Interval, predicted: tuple[float, float], p90_ratio: float) -> TrialOutcome:
-    """Of a measured speed-up beside the (low, high) predicted one; `p90_ratio` is the 90th percentile after/before."""
+    """Return the outcome of a measured speed-up against the predicted (low, high).
+
+    `p90_ratio` is the 90th percentile after over the one before.
+
+    Raises:
+        ValueError: the prediction is not an interval, or the ratio is not positive.
+    """
     if predicted[0] > predicted[1] or p90_ratio <= 0:
         raise ValueError(f"no prediction {predicted}, no ratio of percentiles {p90_ratio}")
     if p90_ratio > WORSE_P90:
@@ -237,7 +263,7 @@ def outcome(measured: Interval, predicted: tuple[float, float], p90_ratio: float
 
 
 def _doubled_ranks(sizes: list[float]) -> list[int]:
-    """Twice the rank of each, so that the mean rank of ties is whole."""
+    """Return twice the rank of each, so that the mean rank of ties is a whole number."""
     ordered = sorted(sizes)
     first = {size: place for place, size in reversed(list(enumerate(ordered, start=1)))}
     last = {size: place for place, size in enumerate(ordered, start=1)}
@@ -245,7 +271,7 @@ def _doubled_ranks(sizes: list[float]) -> list[int]:
 
 
 def _starts(number: int, block: int, random: np.random.Generator, draws: int) -> npt.NDArray[np.int64]:
-    """Of the blocks, a row each draw: as many as cover a series of that length."""
+    """Return the starts of the blocks, one row per draw: as many as cover a series of that length."""
     return random.integers(number - block + 1, size=(draws, math.ceil(number / block)))
 
 

@@ -1,4 +1,4 @@
-"""The sentences a rule's cases are written in: it fires, is silent, or is blind, given these metrics.
+"""Write a rule's cases as sentences: it fires, is silent, or is blind, given these metrics.
 
     from advisor.testing import Blind, Fires, Silent, given
 
@@ -8,7 +8,7 @@
         Blind("nobody measured it", given({})),
     ]
 
-For a rule of one's own, a test is `case.check(rule)`, with `rule = advisor.rules.rule_of(module)`. Any runner will do;
+To test your own rule, call `case.check(rule)` with `rule = advisor.rules.rule_of(module)`. Any runner works;
 `pytest.register_assert_rewrite("advisor.testing")` makes pytest show the values that differ.
 """
 
@@ -29,12 +29,12 @@ RELATIONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operat
 
 
 def given(values: Mapping[Metric[Any], object], goals: Goals | None = None) -> Metrics:
-    """These metrics and nothing else: no profile stands behind them. A value may be a `Missing`."""
+    """Return these metrics and nothing else, without a profile behind them. A value may be a `Missing`."""
     return Given(None, goals, values)
 
 
 class Given(Metrics):
-    """Names the metric that was asked for and not given, which "not measured" alone would leave to guess."""
+    """Given metrics whose errors name the metric that was requested but not given."""
 
     def __getitem__(self, metric: Metric[Any] | Threshold) -> Any:
         if isinstance(metric, Threshold):
@@ -53,7 +53,11 @@ class Case:
     metrics: Metrics
 
     def check(self, rule: Rule) -> None:
-        """Raises AssertionError if the rule does not."""
+        """Check that the rule does so.
+
+        Raises:
+            AssertionError: it does not.
+        """
         raise NotImplementedError
 
 
@@ -62,16 +66,16 @@ class Silent(Case):
     """The rule finds nothing wrong."""
 
     def check(self, rule: Rule) -> None:
-        """It returns no evidence."""
+        """Check that the rule returns no evidence."""
         assert rule.when(self.metrics) is None
 
 
 @dataclass(frozen=True)
 class Blind(Case):
-    """Something the rule needs was not measured: it says so, with a remedy, rather than guess."""
+    """Something the rule needs was not measured: it says so with a remedy instead of guessing."""
 
     def check(self, rule: Rule) -> None:
-        """It raises Missing."""
+        """Check that the rule raises Missing with a remedy."""
         try:
             judged(rule, self.metrics)
         except Missing as missing:
@@ -83,35 +87,35 @@ class Blind(Case):
 
 @dataclass(frozen=True)
 class Fires(Case):
-    """The rule speaks. What is given here is checked of what it says; some things are checked of all advice."""
+    """The rule fires. The given fields are checked against its advice, and some things are always checked."""
 
     code: str | tuple[str, ...] = ()
-    """Occurs in the code or settings to copy."""
+    """Text that occurs in the code or settings to copy."""
     absent: str | tuple[str, ...] = ()
-    """Does not."""
+    """Text that does not occur there."""
     then: str = ""
-    """Occurs in the advice's sentence."""
+    """Text that occurs in the advice's sentence."""
     note: str = ""
-    """Occurs in the evidence's note."""
+    """Text that occurs in the evidence's note."""
     state: State | None = None
     removed: tuple[float, float, float] | None = None
-    """Share of `state`'s time that goes: low, expected, high; right to 0.005. Given with `state`."""
+    """Share of `state`'s time that goes: low, expected, high; within 0.005. Needs `state`."""
     no_gain: bool = False
     """No gain in step time is predicted."""
     memory: int | None = None
-    """Bytes of GPU memory, right to 1 %."""
+    """Bytes of GPU memory, within 1 %."""
     host_memory: int | None = None
-    """Bytes of host memory, right to 1 %."""
+    """Bytes of host memory, within 1 %."""
     cost: tuple[float, float, float] | None = None
-    """Share of the training's cost that goes: low, expected, high; right to 0.005."""
+    """Share of the training's cost that goes: low, expected, high; within 0.005."""
     fault: bool | None = None
     intervention: Intervention | None = None
-    """How it is tried."""
+    """How the advice is tried."""
     by_hand: bool = False
-    """It cannot be tried from outside."""
+    """The advice cannot be tried from outside."""
 
     def check(self, rule: Rule) -> None:
-        """It gives evidence and advice, and all that is given here is so."""
+        """Check that the rule gives evidence and advice that match the given fields."""
         found = judged(rule, self.metrics)
         assert found is not None, "the rule found nothing wrong"
         evidence, advice = found
@@ -146,20 +150,20 @@ class Fires(Case):
 
 
 def judged(rule: Rule, metrics: Metrics) -> tuple[Evidence, Advice] | None:
-    """What the rule says of these metrics, or None."""
+    """Return the evidence and advice of the rule for these metrics; None if it finds nothing."""
     evidence = rule.when(metrics)
     return None if evidence is None else (evidence, rule.then(metrics, evidence))
 
 
 def gains(advice: Advice, state: State) -> tuple[float, float, float]:
-    """Share of the step's time that goes: low, expected, high."""
+    """Return the share of the step's time that goes: low, expected, high."""
     assert advice.effect is not None, "no gain is predicted"
     low, expected, high = (removed(state, advice.effect(state, scenario)) for scenario in Scenario)
     return low, expected, high
 
 
 def check_evidence(evidence: Evidence) -> None:
-    """It holds at least one measured value, and each stands to its limit as it says."""
+    """Check that there is a measured value, and that each stands to its limit as it says."""
     assert evidence.facts
     for fact in evidence.facts:
         if fact.limit is not None:
@@ -167,11 +171,13 @@ def check_evidence(evidence: Evidence) -> None:
 
 
 def check_advice(advice: Advice) -> None:
-    """It says what to do, gives something to copy that parses, and names basis and risk; its gains are in order."""
+    """Check that the advice says what to do, its basis and its risk.
+
+    Its code must parse, and its gains must ascend.
+    """
     assert advice.then
     assert advice.basis
     assert advice.risk
-    assert advice.changes
     for change in advice.changes:
         assert change.code
         if change.language == "python":

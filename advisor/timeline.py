@@ -1,4 +1,4 @@
-"""A run over time: the few curves the report draws, thinned so that the page stays small whatever the run's length."""
+"""Draw a run over time: the few curves of the report, thinned so that the page stays small."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from advisor.profile import Profile, Rank
 from profiler import schema
 
 MOST_POINTS = 2_000
-"""Of one curve: more than a wide screen has columns."""
+"""Most points of one curve, more than a wide screen has columns."""
 MOST_POINTS_TOGETHER = 24_000
-"""Of all curves: about 0.3 MB of the page, whose limit is 2 MB."""
+"""Most points of all curves: about 0.3 MB of the page, whose limit is 2 MB."""
 MOST_CURVES = 8
-"""Of one kind: more ranks or GPUs than that cannot be told apart in one chart."""
+"""Most curves of one kind. One chart cannot show more ranks or GPUs apart."""
 
 # Why a step is not a steady one, as the legend says it; the first that applies.
 TAGGED = (
@@ -26,7 +26,7 @@ TAGGED = (
 )
 
 WAITING = "waiting for data"
-"""Begins the label of the curve that has the colour of waiting wherever it is drawn."""
+"""Start of the label of the curve that has the color of waiting everywhere."""
 
 Row = TypeVar("Row")
 Value = float | int | None
@@ -54,9 +54,9 @@ class Chart:
 
 
 def charts(profile: Profile, names: Mapping[int, str] | None = None) -> tuple[Chart, ...]:
-    """What was measured over time; a chart without a single point is left out.
+    """Return what was measured over time; a chart without a single point is left out.
 
-    `names` are the ranks to be drawn, and what each is beside its number; without, the first ones are drawn.
+    `names` maps the ranks to draw to a label next to their number. Without it, the first ones are drawn.
     """
     steps = _step_time(profile, names or {})
     all_charts = (steps, _gpu(profile), _cpu(profile), _gpu_memory(profile), _host_memory(profile))
@@ -67,7 +67,10 @@ def charts(profile: Profile, names: Mapping[int, str] | None = None) -> tuple[Ch
 
 
 def thinned(curve: Curve, limit: int) -> Curve:
-    """At most `limit` points: of each stretch of the curve the lowest and the highest, so that no spike is lost."""
+    """Return the curve thinned to at most `limit` points.
+
+    Of each stretch of the curve the lowest and the highest point are kept, so that no spike is lost.
+    """
     total = len(curve.times)
     if total <= limit:
         return curve
@@ -98,12 +101,12 @@ def _step_time(profile: Profile, names: Mapping[int, str]) -> Chart:
 
 
 def _whose(profile: Profile) -> str:
-    """Of what is drawn of the first of several ranks alone."""
+    """Return the label suffix of a curve drawn for the first of several ranks alone."""
     return f" (rank {profile.ranks[0].process.rank})" if len(profile.ranks) > 1 else ""
 
 
 def _when(rank: Rank) -> Callable[[schema.Step], float]:
-    """Steps of several recordings are shown on the clock of the first."""
+    """Return the start of a step on the clock of the first recording."""
     return lambda step: rank.clock(step.start)
 
 
@@ -130,7 +133,10 @@ def _gpu(profile: Profile) -> Chart:
 
 
 def _telling(profile: Profile) -> list[tuple[schema.Gpu, list[schema.GpuSample]]]:
-    """The GPUs and their samples; of many the busiest, the median and the idlest one, and that of the lowest clock."""
+    """Return the GPUs and their samples.
+
+    If there are many, these are the busiest, the median and the idlest GPU, and the one with the lowest clock.
+    """
     samples: dict[int, list[schema.GpuSample]] = {gpu.index: [] for gpu in profile.gpus}
     for sample in profile.gpu_samples:
         if sample.gpu in samples:
@@ -145,7 +151,7 @@ def _telling(profile: Profile) -> list[tuple[schema.Gpu, list[schema.GpuSample]]
 
 
 def _mean(values: Iterable[Value]) -> float:
-    """Of those measured; more than any where none was."""
+    """Return the mean of the measured values; infinity if none was measured."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else float("inf")
 
@@ -190,7 +196,7 @@ def _curve(
     value: Callable[[Row], Value],
     kind: Literal["line", "points"] = "line",
 ) -> Iterable[Curve]:
-    """The curve, or nothing if none of its values was measured."""
+    """Yield the curve, or nothing if none of its values was measured."""
     values = tuple(value(row) for row in rows)
     if any(v is not None for v in values):
         yield Curve(label=label, times=tuple(time(row) for row in rows), values=values, kind=kind)

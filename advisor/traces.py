@@ -1,4 +1,4 @@
-"""Traces that torch.profiler wrote, one file a rank: as a profile, and what they tell beyond one."""
+"""Read traces of torch.profiler, one file per rank, as a profile with what they show beyond one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from pathlib import Path
 from advisor.profile import Profile, Rank
 from profiler.errors import ProfilerError
 from profiler.importers.analysis import Analysis
-from profiler.importers.breakdown import Breakdown
 from profiler.importers.collectives import waits
-from profiler.importers.critical_path import Part
 from profiler.importers.several import analyse_all
-from profiler.schema import DeviceFact, Kernel, Problem, Process
+from profiler.schema import DeviceFact, Exchange, Kernel, Launching, Problem, Process, Waiting
 
 PARTS = {
     "compute": ("forward", "Computing", "Some kernel computed."),
@@ -38,7 +36,7 @@ PARTS = {
         "The next work was asked for in time, and waited for another stream.",
     ),
 }
-"""Of a breakdown: the colour of a part, its label, and what it is."""
+"""The color, label and meaning of each part of a breakdown."""
 
 LINKS = {
     "compute": "computing",
@@ -54,15 +52,15 @@ LINKS = {
 
 _BY_THEIR_NAME = re.compile(r"\.pt\.trace\.json(\.gz)?$")
 _OF_A_WORKER = re.compile(r"(.+)\.(\d{10,})\.pt\.trace\.json(?:\.gz)?$")
-"""As tensorboard_trace_handler names them: the process, and when its window was saved."""
+"""The name that tensorboard_trace_handler gives: the process, and when its window was saved."""
 
 _HEAD = 1 << 20
-"""Bytes of a file in which the events of a trace begin: before them come a few hundred bytes a GPU."""
+"""Bytes of a file within which a trace's events begin; a few hundred bytes per GPU precede them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A part of the time that is analysed, or of a step's critical path."""
+    """A part of the analyzed time, or of a step's critical path."""
 
     name: str
     label: str
@@ -73,79 +71,36 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
-    """Collectives of one kind and group."""
-
-    name: str
-    group: str
-    ranks: int | None
-    dtype: str
-    calls: int
-    seconds: float
-    exposed: float
-    waited: float | None
-    """Seconds for ranks that came later; None unless the traces of all of them are there."""
-    bytes: int | None
-    bandwidth: float | None
-    """Bytes/s on the bus."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """Of the stream with most launches, work that is asked for and has not begun."""
-
-    mean: float
-    most: int
-    empty: float
-    """Share of the time in which there was none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launching:
-    """What launches cost; times in seconds."""
-
-    calls: int
-    median: float
-    p99: float
-    slow: int
-    """Calls above 50 us."""
-    delay: float
-    """Median from the end of a call to the start of its work."""
-    shorter: float
-    """Share of the calls that took longer than what they launched."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
-    """What one trace tells. What it cannot is None, or empty."""
+    """What one trace tells, whether somebody else's or a window of ours. What it cannot is None, or empty."""
 
     rank: int
     file: str
     events: int
     steps: int | None
-    """Marked ones that are analysed; None if it is taken as a whole."""
+    """Number of marked steps that are analyzed; None if the trace is taken as a whole."""
     seconds: float
     parts: tuple[Share, ...]
     idle: float | None
-    """Share of the time."""
+    """Share of the time that the GPU is idle."""
     overlap: float | None
-    """Share of communication that is hidden by computing; None without any."""
+    """Share of communication that computing hides; None without any."""
     queue: Waiting | None
     launches: Launching | None
     critical: tuple[Share, ...]
-    """Of the step of median length."""
+    """Critical path of the step of median length."""
     exchanges: tuple[Exchange, ...]
     kinds: tuple[Share, ...]
-    """Of the time of kernels, or on a CPU of operators, each by itself; most first."""
+    """Kinds of kernels by self time, or of operators on a CPU; most first."""
     tensor_cores: float | None
-    """Share of the time of kernels in those known to use tensor cores; None without a GPU."""
+    """Share of kernel time in kernels known to use tensor cores; None without a GPU."""
 
 
 def in_folder(folder: Path) -> tuple[tuple[Path, ...], str]:
-    """The traces that lie in a folder, of each process its last, and what is to be said of the others.
+    """Return the last trace of each process in a folder, and a note about the others.
 
     Raises:
-        ProfilerError: there is none.
+        ProfilerError: the folder cannot be read, or holds no trace.
     """
     try:
         named = [path for path in sorted(folder.iterdir()) if path.name.endswith((".json", ".json.gz"))]
@@ -171,7 +126,10 @@ def in_folder(folder: Path) -> tuple[tuple[Path, ...], str]:
 
 
 def _is_trace(path: Path) -> bool:
-    """By its name or, as other JSON may lie beside, by how it begins. What cannot be read may be one, to be told."""
+    """Return whether a file is a trace, by its name or, since other JSON may lie there, by its beginning.
+
+    An unreadable file counts as one, so that it is reported later.
+    """
     if not path.is_file() or _BY_THEIR_NAME.search(path.name):
         return path.is_file()
     try:
@@ -186,8 +144,8 @@ def _is_trace(path: Path) -> bool:
     return b'"traceEvents"' in head or (head.lstrip().startswith(b"[") and b'"ph"' in head)
 
 
-def load(paths: Sequence[Path]) -> tuple[Profile, tuple[Traced, ...]]:
-    """The traces at `paths`, by rank. One that cannot be read is a problem as long as there is another.
+def load(paths: Sequence[Path]) -> Profile:
+    """Read the traces at `paths`, by rank. One that cannot be read is a problem as long as there is another.
 
     Raises:
         ProfilerError: none of them can be read.
@@ -209,11 +167,14 @@ def load(paths: Sequence[Path]) -> tuple[Profile, tuple[Traced, ...]]:
         ranks=tuple(_rank(number, each, len(found)) for number, each in ordered),
         problems=tuple(Problem(time=0.0, source="trace", message=message) for message in told),
     )
-    return profile, tuple(_traced(number, each) for number, each in ordered)
+    return profile
 
 
 def _numbers(found: Sequence[Analysis]) -> tuple[list[int], list[str]]:
-    """Ranks: those that the traces tell, if no two tell the same; else their order."""
+    """Return the ranks that the traces name, or their order if two name the same one or one names none.
+
+    A note explains the latter.
+    """
     told = [each.rank for each in found]
     if None not in told and len(set(told)) == len(told):
         return [number for number in told if number is not None], []
@@ -230,6 +191,8 @@ def _rank(number: int, found: Analysis, files: int) -> Rank:
         windows=(found.window,),
         kernels=found.kernels,
         operators=found.operators,
+        syncs=found.syncs,
+        traces=(found.fact(),),
         devices=tuple(
             DeviceFact(id=each.number, name=each.name, capability=each.capability, memory_total=each.memory)
             for each in found.devices
@@ -237,56 +200,38 @@ def _rank(number: int, found: Analysis, files: int) -> Rank:
     )
 
 
-def _traced(number: int, found: Analysis) -> Traced:
-    time = found.breakdown
-    first = next(iter(found.queues), None)
-    calls = found.launches
+def traced(rank: Rank) -> Traced | None:
+    """Return what the trace of a rank tells; of several windows, the longest that did not record shapes. None without
+    any."""
+    if not rank.traces:
+        return None
+    fact = max(rank.traces, key=lambda each: (not each.shapes, each.steps or 0, each.id))
+    kernels = [kernel for kernel in rank.kernels if kernel.window == fact.id]
+    idle = sum(seconds for name, seconds in fact.parts.items() if name.startswith("idle_"))
+    whole = sum(fact.parts.values())
     return Traced(
-        rank=number,
-        file=found.path.name,
-        events=found.events,
-        steps=found.window.steps if found.marked else None,
-        seconds=found.window.duration,
-        parts=_parts(time) if time else (),
-        idle=time.idle / time.whole if time and time.whole else None,
-        overlap=time.overlap / time.communication if time and time.communication else None,
-        queue=Waiting(mean=first.mean, most=first.most, empty=first.empty) if first else None,
-        launches=Launching(
-            calls=calls.calls,
-            median=calls.call_median * 1e-9,
-            p99=calls.call_p99 * 1e-9,
-            slow=calls.slow_calls,
-            delay=calls.delay_median * 1e-9,
-            shorter=calls.shorter_than_call / calls.calls,
-        )
-        if calls and calls.calls
-        else None,
-        critical=_critical(found.critical or {}),
-        kinds=_kinds(found.kernels),
-        tensor_cores=_share(found.kernels, lambda kernel: kernel.tensor_cores is True) if time else None,
-        exchanges=tuple(
-            Exchange(
-                name=each.key.name,
-                group=each.key.group,
-                ranks=each.key.ranks,
-                dtype=each.key.dtype,
-                calls=len(each.durations),
-                seconds=each.total * 1e-9,
-                exposed=each.exposed * 1e-9,
-                waited=None if each.waited is None else each.waited * 1e-9,
-                bytes=each.bytes,
-                bandwidth=each.bandwidth,
-            )
-            for each in found.collectives
-        ),
+        rank=rank.process.rank,
+        file=fact.file,
+        events=fact.events,
+        steps=fact.steps,
+        seconds=fact.seconds,
+        parts=_parts(fact.parts, whole),
+        idle=idle / whole if whole else None,
+        overlap=fact.overlap,
+        queue=fact.queue,
+        launches=fact.launches,
+        critical=_critical(fact.critical),
+        kinds=_kinds(kernels),
+        tensor_cores=_share(kernels, lambda kernel: kernel.tensor_cores is True) if fact.parts else None,
+        exchanges=fact.exchanges,
     )
 
 
-def _parts(time: Breakdown) -> tuple[Share, ...]:
-    if not time.whole:
+def _parts(seconds: Mapping[str, float], whole: float) -> tuple[Share, ...]:
+    if not whole:
         return ()
     return tuple(
-        Share(name, label, meaning, colour, getattr(time, name) * 1e-9, getattr(time, name) / time.whole)
+        Share(name, label, meaning, colour, seconds.get(name, 0.0), seconds.get(name, 0.0) / whole)
         for name, (colour, label, meaning) in PARTS.items()
     )
 
@@ -309,8 +254,10 @@ def _share(kernels: Sequence[Kernel], wanted: Callable[[Kernel], bool]) -> float
     return sum(kernel.total for kernel in kernels if wanted(kernel)) / whole if whole else 0.0
 
 
-def _critical(seconds: Mapping[Part, float]) -> tuple[Share, ...]:
-    """Most time first."""
+def _critical(seconds: Mapping[str, float]) -> tuple[Share, ...]:
+    """Return the parts of the critical path, most time first."""
     whole = sum(seconds.values())
-    shares = [Share(name, LINKS[name], "", "", each, each / whole) for name, each in seconds.items() if each > 0]
+    shares = [
+        Share(name, LINKS.get(name, name), "", "", each, each / whole) for name, each in seconds.items() if each > 0
+    ]
     return tuple(sorted(shares, key=lambda share: -share.seconds))

@@ -1,4 +1,4 @@
-"""Numbers as people read them: three significant digits and a unit."""
+"""Format numbers for readers: three significant digits and a unit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def share(value: float) -> str:
-    """0.614 as "61%", 0.0041 as "0.4%", what is less than a thousandth as "under 0.1%"."""
+    """Return a share in percent: 0.614 as "61%", 0.0041 as "0.4%", below a thousandth "under 0.1%"."""
     percent = 100 * value
     if 0 < abs(percent) < 0.1:
         return "under 0.1%" if percent > 0 else "above -0.1%"
@@ -14,13 +14,13 @@ def share(value: float) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """An interval of shares: "40 to 62%"; one number if both read the same."""
+    """Return an interval of shares: "40 to 62%"; one number if both read the same."""
     first, last = share(low), share(high)
     return last if first == last else f"{first.removesuffix('%')} to {last}"
 
 
 def seconds(value: float) -> str:
-    """0.1048 as "105 ms", 4000 as "1 h 7 min"."""
+    """Return a duration: 0.1048 as "105 ms", 4000 as "1 h 7 min"."""
     if not math.isfinite(value):
         return f"{digits(value)} s"
     size = abs(value)
@@ -36,18 +36,18 @@ def seconds(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes in powers of 1024: 16777216 as "16 MiB"."""
+    """Return bytes in powers of 1024: 16777216 as "16 MiB"."""
     step = min(int(math.log(abs(value), 1024)), 4) if 1 <= abs(value) < math.inf else 0
     return f"{digits(value / 1024**step)} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[step]}"
 
 
 def money(value: float) -> str:
-    """In the user's own currency, so without a sign for it."""
+    """Return an amount in the user's own currency, without its sign."""
     return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 def digits(value: float) -> str:
-    """Three significant digits, without a tail of zeros."""
+    """Return three significant digits without trailing zeros."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
     places = max(0, 2 - math.floor(math.log10(abs(value))))
@@ -56,12 +56,12 @@ def digits(value: float) -> str:
 
 
 def count(number: int, one: str) -> str:
-    """As "1 step" or "1,200 steps"."""
+    """Return a count with its noun: "1 step" or "1,200 steps"."""
     return f"{number:,} {one}{'' if number == 1 else 's'}"
 
 
 def quantity(value: float, unit: str | None) -> str:
-    """A metric's value with its unit; "1" is a share where it lies in 0..1, else a plain ratio."""
+    """Return a metric's value with its unit; "1" is a share from 0 to 1, else a plain ratio."""
     match unit:
         case "1":
             return share(value) if 0 <= value <= 1 and value != int(value) else digits(value)

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Write files whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from profiler import ours
 from profiler.errors import ProfilerError
 
 OURS_ALONE = 0o600
-"""A recording tells paths, arguments and the machine, so sharing it is left to the user."""
+"""File mode: a recording reveals paths, arguments and the machine, so sharing it is left to the user."""
 
 
 @contextmanager
 def whole(path: Path, mode: int = OURS_ALONE) -> Iterator[Path]:
-    """Where to write it: beside its place, to be moved over it in the end, or away if that fails.
+    """Yield a temporary path next to `path`, and move it over `path` at the end, or delete it on failure.
 
     Raises:
-        ProfilerError: it could not be written.
+        ProfilerError: the file could not be written.
     """
     beside = None
     try:
@@ -37,3 +38,18 @@ def whole(path: Path, mode: int = OURS_ALONE) -> Iterator[Path]:
     finally:
         if beside is not None:
             beside.unlink(missing_ok=True)
+
+
+def keep(folder: Path, name: str, content: str | bytes) -> Path:
+    """Write a file into a folder that may hold the user's files, and return its path.
+
+    If a file of that name is not profile-train's own, it gets another name.
+
+    Raises:
+        ProfilerError: the file could not be written.
+    """
+    path = ours.free(folder, name)
+    with whole(path) as beside:
+        beside.write_bytes(content.encode() if isinstance(content, str) else content)
+    ours.add(path)
+    return path

@@ -7,3 +7,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 sys.path.insert(1, str(ROOT))
+
+COMMAND = (
+    sys.executable,
+    "-c",
+    "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; raise SystemExit(main())",
+    str(ROOT),
+)
+"""profile-train, of this checkout."""

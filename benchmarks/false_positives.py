@@ -19,7 +19,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from checkout import ROOT
+from checkout import COMMAND, ROOT
 
 from advisor.verify import kept
 from advisor.verify.arm import TrialFailed, read
@@ -34,13 +34,6 @@ BAR = 0.05
 PROCESSES = 3
 STEPS = WARM_UP + LEAST_STEPS
 PATIENCE = 600
-
-PROFILE_TRAIN = (
-    sys.executable,
-    "-c",
-    "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; raise SystemExit(main())",
-    str(ROOT),
-)
 
 
 @dataclass(frozen=True)
@@ -74,7 +67,7 @@ def is_false(verdict):
 def as_a_user(folder):
     """The verdicts on what is advised for the healthy program."""
     options = ("--out", folder, "--verify", "--yes", "--calibration", os.devnull)
-    done = subprocess.run([*PROFILE_TRAIN, *options, HEALTHY], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = subprocess.run([*COMMAND, *options, HEALTHY], stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stderr)
     return tuple(tried.verdict for tried in kept.read(folder).values())

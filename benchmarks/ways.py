@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from checkout import COMMAND
 from events import in_run
 from loops import Loop
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
+
 LOOP, LIGHTNING_LOOP = HERE / "loop.py", HERE / "lightning_loop.py"
 
 
@@ -48,15 +49,9 @@ def plain_again():
 def profile_train(*options):
     def line(loop, folder, arguments):
         words = [*arguments] if loop.optimizer else [*arguments, "--watch", "profile_train"]
-        return [*command(), *options, "--out", folder / "run", *_script(sys.executable, loop, LOOP, words)]
+        return [*COMMAND, *options, "--out", folder / "run", *_script(sys.executable, loop, LOOP, words)]
 
     return Way(name="profile-train", line=line, baseline=plain(), events=lambda folder: in_run(folder / "run"))
-
-
-def command():
-    """Of this checkout, whatever is installed."""
-    code = "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; raise SystemExit(main())"
-    return [sys.executable, "-c", code, ROOT]
 
 
 def traceml(python):

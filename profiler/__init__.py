@@ -1,4 +1,4 @@
-"""Records a PyTorch training run.
+"""Record a PyTorch training run.
 
 from profiler import profile, step, region
 
@@ -14,14 +14,14 @@ __all__ = ["__version__", "profile", "region", "step"]
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext profiler`."""
+    """Register the notebook magics; IPython calls this for `%load_ext profiler`."""
     from profiler.integrations.jupyter import ProfileTrainMagics
 
     shell.register_magics(ProfileTrainMagics)
 
 
 def __getattr__(name: str) -> object:
-    """Only what is asked for is loaded: the command line needs none of it."""
+    """Load a public name on first use: the command line needs none of them."""
     if name in ("profile", "region", "step"):
         from profiler import session
 

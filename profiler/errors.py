@@ -1,8 +1,8 @@
-"""The one exception a user's mistake ends in."""
+"""The one exception with which every user error ends."""
 
 
 class ProfilerError(Exception):
-    """What happened, and what to do about it. Printed without a traceback."""
+    """An error with its message and its remedy, printed without a traceback."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(f"{message} {remedy}".strip())

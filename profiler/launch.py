@@ -1,13 +1,17 @@
-"""Start the program with the agent in, and end as it ends.
+"""Start the program with the agent, and end as the program ends.
 
-The program is run by the plain interpreter or launcher, as without us: what is added is one folder on PYTHONPATH and
-one variable with the agent's settings, which every child process inherits.
+The plain interpreter or launcher runs the program, exactly as without profile-train. The only additions are one folder
+on PYTHONPATH and one variable with the agent's settings, which every child process inherits.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import importlib.util
+import itertools
 import json
+import mmap
 import os
 import select
 import shutil
@@ -20,22 +24,22 @@ from pathlib import Path
 from typing import NoReturn
 
 from profiler.errors import ProfilerError
+from profiler.printable import printable
 from profiler.recorder import folder as place
 from profiler.recorder.job import job as the_job
 
 WAY_IN = Path(__file__).absolute().parent / "agent" / "way_in"
 VARIABLE = "PROFILE_TRAIN_AGENT"
 
-# What a terminal, a scheduler or a user sends to end or talk to a program. Those sent to us alone are passed on.
-RELAYED = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGCONT,
-)
+# We stand in for the program: each signal that can be caught is passed on where it was sent to us alone, and ends
+# nothing of ours.
+RELAYED = tuple(sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}))
+
+# What the kernel sends to one process for what that process itself has done.
+_OWN = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGXCPU)
+
+# Timers that a caller has set before it became us by exec, as in `perl -e 'alarm 10; exec @ARGV'`.
+_TIMERS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
 
 # Those of them by which a program is asked to end. It may do so in its own way, with any exit status.
 ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -45,9 +49,12 @@ NOTABLE_STOP = 0.5
 
 
 def program(words: tuple[str, ...]) -> list[str]:
-    """The command line that runs `words`: a script or `-m module` with Python, anything else as it stands.
+    """Return the command line that runs `words`.
 
-    Raises ProfilerError if there is no such script or command.
+    A script or `-m module` runs with Python, anything else as it stands.
+
+    Raises:
+        ProfilerError: there is no such script or command.
     """
     if not words or not words[0]:
         raise ProfilerError("There is nothing to run.", "Try: profile-train train.py")
@@ -61,13 +68,16 @@ def program(words: tuple[str, ...]) -> list[str]:
         return list(words)
     if first.endswith(".py") or (path / "__main__.py").exists():
         if not path.exists():
-            raise ProfilerError(f"There is no script {first!r} here.", "Check the path.")
+            quoted = f"Leave out the quotes: profile-train {first}" if " " in first else "Check the path."
+            raise ProfilerError(f"There is no script {first!r} here.", quoted)
         return [python(), *words]
     found = shutil.which(first) or (first if path.is_file() and os.access(path, os.X_OK) else None)
     if found is not None:
         return [found, *words[1:]]
     if path.is_dir():
         raise ProfilerError(f"{first!r} is a folder without a __main__.py.", "Name the script in it.")
+    if " " in first and not path.exists():
+        raise ProfilerError(f"{first!r} is one word with spaces in it.", f"Leave out the quotes: profile-train {first}")
     if not path.exists():
         raise ProfilerError(
             f"There is no script and no command {first!r}.", "Check the name, or activate its environment."
@@ -79,8 +89,20 @@ def program(words: tuple[str, ...]) -> list[str]:
     return [python(), *words]
 
 
+def _name(words: tuple[str, ...]) -> str:
+    """Return the name for a run of these words: a script or module, also behind an interpreter."""
+    if words[0] == "-m":
+        return words[1]
+    if not Path(words[0]).name.startswith("python"):
+        return words[0]
+    for before, word in itertools.pairwise(words):
+        if before == "-m" or word.endswith(".py"):
+            return word
+    return words[0]
+
+
 def _says_with_what(path: Path) -> bytes | None:
-    """The interpreter that the first line of a script names; None if it names none."""
+    """Return the interpreter that the first line of a script names; None if it names none."""
     try:
         with path.open("rb") as file:
             first = file.readline(256)
@@ -90,14 +112,19 @@ def _says_with_what(path: Path) -> bytes | None:
 
 
 def python() -> str:
-    """The interpreter `python` would mean to the user: of the active environment, else our own."""
+    """Return the interpreter that runs the program: the active environment's, else ours, else `python` of the PATH.
+
+    Ours is left out where it has no torch: an environment of the tool's own, as pipx makes, is not for training.
+    """
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         prefix = os.environ.get(variable)
         if prefix:
             candidate = Path(prefix) / "bin" / "python"
             if candidate.exists():
                 return str(candidate)
-    return sys.executable
+    if importlib.util.find_spec("torch") is not None:
+        return sys.executable
+    return shutil.which("python") or shutil.which("python3") or sys.executable
 
 
 def environment(
@@ -107,10 +134,13 @@ def environment(
     trial: Mapping[str, object] | None = None,
     folder: Path | None = None,
 ) -> dict[str, str]:
-    """Our environment, with the way in. `trial` is what the agent is to change, and when to end (agent/trial.py);
-    `folder` the run's, for a program that asks for its own result.
+    """Return the environment for the program, with the agent's entry point added.
 
-    Raises ProfilerError if Python would read our folder's name as those of two, which might be anybody's.
+    `trial` holds the agent's changes and the number of steps (agent/trial.py). `folder` is the run's, for a program
+    that asks for its own result.
+
+    Raises:
+        ProfilerError: the installation path contains the PYTHONPATH separator, so Python would read it as two folders.
     """
     if os.pathsep in str(WAY_IN):
         raise ProfilerError(
@@ -126,11 +156,36 @@ def environment(
     return result
 
 
+class NoProcess(ProfilerError):
+    """The program can only run in this process: the user's process limit is reached (RLIMIT_NPROC)."""
+
+
+def _become(argv: list[str], why: NoProcess) -> NoReturn:
+    """Replace this process by the program, unrecorded.
+
+    Raises:
+        ProfilerError: the program cannot be started.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"profile-train: Nothing is recorded. {why.message}\n")
+        sys.stderr.flush()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execv(argv[0], argv)
+    except OSError as error:
+        raise ProfilerError(f"{argv[0]} could not be started: {error.strerror}.", "Check that it can be run.") from None
+
+
 class Child:
     """The running program."""
 
     def __init__(self, argv: list[str], env: dict[str, str]) -> None:
-        """Raises ProfilerError if it cannot be started."""
+        """Start the program.
+
+        Raises:
+            ProfilerError: it cannot be started.
+        """
         # Blocked before the start and taken by `wait`, so that none is lost in between; the program gets the mask
         # and the dispositions that we were given.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, [*RELAYED, signal.SIGCHLD])
@@ -140,20 +195,23 @@ class Child:
             )
         except OSError as error:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+            if error.errno in (errno.EAGAIN, errno.ENOMEM):
+                raise NoProcess(f"There is no process for it to be had: {error.strerror}.", "") from None
             raise ProfilerError(
                 f"{argv[0]} could not be started: {error.strerror}.", "Check that it can be run."
             ) from None
-        self._witness = Witness.called()
+        _let_go()
+        self._witness = Witness.called(self.pid)
         self.status: int | None = None
-        """As `os.waitpid` gives it, once the program has ended."""
+        """Wait status as `os.waitpid` returns it; None until the program has ended."""
         self.asked: tuple[int, float] | None = None
-        """The last signal seen that asked it to end, and when: seconds of `time.perf_counter`."""
+        """The last signal that asked the program to end, and when: seconds of `time.perf_counter`."""
         self.stopped = 0.0
-        """Seconds for which it was stopped, as by SIGSTOP."""
+        """Seconds for which the program was stopped, e.g. by SIGSTOP."""
         self._stopped_at: float | None = None
 
     def wait(self, seconds: float) -> bool:
-        """Pass signals on for at most that long; True once the program has ended."""
+        """Pass signals on for up to that many seconds; return whether the program has ended."""
         info = signal.sigtimedwait([*RELAYED, signal.SIGCHLD], seconds)
         if info is not None and info.si_signo in ASKING:
             self.asked = info.si_signo, time.perf_counter()
@@ -163,10 +221,16 @@ class Child:
         return self._reap()
 
     def _has_it_too(self, info: signal.struct_siginfo) -> bool:
-        """The kernel has sent it, as Ctrl-C does, to the whole foreground group; or somebody has, to every process."""
+        """Return whether the program has received this signal as well, or must not receive it.
+
+        That is so if the kernel sent it to the whole foreground group (Ctrl-C), if it is due to profile-train's own
+        actions, or if someone sent it to every process.
+        """
+        if info.si_signo in _OWN and (info.si_code > 0 or info.si_pid == os.getpid()):
+            return True
         # Asked in either case, so that its word on this one is not taken for one on the next.
         seen = self._witness is not None and self._witness.saw(info.si_signo)
-        return seen or info.si_code > 0
+        return seen or (info.si_code > 0 and info.si_signo not in _TIMERS)
 
     def _reap(self) -> bool:
         while self.status is None:
@@ -177,12 +241,16 @@ class Child:
             if self._stopped_at is not None:
                 self.stopped += now - self._stopped_at
             self._stopped_at = now if os.WIFSTOPPED(status) else None
+            if os.WIFSTOPPED(status) and self._witness is not None and signal.SIGCONT not in signal.sigpending():
+                self._witness.stop_us()
+                if signal.sigtimedwait([signal.SIGCONT], 0) is not None and _state(self.pid) == "T":
+                    os.kill(self.pid, signal.SIGCONT)
             if os.WIFEXITED(status) or os.WIFSIGNALED(status):
                 self.status = status
         return self.status is not None
 
     def release_signals(self) -> None:
-        """From here on signals are ours again: Ctrl-C ends the report."""
+        """Restore normal signal handling: from here on Ctrl-C ends the report."""
         if self._witness is not None:
             self._witness.dismiss()
         while signal.sigtimedwait([*RELAYED, signal.SIGCHLD], 0) is not None:
@@ -191,21 +259,32 @@ class Child:
 
 
 class Witness:
-    """A process beside us that nobody has a reason to signal: what reaches it was sent to the whole group or job, as by
-    `kill -- -PGID`, `timeout` or a scheduler. The program then has it already, and a second SIGTERM or SIGINT would
-    break into what it does about the first."""
+    """A helper process that shows whether a signal was sent to the whole process group.
+
+    No one has a reason to signal it alone. Signals that reach it were sent to the whole group or job, e.g. by
+    `kill -- -PGID`, `timeout` or a scheduler. The program then has the signal already, and a second SIGTERM or SIGINT
+    would disturb how it handles the first.
+    """
 
     MOMENT = 0.1
     """Seconds that such a sender takes from one process to the next."""
+    RECENT = 1.0
+    """Seconds for which a seen signal counts: several may arrive at once, in any order."""
 
-    def __init__(self, pid: int, said: int) -> None:
+    def __init__(self, pid: int, said: int, following: mmap.mmap) -> None:
         self._pid = pid
         self._said = said
+        self._following = following
+        self._seen: dict[int, float] = {}
 
     @classmethod
-    def called(cls) -> Witness | None:
-        """None where there is no process to be had. The relayed signals are blocked already."""
+    def called(cls, program: int) -> Witness | None:
+        """Start the helper; return None if no process can be created.
+
+        Block the relayed signals before calling this.
+        """
         try:
+            following = mmap.mmap(-1, 1)
             said, saying = os.pipe()
         except OSError:
             return None
@@ -217,47 +296,94 @@ class Witness:
             os.close(saying)
             return None
         if pid == 0:
-            _watch_signals(us, saying)
+            _watch_signals(us, program, saying, following)
         os.close(saying)
-        return cls(pid, said)
+        return cls(pid, said, following)
+
+    def stop_us(self) -> None:
+        """Stop this process as the program has stopped, so that the waiting shell gets the terminal back.
+
+        This process continues when it is continued, or soon after the program is.
+        """
+        self._following[0] = 1
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._following[0] = 0
 
     def saw(self, number: int) -> bool:
-        """Whether the signal has reached it, too, or does so in a moment."""
+        """Return whether the signal reached the helper, too, or does so within MOMENT."""
         deadline = time.monotonic() + self.MOMENT
-        while select.select([self._said], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            told = os.read(self._said, 1)
-            if told in (b"", bytes([number])):
-                return bool(told)
-        return False
+        while True:
+            now = time.monotonic()
+            if now - self._seen.pop(number, -self.RECENT) < self.RECENT:
+                return True
+            if not select.select([self._said], [], [], max(0.0, deadline - now))[0]:
+                return False
+            told = os.read(self._said, 64)
+            if not told:
+                return False
+            self._seen |= dict.fromkeys(told, time.monotonic())
 
     def dismiss(self) -> None:
-        """It is needed no longer."""
+        """End the helper process."""
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
         os.close(self._said)
 
 
-def _watch_signals(us: int, saying: int) -> NoReturn:
-    """What the witness does, until we are gone."""
+def _watch_signals(us: int, program: int, saying: int, following: mmap.mmap) -> NoReturn:
+    """Run the helper process until its parent is gone."""
     try:
-        for stream in (0, 1, 2):  # whoever reads our output waits for its end
-            os.close(stream)
+        for number in map(int, os.listdir("/proc/self/fd")):
+            if number != saying:  # whoever reads our output waits for its end
+                with contextlib.suppress(OSError):
+                    os.close(number)
         while os.getppid() == us:
-            info = signal.sigtimedwait(RELAYED, 5.0)
+            info = signal.sigtimedwait(RELAYED, 0.5)
             if info is not None:
                 os.write(saying, bytes([info.si_signo]))
+            if following[0] and _state(us) == "T" != _state(program):
+                os.kill(us, signal.SIGCONT)
     finally:
         os._exit(0)
 
 
+def _state(pid: int) -> str:
+    """Return a process's state as in proc(5); empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def _let_go() -> None:
+    """Close inherited files except stderr and terminals.
+
+    A reader at the other end of a pipe, or a process waiting for a lock, must notice when the program releases it. The
+    program has its own copies by now.
+    """
+    for number in (0, 1):
+        if not os.isatty(number):
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, number, inheritable=True)
+            os.close(nothing)
+    with contextlib.suppress(OSError):
+        for number in sorted(map(int, os.listdir("/proc/self/fd"))):
+            with contextlib.suppress(OSError):
+                if number > 2 and os.get_inheritable(number):  # what Python opens is not
+                    os.close(number)
+
+
 def exit_code(status: int) -> int:
-    """As a shell would show it."""
+    """Return the exit code as a shell would show it."""
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if code < 0 else code
 
 
 def end_like(status: int) -> None:
-    """End this process as the program ended: by the same signal or with the same exit status. Does not return."""
+    """End this process as the program ended: by the same signal or with the same exit status.
+
+    It does not return.
+    """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # whoever read it is gone; or it was never open
             stream.flush()
@@ -275,14 +401,14 @@ def end_like(status: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A program that has been run and recorded."""
+    """The outcome of a program that was run and recorded."""
 
     folder: Path | None
-    """None if nothing could be recorded: the program was run all the same."""
+    """The run folder; None if the program ran but nothing could be recorded."""
     status: int
-    """As `os.waitpid` gives it."""
+    """Wait status as `os.waitpid` returns it."""
     notes: tuple[str, ...] = ()
-    """What the user should know about the recording, a sentence each."""
+    """Notes for the user about the recording, one sentence each."""
 
 
 def record(
@@ -294,13 +420,14 @@ def record(
     windows: bool = True,
     trial: Mapping[str, object] | None = None,
 ) -> Recorded:
-    """Run the program and record it to its end; where there is no place for a recording, only run it.
+    """Run the program and record it to its end; if nothing can be recorded, only run it.
 
-    Raises ProfilerError only if the program cannot be started.
+    Raises:
+        ProfilerError: the program cannot be started.
     """
     _hold_standard_streams()
     argv = program(words)
-    name = words[1] if words[0] == "-m" else words[0]
+    name = _name(words)
     job = the_job(words, os.environ, os.uname().nodename)
     try:
         seat = place.join(out, name, job)
@@ -313,13 +440,19 @@ def record(
         env = environment(rings, window_folder, budget, trial, folder)
     except ProfilerError as error:
         place.forget(folder, rings, part)
+        place.restore(seat.earlier)
         return _run_only(argv, f"Nothing is recorded. {error}")
+    if warning := seat.warning:
+        _say(warning)
     notes = [seat.told] if seat.told else []
     origin = time.perf_counter_ns()
     try:
         child = Child(argv, env)
-    except ProfilerError:
+    except ProfilerError as error:
         place.forget(folder, rings, part)
+        place.restore(seat.earlier)
+        if isinstance(error, NoProcess):
+            _become(argv, error)
         raise
     try:
         _watch(child, seat, rings, tuple(words), origin, budget, rate, job.id)
@@ -329,13 +462,38 @@ def record(
             pass
     child.release_signals()
     assert child.status is not None
+    if told := place.settle(seat.earlier, completed=exit_code(child.status) == 0):
+        notes.append(told)
+    if exit_code(child.status) == 1 and argv[0] == python() and not _has_torch(argv[0]):
+        notes.append(
+            f"{argv[0]}, which ran the program, has no torch. Activate the program's environment, or install torch."
+        )
     return Recorded(folder=folder, status=child.status, notes=tuple(notes))
 
 
+def _has_torch(interpreter: str) -> bool:
+    """Return whether this Python finds torch; True if it cannot be asked."""
+    import subprocess  # seldom needed
+
+    code = "import importlib.util; print(importlib.util.find_spec('torch') is not None)"
+    try:
+        ran = subprocess.run([interpreter, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return True
+    return ran.stdout.strip() != b"False"
+
+
+def _say(note: str) -> None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"profile-train: {printable(note)}\n")
+
+
 def _run_only(argv: list[str], note: str) -> Recorded:
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"profile-train: {note}\n")  # and again at the end, which may be days away
-    child = Child(argv, dict(os.environ))
+    _say(note)  # and again at the end, which may be days away
+    try:
+        child = Child(argv, dict(os.environ))
+    except NoProcess as error:
+        _become(argv, error)
     while not child.wait(1.0):
         pass
     child.release_signals()
@@ -344,8 +502,10 @@ def _run_only(argv: list[str], note: str) -> Recorded:
 
 
 def _hold_standard_streams() -> None:
-    """Where we were started without one of them, a file of ours must not take its number. The program does not get
-    what we put in their place, which is closed as it starts."""
+    """Fill missing standard streams, so that no file of the recorder gets their numbers.
+
+    The program does not inherit the fillers, which are closed as it starts.
+    """
     for number in (0, 1, 2):
         try:
             os.fstat(number)

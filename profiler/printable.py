@@ -1,11 +1,13 @@
-"""Text from outside, on its way to a terminal or a page."""
+"""Make text from outside safe to show in a terminal or on a page."""
 
 from __future__ import annotations
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """With all that a terminal or a reader's eye would obey made visible: ESC as "\\x1b", a right-to-left override as
-    "\\u202e", half a surrogate pair as "\\ud800". Blanks become spaces; with `lines`, line ends and tabs stay.
+    """Return the text with every character visible that could control a terminal or mislead a reader.
+
+    ESC, a right-to-left override or half a surrogate pair become Python escape sequences. White space becomes plain
+    spaces; with `lines`, line ends and tabs stay.
     """
     if text.isprintable():
         return text

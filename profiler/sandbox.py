@@ -2,14 +2,27 @@
 
 What a process and its children write into the folders named `covered` lands in a scratch folder (overlayfs in a mount
 namespace of their own; see overlay in the kernel's documentation and mount_setattr(2)); anywhere else writing is
-refused as on a read-only filesystem. It takes root, or a kernel that lets users have namespaces (most do).
+refused as on a read-only filesystem. A filesystem mounted below them has a layer of its own, or is read-only. Shared
+memory, System V's and /dev/shm, is their own, and of the network they have the loopback interface alone, so that no
+abstract socket outside is reached (network_namespaces(7)). They see no process but their own, and can signal no other
+(pid_namespaces(7)). It takes root, or a kernel that lets users have namespaces (most do).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
+import fcntl
 import os
+import re
+import select
+import shutil
+import signal
+import socket
+import stat
+import struct
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -18,7 +31,16 @@ from profiler.errors import ProfilerError
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 _CLONE_NEWNS = 0x00020000
+_CLONE_NEWIPC = 0x08000000
 _CLONE_NEWUSER = 0x10000000
+_CLONE_NEWPID = 0x20000000
+_CLONE_NEWNET = 0x40000000
+_SHARED = Path("/dev/shm")
+_MS_NOSUID = 2
+_MS_NODEV = 4
+_MS_NOEXEC = 8
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 1
 _MS_BIND = 4096
 _MS_REC = 16384
 _MS_PRIVATE = 1 << 18
@@ -26,11 +48,25 @@ _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
 _MOUNT_ATTR_RDONLY = 1
 _SYS_MOUNT_SETATTR = 442  # the same on every architecture
+_PR_SET_PDEATHSIG = 1
+_CAP_SYS_ADMIN = 21
+_PASSED_ON = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}
+
+MOST_ENTRIES = 10_000
+"""Of a covered folder, that are looked at for other owners."""
+MOST_BYTES = 512 << 20
+"""Of files of other owners or groups in a covered folder, that a trial of an ordinary user copies."""
 
 REMEDY = (
     "Trials keep their hands off your files by namespaces of Linux 5.12 or newer, as root or where users may have "
     "them; without, --in-place runs them where you are."
 )
+
+
+_REASONS = {
+    errno.ENOSYS: "the kernel is too old",
+    errno.ENOSPC: "a limit of namespaces or mounts is reached (sysctl user.max_*_namespaces, fs.mount-max)",
+}
 
 
 class _MountAttributes(ctypes.Structure):
@@ -42,13 +78,18 @@ class _MountAttributes(ctypes.Structure):
     ]
 
 
-def enter(scratch: Path, covered: Sequence[Path], writable: Sequence[Path]) -> None:
+def enter(scratch: Path, covered: Sequence[Path], writable: Sequence[Path], *, network: bool = False) -> None:
     """Move this process, which must have one thread, and what it will start into such a view; there is no way back.
 
+    Returns in a new process, the second of its PID namespace. The calling process stays outside, passes signals on and
+    raises SystemExit with the exit status of the new one, once the whole namespace has ended. It gets SIGTERM when its
+    parent ends.
+
     `scratch`, in none of the `covered` folders, takes what is written into them; `writable` folders, none of which
-    holds a covered one, stay as they are. Its working folder is entered anew. Raises ProfilerError if the system does
-    not allow it.
+    holds a covered one, stay as they are. With `network`, the network is as outside. Its working folder is entered
+    anew. Raises ProfilerError if the system does not allow it.
     """
+    parent = os.getppid()
     here = Path.cwd()
     scratch = scratch.resolve()
     covered = [path.resolve() for path in covered]
@@ -56,43 +97,208 @@ def enter(scratch: Path, covered: Sequence[Path], writable: Sequence[Path]) -> N
     for cover in covered:
         if scratch.is_relative_to(cover) or any(cover.is_relative_to(path) for path in writable):
             raise ProfilerError(f"What is written into {cover} cannot be kept apart.", "Choose another folder.")
-    covered = _outermost(covered)
+    mounted = [path for path in _mount_points() if any(_inside(path, cover) for cover in covered)]
+    shared = _SHARED.is_dir() and not any(path.is_relative_to(_SHARED) for path in (*covered, *writable))
+    covered = _outermost(covered if shared or not _SHARED.is_dir() else [*covered, _SHARED])
     try:
-        layers = _unshare()
+        privileged = _is_privileged()
+        if mounted and not privileged:
+            raise ProfilerError(
+                f"A filesystem is mounted at {mounted[0]}: only root can keep what is written around it apart.",
+                "Unmount it, or use --in-place, which runs trials where you are.",
+            )
+        uppers = [_upper(number, path, scratch, copy=not privileged) for number, path in enumerate(covered)]
+        _unshare(network, privileged)
         _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
         for path in [*writable, *(Path(name) for name in ("/dev", "/proc", "/sys") if Path(name).is_dir())]:
             _mount(path, path, None, _MS_BIND | _MS_REC)
         kept = [os.open(path, os.O_PATH | os.O_DIRECTORY) for path in writable]
+        below = [(path, handle) for path in mounted if not _within(path, writable) and (handle := _opened(path))]
         _set_read_only(Path("/"), True)
         for path in (*writable, Path("/dev"), Path("/proc")):
             _set_read_only(path, False)
-        for number, path in enumerate(covered):
-            upper, work = scratch / f"written-{number}", scratch / f".work-{number}"
-            upper.mkdir(exist_ok=True)
-            work.mkdir(exist_ok=True)
-            options = f"lowerdir={_quoted(path)},upperdir={_quoted(upper)},workdir={_quoted(work)}{layers}"
-            _mount("overlay", path, "overlay", 0, options)
+        if shared:
+            _mount("tmpfs", _SHARED, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")
+        for path, upper in zip(covered, uppers, strict=True):
+            _cover(path, path, upper, "" if privileged else ",userxattr")
+        for number, (path, handle) in enumerate(below):
+            _restore(path, handle, _upper(len(covered) + number, path, scratch))
+            os.close(handle)
         for path, handle in zip(writable, kept, strict=True):
-            if any(path.is_relative_to(cover) for cover in covered):  # the cover hides it
+            if _within(path, covered):  # the cover hides it
                 _mount(f"/proc/self/fd/{handle}", path, None, _MS_BIND | _MS_REC)
             os.close(handle)
         os.chdir(here)
+        _continue_inside(parent)
     except OSError as error:
         raise ProfilerError(f"This system has no sandbox for a trial: {error.strerror}.", REMEDY) from None
 
 
-def _unshare() -> str:
-    """A mount namespace, by way of a user namespace where we are not root; what overlayfs has to be told of that."""
+def _is_privileged() -> bool:
+    """Return whether we may make namespaces and mounts without a user namespace."""
+    capabilities = re.search(r"^CapEff:\s*(\w+)", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return capabilities is not None and bool(int(capabilities[1], 16) >> _CAP_SYS_ADMIN & 1)
+
+
+def _unshare(network: bool, privileged: bool) -> None:
+    """Enter new namespaces."""
     user, group = os.getuid(), os.getgid()
-    try:
-        _call(_LIBC.unshare, _CLONE_NEWNS)
-        return ""
-    except PermissionError:
-        _call(_LIBC.unshare, _CLONE_NEWNS | _CLONE_NEWUSER)
+    kinds = _CLONE_NEWNS | _CLONE_NEWIPC | _CLONE_NEWPID | (0 if network else _CLONE_NEWNET)
+    _call(_LIBC.unshare, kinds | (0 if privileged else _CLONE_NEWUSER))
+    if not privileged:
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-        return ",userxattr"
+    if not network:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:  # netdevice(7)
+            fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
+
+
+def _upper(number: int, path: Path, scratch: Path, copy: bool = False) -> Path:
+    """Make the folder for what is written into a covered one."""
+    upper = scratch / f"written-{number}"
+    upper.mkdir(exist_ok=True)
+    (scratch / f".work-{number}").mkdir(exist_ok=True)
+    if copy:
+        _copy_unmapped(path, upper)
+    return upper
+
+
+def _cover(lower: Path | str, path: Path, upper: Path, options: str = "") -> None:
+    """Mount a writable layer over `lower` at `path`."""
+    work = upper.with_name(upper.name.replace("written", ".work"))
+    layers = f"lowerdir={_quoted(lower)},upperdir={_quoted(upper)},workdir={_quoted(work)}"
+    _mount("overlay", path, "overlay", 0, layers + options)
+
+
+def _restore(path: Path, handle: int, upper: Path) -> None:
+    """Mount again what was mounted below a covered folder: with a layer of its own, else read-only."""
+    lower = f"/proc/self/fd/{handle}"
+    if path.is_dir():
+        with contextlib.suppress(OSError):  # not every filesystem can be a layer
+            return _cover(lower, path, upper)
+    if path.exists():
+        _mount(lower, path, None, _MS_BIND)
+
+
+def _mount_points() -> list[Path]:
+    """Return where filesystems are mounted, outer ones first."""
+    lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    names = {re.sub(rb"\\([0-7]{3})", lambda code: bytes([int(code[1], 8)]), line.split()[4]) for line in lines}
+    return sorted(Path(os.fsdecode(name)) for name in names)
+
+
+def _opened(path: Path) -> int | None:
+    """Return a handle of what is mounted there, None if we may not look, as into another user's FUSE mount."""
+    try:
+        return os.open(path, os.O_PATH)
+    except OSError:
+        return None
+
+
+def _copy_unmapped(lower: Path, upper: Path) -> None:
+    """Copy what overlayfs cannot copy when it is written to: folders, empty, and files of other owners or groups.
+
+    A user namespace of an ordinary user maps one user and one group. Everything else keeps its owner in a copy and is
+    refused with EOVERFLOW: also one's own files in a setgid folder of a supplementary group. Looks at MOST_ENTRIES, the
+    upper levels first, and copies up to MOST_BYTES, small files first.
+    """
+    us = os.getuid(), os.getgid()
+    files: list[tuple[int, Path]] = []
+    folders, looked_at = [lower], 0
+    while folders and looked_at < MOST_ENTRIES:
+        folder = folders.pop(0)
+        try:
+            entries = list(os.scandir(folder))
+        except OSError:
+            continue
+        looked_at += len(entries)
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                path, status = Path(entry.path), entry.stat(follow_symlinks=False)
+                unmapped = (status.st_uid, status.st_gid) != us and os.access(path, os.W_OK)
+                if stat.S_ISDIR(status.st_mode):
+                    folders.append(path)
+                    if unmapped:
+                        _make_folders(lower, upper, path)
+                elif unmapped and stat.S_ISREG(status.st_mode):
+                    files.append((status.st_size, path))
+    left = MOST_BYTES
+    for size, path in sorted(files):
+        left -= size
+        if left < 0:
+            break
+        with contextlib.suppress(OSError):
+            _make_folders(lower, upper, path.parent)
+            shutil.copy2(path, upper / path.relative_to(lower))
+
+
+def _make_folders(lower: Path, upper: Path, folder: Path) -> None:
+    """Make a folder in the upper layer, with those around it. What the lower one holds shows through."""
+    for path in reversed([folder, *folder.parents]):
+        if path != lower and path.is_relative_to(lower):
+            (upper / path.relative_to(lower)).mkdir(
+                mode=stat.S_IMODE(path.stat().st_mode) & 0o777 | 0o700, exist_ok=True
+            )
+
+
+def _continue_inside(parent: int) -> None:
+    """Return in a new process of the PID namespace, under an init process that reaps orphans.
+
+    The namespace ends with its init process, and this process ends with both.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON | {signal.SIGCHLD})
+    end_with_parent(signal.SIGTERM)
+    if os.getppid() != parent:  # it ended before it was watched
+        raise SystemExit(128 + signal.SIGTERM)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    closed_at_end, held = os.pipe()
+    if init := os.fork():
+        raise SystemExit(_accompany(init))
+    os.close(held)
+    os.setsid()  # kill(0, ...) must not reach the process outside
+    end_with_parent(signal.SIGKILL)
+    if select.select([closed_at_end], [], [], 0)[0]:
+        os._exit(128 + signal.SIGTERM)
+    os.close(closed_at_end)
+    _mount_proc()
+    if inside := os.fork():
+        os._exit(_accompany(inside))
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def end_with_parent(number: int) -> None:
+    """Have the kernel send this process a signal when its parent ends. Entering a user namespace undoes it."""
+    _call(_LIBC.prctl, _PR_SET_PDEATHSIG, number)
+
+
+def _accompany(pid: int) -> int:
+    """Pass blocked signals on to a child, reap every child, and return its exit status as a shell shows it."""
+    while True:
+        number = signal.sigwaitinfo(_PASSED_ON | {signal.SIGCHLD}).si_signo
+        if number != signal.SIGCHLD:
+            os.kill(pid, number)
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == pid:
+                code = os.waitstatus_to_exitcode(ended[1])
+                return code if code >= 0 else 128 - code
+
+
+def _mount_proc() -> None:
+    """Mount the /proc of this PID namespace, with the machine's own settings read-only."""
+    try:
+        _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    except PermissionError:
+        raise ProfilerError(
+            "This system has no sandbox for a trial: parts of /proc are hidden here, as in most containers, and the "
+            "kernel then grants no /proc to a new PID namespace.",
+            REMEDY,
+        ) from None
+    for path in map(Path, ("/proc/sys", "/proc/sysrq-trigger")):
+        if path.exists():
+            _mount(path, path, None, _MS_BIND)
+            _set_read_only(path, True)
 
 
 def _mount(
@@ -119,16 +325,24 @@ def _set_read_only(path: Path, on: bool) -> None:
 def _call(function: Callable[..., int], *arguments: object) -> None:
     if function(*arguments):
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number) if number != errno.ENOSYS else "the kernel is too old")
+        raise OSError(number, _REASONS.get(number, os.strerror(number)))
 
 
-def _quoted(path: Path) -> str:
-    """For overlayfs, whose options are parted by commas and layers by colons."""
+def _quoted(path: Path | str) -> str:
+    """Return the path quoted for overlayfs, which separates options by commas and layers by colons."""
     return "".join("\\" + letter if letter in "\\,:" else letter for letter in str(path))
 
 
+def _inside(path: Path, folder: Path) -> bool:
+    return path != folder and path.is_relative_to(folder)
+
+
+def _within(path: Path, folders: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
 def _outermost(paths: Iterable[Path]) -> list[Path]:
-    """Each once, without those inside another."""
+    """Return each path once, without those inside another."""
     found: list[Path] = []
     for path in sorted(set(paths)):
         if not any(path.is_relative_to(outer) for outer in found):

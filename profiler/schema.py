@@ -1,15 +1,18 @@
-"""What a run holds: one frozen dataclass a table.
+"""The contents of a run: one frozen dataclass per table.
 
 Times are seconds on the run clock (0 = the recorder's start; the host's monotonic clock underneath), sizes are bytes,
 shares are 0 to 1. `None` means "not measured", never zero. A row with `count` > 1 stands for that many merged
-neighbours and holds their *means* (or, where its docstring says so, sums), so a run of any length stays bounded.
-Readers ignore columns they do not know; a newer `SCHEMA_VERSION` is refused with a remedy.
+neighbors and holds their *means* (or sums, if its docstring says so), so a run of any length stays bounded. Readers
+ignore columns they do not know; a newer `SCHEMA_VERSION` is refused with a remedy.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
+
+MOST_RANKS = 2**20
+"""Maximum plausible world size: a larger one is a mistake or an attack, and is never iterated over."""
 
 SCHEMA_VERSION = 1
 
@@ -37,13 +40,13 @@ TAG_EPOCH_START = 1
 TAG_EVALUATION = 2
 TAG_CHECKPOINT = 4
 TAG_WINDOW = 8  # a torch.profiler window was open, or was being saved
-TAG_COMPILE = 16  # torch.compile compiled during it
+TAG_COMPILE = 16  # torch.compile compiled or a CUDA graph was captured during it
 TAG_FIRST = 32  # the first step of a process: it has no defined start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One node's recording, one row."""
+    """The recording of one node, one row."""
 
     id: str
     command: tuple[str, ...]
@@ -54,32 +57,35 @@ class Run:
     duration: float | None = None
     outcome: Outcome = "running"
     exit_status: int | None = None
-    """As the shell would see it; 128 + signal if a signal ended the program."""
+    """Exit status as the shell would see it; 128 + signal if a signal ended the program."""
     signal: int | None = None
     cores: float
     """Cores this run may use: affinity and cgroup quota."""
     cores_total: int
     memory_total: int
-    """The machine's, or the cgroup's limit if that is less."""
+    """The machine's memory, or the cgroup's limit if that is less."""
     cpu_model: str | None = None
     platform: str
     numa_nodes: dict[int, str] = field(default_factory=dict)
-    """Cores of each NUMA node that has any, as "0-15,32-47"; empty where the system does not tell."""
+    """Cores of each NUMA node that has any, as "0-15,32-47"; empty if the system does not report them."""
     python: str
     """The recorder's Python; the program's own is in `Process`."""
     version: str
-    """Of profile-train."""
+    """Version of profile-train."""
     budget: float = 0.01
     """Share of run time the recording may cost the program."""
     recorder_cpu: float | None = None
-    """CPU seconds the recorder itself has used."""
+    """CPU seconds used by the recorder itself."""
     job: str | None = None
-    """The same in the recordings of one job: a digest of its command and of what its scheduler calls this start."""
+    """ID shared by the recordings of one job.
+
+    It is a digest of the command and of the scheduler's name for this start.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process that imported torch: a rank, or a DataLoader worker of one."""
+    """A process that imported torch: a rank, or a DataLoader worker of one."""
 
     pid: int
     parent: int | None = None
@@ -91,9 +97,9 @@ class Process:
     node_rank: int = 0
     python: str | None = None
     executable: str | None = None
-    """The interpreter that runs it."""
+    """The interpreter of the process."""
     cpus: str | None = None
-    """Cores it may run on, as "0-15,32-47", by the first training events."""
+    """Cores the process may run on, as "0-15,32-47", at its first training events."""
     torch: str | None = None
     cuda: str | None = None
     """torch.version.cuda; None on a CPU build."""
@@ -104,17 +110,21 @@ class Process:
     events: int = 0
     events_lost: int = 0
     hooks: float = 0.0
-    """Seconds this process has spent in our hooks, self-measured."""
+    """Seconds this process has spent in profile-train's hooks, self-measured."""
     windows: float = 0.0
-    """Seconds this process has spent opening, recording slower in and saving torch.profiler windows."""
+    """Seconds torch.profiler windows have cost this process.
+
+    That is opening them, slower steps while recording, and saving.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One optimizer update and the micro-steps before it: from the end of the last update to the end of this one.
+    """An optimizer update and the micro-steps before it.
 
-    `duration` is wall time less the BETWEEN work inside it, and is the sum of the PHASES that are not None.
-    On CUDA the phases are exposed times (CUDA events and host state together); on CPU they are host times.
+    A step runs from the end of the last update to the end of this one. `duration` is wall time less the BETWEEN work
+    inside it, and is the sum of the PHASES that are not None. On CUDA the phases are exposed times (CUDA events and
+    host state together); on CPU they are host times.
     """
 
     pid: int
@@ -123,15 +133,15 @@ class Step:
     duration: float
     count: int = 1
     tags: int = 0
-    """Or of all merged rows' tags; rows with and without tags are never merged with one another."""
+    """Bitwise or of all merged rows' tags; rows with and without tags are never merged with each other."""
     micro_steps: float = 1.0
-    """Backward passes."""
+    """Number of backward passes."""
     batches: float = 0.0
-    """Batches fetched for training."""
+    """Number of batches fetched for training."""
     data_wait: float | None = None
-    """In `next()` of a training loader while no batch was ready."""
+    """Time in `next()` of a training loader while no batch was ready."""
     loader_overhead: float | None = None
-    """In `next()` although a batch was ready."""
+    """Time in `next()` although a batch was ready."""
     h2d: float | None = None
     forward: float | None = None
     backward: float | None = None
@@ -143,11 +153,14 @@ class Step:
     evaluation: float | None = None
     checkpoint_save: float | None = None
     epoch_start: float | None = None
-    """Making the loader's iterator: starting the workers, mostly; and the first fetch of an epoch."""
+    """Time to create the loader's iterator, and for the first fetch of an epoch.
+
+    Creating the iterator is mostly starting its workers.
+    """
     fetch_host: float | None = None
     """Host seconds in `next()`, exposed or not."""
     fetches_empty: float | None = None
-    """Of `batches`, how many found no batch ready. Always all of them without workers."""
+    """Number of `batches` for which none was ready; without workers always all of them."""
     queue_depth: float | None = None
     """Mean number of ready batches found; None without workers."""
     host_launch: float | None = None
@@ -156,7 +169,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One batch made by a dataset fetcher, in a worker or (no workers) in the training process."""
+    """A batch made by a dataset fetcher, in a worker or (no workers) in the training process."""
 
     pid: int
     loader: int
@@ -165,11 +178,14 @@ class Batch:
     """Seconds from the request to the collated batch: t_w."""
     count: int = 1
     cpu: float
-    """Seconds for which that thread ran or, for batches of some milliseconds, waited for a core: its demand."""
+    """CPU demand of the thread, in seconds.
+
+    This is the time it ran or, for batches of some milliseconds, waited for a core.
+    """
     collate: float
     samples: float
     files: float | None = None
-    """Files opened meanwhile."""
+    """Number of files opened meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,51 +193,55 @@ class Gpu:
     """A GPU the program can see."""
 
     index: int
-    """NVML's."""
+    """NVML's index."""
     uuid: str
     name: str
     capability: tuple[int, int] | None = None
     memory_total: int
     sm_clock_max: int | None = None
-    """MHz."""
+    """Maximum SM clock, MHz."""
+    memory_clock_max: int | None = None
+    """Maximum memory clock, MHz; two transfers per cycle."""
+    memory_bus_width: int | None = None
+    """Width of the memory bus, bits."""
     power_limit: float | None = None
-    """W."""
+    """Power limit, W."""
     pcie_generation_max: int | None = None
     pcie_width_max: int | None = None
     driver: str | None = None
     cuda_driver: str | None = None
-    """The newest CUDA this driver serves, as "13.0"."""
+    """The newest CUDA version this driver supports, as "13.0"."""
     mig: bool | None = None
     numa_node: int | None = None
-    """The NUMA node it hangs on."""
+    """The NUMA node to which it is attached."""
     gpm: bool = False
-    """GPU performance monitoring counters (Hopper or newer) could be read."""
+    """Whether GPU performance monitoring (GPM) counters (Hopper or newer) could be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """One GPU at one moment; the counters of GPM are means since the sample before."""
+    """One GPU at one moment; the GPM counters are means since the previous sample."""
 
     time: float
     gpu: int
-    """Gpu.index."""
+    """The GPU's `Gpu.index`."""
     count: int = 1
     utilization: float | None = None
     """Share of NVML's last sampling period in which any kernel ran: an upper bound of busy."""
     memory_used: int | None = None
     process_memory: int | None = None
-    """Held by the run's own processes."""
+    """Bytes held by the run's own processes."""
     power: float | None = None
-    """W."""
+    """Power draw, W."""
     energy: float | None = None
-    """J since the driver was loaded; merged rows keep the last."""
+    """Energy in J since the driver was loaded; merged rows keep the last."""
     sm_clock: float | None = None
     memory_clock: float | None = None
     throttle: int | None = None
-    """NVML clocks event reasons, a bit mask; merged rows keep the or."""
+    """NVML clocks event reasons, a bit mask; merged rows keep the bitwise or."""
     temperature: float | None = None
     pcie_tx: float | None = None
-    """Bytes/s."""
+    """PCIe traffic, bytes/s."""
     pcie_rx: float | None = None
     pcie_generation: int | None = None
     pcie_width: int | None = None
@@ -240,12 +260,12 @@ class HostSample:
     cpu: float | None = None
     """Cores used by the whole process tree of the program."""
     cpu_workers: float | None = None
-    """Of these, by DataLoader workers."""
+    """Cores used by DataLoader workers, included in `cpu`."""
     rss: int | None = None
-    """Of the tree (shared pages counted in each process)."""
+    """Resident bytes of the tree; shared pages count in each process."""
     processes: int | None = None
     read: float | None = None
-    """Bytes/s from storage."""
+    """Bytes/s read from storage."""
     write: float | None = None
     machine_cpu: float | None = None
     """Cores used by everything on the machine."""
@@ -273,91 +293,130 @@ class MemorySample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What one torch.profiler window of a rank showed; all times are sums over its steps."""
+    """The results of one torch.profiler window of a rank; all times are sums over its steps."""
 
     pid: int
     start: float
-    steps: int
+    steps: float
+    """Number of steps; less than one if only a part of a long step was recorded."""
     duration: float
     cost: float
     """Seconds the program lost to starting and saving it."""
     device: Literal["cpu", "cuda"] = "cpu"
     shapes: bool = False
-    """The shapes of operators' inputs were recorded too: that slows the host, so other windows tell more of time."""
+    """Whether input shapes of operators were recorded, too.
+
+    That slows the host, so other windows show time better.
+    """
     events: int = 0
     busy: float | None = None
     """Union of kernel intervals."""
     kernels: int | None = None
     median_kernel: float | None = None
-    """Seconds."""
+    """Median duration of a kernel, seconds."""
     idle_launch: float | None = None
-    """Idle because the next kernel's launch call came after the previous kernel had ended."""
+    """Idle time because the next kernel's launch call came after the previous kernel had ended."""
     idle_sync: float | None = None
     idle_data: float | None = None
     idle_other: float | None = None
     h2d: float | None = None
     """Host-to-device copies not hidden behind kernels."""
     h2d_pageable: float | None = None
-    """Of these, from pageable memory."""
+    """Part of `h2d` that copies from pageable memory."""
     communication: float | None = None
-    """Collective kernels, hidden or not."""
+    """Time in collective kernels, hidden or not."""
     communication_exposed: float | None = None
+    host_launch: float | None = None
+    """Host seconds to enqueue the GPU work, without fetching batches and waiting for the GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """One kernel (device "cuda") or operator (device "cpu", self time), summed over a window."""
+    """A kernel (device "cuda") or operator (device "cpu", self time), summed over a window."""
 
     pid: int
     window: int
-    """Window's position among those of its process."""
+    """The window's position among those of its process."""
     device: Literal["cpu", "cuda"]
     name: str
     kind: str
-    """matmul, convolution, attention (in one kernel), loss (cross-entropy), layout (NCHW to NHWC, transposes),
-    elementwise, normalization, reduction, optimizer, copy, communication, host or other."""
+    """Kind of work.
+
+    One of matmul, convolution, attention (in one kernel), loss (cross-entropy), layout (NCHW to NHWC, transposes),
+    elementwise, normalization, reduction, optimizer, copy, communication, host or other.
+    """
     calls: int
     total: float
     tensor_cores: bool | None = None
     dtype: str | None = None
-    """fp32, tf32, fp16, bf16, fp8 where the name tells."""
+    """fp32, tf32, fp16, bf16, fp8, fp4 where the name tells, or the inputs of the operator that launches it."""
+    reached: float | None = None
+    """Share of the multiprocessors that it has blocks for; None where the trace does not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync:
+    """Waits of the host for the GPU that had one cause in a window and left the GPU idle."""
+
+    pid: int
+    window: int
+    """The window's position among those of its process."""
+    cause: str
+    """Cause of the waits.
+
+    One of item (a value is read), branch (a tensor is a condition), grad_scaler (it checks for overflows), shape (a
+    result's size depends on values), copy_in and copy_out (a blocking copy to or from the GPU), collective (a backend
+    that works on the host), synchronize (the program requests it), or other.
+    """
+    operator: str
+    """The innermost operator around the wait; without any, the CUDA call."""
+    calls: int
+    idle: float
+    """Seconds in which the GPU was idle because of these waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """One operator given inputs of one shape, summed over a window that recorded shapes: the dearest of them."""
+    """An operator with inputs of one shape, summed over a window that recorded shapes.
+
+    Only the most expensive ones are kept.
+    """
 
     pid: int
     window: int
-    """Window's position among those of its process."""
+    """The window's position among those of its process."""
     device: Literal["cpu", "cuda"]
-    """"cuda": seconds of the kernels it launched itself; "cpu": its own, less those of the operators it called."""
+    """Device that `total` refers to.
+
+    "cuda": seconds of the kernels the operator launched itself; "cpu": its own, without those of the operators it
+    called.
+    """
     name: str
     inputs: tuple[tuple[int, ...], ...]
-    """Of each argument in order; () for what is no tensor, or a list of them."""
+    """Shape of each argument in order; () for a non-tensor or a list of tensors."""
     dtype: str | None = None
-    """Of the first input of floating point: fp64, fp32, fp16, bf16 or fp8."""
+    """Dtype of the first floating-point input: fp64, fp32, fp16, bf16 or fp8."""
     calls: int
     total: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sketch:
-    """The distribution of one quantity over the whole run of one process, whatever was merged since.
+    """The distribution of one quantity over the whole run of one process, unaffected by merging.
 
-    Logarithmic bins: bin k holds values in (g**(k-1), g**k] with g = 1.02, so a quantile is right to 1 %.
+    Logarithmic bins: bin k holds values in (g**(k-1), g**k] with g = 1.02, so a quantile is accurate to 1 %.
     """
 
     pid: int
     quantity: str
-    """"duration", a phase's name, or "batch" (t_w)."""
+    """Name of the quantity: "duration", a phase's name, or "batch" (t_w)."""
     zeros: int
     bins: dict[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """A structured thing the agent saw, by kind; see FACTS below for each kind's dataclass."""
+    """A structured observation of the agent, by kind; see FACTS below for each kind's dataclass."""
 
     pid: int
     time: float
@@ -367,7 +426,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Something that could not be measured, or was given up, and why. Shown in the report."""
+    """A measurement that failed or was given up, and why; shown in the report."""
 
     time: float
     pid: int | None = None
@@ -385,21 +444,21 @@ class Place:
     file: str
     line: int
     via: tuple[str, ...] = ()
-    """The frameworks that made the thing there on the user's behalf, outermost first: "transformers", ..."""
+    """The frameworks that made the object there on the user's behalf, outermost first: "transformers", ..."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderFact:
-    """kind "loader": a DataLoader, when it is first iterated and again after its first batch."""
+    """Fact of kind "loader": a DataLoader, when it is first iterated and again after its first batch."""
 
     id: int
     place: Place | None = None
     variable: str | None = None
-    """Its name in the source; filled in by the recorder."""
+    """The loader's name in the source; filled in by the recorder."""
     dataset: str = "?"
-    """Class name."""
+    """Class name of the dataset."""
     length: int | None = None
-    """Batches per epoch, if it has a length."""
+    """Batches per epoch, if known."""
     iterable: bool = False
     batch_size: int | None = None
     num_workers: int = 0
@@ -409,12 +468,12 @@ class LoaderFact:
     drop_last: bool = False
     timeout: float = 0.0
     context: str | None = None
-    """fork, spawn or forkserver."""
+    """Start method: fork, spawn or forkserver."""
     prefetch_factor: int | None = None
     persistent_workers: bool = False
     batch_bytes: int | None = None
     batch_tensors: int | None = None
-    """As many hand-overs as that, if a worker makes the batch; None if nobody counted."""
+    """Tensors per batch, each handed over separately if a worker makes the batch; None if not counted."""
     batch_device: str | None = None
     training: bool | None = None
     """Whether its batches are trained on; filled in by the recorder."""
@@ -422,86 +481,98 @@ class LoaderFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFact:
-    """kind "model": a root module, at its first training step."""
+    """Fact of kind "model": a root module, at its first training step."""
 
     id: int
     name: str = "?"
-    """Class name of the innermost module: the user's own, without DDP, compile and the like."""
+    """Class name of the innermost module: the user's own, without DDP, compile and similar wrappers."""
     place: Place | None = None
-    """Where it is made, as the source says; filled in by the recorder, as is `variable`."""
+    """Where the model is made, according to the source; filled in by the recorder, as is `variable`."""
     variable: str | None = None
-    """Its name in the source, as "model" or "self.net"."""
+    """The model's name in the source, such as "model" or "self.net"."""
     wrappers: tuple[str, ...] = ()
-    """Classes around it, outermost first: OptimizedModule, DistributedDataParallel, FullyShardedDataParallel, ..."""
+    """Classes around the model, outermost first.
+
+    Examples: OptimizedModule, DistributedDataParallel, FullyShardedDataParallel.
+    """
     parameters: int = 0
     trainable: int = 0
     tensors: int = 0
-    """Trainable tensors."""
+    """Number of trainable tensors."""
     bytes: int = 0
+    sized: bool = True
+    """False where a parameter is of a class with a `__torch_dispatch__` of its own: only that code knows its size, so
+    none of these numbers counts it."""
     dtypes: dict[str, int] = field(default_factory=dict)
-    """Parameters by dtype."""
+    """Number of parameters by dtype."""
     devices: dict[str, int] = field(default_factory=dict)
     modules: dict[str, int] = field(default_factory=dict)
     """Module classes and how often each occurs."""
     block: str | None = None
-    """Class of the largest repeated child: what activation checkpointing would wrap."""
+    """Class of the largest repeated child, which activation checkpointing would wrap."""
     blocks: int = 0
     block_path: str | None = None
-    """The dotted name of the list that holds them, as "transformer.h"."""
+    """Dotted name of the list that holds the blocks, such as "transformer.h"."""
     block_bytes: int | None = None
     compiled: bool = False
     mesh: dict[str, int] = field(default_factory=dict)
-    """The mesh of ranks that its DTensors lie on, by the names of its dimensions: {"dp": 4, "tp": 2}."""
+    """The mesh of ranks on which its DTensors lie, by dimension name: {"dp": 4, "tp": 2}."""
     data_parallel: int | None = None
-    """Ranks that train it on data of their own and reduce gradients together; None if nothing tells."""
+    """Ranks that train it on data of their own and reduce gradients together; None if unknown."""
     shards: int | None = None
-    """Of these, how many share a copy of it: fewer where FSDP shards within each group and replicates among groups."""
+    """Number of `data_parallel` ranks that share one copy of the model.
+
+    It is smaller than `data_parallel` if FSDP shards within groups and replicates among them.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerFact:
-    """kind "optimizer": at its first and third step."""
+    """Fact of kind "optimizer": an optimizer, at its first and third step."""
 
     id: int
     place: Place | None = None
     callers: tuple[Place, ...] = ()
-    """The user's own lines on the stack as it was made, innermost first."""
+    """The user's own lines on the stack when it was made, innermost first."""
     driven_by: tuple[str, ...] = ()
-    """The frameworks that call its step, outermost first; none in a loop of the program's own."""
+    """The frameworks that call its step, outermost first; empty for a loop of the program's own."""
     variable: str | None = None
-    """Its name in the source; filled in by the recorder."""
+    """The optimizer's name in the source; filled in by the recorder."""
     name: str = "?"
     module: str = ""
     groups: int = 1
     tensors: int = 0
     parameters: int = 0
+    sized: bool = True
+    """False where the numbers are not of all parameters: as in ModelFact, or because `param_groups` is a property of
+    the program's own."""
     fused: bool | None = None
     foreach: bool | None = None
     lr: float | None = None
     state_bytes: int = 0
-    """Wherever it lies: MemoryFact counts what is on the GPU."""
+    """Bytes of its state on any device; MemoryFact counts those on the GPU."""
     gradient_bytes: int = 0
     device: str | None = None
     floating: bool = True
-    """Every parameter is of a floating dtype."""
+    """Whether every parameter has a floating dtype."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFact:
-    """kind "call": the call in the program's source that configures a framework; made by the recorder."""
+    """Fact of kind "call": the source's call that configures a framework; made by the recorder."""
 
     id: str
     """The framework: "transformers", "lightning", ..."""
     name: str
-    """Of what is called, as "TrainingArguments"."""
+    """Name of the called object, such as "TrainingArguments"."""
     place: Place
     settings: dict[str, str] = field(default_factory=dict)
-    """Numbers, switches and short words among its arguments, by keyword, as they are written."""
+    """Numbers, switches and short words among its arguments, by keyword, as written in the source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlagsFact:
-    """kind "flags": what the program has switched on, read at a step after warm-up."""
+    """kind "flags": what the program has switched on, read again from time to time."""
 
     autocast: bool = False
     autocast_dtype: str | None = None
@@ -509,20 +580,25 @@ class FlagsFact:
     compile: bool = False
     checkpointing: bool = False
     packed: bool = False
-    """Sequences were packed: a recurrent layer leaves their padding out."""
+    """Whether sequences were packed: a recurrent layer then skips their padding."""
     ddp: bool = False
     fsdp: bool = False
     data_parallel: bool = False
     zero_stage: int | None = None
-    """Of ZeRO: DeepSpeed's, ZeroRedundancyOptimizer's, or what FSDP comes to - 3 if weights are gathered anew for the
-    backward pass, 2 if they are kept until then; None if nothing shards, or how is not known.
+    """ZeRO stage, from DeepSpeed, ZeroRedundancyOptimizer, or FSDP's equivalent.
+
+    For FSDP 3 if weights are gathered again for the backward pass, 2 if they are kept until then; None if nothing
+    shards or the stage is unknown.
     """
     deterministic: bool = False
     anomaly: bool = False
     program_profiler: bool = False
-    """The program uses torch.profiler itself."""
+    """Whether the program uses torch.profiler itself."""
     profiled_throughout: bool = False
-    """It was recording at three looks or more, all there were but one at most: no schedule of some steps does."""
+    """Whether the program's profiler was recording at three looks or more, and at all but at most one.
+
+    No profiling schedule of a few steps does that.
+    """
     launch_blocking: bool = False
     distributed_debug: str | None = None
     allow_tf32: bool | None = None
@@ -530,16 +606,16 @@ class FlagsFact:
     cudnn_benchmark: bool | None = None
     threads: int | None = None
     threads_from: Literal["program", "environment", "default"] | None = None
-    """Who has set that number: a call of torch.set_num_threads, OMP_NUM_THREADS or MKL_NUM_THREADS, nobody."""
+    """Origin of `threads`: torch.set_num_threads, OMP_NUM_THREADS or MKL_NUM_THREADS, or torch's default."""
     interop_threads: int | None = None
     allocator_config: str | None = None
     evaluation_grad: bool | None = None
-    """Evaluation ran with gradients enabled; None if no evaluation was seen."""
+    """Whether evaluation ran with gradients enabled; None if no evaluation was seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFact:
-    """kind "device": a CUDA device as torch sees it, once the program has initialised CUDA."""
+    """Fact of kind "device": a CUDA device as torch sees it, once the program has initialized CUDA."""
 
     id: int
     name: str = "?"
@@ -552,7 +628,7 @@ class DeviceFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFact:
-    """kind "memory": what the memory at the peak of a step was made of; activations and the rest are derived."""
+    """Fact of kind "memory": the parts of peak memory; activations and the rest are derived from them."""
 
     id: int
     """Device index."""
@@ -563,11 +639,15 @@ class MemoryFact:
     reserved_peak: int = 0
     reserved: int = 0
     allocated: int = 0
+    free: int | None = None
+    """Bytes the driver could still allocate (cudaMemGetInfo), after other processes' memory."""
+    total: int | None = None
+    """Bytes of the device, from the same call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalerFact:
-    """kind "scaler": GradScaler's state, at most twice a second."""
+    """Fact of kind "scaler": GradScaler's state, at most twice per second."""
 
     id: int
     steps: int = 0
@@ -576,115 +656,121 @@ class ScalerFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFact:
-    """kind "output": what the program has written since its tenth step."""
+    """Fact of kind "output": the program's output since its tenth step."""
 
     id: int = 0
     writes: int | None = None
-    """write() calls of the process; None where the system does not tell."""
+    """write() calls of the process; None if the system does not report them."""
     seconds: float = 0.0
-    """In log handlers and fsync."""
+    """Seconds in log handlers and fsync."""
     leading_up: float | None = None
-    """From what the training did last until one of these began."""
+    """Seconds from the previous training activity to the start of such output."""
     steps: int = 0
-    """Steps in which that was counted."""
+    """Number of steps covered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionFact:
-    """kind "region": a stretch that the program named with `region`, all its passes together."""
+    """Fact of kind "region": a part of the program named with `region`, all its passes together."""
 
     id: int
     name: str = "?"
     count: int = 0
     seconds: float = 0.0
-    """Wall time of all passes."""
+    """Wall time of all passes, seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialFact:
-    """kind "trial": this process was one of a trial, and ended itself after its steps."""
+    """Fact of kind "trial": this process belonged to a trial and ended itself after its steps."""
 
     id: int = 0
     steps: int = 0
     losses: tuple[float | None, ...] = ()
-    """Of each backward pass; None where it was not finite."""
+    """Loss of each backward pass; None if it was not finite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorFact:
-    """kind "error": an exception that nothing caught."""
+    """Fact of kind "error": an uncaught exception."""
 
     id: int = 0
     type: str = ""
-    """With its module, as "torch.OutOfMemoryError"; of a built-in one the name alone."""
+    """Exception type with its module, such as "torch.OutOfMemoryError"; a built-in one without."""
     message: str | None = None
-    """Its words, where they are torch's own on memory or on a worker."""
+    """Message, only if it is torch's own about memory or a worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaddingFact:
-    """kind "padding": sums over those batches of a loader that were looked at.
+    """Fact of kind "padding": sums over the inspected batches of a loader.
 
-    Tokens stand for positions of any sequence, frames of sound too; pairs are their squares, a sequence each.
+    Tokens stand for positions of any sequence, sound frames included; pairs are the squares of each sequence's tokens.
     """
 
     id: int
-    """Of the loader."""
+    """Number of the loader."""
     told_by: str | None = None
-    """Name or place in the batch of what tells padding from the rest; None if batches contradict one another."""
+    """Path in the batch of the array that shows the padding; None if batches contradict one another."""
     batches: int = 0
     sequences: int = 0
     real: int = 0
-    """Tokens that are no padding."""
+    """Tokens that are not padding."""
     longest: int = 0
     """Tokens if each batch were padded to its longest sequence."""
     padded: int = 0
-    """Tokens with all padding."""
+    """Tokens including all padding."""
     real_pairs: int = 0
     padded_pairs: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DdpFact:
-    """kind "ddp": a DistributedDataParallel that is trained; seconds are means over the passes torch has sampled."""
+    """Fact of kind "ddp": a trained DistributedDataParallel.
+
+    Seconds are means over the passes torch has sampled.
+    """
 
     id: int
-    """That of the root module's ModelFact."""
+    """Number of the root module, as in its ModelFact."""
     place: Place | None = None
-    """Where it was made; None if that was before the agent came."""
+    """Where it was made; None if that was before the agent was installed."""
     backend: str | None = None
-    """nccl, gloo, ..."""
+    """Communication backend: nccl, gloo, ..."""
     gradient_bytes: int = 0
-    """What one reduction takes, uncompressed."""
+    """Bytes of one reduction, uncompressed."""
     dtypes: tuple[str, ...] = ()
-    """Of the gradients."""
+    """Dtypes of the gradients."""
     bucket_cap: int | None = None
-    """Bytes."""
+    """Maximum size of a bucket, bytes."""
     buckets: int | None = None
     gradient_as_bucket_view: bool = False
     find_unused_parameters: bool = False
     static_graph: bool = False
     comm_hook: str | None = None
-    """Name of the hook that reduces in DDP's stead; None: none."""
+    """Name of the hook that reduces instead of DDP itself; None if there is none."""
     steps: int = 0
     """Optimizer steps over which passes were counted."""
     passes: int = 0
-    """Training passes meanwhile."""
+    """Number of training passes in these steps."""
     reduced: int = 0
-    """Of these, how many reduced gradients; the others ran under no_sync."""
+    """Number of these passes that reduced gradients; the others ran under no_sync."""
     samples: int = 0
-    """Reducing passes that torch timed: the first ten, then every hundredth; those before the counting left out."""
+    """Reducing passes that torch timed, the first ten and then every hundredth, since counting began."""
     compute: float | None = None
-    """From the begin of the backward pass until the last gradient is there."""
+    """Seconds from the start of the backward pass until the last gradient is ready."""
     communication: float | None = None
-    """From the begin of the first bucket's reduction to the end of the last's, waiting for slower ranks included."""
+    """Seconds from the start of the first bucket's reduction to the end of the last.
+
+    Waits for slower ranks are included.
+    """
     overlap: float | None = None
-    """Of `communication`, what lies before the end of `compute`."""
+    """Part of `communication` before the end of `compute`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatmulFact:
-    """kind "matmul": the largest product of a linear layer, as it was called in the first steps."""
+    """Fact of kind "matmul": the largest matmul of a linear layer, as called in the first steps."""
 
     id: int
     rows: int
@@ -694,28 +780,127 @@ class MatmulFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadsFact:
-    """kind "threads": how long the largest product takes with so many threads; measured after the program has ended."""
+    """Fact of kind "threads": duration of the largest matmul by number of threads.
+
+    It is measured after the program has ended.
+    """
 
     id: int = 0
     seconds: dict[int, float] = field(default_factory=dict)
-    """Medians by number of threads."""
+    """Median seconds by number of threads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowsFact:
+    """Fact of kind "windows": the torch.profiler windows of a rank, and why there are none or no more."""
+
+    id: int = 0
+    taken: int = 0
+    reason: str | None = None
+    """Why the next window was not taken; None if one was taken and nothing prevents more.
+
+    - "off": windows are switched off
+    - "too_few_steps": the program ended before its step time settled
+    - "budget": the next one would cost more than the budget allows
+    - "steps_too_long": a step holds more events than a window may
+    - "program_profiler": the program profiles itself
+    - "other_tool": another tool (Nsight Systems, an injected library) uses CUPTI
+    - "kineto_daemon": a daemon takes traces on demand (KINETO_USE_DAEMON)
+    - "cuda_graphs": the program replays CUDA graphs, which may hang before CUDA 12 while they are profiled
+    - "memory": the GPU had less than 1 GiB free
+    - "failed": the profiler failed; see the problems
+    """
+    graph_times_wrong: bool = False
+    """Whether the program replays CUDA graphs, whose kernel times CUPTI misreports before CUDA 13.1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """Collectives of one kind and group in a trace."""
+
+    name: str
+    group: str
+    ranks: int | None = None
+    dtype: str = ""
+    calls: int
+    seconds: float
+    exposed: float
+    waited: float | None = None
+    """Seconds for ranks that came later; None unless the traces of all of them are there."""
+    bytes: int | None = None
+    bandwidth: float | None = None
+    """Bytes/s on the bus."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Of the stream with most launches, work that is asked for and has not begun."""
+
+    mean: float
+    most: int
+    empty: float
+    """Share of the time in which there was none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launching:
+    """What launches cost; times in seconds."""
+
+    calls: int
+    median: float
+    p99: float
+    slow: int
+    """Calls above 50 us."""
+    delay: float
+    """Median from the end of a call to the start of its work."""
+    shorter: float
+    """Share of the calls that took longer than what they launched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFact:
+    """kind "trace": what a trace with GPU work tells beyond its rows; made by the recorder of each window. What it does
+    not tell is None, or empty."""
+
+    id: int
+    """The window's position among those of its process."""
+    file: str = ""
+    events: int = 0
+    shapes: bool = False
+    """As Window.shapes."""
+    steps: int | None = None
+    """Marked ones that are analyzed; None if it is taken as a whole."""
+    seconds: float = 0.0
+    parts: dict[str, float] = field(default_factory=dict)
+    """Seconds by the names of importers.breakdown; they add up to all."""
+    overlap: float | None = None
+    """Share of communication that is hidden by computing; None without any."""
+    queue: Waiting | None = None
+    launches: Launching | None = None
+    critical: dict[str, float] = field(default_factory=dict)
+    """Seconds of the median step's critical path, by kind of link."""
+    exchanges: tuple[Exchange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingFact:
-    """kind "scheduling": a rank's main thread and the cores, from its first training event on; made by the recorder."""
+    """Fact of kind "scheduling": a rank's main thread and its cores; made by the recorder.
+
+    It covers the time from the rank's first training event on.
+    """
 
     id: int = 0
     seconds: float = 0.0
     ran: float = 0.0
-    """Of these, on a core."""
+    """Seconds on a core."""
     waited: float = 0.0
-    """Of these, ready to run while others had its cores."""
+    """Seconds ready to run while others had its cores."""
 
 
 FACTS: dict[str, type] = {
     "scheduling": SchedulingFact,
     "trial": TrialFact,
+    "windows": WindowsFact,
     "error": ErrorFact,
     "matmul": MatmulFact,
     "threads": ThreadsFact,
@@ -731,4 +916,5 @@ FACTS: dict[str, type] = {
     "scaler": ScalerFact,
     "output": OutputFact,
     "ddp": DdpFact,
+    "trace": TraceFact,
 }

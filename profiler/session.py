@@ -1,4 +1,4 @@
-"""The context manager: the agent in this process, a recorder beside it, a report at the end."""
+"""The context manager: the agent in this process, a recorder in another, a report at the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from profiler import launch
+from profiler import launch, ours
 from profiler.errors import ProfilerError
 from profiler.printable import printable
 from profiler.recorder import folder as place
@@ -26,15 +26,22 @@ PATIENCE = 120.0
 
 
 class profile:
-    """Record the training inside the `with` block; ends with a report in the run folder, unless `report` is False.
+    """Record the training inside the `with` block, and write a report into the run folder.
 
-    `out` is the run folder (default: profile-train-runs/<time>-<script>), `budget` the share of run time that profiler
-    windows may cost, `rate` the samples a second, `windows` whether to take torch.profiler windows at all. Inside
-    `profile-train`, and inside another `profile`, the block is a region of the run that is being recorded.
+    Args:
+        out: The run folder (default: profile-train-runs/<time>-<script>).
+        report: Whether to write a report at the end.
+        budget: Share of run time that profiler windows may cost.
+        rate: Samples per second.
+        windows: Whether to take torch.profiler windows at all.
+        name: Name of the block if it is a region.
 
-    With several ranks, local rank 0 of each node is recorded; `profile-train torchrun ...` records all of them.
-    Raises ProfilerError before the block if it cannot be recorded; the block's own exceptions pass through.
-    A block that is still open as the program ends, ends with it.
+    Inside `profile-train`, and inside another `profile`, the block is a region of the run that is being recorded. With
+    several ranks, local rank 0 of each node is recorded; `profile-train torchrun ...` records all of them. The block's
+    own exceptions pass through. A block that is still open when the program ends, ends with it.
+
+    Raises:
+        ProfilerError: before the block, if it cannot be recorded.
     """
 
     def __init__(
@@ -53,11 +60,14 @@ class profile:
         self.rate = rate
         self.windows = windows
         self.name = name
+        self.summary = True
+        """Whether to print what was found, with the report."""
         self.folder: Path | None = None
         """The run folder; None in a region of another run."""
+        self._earlier: Path | None = None
         self._recorder: subprocess.Popen[bytes] | None = None
         self._pid = 0
-        """Whose block it is: a fork has it, too."""
+        """PID of the process that owns the block; a forked child has a copy of the object, too."""
         self._agent: Any = None
         self._begin = 0
         self._environment: dict[str, str | None] = {}
@@ -67,8 +77,8 @@ class profile:
 
     @property
     def report_path(self) -> Path | None:
-        """Where report.html is, once the block has ended."""
-        return None if self.folder is None else self.folder / "report.html"
+        """Path of report.html, once the block has ended."""
+        return None if self.folder is None else ours.where(self.folder, "report.html")
 
     def __enter__(self) -> profile:
         self._begin = time.perf_counter_ns()
@@ -94,35 +104,44 @@ class profile:
 
     @property
     def recorded(self) -> Path | None:
-        """The folder of the recording that this process is in, the block's own or `profile-train`'s around it."""
+        """The folder of the recording that covers this process.
+
+        It is the block's own, or that of `profile-train` around it.
+        """
         told = json.loads(os.environ.get(launch.VARIABLE, "{}")).get("folder")
         return self.folder or (Path(told) if told else None)
 
     def result(self) -> dict[str, Any] | None:
-        """What result.json says (docs/result.schema.json); of a run that goes on, as within `profile-train`, what it
-        would say by now. None where nothing is recorded in this process, or no result can be had."""
+        """Return the content of result.json (docs/result.schema.json), or None.
+
+        For a run that is still being recorded, as within `profile-train`, return the result so far. None if nothing is
+        recorded in this process, or no result is available.
+        """
         folder = self.recorded
         if folder is None:
             return None
-        with contextlib.suppress(OSError):
-            return dict(json.loads((folder / "result.json").read_text()))
+        if made := ours.listed(folder, "result.json"):
+            return dict(json.loads(made.read_text()))
         told = _advise("report", "--json", folder, stdout=subprocess.PIPE)
         return None if told.returncode else dict(json.loads(told.stdout))
 
     def _start(self) -> None:
         script = Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c") else "python"
-        self.folder, note = place.make(self.out, script)
-        self.folder = self.folder.absolute()
-        if note:
+        script = "notebook" if script == "ipykernel_launcher.py" else script
+        seat = place.join(self.out, script, None)
+        self.folder, self._earlier = seat.folder.absolute(), seat.earlier
+        for note in filter(None, (seat.warning, seat.told)):
             say(note)
         rings = place.make_rings(self.folder)
         try:
             environment = self._begin_recorder(self.folder, rings)
         except OSError as error:
             place.forget(self.folder, rings)
+            place.restore(self._earlier)
             raise ProfilerError(f"The recorder could not be started: {error}.", "End other processes.") from error
         except ProfilerError:
             place.forget(self.folder, rings)
+            place.restore(self._earlier)
             raise
         self._set_environment(environment)
         self._pid = os.getpid()
@@ -148,7 +167,7 @@ class profile:
         return environment
 
     def _set_environment(self, environment: dict[str, str]) -> None:
-        """For the processes that the block starts: spawned workers, subprocesses."""
+        """Set the variables for the processes that the block starts: spawned workers, subprocesses."""
         for variable in ("PYTHONPATH", launch.VARIABLE):
             self._environment[variable] = os.environ.get(variable)
             os.environ[variable] = environment[variable]
@@ -179,8 +198,10 @@ class profile:
         except subprocess.TimeoutExpired:
             say(f"The recording is still being written into {self.folder}.")
             return
+        if told := place.settle(self._earlier, completed=outcome == b"completed"):
+            say(told)
         if self.report:
-            _advise("report", "--summary", self.folder)
+            _advise("report", "--summary" if self.summary else "--no-summary", self.folder)
 
 
 # The programs' own folder, which `-c` puts first on sys.path, may hold a profiler.py: ours goes before it.
@@ -189,7 +210,7 @@ _ADVISE = "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import ma
 
 
 def _advise(*words: object, stdout: int | None = None) -> subprocess.CompletedProcess[bytes]:
-    """profile-train, in a process of its own: the program never loads the advisor."""
+    """Run profile-train in a process of its own, so that the program never loads the advisor."""
     return subprocess.run(
         [sys.executable, "-c", _ADVISE, str(Path(__file__).parents[1]), *map(str, words)],
         stdin=subprocess.DEVNULL,
@@ -199,7 +220,7 @@ def _advise(*words: object, stdout: int | None = None) -> subprocess.CompletedPr
 
 
 def _running() -> Any:
-    """The agent's module, if an agent is in this process."""
+    """Return the agent's module if an agent runs in this process, else None."""
     for name in (_INJECTED, "profiler.agent.start"):
         module = sys.modules.get(name)
         if module is not None and module.active is not None:
@@ -208,7 +229,10 @@ def _running() -> Any:
 
 
 def step() -> None:
-    """A training step has ended: for loops without a torch optimizer. Does nothing when nothing is recorded."""
+    """Mark the end of a training step, in loops without a torch optimizer.
+
+    It does nothing if nothing is recorded.
+    """
     agent = _running()
     if agent is not None:
         agent.step()
@@ -216,7 +240,7 @@ def step() -> None:
 
 @contextlib.contextmanager
 def region(name: str) -> Iterator[None]:
-    """Name a stretch of the program in the run that is being recorded."""
+    """Name a part of the program in the run that is being recorded."""
     begin = time.perf_counter_ns()
     try:
         yield
@@ -227,7 +251,7 @@ def region(name: str) -> Iterator[None]:
 
 
 def say(note: str) -> None:
-    """To the user, on stderr."""
+    """Write a note to the user on stderr."""
     sys.stderr.write(f"profile-train: {printable(note)}\n")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from profiler.schema import Sketch
 
 GROWTH = 1.02
-"""Ratio of a bin's bounds: quantiles are right to (GROWTH - 1) / (GROWTH + 1), 0.99 %."""
+"""Ratio of a bin's bounds: quantiles are accurate to (GROWTH - 1) / (GROWTH + 1), 0.99 %."""
 
 EDGE = 1200
 """Bins lie within +-EDGE, 5e-11 to 2e10: in seconds, below a clock's tick and above any run."""
@@ -22,7 +22,7 @@ _CENTRE = 2 / (1 + GROWTH)  # of a bin, as a share of its upper bound: equally f
 
 
 class Quantiles:
-    """The distribution of a non-negative quantity; what is below zero, by a clock's noise, counts as zero."""
+    """The distribution of a non-negative quantity; values below zero, due to clock noise, count as zero."""
 
     def __init__(self) -> None:
         self.zeros = 0
@@ -30,7 +30,7 @@ class Quantiles:
 
     @classmethod
     def from_sketch(cls, sketch: Sketch) -> Quantiles:
-        """Go on from a stored row."""
+        """Return the distribution of a stored row, to be continued."""
         quantiles = cls()
         quantiles.zeros = max(0, sketch.zeros)
         for k, count in sketch.bins.items():
@@ -39,16 +39,16 @@ class Quantiles:
         return quantiles
 
     def to_sketch(self, pid: int, quantity: str) -> Sketch:
-        """The row to store."""
+        """Return the row to store."""
         return Sketch(pid=pid, quantity=quantity, zeros=self.zeros, bins=dict(sorted(self.bins.items())))
 
     @property
     def count(self) -> int:
-        """How many values were added."""
+        """Number of values added."""
         return self.zeros + sum(self.bins.values())
 
     def add(self, value: float, count: int = 1) -> None:
-        """Count the value `count` times; NaN is no measurement and is left out."""
+        """Add the value `count` times; NaN is not a measurement and is left out."""
         if value > 0:
             k = EDGE if value == math.inf else math.ceil(math.log(value) * _SCALE)
             self._fill(k, count)
@@ -56,7 +56,7 @@ class Quantiles:
             self.zeros += count
 
     def extend(self, values: Iterable[float]) -> None:
-        """Count each of many values, as `add` does: a fast loop has thousands of steps a second."""
+        """Add many values as `add` does, but faster: a fast loop has thousands of steps per second."""
         bins = self.bins
         for value in values:
             if 0 < value < math.inf:
@@ -67,13 +67,19 @@ class Quantiles:
             self.add(value)
 
     def merge(self, other: Quantiles) -> None:
-        """Add all that `other` holds."""
+        """Add all values of `other`."""
         self.zeros += other.zeros
         for k, count in other.bins.items():
             self._fill(k, count)
 
     def quantile(self, q: float) -> float | None:
-        """The smallest value that at least a share `q` (0 to 1) of all values do not exceed; None without any."""
+        """Return the smallest value that a share `q` (0 to 1) of all values do not exceed, or None.
+
+        None means that there are no values.
+
+        Raises:
+            ValueError: `q` is not between 0 and 1.
+        """
         if not 0 <= q <= 1:
             raise ValueError(f"a quantile is asked for by a share from 0 to 1, not {q}")
         below = self.zeros

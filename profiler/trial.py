@@ -1,6 +1,6 @@
-"""Run a program for a trial: for some steps, with changes made from outside, where it can harm nothing.
+"""Run a program for a trial: for some steps, with changes made from outside, where it can do no harm.
 
-A trial is a process of its own, which moves into the sandbox before it starts the program.
+A trial is a process of its own, which enters the sandbox before it starts the program.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
 from profiler import sandbox
+from profiler.agent.redact import known_secrets, redact_text
 from profiler.errors import ProfilerError
 from profiler.launch import record
 from profiler.recorder import private
@@ -32,45 +34,50 @@ _OFFLINE = {
     "NEPTUNE_MODE": "offline",
     "CLEARML_OFFLINE_MODE": "1",
     "COMET_START_ONLINE": "0",
+    "SWANLAB_MODE": "offline",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "MLFLOW_ALLOW_FILE_STORE": "true",
 }
 
 _GIVEN_UP = 97
-"""Exit status before the program was started, with message and remedy as the log's last lines."""
+"""Exit status if the program was not started; message and remedy are then the log's last lines."""
 
-# prctl(2)
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
-_MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from profiler.trial import main; main(*sys.argv[2:])"
+# `-c` puts the caller's folder first on sys.path: what lies there would be imported before the sandbox is entered.
+_MAIN = (
+    "import sys; sys.path[:] = [sys.argv[1], *filter(None, sys.path)]; from profiler.trial import main; "
+    "main(*sys.argv[2:])"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One process of a trial."""
+    """The options of one trial process."""
 
     words: tuple[str, ...]
-    """As `profile-train` was given them."""
+    """The command, as given to `profile-train`."""
     cwd: str
     out: str
-    """Where its recording goes."""
+    """Folder of its recording."""
     steps: int
     changes: tuple[dict[str, Any], ...] = ()
-    """{"name": ..., "settings": {...}}, as profiler/agent/interventions names them."""
+    """Changes as {"name": ..., "settings": {...}}, named as in profiler/agent/interventions."""
     seed: int = 0
     nudged: bool = False
-    """Its weights are changed by a rounding error: what rounding alone does to its losses shows."""
+    """Whether its weights are changed by a rounding error, to show what rounding does to its losses."""
     windows: bool = False
-    """With kernel detail, as advice needs it."""
+    """Whether to record kernel detail, as advice needs it."""
     in_place: bool = False
-    """Without the sandbox: what the program writes stays written."""
+    """Whether to run without the sandbox: files the program writes stay."""
     covered: tuple[str, ...] = ()
-    """More folders that it may write into, apart from its own, the home and /tmp."""
+    """Folders the program may write into, in addition to its project, the home folder and /tmp."""
+    network: bool = False
+    """Whether the sandbox keeps the network of the outside."""
 
 
 def variables(changes: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:
-    """What the program's environment has by the changes of that name; None takes a variable away."""
+    """Return the environment variables that the changes named "environment" set; None removes a variable."""
     return {
         name: value
         for change in changes
@@ -80,7 +87,7 @@ def variables(changes: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:
 
 
 def set_variables(wanted: Mapping[str, str | None]) -> None:
-    """In this process, for those that it starts."""
+    """Set the variables in this process, for the processes that it starts."""
     for name, value in wanted.items():
         if value is None:
             os.environ.pop(name, None)
@@ -89,10 +96,13 @@ def set_variables(wanted: Mapping[str, str | None]) -> None:
 
 
 def run(trial: Trial, patience: float) -> Path | None:
-    """Run it to its end, at most `patience` seconds; its recording's folder, or None if it was cut off.
+    """Run a trial for at most `patience` seconds.
 
-    What the program prints goes to `<out>.log`. Raises ProfilerError if there is no sandbox for it, or the program
-    cannot be started.
+    Return its recording's folder, or None if it was cut off. The program's output goes to `<out>.log`, without its
+    secrets.
+
+    Raises:
+        ProfilerError: there is no sandbox for it, or the program cannot be started.
     """
     out = Path(trial.out).absolute()
     private.make_parents(out, 0o700)
@@ -102,7 +112,7 @@ def run(trial: Trial, patience: float) -> Path | None:
     try:
         status = _wait(trial, scratch, log, patience)
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        _discard(scratch)
     if status:
         message, _, remedy = log.read_text(errors="replace").strip().rpartition("\n")
         if status != _GIVEN_UP:
@@ -113,14 +123,17 @@ def run(trial: Trial, patience: float) -> Path | None:
 
 def _wait(trial: Trial, scratch: str, log: Path, patience: float) -> int | None:
     code = [sys.executable, "-c", _MAIN, str(Path(__file__).parents[1])]
-    with open(log, "wb", opener=private.for_us_alone) as file:
-        process = subprocess.Popen(
-            [*code, json.dumps(asdict(trial)), scratch],
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            start_new_session=True,
-        )
+    process = subprocess.Popen(
+        [*code, json.dumps(asdict(trial)), scratch],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    secrets = known_secrets(os.environ, trial.words)
+    logging = threading.Thread(target=_keep_log, args=(process.stdout, log, secrets), daemon=True)
+    logging.start()
     try:
         return process.wait(patience)
     except subprocess.TimeoutExpired:
@@ -130,10 +143,34 @@ def _wait(trial: Trial, scratch: str, log: Path, patience: float) -> int | None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        logging.join(5.0)  # something that left the trial's processes may hold its end of the pipe
+
+
+def _keep_log(output: IO[bytes], log: Path, secrets: Sequence[str]) -> None:
+    """Write a trial's output to its log, line by line, without secrets.
+
+    A full disk does not stop the trial.
+    """
+    with output, open(log, "w", encoding="utf-8", opener=private.for_us_alone) as file:
+        while line := output.readline(1 << 13):
+            with contextlib.suppress(OSError):
+                file.write(redact_text(line.decode(errors="replace"), secrets))
+                file.flush()
+
+
+def _discard(scratch: str) -> None:
+    """Remove the folder, with the inaccessible folders that overlayfs has made in it."""
+    for work in Path(scratch).glob(".work-*/*"):
+        with contextlib.suppress(OSError):
+            work.chmod(0o700)
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 def end_children(pid: int) -> None:
-    """All that this process has started, wherever it has gone: launchers give workers sessions of their own."""
+    """Kill all descendants of a process.
+
+    That includes those in sessions of their own, as launchers start workers.
+    """
     with contextlib.suppress(psutil.NoSuchProcess):
         for child in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -141,35 +178,39 @@ def end_children(pid: int) -> None:
 
 
 def main(text: str, scratch: str) -> None:
-    """In the process of the trial. Ends with status 97 if nothing could be run, else 0: how the program ended is in its
-    recording."""
+    """Run the trial in this process. Ends with status 97 if nothing could be run, else 0: how the program ended is in
+    its recording."""
     trial = Trial(**json.loads(text))
-    caller = os.getppid()
+    ours, caller = os.getpid(), os.getppid()
     try:
         _run(trial, Path(scratch), caller)
     except ProfilerError as error:
         sys.stderr.write(f"{error.message}\n{error.remedy}")
         sys.exit(_GIVEN_UP)
     finally:
-        end_children(os.getpid())
-        if os.getppid() != caller:
-            shutil.rmtree(scratch, ignore_errors=True)
+        if os.getpid() == ours:  # not in the sandbox
+            end_children(ours)
+            if os.getppid() != caller:
+                _discard(scratch)
 
 
 def _run(trial: Trial, scratch: Path, caller: int) -> None:
     out = Path(trial.out).absolute()
     os.chdir(trial.cwd)
-    if not trial.in_place:
+    if trial.in_place:  # what the program starts and leaves becomes a child of ours
+        sandbox.end_with_parent(signal.SIGTERM)
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        if os.getppid() != caller:
+            return
+    else:
         covered = [project(Path.cwd()), Path.home(), Path("/tmp"), *map(Path, trial.covered)]
-        sandbox.enter(scratch, [path for path in covered if path.is_dir() and path != Path("/")], [out])
+        sandbox.enter(
+            scratch, [path for path in covered if path.is_dir() and path != Path("/")], [out], network=trial.network
+        )
     offline = {**_OFFLINE, "MLFLOW_TRACKING_URI": (out / "mlruns").as_uri()}
+    if not (trial.in_place or trial.network):  # what is cached is taken without asking for a newer one
+        offline |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
     set_variables({**variables(trial.changes), **offline, "PYTHONHASHSEED": "0"})
-    # Only now: a new user namespace takes the first back. What the program starts and leaves becomes a child of ours.
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    if os.getppid() != caller:
-        return
     record(
         tuple(trial.words),
         out,
@@ -180,5 +221,5 @@ def _run(trial: Trial, scratch: Path, caller: int) -> None:
 
 
 def project(folder: Path) -> Path:
-    """The folder that the program is developed in: the Git repository's top, else the folder itself."""
+    """Return the program's project folder: the top of the Git repository, else the folder itself."""
     return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)

@@ -1,3 +1,3 @@
-"""The version of this distribution, in one place."""
+"""The version of this distribution, defined in one place."""
 
 __version__ = "0.1.0"

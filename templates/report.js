@@ -19,6 +19,17 @@
     });
   }
 
+  for (const field of all("input[data-search]")) {
+    field.closest("label").hidden = false;
+    field.addEventListener("input", () => {
+      const words = field.value.toLowerCase().split(/\s+/);
+      for (const row of all(field.dataset.search)) {
+        const text = row.textContent.toLowerCase();
+        row.hidden = !words.every((word) => text.includes(word));
+      }
+    });
+  }
+
   // Only what can be scrolled is a stop of the tabulator.
   const stops = () => { for (const box of all(".scroll, .code pre")) box.tabIndex = box.scrollWidth > box.clientWidth ? 0 : -1; };
   stops();
@@ -66,12 +77,4 @@
   meaning.addEventListener("mouseleave", leave);
   addEventListener("keydown", (event) => { if (event.key === "Escape") meaning.hidden = true; });
   addEventListener("scroll", () => { meaning.hidden = true; }, { passive: true });
-
-  // Paper shows what is folded away.
-  let folded = [];
-  addEventListener("beforeprint", () => {
-    folded = all("details:not([open])");
-    for (const one of folded) one.open = true;
-  });
-  addEventListener("afterprint", () => { for (const one of folded) one.open = false; });
 }

@@ -1,6 +1,9 @@
 """Start scripts plainly and under profile-train."""
 
+import multiprocessing.util
 import os
+import platform
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -10,6 +13,41 @@ from programs import COMMAND, TRAINS, Running
 
 # What the tests try says nothing of this machine's programs, and its programs nothing of what is tested.
 os.environ["PROFILE_TRAIN_CALIBRATION"] = os.devnull
+
+# Without it each of the hundreds of processes would compile this checkout anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+TIERS = ("process", "browser", "fake_gpu", "slow", "foreign", "compare", "gpu")
+STARTS = {"start", "tried", "started"}
+"""Fixtures that start processes; others ask for them."""
+
+
+def pytest_collection_modifyitems(items):
+    """Mark each test with its tier."""
+    for item in items:
+        if STARTS & set(item.fixturenames):
+            item.add_marker("process")
+        if "browser" in item.fixturenames:
+            item.add_marker("browser")
+        if not any(item.get_closest_marker(tier) for tier in TIERS):
+            item.add_marker("unit")
+
+
+@pytest.fixture(autouse=True)
+def _units_start_no_process(request, monkeypatch):
+    if request.node.get_closest_marker("unit") is None:
+        return
+
+    platform.platform()  # starts `uname -p`, and remembers what it said
+
+    def refuse(*_, **__):
+        raise AssertionError("a unit test starts no process: use a fixture that does, or mark it `process`")
+
+    monkeypatch.setattr(subprocess.Popen, "_execute_child", refuse)
+    monkeypatch.setattr(multiprocessing.util, "spawnv_passfds", refuse)
+    for name in ("fork", "forkpty", "posix_spawn"):
+        monkeypatch.setattr(os, name, refuse, raising=False)
 
 
 @pytest.fixture
@@ -113,3 +151,13 @@ def training(tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Start a headless Chromium; tests open their own pages in it."""
+    from browser import started
+
+    driver = started()
+    yield driver
+    driver.quit()

@@ -4,24 +4,15 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+from benchmarked import BENCHMARKS, imports
 
 
 @pytest.fixture
-def ours(monkeypatch):
-    """Import a module of the benchmarks, as its scripts do."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    before = set(sys.modules)
-
-    yield __import__
-
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
-            del sys.modules[name]
+def ours():
+    with imports(".") as name:
+        yield name
 
 
 def measured(tmp_path, *options):
@@ -76,6 +67,7 @@ def test_the_interval_of_two_processes_is_as_wide_as_they_differ(ours):
     assert ours("intervals").interval([[1.0] * 50, [3.0] * 50])[1:] == (1.0, 3.0)
 
 
+@pytest.mark.process
 def test_what_is_not_measured_says_why_and_has_no_figure(ours, tmp_path):
     ways, loops, plan = ours("ways"), ours("loops").LOOPS, ours("bench").Plan(rounds=1, turns=1, short=1)
     early, late = ours("bench").Bench(tmp_path), ours("bench").Bench(tmp_path, until=0)
@@ -112,6 +104,7 @@ def test_no_module_bears_a_name_of_the_standard_library():
     assert not {path.stem for path in BENCHMARKS.glob("*.py")} & sys.stdlib_module_names
 
 
+@pytest.mark.process
 def test_traces_are_read_beside_the_least_it_takes(tmp_path):
     told = tmp_path / "told.json"
     line = [sys.executable, BENCHMARKS / "traces.py", "--rounds", "1", "--events", "2000", "--json", told]

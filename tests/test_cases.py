@@ -1,4 +1,4 @@
-"""Every rule by its cases: each case a test, and no rule without all three kinds."""
+"""Check every rule by its cases: each case is a subtest, and no rule is without all three kinds."""
 
 from __future__ import annotations
 
@@ -39,19 +39,28 @@ def cases(rule: Rule) -> list[Case]:
     return load(case_file(rule)).CASES if case_file(rule).exists() else []
 
 
-every_case = [
-    pytest.param(rule, case, id=f"{rule.id}: {case.sentence}") for rule in all_rules() for case in cases(rule)
-]
-every_rule = [pytest.param(rule, id=rule.id) for rule in all_rules()]
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.id)
+def test_rule(rule: Rule, subtests: pytest.Subtests):
+    found = cases(rule)
+
+    missing = {kind.__name__ for kind in (Fires, Silent, Blind)} - {type(case).__name__ for case in found}
+    assert not missing, f"add to tests/cases/{case_file(rule).name}: {', '.join(sorted(missing))}"
+    for case in found:
+        with subtests.test(case.sentence):
+            case.check(rule)
+        with subtests.test(f"{case.sentence}: the change can be made"):
+            can_be_made(rule, case)
 
 
-@pytest.mark.parametrize(("rule", "case"), every_case)
-def test_case(rule: Rule, case: Case):
-    case.check(rule)
+def can_be_made(rule: Rule, case: Case) -> None:
+    """Check that the intervention exists, takes these settings, and that they survive JSON."""
+    if isinstance(case, Fires) and (found := judged(rule, case.metrics)) and (change := found[1].intervention):
+        assert json.loads(json.dumps(change.settings)) == change.settings
+        module = importlib.import_module(f"{interventions.__name__}.{change.name}")
+        getattr(module, interventions._CLASSES[change.name])(**change.settings)
 
 
-@pytest.mark.parametrize("rule", every_rule)
-def test_every_limit_a_rule_reads_can_be_set(rule: Rule, monkeypatch: pytest.MonkeyPatch):
+def test_every_limit_a_rule_reads_can_be_set(subtests: pytest.Subtests, monkeypatch: pytest.MonkeyPatch):
     """For it, or for a rule that it asks in turn: a limit that only a module of shared things has is out of reach."""
     read: set[Threshold] = set()
     get = Metrics.__getitem__
@@ -62,43 +71,29 @@ def test_every_limit_a_rule_reads_can_be_set(rule: Rule, monkeypatch: pytest.Mon
         return get(self, key)
 
     monkeypatch.setattr(Metrics, "__getitem__", noted)
-    for case in cases(rule):
-        with contextlib.suppress(Missing):
-            judged(rule, case.metrics)
-    assert read <= {threshold for every in all_rules() for threshold in every.thresholds.values()}
+    known = {threshold for rule in all_rules() for threshold in rule.thresholds.values()}
+    for rule in all_rules():
+        read.clear()
+        for case in cases(rule):
+            with contextlib.suppress(Missing):
+                judged(rule, case.metrics)
+        with subtests.test(rule.id):
+            assert read <= known
 
 
-@pytest.mark.parametrize("rule", every_rule)
-def test_every_rule_has_a_case_of_each_kind(rule: Rule):
-    missing = {kind.__name__ for kind in (Fires, Silent, Blind)} - {type(case).__name__ for case in cases(rule)}
-    assert not missing, f"add to tests/cases/{case_file(rule).name}: {', '.join(sorted(missing))}"
-
-
-@pytest.mark.parametrize("rule", every_rule)
-def test_every_rule_says_what_why_and_when_it_is_wrong(rule: Rule):
-    what, why, *rest = rule.page.strip().split("\n\n")
-    assert what.endswith(".")
-    assert why
-    assert any(paragraph.startswith("Wrong when: ") for paragraph in rest)
-    assert rule.title[0].isupper()
-    assert not rule.title.endswith(".")
-    assert rule.sources
-
-
-@pytest.mark.parametrize("rule", every_rule)
-def test_when_and_then_read_as_one_sentence(rule: Rule):
-    assert (rule.when.__doc__ or "").startswith("If ")
-    assert (rule.then.__doc__ or "").startswith("then ")
-    assert (rule.then.__doc__ or "").strip().endswith(".")
-
-
-@pytest.mark.parametrize(("rule", "case"), every_case)
-def test_what_is_tried_can_be_made(rule: Rule, case: Case):
-    """There is such a change, with such settings, and they can be told to another process."""
-    if isinstance(case, Fires) and (found := judged(rule, case.metrics)) and (change := found[1].intervention):
-        assert json.loads(json.dumps(change.settings)) == change.settings
-        module = importlib.import_module(f"{interventions.__name__}.{change.name}")
-        getattr(module, interventions._CLASSES[change.name])(**change.settings)
+def test_every_rule_says_what_why_and_when_it_is_wrong(subtests: pytest.Subtests):
+    for rule in all_rules():
+        with subtests.test(rule.id):
+            what, why, *rest = rule.page.strip().split("\n\n")
+            assert what.endswith(".")
+            assert why
+            assert any(paragraph.startswith("Wrong when: ") for paragraph in rest)
+            assert rule.title[0].isupper()
+            assert not rule.title.endswith(".")
+            assert rule.sources
+            assert (rule.when.__doc__ or "").startswith("If ")
+            assert (rule.then.__doc__ or "").startswith("then ")
+            assert (rule.then.__doc__ or "").strip().endswith(".")
 
 
 def test_every_case_file_belongs_to_a_rule():

@@ -53,6 +53,7 @@ def test_the_image_ends_as_an_unprivileged_user_with_a_command_in_exec_form():
     assert ":latest" not in dict(found)["FROM"]
 
 
+@pytest.mark.process
 def test_the_batch_script_parses():
     subprocess.run(["bash", "-n", EXAMPLES / "train.sbatch"], check=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,26 +16,31 @@ MAY_IMPORT = {
     "profiler": "profiler.integrations.jupyter profiler.session profiler.version",  # its __init__, the public names
     "profiler.version": "",
     "profiler.errors": "",
+    "profiler.ours": "",
     "profiler.printable": "",
     "profiler.schema": "",
     "profiler.agent": "",  # runs in the training process
     "profiler.sketch": "profiler.schema",
     "profiler.store": "profiler.agent.redact profiler.errors profiler.schema",
     "profiler.recorder": (
-        "profiler profiler.agent.ranks profiler.agent.redact profiler.agent.ring profiler.errors profiler.printable"
-        " profiler.schema profiler.sketch profiler.store"
+        "profiler profiler.agent.ranks profiler.agent.redact profiler.agent.ring profiler.errors profiler.importers"
+        " profiler.ours profiler.printable profiler.schema profiler.sketch profiler.store"
     ),
-    "profiler.importers": "profiler.agent.redact profiler.errors profiler.recorder profiler.schema",
-    "profiler.launch": "profiler.errors profiler.recorder",
+    "profiler.importers": "profiler.agent.redact profiler.errors profiler.schema",
+    "profiler.launch": "profiler.errors profiler.printable profiler.recorder",
     "profiler.attach": "profiler.agent.redact profiler.errors profiler.launch profiler.recorder",
     "profiler.sandbox": "profiler.errors",
-    "profiler.trial": "profiler.errors profiler.launch profiler.recorder.private profiler.sandbox",
-    "profiler.session": "profiler.agent profiler.errors profiler.launch profiler.printable profiler.recorder",
-    "profiler.integrations": "profiler.session",  # with somebody else's package: it asks the session for results
+    "profiler.trial": (
+        "profiler.agent.redact profiler.errors profiler.launch profiler.recorder.private profiler.sandbox"
+    ),
+    "profiler.session": (
+        "profiler.agent profiler.errors profiler.launch profiler.ours profiler.printable profiler.recorder"
+    ),
+    "profiler.integrations": "profiler.ours profiler.session",  # beside somebody else's package
     # advisor: judges
     "advisor": "",
     "advisor.units": "",
-    "advisor.whole": "profiler.errors",  # files that are there whole or not at all
+    "advisor.whole": "profiler.errors profiler.ours",  # files that are there whole or not at all
     "advisor.clocks": "profiler.schema",  # of several recordings
     "advisor.profile": "advisor.clocks profiler.schema profiler.store",
     "advisor.nodes": "advisor.clocks advisor.units profiler.schema profiler.store",
@@ -54,7 +60,10 @@ MAY_IMPORT = {
     "advisor.testing": "advisor.metrics advisor.models advisor.rules",  # cases of rules, ours and a user's
     "advisor.own_rules": "advisor.rules profiler.errors",
     "advisor.declared": "advisor.metrics advisor.plan profiler.errors",
-    "advisor.config": "advisor.declared advisor.metrics advisor.own_rules advisor.rules profiler.errors",
+    "advisor.trust": "",
+    "advisor.config": (
+        "advisor.declared advisor.metrics advisor.own_rules advisor.rules advisor.trust profiler.errors"
+    ),
     "advisor.baseline": "advisor.metrics advisor.models",
     "advisor.judge": "advisor.baseline advisor.calibration advisor.metrics advisor.models advisor.rules",
     "advisor.pages": "advisor.calibration advisor.metrics advisor.rules profiler.errors",
@@ -66,9 +75,9 @@ MAY_IMPORT = {
     "advisor.verify": (
         "advisor.calibration advisor.calibration_file advisor.equivalence advisor.judge advisor.load advisor.metrics"
         " advisor.models advisor.probe advisor.profile advisor.rules advisor.significance advisor.units"
-        " advisor.verify.verdict advisor.whole profiler.agent.redact profiler.errors profiler.printable"
+        " advisor.verify.verdict advisor.whole profiler.agent.redact profiler.errors profiler.ours profiler.printable"
         " profiler.recorder.folder"
-        " profiler.schema profiler.trial profiler.version"
+        " profiler.schema profiler.store profiler.trial profiler.version"
     ),
     "advisor.anatomy": "advisor.metrics advisor.models",
     "advisor.quantities": "advisor.metrics advisor.pages advisor.units",
@@ -81,7 +90,8 @@ MAY_IMPORT = {
         " advisor.pages advisor.profile advisor.quantities advisor.ranks advisor.report advisor.rules advisor.timeline"
         " advisor.traces advisor.verify.kept profiler.schema profiler.version"
     ),
-    "advisor.wording": "advisor.judge advisor.metrics advisor.report advisor.units",
+    "advisor.conclusion": "advisor.judge advisor.metrics advisor.report",
+    "advisor.wording": "advisor.conclusion advisor.judge advisor.metrics advisor.report advisor.units",
     "advisor.compare": "advisor.environment advisor.metrics advisor.profile advisor.significance profiler.schema",
     "advisor.doctor": (
         "advisor.metrics advisor.units profiler.agent.installed profiler.attach profiler.errors"
@@ -93,14 +103,15 @@ MAY_IMPORT = {
     ),
     "advisor.export": (
         "advisor.clocks advisor.metrics advisor.profile advisor.quantities advisor.whole profiler.errors"
-        " profiler.schema profiler.store profiler.version"  # what others' tools read
+        " profiler.printable profiler.schema profiler.store profiler.version"  # what others' tools read
     ),
     # renderers see the report, and the types that it is made of
     "advisor.render": (
-        "advisor.anatomy advisor.compare advisor.doctor advisor.environment advisor.judge advisor.models.cost"
-        " advisor.models.effects advisor.models.sharding advisor.plan advisor.quantities advisor.ranks advisor.report"
-        " advisor.rules.base advisor.timeline advisor.traces advisor.units advisor.verify advisor.verify.verdict"
-        " advisor.watch advisor.wording profiler.printable profiler.schema profiler.version"
+        "advisor.anatomy advisor.compare advisor.conclusion advisor.doctor advisor.environment advisor.judge"
+        " advisor.models.cost advisor.models.effects advisor.models.sharding advisor.plan advisor.quantities"
+        " advisor.ranks advisor.report advisor.rules.base advisor.timeline advisor.traces advisor.units advisor.verify"
+        " advisor.verify.verdict"
+        " advisor.watch advisor.wording profiler.ours profiler.printable profiler.schema profiler.version"
     ),
     "advisor.publish": (
         "advisor.build_report advisor.calibration advisor.judge advisor.load advisor.metrics advisor.own_rules"
@@ -109,16 +120,14 @@ MAY_IMPORT = {
     ),
     "advisor.entry.profile_train_pytest": "",  # every pytest loads it
     "advisor.merge": "advisor.nodes profiler.errors profiler.recorder profiler.store",
-    "advisor.probe": "advisor.load advisor.metrics advisor.rules.base profiler.recorder",
-    "advisor.manual": (
-        "advisor.cli advisor.metrics advisor.pages advisor.rules profiler.errors profiler.schema profiler.store"
-    ),
+    "advisor.probe": "advisor.load advisor.metrics advisor.rules.base advisor.units profiler.recorder",
+    "advisor.manual": ("advisor.cli advisor.metrics advisor.pages advisor.rules profiler.schema profiler.store"),
     "advisor.cli": (
         "advisor.calibration advisor.calibration_file advisor.compare advisor.config advisor.declared"
         " advisor.doctor advisor.export advisor.load advisor.merge advisor.metrics advisor.own_rules advisor.pages"
         " advisor.plan advisor.probe advisor.publish advisor.render advisor.report advisor.rules advisor.traces"
         " advisor.verify advisor.watch advisor.whole profiler profiler.attach profiler.errors profiler.launch"
-        " profiler.printable profiler.recorder profiler.trial"
+        " profiler.ours profiler.printable profiler.recorder profiler.trial"
     ),
 }
 
@@ -136,6 +145,7 @@ def source(module: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
+@cache
 def imports(module: str, *, late: bool = True) -> set[str]:
     """The modules that `module` imports, relative ones resolved; without `late`, only those at its top."""
     path = source(module)
@@ -164,45 +174,54 @@ def part(module: str) -> str | None:
     return max(names, key=len, default=None)
 
 
-@pytest.mark.parametrize("module", modules())
-def test_a_module_imports_only_what_its_part_may(module: str) -> None:
-    mine = part(module)
-    assert mine, f"{module} belongs to no part: say in MAY_IMPORT where it stands"
-    allowed = set(MAY_IMPORT[mine].split())
-    for imported in filter(is_ours, imports(module)):
-        theirs = part(imported)
-        # "profiler.agent.ring" opens that module alone; "profiler" its __init__ alone.
-        open_to_it = theirs == mine or theirs in allowed or imported in allowed
-        assert open_to_it, f"{module} imports {imported}, but {mine} may see only: {MAY_IMPORT[mine] or 'itself'}"
+def test_a_module_imports_only_what_its_part_may(subtests: pytest.Subtests) -> None:
+    for module in modules():
+        with subtests.test(module):
+            mine = part(module)
+            assert mine, f"{module} belongs to no part: say in MAY_IMPORT where it stands"
+            allowed = set(MAY_IMPORT[mine].split())
+            for imported in filter(is_ours, imports(module)):
+                theirs = part(imported)
+                # "profiler.agent.ring" opens that module alone; "profiler" its __init__ alone.
+                open_to_it = theirs == mine or theirs in allowed or imported in allowed
+                assert open_to_it, (
+                    f"{module} imports {imported}, but {mine} may see only: {MAY_IMPORT[mine] or 'itself'}"
+                )
 
 
-@pytest.mark.parametrize("module", [m for m in modules() if m.startswith("profiler.agent")])
-def test_the_agent_needs_nothing_but_the_standard_library_and_the_programs_own_torch(module: str) -> None:
-    foreign = (
-        {i.split(".")[0] for i in imports(module)} - sys.stdlib_module_names - {"profiler", "_profile_train_agent"}
-    )
-    assert foreign <= {"torch"}
-    at_the_top = {i.split(".")[0] for i in imports(module, late=False)}
-    assert "torch" not in at_the_top, "the program imports torch first; we only use it from inside a hook"
+def test_the_agent_needs_nothing_but_the_standard_library_and_the_programs_own_torch(
+    subtests: pytest.Subtests,
+) -> None:
+    ours = {"profiler", "_profile_train_agent"}
+    for module in (module for module in modules() if module.startswith("profiler.agent")):
+        with subtests.test(module):
+            assert {i.split(".")[0] for i in imports(module)} - sys.stdlib_module_names - ours <= {"torch"}
+            at_the_top = {i.split(".")[0] for i in imports(module, late=False)}
+            assert "torch" not in at_the_top, "the program imports torch first; we only use it from inside a hook"
 
 
 # What runs where the program does may use what the program does.
 BESIDE_TORCH = ("profiler.agent", "profiler.integrations")
 
 
-@pytest.mark.parametrize("module", [m for m in modules() if not m.startswith(BESIDE_TORCH)])
-def test_nothing_outside_the_agent_imports_torch(module: str) -> None:
-    assert "torch" not in {imported.split(".")[0] for imported in imports(module)}
+def test_nothing_outside_the_agent_imports_torch(subtests: pytest.Subtests) -> None:
+    for module in (module for module in modules() if not module.startswith(BESIDE_TORCH)):
+        with subtests.test(module):
+            assert "torch" not in {imported.split(".")[0] for imported in imports(module)}
 
 
 def test_the_table_names_no_part_that_is_gone() -> None:
     assert all(source(key).exists() for key in MAY_IMPORT)
 
 
-@pytest.mark.parametrize("mine", MAY_IMPORT)
-def test_the_table_opens_no_door_that_nobody_goes_through(mine: str) -> None:
-    seen = {imported for module in modules() if part(module) == mine for imported in imports(module)}
-    assert not set(MAY_IMPORT[mine].split()) - seen - {part(imported) for imported in filter(is_ours, seen)}
+def test_the_table_opens_no_door_that_nobody_goes_through(subtests: pytest.Subtests) -> None:
+    seen: dict[str | None, set[str]] = {}
+    for module in modules():
+        seen.setdefault(part(module), set()).update(imports(module))
+    for mine, allowed in MAY_IMPORT.items():
+        with subtests.test(mine):
+            used = seen.get(mine, set())
+            assert not set(allowed.split()) - used - {part(imported) for imported in filter(is_ours, used)}
 
 
 def test_the_table_has_no_way_up_again() -> None:

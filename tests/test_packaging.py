@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
 import venv
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from traces_made import two_ranks
 
 ROOT = Path(__file__).resolve().parent.parent
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 TRAINING = """
 import torch
@@ -50,19 +53,34 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin folder of an environment with the wheel in it.
+    """Return the bin folder of an environment that has the wheel, what it requires, pytest, and no torch.
 
-    A path file lends it this environment's packages, torch above all; editable installs are not lent along.
+    The packages are links to those of this environment.
     """
     home = tmp_path_factory.mktemp("environment")
     venv.create(home, symlinks=True)
-    site = Path(sysconfig.get_path("purelib", "venv", {"base": str(home), "platbase": str(home)}))
-    (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
     python = home / "bin" / "python"
     (wheel,) = built.glob("*.whl")
     options = ["--no-deps", "--no-index", "--ignore-installed"]
     run(sys.executable, "-m", "pip", "--python", python, "install", *options, wheel, cwd=home)
+    site = Path(sysconfig.get_path("purelib", "venv", {"base": str(home), "platbase": str(home)}))
+    (ours,) = metadata.distributions(path=[str(site)], name="profile-train")
+    for package in required([*(ours.requires or ()), "pytest"]):
+        for name in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
+            (site / name).symlink_to(package.locate_file(name))
     return home / "bin"
+
+
+def required(requirements: list[str]) -> list[metadata.Distribution]:
+    """Return the distributions of this environment that these ask for, and those that they ask for."""
+    found = {}
+    waiting = [Requirement(one) for one in requirements]
+    while waiting:
+        one = waiting.pop()
+        if one.name not in found and (one.marker is None or one.marker.evaluate({"extra": ""})):
+            found[one.name] = metadata.distribution(one.name)
+            waiting += map(Requirement, found[one.name].requires or ())
+    return list(found.values())
 
 
 # Other Pythons for the tool alone, without torch; the program trains on this environment's.
@@ -111,14 +129,41 @@ def test_the_installed_pytest_has_the_fixture_and_none_of_our_packages(installed
     assert "1 passed" in run(installed / "python", "-m", "pytest", "-p", "no:cacheprovider", "test_it.py", cwd=tmp_path)
 
 
-def test_the_installed_command_records_and_reports(installed: Path, tmp_path: Path) -> None:
+def test_the_installed_command_needs_no_torch_of_its_own(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The way into the program and the templates are files that only the wheel could have brought."""
-    home = run(installed / "python", "-c", "import advisor; print(advisor.__file__)", cwd=tmp_path)
-    assert Path(home.strip()).is_relative_to(installed.parent)
+    ask = "import advisor, importlib.util as util; print(advisor.__file__); print(util.find_spec('torch'))"
+    home, torch = run(installed / "python", "-c", ask, cwd=tmp_path).splitlines()
+    assert Path(home).is_relative_to(installed.parent)
+    assert torch == "None"
     (tmp_path / "train.py").write_text(TRAINING)
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    monkeypatch.setenv("PATH", f"{sys.prefix}/bin{os.pathsep}{os.environ['PATH']}")
     assert run(installed / "profile-train", "--out", "run", "train.py", cwd=tmp_path) == "trained\n"
     assert json.loads((tmp_path / "run" / "result.json").read_text())["steps"]["count"] == 30
-    assert "<html" in (tmp_path / "run" / "report.html").read_text()
+    two_ranks(tmp_path)
+    for words in ("report --out reports run", "report --out traces trace_0.json.gz trace_1.json.gz"):
+        run(installed / "profile-train", *words.split(), cwd=tmp_path)
+    assert "<html" in (tmp_path / "reports" / "report.html").read_text()
+    assert json.loads((tmp_path / "traces" / "result.json").read_text())["steps"]["count"] == 2
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    for words in (
+        "compare run again",
+        "export --to csv run",
+        "plan --params 1.5B --gpu-memory 24GB",
+        "explain data-collate",
+    ):
+        run(installed / "profile-train", *words.split(), cwd=tmp_path)
+
+
+def test_a_program_without_torch_is_told_which_python_lacks_it(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    environment = {"PATH": str(installed), "HOME": str(tmp_path)}
+    command = [installed / "profile-train", "--no-report", "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1
+    assert f"{installed / 'python'}, which ran the program, has no torch" in done.stderr
 
 
 @pytest.mark.skipif(not TOOL_PYTHONS, reason="PROFILE_TRAIN_TOOL_PYTHONS names no other Python")
@@ -128,17 +173,12 @@ def test_the_tool_alone_works_on_another_python(
 ) -> None:
     run(python, "-m", "venv", tmp_path / "tool", cwd=tmp_path)
     (wheel,) = built.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
-        needed = re.findall(
-            r"^Requires-Dist: ([^;\n]+?)(?:;(?! extra).*)?$", archive.read(metadata).decode(), re.MULTILINE
-        )
     tool = tmp_path / "tool" / "bin"
-    run(tool / "pip", "install", "-q", *(one for one in needed if not one.startswith("torch")), cwd=tmp_path)
-    run(tool / "pip", "install", "-q", "--no-deps", wheel, cwd=tmp_path)
+    run(tool / "pip", "install", "-q", wheel, cwd=tmp_path)
     (tmp_path / "train.py").write_text(TRAINING)
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
     assert run(tool / "profile-train", "--out", "run", "train.py", cwd=tmp_path) == "trained\n"
-    for arguments in ("report run", "compare run run", "plan --params 1.5B --gpu-memory 24GB", "rules"):
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    for arguments in ("report run", "compare run again", "plan --params 1.5B --gpu-memory 24GB", "rules"):
         run(tool / "profile-train", *arguments.split(), cwd=tmp_path)
     assert "<html" in (tmp_path / "run" / "report.html").read_text()

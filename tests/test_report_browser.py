@@ -7,7 +7,7 @@ from importlib.metadata import distribution
 from itertools import islice, product
 
 import pytest
-from browser import CHROMIUM, DRIVER, opened, started, until
+from browser import CHROMIUM, DRIVER, opened, until
 from golden_report import empty, golden, hostile, tried
 from profiles import RUN, metrics, rank, steps
 
@@ -33,13 +33,6 @@ CHARTLESS = ("empty", "unmeasured", "plan", "comparison")
 
 PLAN = ("--params", "8.03B", "--gpus", "8", "--gpu", "L40S", "--layers", "32", "--hidden", "4096", "--heads", "32")
 PLAN += ("--sequence", "4096", "--vocabulary", "128256", "--target-batch", "512", "--mtbf", "2h", "--save-cost", "20s")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    driver = started()
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture(scope="module")
@@ -279,6 +272,18 @@ def test_the_copy_button_copies_the_code(page):
     assert copied == golden().advice[0].changes[0].code
 
 
+def test_metrics_are_searched_and_unmeasured_ones_are_apart(page):
+    page.execute_script("document.querySelector('#metrics').closest('details').open = true")
+    field = page.find_element("css selector", "#metric-search")
+
+    field.send_keys("GPU util")
+    shown = [row for row in page.find_elements("css selector", "#metrics tbody tr") if row.is_displayed()]
+
+    assert ["gpu_utilization" in row.text for row in shown] == [True]
+    assert "exposed_comm_fraction" not in page.find_element("css selector", "#metrics").get_attribute("textContent")
+    assert "exposed_comm_fraction" in page.find_element("css selector", "dl.unmeasured").get_attribute("textContent")
+
+
 def test_predicted_and_measured_are_drawn_on_one_scale(browser, pages):
     opened(browser, pages["tried"])
 
@@ -412,12 +417,13 @@ def darkest(browser):
     """)
 
 
-def test_paper_shows_what_is_folded_away(page):
-    page.execute_script("dispatchEvent(new Event('beforeprint'))")
-    assert page.find_elements("css selector", "details:not([open])") == []
+def test_paper_leaves_out_what_is_folded_away(browser, pages):
+    opened(browser, pages["golden"], media="print")
+    heights = "return [...document.querySelectorAll('details')].map((one) => [one.open, one.offsetHeight > 0])"
+    assert all(is_open == is_seen for is_open, is_seen in browser.execute_script(heights))
 
-    page.execute_script("dispatchEvent(new Event('afterprint'))")
-    assert page.find_elements("css selector", "details:not([open])")
+    opened(browser, pages["golden"])
+    assert all(is_seen for _, is_seen in browser.execute_script(heights))
 
 
 def test_on_paper_nothing_is_cut_and_no_card_is_longer_than_a_page(browser, pages):

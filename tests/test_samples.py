@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -46,16 +44,10 @@ def run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Recorded]:
-    @cache
-    def record(sample: str, *arguments: str) -> Recorded:
-        out = tmp_path_factory.mktemp(sample) / "run"
-        done = run([*PROFILE_TRAIN, "--out", str(out), f"samples/{sample}.py", *arguments])
-        assert (out / "result.json").exists(), done.stderr.decode()
-        return Recorded(done.returncode, done.stdout, done.stderr, json.loads((out / "result.json").read_text()))
-
-    return record
+def record(out: Path, sample: str, *arguments: str) -> Recorded:
+    done = run([*PROFILE_TRAIN, "--out", str(out), f"samples/{sample}.py", *arguments])
+    assert (out / "result.json").exists(), done.stderr.decode()
+    return Recorded(done.returncode, done.stdout, done.stderr, json.loads((out / "result.json").read_text()))
 
 
 def told(run: Recorded) -> str:
@@ -76,44 +68,26 @@ def assert_first(run: Recorded, rule: str | None) -> None:
     assert next(iter(found), None) == rule, told(run)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="says what a machine without a GPU shows")
 @pytest.mark.parametrize("sample", ON_CPU)
-def test_on_a_cpu_the_first_advice_is_what_is_wrong(sample: str, recorded: Callable[..., Recorded]) -> None:
-    assert_first(recorded(sample), ON_CPU[sample])
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-@pytest.mark.parametrize("sample", ON_GPU)
-def test_on_a_gpu_the_first_advice_is_what_is_wrong(sample: str, recorded: Callable[..., Recorded]) -> None:
-    assert_first(recorded(sample), ON_GPU[sample])
-
-
-@pytest.mark.parametrize("sample", [sample for sample, rule in ON_GPU.items() if rule])
-def test_the_cure_silences_the_advice(sample: str, recorded: Callable[..., Recorded]) -> None:
-    run = recorded(sample, "--fixed")
-    assert ON_GPU[sample] not in run.advice, told(run)
-
-
-def test_a_healthy_run_gets_no_advice_above_info(recorded: Callable[..., Recorded]) -> None:
-    run = recorded("healthy")
-    assert run.advice == [], told(run)
-
-
-@pytest.mark.parametrize("sample", ON_CPU)
-def test_output_and_exit_status_are_those_of_the_plain_run(sample: str, recorded: Callable[..., Recorded]) -> None:
+@pytest.mark.process
+def test_sample(sample: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
     plain = run([sys.executable, f"samples/{sample}.py"])
-    profiled = recorded(sample)
-    assert profiled.stdout == plain.stdout
-    assert profiled.exit_status == plain.returncode == 0
+    profiled = record(tmp_path / "run", sample)
 
-
-@pytest.mark.parametrize("sample", ON_CPU)
-def test_every_step_of_a_sample_is_counted(sample: str, recorded: Callable[..., Recorded]) -> None:
-    """The last line of the log names the last step: all of them were seen, and their phases make up the step."""
-    run = recorded(sample)
-    last = int(run.stdout.splitlines()[-1].split()[1])
-    assert run.result["steps"]["count"] == last
-    between = {"evaluation", "checkpoint_save"}
-    shares = [share for phase, share in run.result["phases"].items() if share is not None and phase not in between]
-    assert sum(shares) == pytest.approx(1, abs=0.02)
+    with subtests.test("output and exit status are those of the plain run"):
+        assert profiled.stdout == plain.stdout
+        assert profiled.exit_status == plain.returncode == 0
+    with subtests.test("the first advice is what is wrong"):
+        assert_first(profiled, (ON_GPU if torch.cuda.is_available() else ON_CPU)[sample])
+    with subtests.test("every step is counted, and its phases make it up"):
+        last = int(profiled.stdout.splitlines()[-1].split()[1])  # the last line of the log names the last step
+        assert profiled.result["steps"]["count"] == last
+        between = {"evaluation", "checkpoint_save"}
+        shares = [
+            share for name, share in profiled.result["phases"].items() if share is not None and name not in between
+        ]
+        assert sum(shares) == pytest.approx(1, abs=0.02)
+    if rule := ON_GPU[sample]:
+        with subtests.test("the cure silences the advice"):
+            fixed = record(tmp_path / "fixed", sample, "--fixed")
+            assert rule not in fixed.advice, told(fixed)

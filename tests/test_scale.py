@@ -1,11 +1,11 @@
 """Many ranks: a report says which of them stand out, sums up the others, and stays as small as that of a few."""
 
 import json
-import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
+from benchmarked import imports
 from profiles import metrics, rank
 
 from advisor import load as module
@@ -25,11 +25,8 @@ RANKS = 64
 @pytest.fixture(scope="module")
 def scale():
     """The benchmark that makes such runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
-        yield __import__("scale")
-        for name in ("scale", "bars"):
-            sys.modules.pop(name, None)
+    with imports(".") as name:
+        yield name("scale")
 
 
 @pytest.fixture(scope="module")

@@ -5,29 +5,20 @@ import re
 import subprocess
 import sys
 from fnmatch import fnmatch
-from pathlib import Path
 
 import pytest
+from benchmarked import BENCHMARKS, imports
 
 from advisor.rules import all_rules
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 TRUTH = BENCHMARKS / "truth"
 RULES = {rule.id for rule in all_rules()}
 
 
 @pytest.fixture(scope="module")
 def ours():
-    """Import a module of the benchmark, as its script does."""
-    before, path = set(sys.modules), list(sys.path)
-    sys.path[:0] = [str(TRUTH), str(BENCHMARKS)]
-
-    yield __import__
-
-    sys.path[:] = path
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
-            del sys.modules[name]
+    with imports("truth", ".") as name:
+        yield name
 
 
 @pytest.fixture

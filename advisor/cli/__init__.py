@@ -1,4 +1,7 @@
-"""The command line. Only light modules are imported before the program is started: every millisecond here delays it."""
+"""The command line.
+
+Only light modules are imported before the program starts: every millisecond here delays it.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,10 @@ Examples:
 
 
 class _Commands(click.Group):
-    """Each command in the module of its name, imported when it is asked for. What begins with none of their names is
-    a program to run."""
+    """The commands, each in the module of its name, imported on use.
+
+    A first word that is no command's name is a program to run.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -58,7 +63,7 @@ class _Commands(click.Group):
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """A command, a program, or an option of `run`, whose name may be left out."""
+        """Return completions for a command, a program, or an option of `run`, whose name may be left out."""
         # Imported only now: the shell asks seldom.
         from advisor.cli import completion
 
@@ -81,8 +86,8 @@ def _version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None
 @click.group(
     cls=_Commands,
     help="Find out what slows a PyTorch training, what to change, and the gain.\n\n"
-    "The program runs as it always does. Options of ours (--out, --budget ...: profile-train run --help) come before "
-    "it; everything after belongs to it.",
+    "The program runs as it always does. profile-train's options (--out, --budget ...: profile-train run --help) come "
+    "before it; everything after belongs to it.",
     epilog=EPILOG,
     subcommand_metavar="[COMMAND] [OPTIONS] SCRIPT [ARGS]...",
     options_metavar="",
@@ -90,11 +95,11 @@ def _version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 def group() -> None:
-    """See help."""
+    """Group the commands; see its `help`."""
 
 
 def _meant(words: list[str]) -> str | None:
-    """The command of which the first word is a misspelling; not, if it is a program."""
+    """Return the command that the first word misspells; None if the word is a program."""
     # Imported only now: it is seldom needed.
     import difflib
     import shutil
@@ -111,7 +116,10 @@ def _meant(words: list[str]) -> str | None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command line; the exit status: 0, 1 for an error of ours, 2 for wrong usage, 130 if interrupted."""
+    """Run a command line and return its exit status.
+
+    It is 0, 1 for an error of profile-train, 2 for wrong usage, or 130 if interrupted.
+    """
     if os.environ.get("_PROFILE_TRAIN_COMPLETE") == "fish_source":
         from advisor.cli import completion
 

@@ -1,4 +1,4 @@
-"""Record a training that runs already, for a while, and leave it as it was.
+"""Record a running training program for a while, and leave it as it was.
 
 profile-train attach 41233 --for 60s
 """
@@ -6,12 +6,26 @@ profile-train attach 41233 --for 60s
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from advisor.cli import options
 from advisor.cli.command import Command
 from advisor.cli.options import Criteria
+
+
+class Pid(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A process number."""
+
+    name = "pid"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the value as an integer."""
+        text = str(value)
+        if not text.isdecimal() or int(text) < 1:
+            self.fail(f"PID must be a number, not {text!r}. List processes with: pgrep -af python", param, ctx)
+        return int(text)
 
 
 @click.command(
@@ -21,7 +35,7 @@ from advisor.cli.options import Criteria
     "the report. The training goes on as if nothing had been. This runs code in that process: attach to your own only.",
     epilog="\b\nExamples:\n  profile-train attach 41233 --for 60s\n  profile-train attach --all $(pgrep -of torchrun)",
 )
-@click.argument("pid", metavar="PID", type=click.IntRange(1))
+@click.argument("pid", metavar="PID", type=Pid())
 @click.option(
     "--for",
     "seconds",
@@ -50,7 +64,7 @@ def attach(
     no_report: bool,
     criteria: Criteria,
 ) -> None:
-    """See the module."""
+    """Attach to a running training program, record it, and report on it."""
     # Imported only now: `run` starts programs without them.
     from advisor.cli.run import make_report, say
     from profiler.attach.recording import Wanted, record

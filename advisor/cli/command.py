@@ -1,4 +1,4 @@
-"""The class of commands with many options: help that fits a screen, and all of it on request."""
+"""Commands with many options: help that fits a screen, and the full help on request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Listed(click.Option):
-    """An option that stands under a heading of its own in the help."""
+    """An option under a heading of its own in the help."""
 
     def __init__(self, *declarations: Any, heading: str, **attributes: Any) -> None:
         super().__init__(*declarations, **attributes)
@@ -24,7 +24,7 @@ _WHOLE = "profile-train.help-all"
 
 
 def tell_all(ctx: click.Context) -> None:
-    """Let the help of commands in this context be the whole."""
+    """Make commands in this context show their full help."""
     ctx.meta[_WHOLE] = True
 
 
@@ -41,14 +41,17 @@ _HELP_ALL = click.Option(
 
 
 class Command(click.Command):
-    """One of many options. Its help fits a screen: of those under headings it tells the headings, --help-all all."""
+    """A command with many options, whose short help fits a screen.
+
+    Options under headings are named by their headings; --help-all shows them all.
+    """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Its own, and --help-all."""
+        """Return the command's options and --help-all."""
         return [*super().get_params(ctx), _HELP_ALL]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write those under no heading, and the others or their headings."""
+        """Write the options without a heading, then the others or their headings."""
         lists: dict[str, list[click.Option]] = {"Options": []}
         for one in self.get_params(ctx):
             if isinstance(one, click.Option):
@@ -64,10 +67,10 @@ class Command(click.Command):
 
 
 class Launching(Command):
-    """One that runs a program, whose words are its own."""
+    """A command that runs a program with its own arguments."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Nothing of ours after the program."""
+        """Return completions; after the program, only files."""
         if ctx.params.get("words"):
             return completion.files(ctx, None, incomplete)
         return super().shell_complete(ctx, incomplete)

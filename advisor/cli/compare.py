@@ -1,4 +1,4 @@
-"""Compare two recorded runs: what changed, and whether it is more than chance."""
+"""Compare two recorded runs: the changes, and whether they are more than chance."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Examples:
 def compare(
     run_a: Path, run_b: Path, slower: float | None, relevant: float | None, form: str | None, out: Path | None
 ) -> int:
-    """See the module."""
+    """Compare two recorded runs, and return the exit status."""
     # Imported only now: other commands start that much sooner.
     from advisor.compare.change import RELEVANT, Verdict
     from advisor.compare.comparison import compare
@@ -58,12 +58,16 @@ def compare(
 
     if slower is not None and relevant is not None:
         raise click.UsageError("--fail-if-slower says already what difference matters: leave --relevant out.")
+    if run_a.resolve() == run_b.resolve():
+        raise click.UsageError(f"RUN_A and RUN_B are the same run, {run_a}.")
     matters = next((value for value in (slower, relevant) if value is not None), RELEVANT)
     found = compare(_metrics(run_a), _metrics(run_b), (str(run_a), str(run_b)), matters)
     command = shlex.join(["profile-train", "compare", str(run_a), str(run_b)])
     about = "Two runs are only two samples: repeat a comparison that matters."
     page = Page("profile-train compare", "comparison of two runs", about, command)
     forms.give(sections(found), lambda: _json(found.result()), page, form, out)
+    if out is not None:
+        click.echo(f"profile-train: {printable(str(out))} is written.", err=True)
     if slower is None:
         return 0
     if found.verdict in (Verdict.TOO_FEW, Verdict.NOT_MEASURED):

@@ -1,4 +1,4 @@
-"""What the shell offers at the press of Tab. It asks each time anew, so nothing heavy is imported."""
+"""Shell completions. The shell asks anew at each Tab, so nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ RULES = Path(__file__).parents[1] / "rules"
 METRICS = Path(__file__).parents[1] / "metrics"
 
 GOALS = ("throughput", "memory", "cost", "latency")
-"""As in advisor.declared, which takes long to import."""
+"""The goals of advisor.declared, which takes long to import."""
 
 
 def mend_fish() -> None:
-    """Click's script for fish ends each answer, and what explains it, at its first comma."""
+    """Fix click's script for fish, which ends each completion and its description at the first comma."""
     from click.shell_completion import FishComplete, add_completion_class
 
     class Fish(FishComplete):
@@ -32,35 +32,38 @@ def mend_fish() -> None:
 
 
 def first_words(commands: list[CompletionItem], incomplete: str) -> list[CompletionItem]:
-    """Commands and scripts; where none begins so, any file."""
+    """Return matching commands and scripts; any file if none matches."""
     scripts = sorted(path.name for path in Path().glob("*.py"))
     return [*commands, *_starting(incomplete, scripts)] or [_item(incomplete, "file")]
 
 
 def files(_ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> list[CompletionItem]:
-    """Whatever lies here: the shell looks itself."""
+    """Return a completion that lets the shell list files itself."""
     return [_item(incomplete, "file")]
 
 
 def runs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The runs in the default folder, the newest first; where none begins so, any folder."""
+    """Return the runs in the default folder, newest first; any folder if none matches."""
     # Never both: zsh takes what is typed back to what folder and run have in common.
     return _recorded(incomplete) or [_item(incomplete, "dir")]
 
 
 def runs_and_files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The same, or any file."""
+    """Return the runs in the default folder, newest first; any file if none matches."""
     return _recorded(incomplete) or [_item(incomplete, "file")]
 
 
 def rules(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The ids of our rules, by which their files are named."""
+    """Return the ids of built-in rules, after which their files are named."""
     names = sorted(file.stem for file in RULES.glob("[!_]*.py") if file.stem != "base")
     return _starting(incomplete, (name.replace("_", "-") for name in names))
 
 
 def rules_and_metrics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The same, and the names of metrics, which are three times as many: only such as begin with what is typed."""
+    """Return the ids of built-in rules, and the names of metrics that begin with what you typed.
+
+    There are three times as many metrics as rules, so an empty word completes rules only.
+    """
     if not incomplete:
         return rules(ctx, param, incomplete)
     sources = (file.read_text(encoding="utf-8") for file in METRICS.glob("*.py"))
@@ -69,7 +72,7 @@ def rules_and_metrics(ctx: click.Context, param: click.Parameter, incomplete: st
 
 
 def goals(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What may count most."""
+    """Return the goals that may be declared."""
     return _starting(incomplete, GOALS)
 
 

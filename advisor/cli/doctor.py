@@ -1,4 +1,4 @@
-"""Check whether this machine can train, and be measured while it does."""
+"""Check whether this machine can train and be measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAILED = 1
 @click.option("--python", "interpreter", metavar="PATH", help="The program's Python.  [the active environment's]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
 def doctor(data: Path | None, interpreter: str | None, as_json: bool) -> int:
-    """See the module."""
+    """Check the machine, and return 1 if something needs fixing."""
     # Imported only now: other commands start that much sooner.
     from advisor.doctor.examination import SCHEMA, examine
     from advisor.doctor.finding import State

@@ -1,4 +1,4 @@
-"""Say all there is to say about a rule or a metric."""
+"""Explain a rule or a metric."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from advisor.cli import completion, options
 @options.RULES
 @options.CALIBRATION
 def explain(name: str, config: Path | None, own_rules: Path | None, calibration: Path | None) -> None:
-    """See the module."""
+    """Print the page of a rule or a metric."""
     from rich.console import Console
     from rich.markdown import Markdown
 

@@ -1,4 +1,4 @@
-"""A recorded run for other tools: a timeline, tables, or metrics."""
+"""Export a recorded run to other tools as a timeline, tables or metrics."""
 
 from __future__ import annotations
 
@@ -16,19 +16,32 @@ from profiler.printable import printable
 if TYPE_CHECKING:
     from advisor.metrics.base import Goals, Metrics
 
-FORMATS = {"chrome": "timeline.json.gz", "csv": "csv", "parquet": "parquet", "prometheus": "", "otel": ""}
-"""And where they go in the run's folder; without a place, to stdout or over the network."""
+FORMATS = {
+    "perfetto": "timeline.json.gz",
+    "chrome": "timeline.json.gz",
+    "csv": "csv",
+    "parquet": "parquet",
+    "prometheus": "",
+    "otel": "",
+}
+"""The formats, and the default file or folder of each in the run's folder.
+
+Formats without one go to stdout or over the network.
+"""
+
+TIMELINE = ("perfetto", "chrome")
+"""Two names of one format."""
 
 READABLE = 0o644
-"""Of what --every writes: Prometheus' node exporter is another user."""
+"""Mode of the file that --every writes: Prometheus' node exporter runs as another user."""
 
 SHARE = 0.1
-"""Of a core that --every may take at most: the training may want it."""
+"""Largest share of one core that --every may use: the training may need it."""
 
 EPILOG = """
 \b
 Examples:
-  profile-train export runs/first --to chrome  # see it in ui.perfetto.dev
+  profile-train export runs/first  # a timeline: see it in ui.perfetto.dev
   profile-train export runs/first --to parquet --out tables
   profile-train export runs/now --to prometheus --every 15 --out train.prom
   profile-train export runs/first --to otel --out run.jsonl
@@ -37,12 +50,12 @@ Examples:
 
 @click.command(
     short_help="Give a run to Perfetto, pandas, Prometheus ...",
-    help="Give a recorded RUN (its folder) to other tools: as a timeline for Perfetto (chrome), tables (csv, parquet), "
+    help="Give a recorded RUN (its folder) to other tools: as a timeline (perfetto or chrome), tables (csv, parquet), "
     "metrics (prometheus), or spans and metrics (otel).",
     epilog=EPILOG,
 )
 @click.argument("run", type=click.Path(path_type=Path), shell_complete=completion.runs)
-@click.option("--to", "form", type=click.Choice(list(FORMATS)), required=True, help="What to make of it.")
+@click.option("--to", "form", type=click.Choice(list(FORMATS)), default="perfetto", show_default=True, help="Format.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -57,7 +70,7 @@ Examples:
 )
 @options.CONFIG
 def export(run: Path, form: str, out: Path | None, every: float | None, config: Path | None) -> None:
-    """See the module."""
+    """Export a recorded run."""
     # Imported only now: other commands start that much sooner.
     from advisor.config import configure
     from advisor.declared import goals
@@ -69,7 +82,7 @@ def export(run: Path, form: str, out: Path | None, every: float | None, config: 
             f"{run} is a file; what is exported is a run.",
             "Give its folder: what --out named as it was recorded, or the run printed.",
         )
-    chosen = options.configuration(config) or configure()
+    chosen = options.configuration(config, judging=False) or configure(judging=False)
     wanted = goals(chosen.declared({}))
     if every is not None and out is not None:
         _keep(run, out, every, wanted)
@@ -79,7 +92,7 @@ def export(run: Path, form: str, out: Path | None, every: float | None, config: 
     place = out or (run / FORMATS[form] if FORMATS[form] else None)
     _give(form, metrics, run, place)
     if place is not None:
-        told = " Open it in https://ui.perfetto.dev." if form == "chrome" else ""
+        told = " Open it in https://ui.perfetto.dev." if form in TIMELINE else ""
         click.echo(f"profile-train: {printable(str(place))} is written.{told}", err=True)
 
 
@@ -94,18 +107,18 @@ def _read(run: Path, wanted: Goals) -> Metrics:
 
 
 def _tell_of_losses(metrics: Metrics) -> None:
-    """What of the recording could not be read is in no export."""
+    """Print the problems of the recording whose data is missing from every export."""
     for problem in metrics.profile.problems:
         if problem.source == "store":
             click.echo(f"profile-train: {printable(problem.message)}", err=True)
 
 
 def _give(form: str, metrics: Metrics, run: Path, place: Path | None) -> None:
-    """In that format, each imported only when it is asked for."""
+    """Write or send the run in a format; each format is imported on use."""
     from advisor.export.nodes import nodes
 
     recorded = nodes(run, metrics.profile)
-    if form == "chrome" and place is not None:
+    if form in TIMELINE and place is not None:
         from advisor.export import chrome
 
         chrome.write(recorded, metrics.profile, place)
@@ -137,7 +150,7 @@ def _give(form: str, metrics: Metrics, run: Path, place: Path | None) -> None:
 
 
 def _keep(run: Path, out: Path, every: float, wanted: Goals) -> None:
-    """Until the run has ended; what is written then stays."""
+    """Keep the file up to date until the run has ended; its last state stays."""
     from profiler.recorder.folder import is_running
 
     while True:

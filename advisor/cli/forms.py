@@ -1,4 +1,4 @@
-"""The forms in which a plan or a comparison is given: text, JSON, HTML or Markdown, to stdout or into a file."""
+"""Output formats of a plan or comparison: text, JSON, HTML or Markdown, to stdout or a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMATS = {"text": ".txt", "json": ".json", "html": ".html", "markdown": ".md"}
 
 
 def options(command: F) -> F:
-    """The options of such a command; it takes `form` and `out`."""
+    """Add --format and --out to a command, which takes them as `form` and `out`."""
     out = click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file.")
     kinds = ", ".join(FORMATS)
     form = click.option(
@@ -35,7 +35,7 @@ def options(command: F) -> F:
 def give(
     sections: Sequence[Section], as_json: Callable[[], str], page: Page, form: str | None, out: Path | None
 ) -> None:
-    """In the form that was asked for, else in that of the file's ending.
+    """Write the sections in the requested format, or in that of the file's ending.
 
     Raises:
         ProfilerError: the file could not be written.

@@ -1,4 +1,4 @@
-"""Join recordings of one job that were made apart: a node, or a rank, each in a folder of its own."""
+"""Merge recordings of one job that were made in separate folders, one per node or rank."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from profiler.printable import printable
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The new folder.")
 def merge(runs: tuple[Path, ...], out: Path) -> None:
-    """See the module."""
+    """Merge recordings of one job into a new folder."""
     # Imported only now: other commands start that much sooner.
     from advisor.merge import merge as join
 

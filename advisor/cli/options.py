@@ -1,4 +1,4 @@
-"""The options that commands share: what to judge by, and what the training is for."""
+"""Options that commands share: the criteria for judging a run, and the goals of the training."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ CALIBRATION = _configured(
 
 
 class _Read(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
-    """Read by a function that refuses what it cannot with a ValueError."""
+    """A type that a function reads, and rejects with a ValueError."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
         self.name = name
@@ -75,7 +75,10 @@ class _Read(click.ParamType):  # type: ignore[type-arg]  # generic in newer vers
 
 
 def quantity(reader: str, name: str = "") -> click.ParamType:  # type: ignore[type-arg]
-    """What the function of advisor.plan.quantities by that name reads; in help it has the other name."""
+    """Return the type of the reader of that name in advisor.plan.quantities.
+
+    The help shows `name` instead, if given.
+    """
 
     def read(text: str) -> Any:
         # Imported only now: the program starts that much sooner.
@@ -87,7 +90,7 @@ def quantity(reader: str, name: str = "") -> click.ParamType:  # type: ignore[ty
 
 
 def _goal(name: str) -> click.ParamType:  # type: ignore[type-arg]
-    """What is read as it is in a configuration file."""
+    """Return the type of a goal, read as in a configuration file."""
 
     def read(text: str) -> Any:
         # Imported only now: the program starts that much sooner.
@@ -128,61 +131,68 @@ _GOALS: dict[str, dict[str, Any]] = {
         "shell_complete": completion.files,
     },
 }
-"""By what they declare: a field of advisor.metrics.base.Goals."""
+"""The option of each goal, a field of advisor.metrics.base.Goals."""
 
 
 @dataclass(frozen=True)
 class Criteria:
-    """What a run is judged by, and what the training is for."""
+    """The criteria for judging a run, and the goals of the training."""
 
     found: Config | None
-    """Of the file and the rules that were named, or of the file that lies above."""
+    """The configuration of the named file and rules, or of the nearest file above; None without one."""
     given: dict[str, Any]
-    """Goals, None where not given; they count more than those of the file."""
+    """Goals from the command line, None if not given; they override those of the file."""
     calibration: Path | None
 
     @cached_property
     def config(self) -> Config:
-        """The defaults where there is none: loaded only now, for rules take a while."""
+        """The configuration, or the defaults. It loads on first use, because loading rules takes a while."""
         from advisor.config import configure
 
         return self.found or configure()
 
     @property
     def declared(self) -> dict[str, Any]:
-        """The goals, as they were declared."""
+        """The goals as declared."""
         return self.config.declared(self.given)
 
     @cached_property
     def goals(self) -> Goals:
-        """Raises ProfilerError for a validation file that cannot be read."""
+        """The goals as `Goals`.
+
+        Raises:
+            ProfilerError: the validation file cannot be read.
+        """
         from advisor.declared import goals
 
         return goals(self.declared)
 
     @property
     def rules(self) -> RuleSet:
-        """Ours, the installed ones and the user's own, as configured."""
+        """The built-in, installed and own rules, as configured."""
         return self.config.rules
 
     @property
     def calibration_file(self) -> Path | None:
-        """Where verdicts of trials are kept; None where there is no home."""
+        """The file that keeps the verdicts of trials; None without a home folder."""
         return calibration_file(self.calibration)
 
     def past(self) -> Calibration:
-        """What has been tried until now; what of it cannot be read is told."""
+        """Return all trials so far, and print a note on those that cannot be read."""
         return past(self.calibration)
 
 
 def criteria(command: Callable[..., R]) -> Callable[..., R]:
-    """The options of a command that judges, which takes them as one, `criteria`: a mistake in the configuration is told
-    before anything is done."""
+    """Add the options of a command that judges, which takes them as one argument, `criteria`.
+
+    A mistake in the configuration is reported before anything else happens.
+    """
 
     @wraps(command)
     def judging(config: Path | None, own_rules: Path | None, calibration: Path | None, **given: Any) -> R:
         goals = {name: given.pop(name) for name in _GOALS}
-        found = Criteria(configuration(config, own_rules), goals, calibration)
+        judges = not given.get("no_report")
+        found = Criteria(configuration(config, own_rules, judging=judges), goals, calibration)
         return command(criteria=found, **given)
 
     for name, about in reversed(_GOALS.items()):
@@ -190,12 +200,14 @@ def criteria(command: Callable[..., R]) -> Callable[..., R]:
     return CONFIG(RULES(CALIBRATION(judging)))
 
 
-def configuration(config: Path | None, own_rules: Path | None = None) -> Config | None:
-    """The configuration that was asked for, or lies above; None if there is none. A mistake in one that nobody asked
-    for is told, and it is left out.
+def configuration(config: Path | None, own_rules: Path | None = None, *, judging: bool = True) -> Config | None:
+    """Return the requested configuration, or the one of the nearest pyproject.toml; None without one.
+
+    A mistake in one that was not requested is printed, and that configuration is ignored. `judging` works as in
+    `configure`.
 
     Raises:
-        ProfilerError: something in the one that was asked for is wrong.
+        ProfilerError: something in the requested configuration is wrong.
     """
     found = None
     with contextlib.suppress(OSError):  # the current folder may be gone, or not ours to read
@@ -207,14 +219,14 @@ def configuration(config: Path | None, own_rules: Path | None = None) -> Config 
 
     if found is not None:
         try:
-            return configure(found, own_rules)
+            return configure(found, own_rules, found=True, judging=judging)
         except ProfilerError as error:
             click.echo(f"profile-train: {printable(str(error))} Nothing of it is used.", err=True)
-    return configure(config, own_rules)
+    return configure(config, own_rules, judging=judging)
 
 
 def rules(config: Path | None, own_rules: Path | None) -> tuple[Rule, ...]:
-    """The rules of that configuration; what could not be loaded is told."""
+    """Return the rules of that configuration, and print those that could not be loaded."""
     from advisor.config import configure
 
     found = (configuration(config, own_rules) or configure()).rules
@@ -224,7 +236,7 @@ def rules(config: Path | None, own_rules: Path | None) -> tuple[Rule, ...]:
 
 
 def calibration_file(given: Path | None) -> Path | None:
-    """The file that was named, or the user's own; None where there is no home."""
+    """Return the named file, or the user's own; None without a home folder."""
     if given is not None:
         return given
     with contextlib.suppress(RuntimeError):
@@ -234,7 +246,7 @@ def calibration_file(given: Path | None) -> Path | None:
 
 
 def past(given: Path | None) -> Calibration:
-    """What has been tried so far; what of it cannot be read is told."""
+    """Return all trials so far, and print a note on those that cannot be read."""
     # Imported only now: the program starts that much sooner.
     from advisor.calibration import Calibration
     from advisor.calibration_file import read
@@ -249,10 +261,14 @@ def past(given: Path | None) -> Calibration:
 
 
 def _nearest(folder: Path) -> Path | None:
-    """The nearest pyproject.toml, if it has a table for us. One beside a recording came with it and is passed over: it
-    could name rules, which are code."""
+    """Return the nearest pyproject.toml in this repository, if it has a profile-train table.
+
+    A file next to a recording is skipped: it came with the recording and could name rules, which are code.
+    """
     for each in (folder, *folder.parents):
         file = each / PYPROJECT
         if file.is_file() and not any(each.glob("run-*.db")):
             return file if _OUR_TABLE.search(file.read_text(encoding="utf-8", errors="replace")) else None
+        if (each / ".git").exists():
+            return None
     return None

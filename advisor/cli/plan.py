@@ -1,4 +1,4 @@
-"""Plan a training before it runs: what fits, and how often to save."""
+"""Plan a training run before it starts: what fits, and how often to save a checkpoint."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Examples:
 
 
 class _Command(Command):
-    """Keeps the words as they were given: a page says what made it."""
+    """A command that keeps its words as given, so that a page can say what made it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.obj = shlex.join(["profile-train", "plan", *args])
@@ -107,8 +107,8 @@ _failures = partial(click.option, cls=Listed, heading="Failures")
 @forms.options
 @click.pass_context
 def plan(ctx: click.Context, /, form: str | None, out: Path | None, config: Path | None, **given: Any) -> None:
-    """See the module."""
-    chosen = options.configuration(config)
+    """Plan a training run."""
+    chosen = options.configuration(config, judging=False)
     try:
         made = _plan(_with_goals(given, chosen.goals if chosen else {}))
     except ProfilerError as error:
@@ -125,7 +125,10 @@ def plan(ctx: click.Context, /, form: str | None, out: Path | None, config: Path
 
 
 def _with_goals(given: dict[str, Any], goals: Mapping[str, Any]) -> dict[str, Any]:
-    """What is not given, from the configuration; failures only where their interval is asked for."""
+    """Return the options, completed from the configuration.
+
+    Goals for failures are used only if a checkpoint interval is requested.
+    """
     names = {"target_batch": "target_batch", "gpu_price": "gpu_price"}
     if given["save_cost"] is not None:
         names |= {"restart_cost": "restart", "spot_discount": "spot_discount"}
@@ -135,7 +138,7 @@ def _with_goals(given: dict[str, Any], goals: Mapping[str, Any]) -> dict[str, An
 
 
 def _plan(given: dict[str, Any]) -> Plan:
-    """All that the given options ask for."""
+    """Return everything that the options request."""
     from advisor.plan.plan import Plan
 
     failing = given["mtbf"] is not None or given["save_cost"] is not None

@@ -13,11 +13,14 @@ from profiler.printable import printable
 
 REPORTS = ("report.html", "report.md", "result.json")
 OF_A_RUN = ("run-*.db", "recording*.json")
-"""What a run's folder has from its first moment; one without may be of traces."""
+"""Files that a run's folder holds from its first moment; a folder without them may hold traces."""
 
 
 def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    """A folder, or files. Told apart here, because a report in the folder is easily given in its stead."""
+    """Return the paths, which are one run folder or traces; reject other combinations.
+
+    The report in a run folder is easily given in place of the folder, so the message names the folder.
+    """
     for path in paths:
         if not path.exists():
             raise click.BadParameter(
@@ -63,12 +66,13 @@ def report(
     summary: bool,
     criteria: Criteria,
 ) -> None:
-    """See the module."""
+    """Make the report of a run or of traces."""
     # Imported only now: other commands start that much sooner.
     from advisor.publish import report_of, report_of_traces, write
     from advisor.render import result_json
     from advisor.render.terminal import summarize
     from advisor.traces import in_folder as traces_in
+    from profiler import ours
     from profiler.recorder.folder import DEFAULT
     from profiler.recorder.record import finish_orphan
 
@@ -91,4 +95,4 @@ def report(
     if summary:
         summarize(made, folder)
     if open_report:
-        click.launch(str(folder / "report.html"))
+        click.launch(str(ours.where(folder, "report.html")))

@@ -18,7 +18,7 @@ from advisor.cli import options
 @options.CONFIG
 @options.RULES
 def rules(config: Path | None, own_rules: Path | None) -> None:
-    """See the module."""
+    """List every rule with its condition."""
     from advisor import pages
 
     area = None

@@ -1,4 +1,4 @@
-"""Run a training program as it is, record it, and end with the report.
+"""Run a training program unchanged, record it, and end with the report.
 
 profile-train train.py --lr 3e-4
 profile-train -m package.train --lr 3e-4
@@ -8,7 +8,9 @@ profile-train torchrun --nproc-per-node 8 train.py
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -73,7 +75,7 @@ def run(
     criteria: Criteria,
     words: tuple[str, ...],
 ) -> None:
-    """See the module."""
+    """Run and record a training program, then report on it."""
     if not words:
         raise click.UsageError("There is nothing to run. Try: profile-train train.py")
     if words[0].startswith("-") and not words[0].startswith("-m"):
@@ -83,10 +85,13 @@ def run(
     if verify and tuned:
         raise click.UsageError("--verify tries changes to the program as it is: leave out --with.")
     changed = _changed(tuned) if tuned else None
-    recorded = record(words, out, budget=budget, rate=rate, windows=windows, trial=changed)
+    with _stdin_kept(verify and not how.yes):
+        recorded = record(words, out, budget=budget, rate=rate, windows=windows, trial=changed)
     try:
         for note in recorded.notes:
             say(note)
+        for option in [] if no_report else _misplaced(words):
+            say(f"{option} came after the script, so it went to the script: profile-train's options come before it.")
         if tuned and recorded.folder is not None:
             _keep(tuned, recorded.folder)
         if not no_report and recorded.folder is not None:
@@ -107,6 +112,18 @@ def run(
     end_like(recorded.status)
 
 
+def _misplaced(words: tuple[str, ...]) -> list[str]:
+    """Return options of profile-train among a script's arguments that its source does not mention."""
+    given = {word.partition("=")[0] for word in words[1:] if word.startswith("--")}
+    ctx = click.get_current_context()
+    ours = {name for one in ctx.command.get_params(ctx) if isinstance(one, click.Option) for name in one.opts}
+    try:
+        source = Path(words[0]).read_text(encoding="utf-8", errors="replace") if given & ours else ""
+    except OSError:  # a command or a module, whose options nobody knows
+        return []
+    return sorted(option for option in given & ours if option.removeprefix("--").replace("-", "_") not in source)
+
+
 def _unknown(option: str) -> click.NoSuchOption:
     # Imported only now: it is seldom needed.
     import difflib
@@ -117,9 +134,30 @@ def _unknown(option: str) -> click.NoSuchOption:
 
 
 @contextlib.contextmanager
+def _stdin_kept(needed: bool) -> Iterator[None]:
+    """Keep standard input for a question after the program ends; recording closes the program's streams."""
+    if not needed:
+        yield
+        return
+    try:
+        kept = os.dup(0)
+    except OSError:  # there is none
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+
+
+@contextlib.contextmanager
 def _in_the_time_left() -> Iterator[None]:
-    """Schedulers send SIGTERM some seconds before SIGKILL, as to all tasks of a job when the first of them has failed.
-    The program has ended by then, and a report takes no longer."""
+    """Ignore SIGTERM while the report is made.
+
+    Schedulers send SIGTERM some seconds before SIGKILL, also to all tasks of a job when the first one has failed. The
+    program has ended by then, and a report takes no longer.
+    """
     before = signal.signal(signal.SIGTERM, lambda _number, _frame: None)
     try:
         yield
@@ -128,7 +166,10 @@ def _in_the_time_left() -> Iterator[None]:
 
 
 def _in_turn(folder: Path, make_report: Callable[[], Report]) -> Report | None:
-    """One report at a time of a folder that several recorders of a job write into; whoever ends last is in it."""
+    """Make one report at a time of a folder that several recorders of a job write into.
+
+    The last recorder to end makes the report that includes it. Returns None if another recorder makes the report.
+    """
     # Imported only now: the program starts that much sooner.
     from profiler.recorder import folder as place
 
@@ -146,15 +187,23 @@ def _in_turn(folder: Path, make_report: Callable[[], Report]) -> Report | None:
 
 
 def _changed(tuned: Path) -> dict[str, Any]:
-    """What the agent is to change in a program that trains to its own end."""
+    """Return the changes that the agent applies to a program that trains to its own end."""
     # Imported only now: most runs are of the program as it is.
     from advisor.verify import tuned as tuned_toml
     from profiler.trial import set_variables, variables
 
     changes = tuned_toml.read(tuned)
     set_variables(variables(changes))
-    say(f"made from outside, by {tuned}: {', '.join(each['name'] for each in changes) or 'nothing'}")
+    say(f"applied from {tuned}: {', '.join(map(_applied, changes)) or 'nothing'}")
     return {"steps": None, "seed": 0, "nudged": False, "changes": changes}
+
+
+def _applied(change: dict[str, Any]) -> str:
+    """Return a change as "loader at train.py:61, num_workers=2"."""
+    settings = {name: value for name, value in change["settings"].items() if value is not None}
+    file, line = settings.pop("file", None), settings.pop("line", None)
+    where = f" at {Path(str(file)).name}:{line}" if file else ""
+    return ", ".join([f"{change['name']}{where}", *(f"{name}={value}" for name, value in settings.items())])
 
 
 def _keep(tuned: Path, folder: Path) -> None:
@@ -164,8 +213,10 @@ def _keep(tuned: Path, folder: Path) -> None:
 
 
 def say(note: str) -> None:
-    """Tell the user on stderr, if anybody still reads it: the terminal may have been closed, which the status must
-    survive."""
+    """Print a note on stderr, if it is still open.
+
+    The terminal may have been closed, and the exit status must survive that.
+    """
     with contextlib.suppress(OSError, ValueError):
         click.echo(f"profile-train: {printable(note)}", err=True)
 
@@ -185,7 +236,10 @@ def _verify(recorded: Recorded, criteria: Criteria, how: How) -> None:
 
 
 def make_report(folder: Path, criteria: Criteria, *, quietly: bool = False) -> None:
-    """Write and summarize it; `quietly`, without trying anything first: the program still trains."""
+    """Write and summarize the report.
+
+    With `quietly`, no measurements are made first: the program is still training.
+    """
     _show(_made(folder, criteria, quietly=quietly), folder)
 
 
@@ -197,19 +251,22 @@ def _made(folder: Path, criteria: Criteria, *, quietly: bool = False) -> Report:
     if not quietly:
         with contextlib.suppress(Exception):  # without it the report says what was not tried
             probe(folder, criteria.rules.rules, say)
+    if not quietly and sys.stderr is not None and sys.stderr.isatty():
+        say("Writing the report ...")
     return publish(folder, _goals(criteria.declared), rules=criteria.rules, past=criteria.past())
 
 
 def _show(report: Report, folder: Path, open_report: bool = False) -> None:
     from advisor.render.terminal import summarize
+    from profiler import ours
 
     summarize(report, folder)
     if open_report:
-        click.launch(str(folder / "report.html"))
+        click.launch(str(ours.where(folder, "report.html")))
 
 
 def _goals(declared: dict[str, Any]) -> Goals:
-    """A validation file that cannot be read costs the rule that needs it, not the report."""
+    """Return the declared goals; an unreadable validation file only costs the rule that needs it."""
     from advisor.declared import goals
 
     try:

@@ -1,4 +1,4 @@
-"""The options of commands that run the program again."""
+"""Options of commands that run the program again."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ _trial = partial(click.option, cls=Listed, heading="Trials")
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """What they say."""
+    """The values of these options."""
 
     allowed: tuple[Safety, ...]
     processes: int
     steps: int | None
     covered: tuple[str, ...]
+    network: bool
     in_place: bool
     yes: bool
 
 
-def _kinds(ctx: click.Context, _option: click.Parameter, allow: str) -> tuple[Safety, ...]:
-    """Exact changes, and the kinds that are named beside: "numerics, memory"."""
+def _kinds(ctx: click.Context, _option: click.Parameter, allow: tuple[str, ...]) -> tuple[Safety, ...]:
+    """Return the kind of exact changes and all kinds named in one option or several: "numerics,memory"."""
     if ctx.resilient_parsing:  # the shell only asks what may follow
         return ()
     # Imported only now: the program starts that much sooner.
     from advisor.rules.base import Safety
 
-    names = [name.strip() for name in allow.split(",") if name.strip()]
+    names = [name.strip() for name in ",".join(allow).split(",") if name.strip()]
     known = {each.value: each for each in Safety}
     if unknown := [name for name in names if name not in known]:
         raise click.BadParameter(f"{unknown[0]!r} is no kind of change. Known are: {', '.join(known)}.")
@@ -50,9 +51,9 @@ _TRIALS = (
     _trial(
         "--allow",
         "allowed",
-        default="",
+        multiple=True,
         callback=_kinds,
-        help="Changes to try beyond exact ones: numerics, memory, trajectory.",
+        help="Changes to try beyond exact ones: numerics, memory, trajectory. Repeat it, or separate them by commas.",
     ),
     _trial(
         "--processes",
@@ -68,13 +69,14 @@ _TRIALS = (
         metavar="FOLDER",
         help="Another folder that the program writes into; kept from being changed.",
     ),
+    _trial("--network", is_flag=True, help="With the network: what the program sends is sent."),
     _trial("--in-place", is_flag=True, help="Without the sandbox: what the program writes stays written."),
     _trial("--yes", is_flag=True, help="Do not ask before the first run."),
 )
 
 
 def options(command: Callable[..., R]) -> Callable[..., R]:
-    """The options of such a command, which takes them as one, `how`."""
+    """Add the options to a command, which takes them as one argument, `how`."""
 
     @wraps(command)
     def trying(**given: Any) -> R:
@@ -87,9 +89,11 @@ def options(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def confirm(announcement: str, yes: bool) -> None:
-    """Tell what is going to be run, and ask.
+    """Announce what will run, and ask for confirmation.
 
-    Raises click.Abort if it is not to be, ProfilerError if nobody answers.
+    Raises:
+        click.Abort: the answer is no.
+        ProfilerError: there is no answer.
     """
     click.echo(announcement, err=True)
     try:

@@ -1,4 +1,4 @@
-"""Profile, try the best advice, keep it if it is confirmed, and so on until nothing is left."""
+"""Profile, try the best advice, keep it if it is confirmed, and repeat until nothing is left."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from advisor.cli.options import Criteria
     shell_complete=completion.files,
 )
 def tune(out: Path, profile_steps: int, how: trials.How, criteria: Criteria, words: tuple[str, ...]) -> None:
-    """See the module."""
+    """Tune a training program by trials."""
     # Imported only now: other commands start that much sooner.
     import shlex
 
@@ -42,13 +42,14 @@ def tune(out: Path, profile_steps: int, how: trials.How, criteria: Criteria, wor
     from rich.text import Text
 
     from advisor.publish import publish
-    from advisor.render import fitting_text, tuning_text
+    from advisor.render import fitting_text, tuning_json, tuning_text
     from advisor.render.trial_progress import TrialProgress
     from advisor.verify.fitting import Fitted, fit
     from advisor.verify.process import Program
     from advisor.verify.session import promise_of_harmlessness
-    from advisor.verify.tuning import How, tune
-    from advisor.whole import whole
+    from advisor.verify.tuning import NOTE, How, tune
+    from advisor.whole import keep, whole
+    from profiler import ours
     from profiler.launch import program
     from profiler.printable import printable
 
@@ -63,7 +64,7 @@ def tune(out: Path, profile_steps: int, how: trials.How, criteria: Criteria, wor
         past=criteria.past(),
         calibration=criteria.calibration_file,
     )
-    what = Program(words=words, cwd=os.getcwd(), in_place=how.in_place, covered=how.covered)
+    what = Program(words=words, cwd=os.getcwd(), in_place=how.in_place, covered=how.covered, network=how.network)
     command = printable(shlex.join(words))
     trials.confirm(f"To be run, again and again: {command}\n{promise_of_harmlessness(what)}", how.yes)
     console = Console(stderr=True, highlight=False)
@@ -81,13 +82,13 @@ def tune(out: Path, profile_steps: int, how: trials.How, criteria: Criteria, wor
         story, page, table = tuning_text.story(tuned), tuning_text.markdown(tuned, command), tuning_text.toml(tuned)
     for line in story:
         console.print(Text(line), soft_wrap=True)
-    for name, text in (("tuning.md", page), ("tuned.toml", table)):
-        with whole(out / name) as beside:
-            beside.write_text(text, encoding="utf-8")
+    with whole(out / NOTE) as beside:
+        beside.write_text(tuning_json.render(what, tuned), encoding="utf-8")
+    tuning_md, tuned_toml = keep(out, "tuning.md", page), keep(out, "tuned.toml", table)
     publish(tuned.profile, criteria.goals, rules=criteria.rules, past=criteria.past())
-    ends = [("To apply", str(out / "tuning.md")), ("Report", str(tuned.profile / "report.html"))]
+    ends = [("To apply", str(tuning_md)), ("Report", str(ours.where(tuned.profile, "report.html")))]
     if tuned.kept:
-        with_it = shlex.join(["profile-train", "--with", str(out / "tuned.toml"), *words])
+        with_it = shlex.join(["profile-train", "--with", str(tuned_toml), *words])
         but = ", but for what it prints and logs" if any(each.change.name == "logging" for each in tuned.kept) else ""
         ends.insert(0, (f"To train so without changing a line{but}", with_it))
     for label, what_for in ends:

@@ -1,4 +1,4 @@
-"""Try the advice on a run: the program again, with each change and without."""
+"""Try the advice on a run: run the program again with and without each change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from advisor.cli import completion, options, trials
 from advisor.cli.command import Command
 from advisor.cli.options import Criteria
 from advisor.cli.trials import How
-from profiler.errors import ProfilerError
 
 if TYPE_CHECKING:
     from advisor.metrics.base import Goals
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 @trials.options
 @options.criteria
 def verify(folder: Path, rules: tuple[str, ...], how: How, criteria: Criteria) -> None:
-    """See the module."""
+    """Try the advice on a recorded run."""
     try:
         try_advice(folder, rules, how, criteria, criteria.goals)
     except KeyboardInterrupt:
@@ -45,9 +44,11 @@ def verify(folder: Path, rules: tuple[str, ...], how: How, criteria: Criteria) -
 
 
 def try_advice(folder: Path, rules: Sequence[str], how: How, criteria: Criteria, wanted: Goals) -> None:
-    """Tell what is going to be run, ask, try it, and make the report anew.
+    """Announce the trial, ask for confirmation, run it, and make the report again.
 
-    Raises ProfilerError if there is nothing to try, click.Abort if it is not to be.
+    Raises:
+        ProfilerError: the run cannot be run again, or another recording replaced it meanwhile.
+        click.Abort: the answer is no.
     """
     # Imported only now: other commands start that much sooner.
     from rich.console import Console
@@ -65,6 +66,7 @@ def try_advice(folder: Path, rules: Sequence[str], how: How, criteria: Criteria,
         steps=how.steps,
         in_place=how.in_place,
         covered=how.covered,
+        network=how.network,
         goals=wanted,
         known=criteria.rules.rules,
         past=criteria.past(),
@@ -73,9 +75,10 @@ def try_advice(folder: Path, rules: Sequence[str], how: How, criteria: Criteria,
     for note in trial.left_out:
         click.echo(note, err=True)
     if not trial.candidates:
-        name_it = f"For information only, so tried if it is named: {', '.join(trial.on_demand)}."
-        see = f"See what was advised: profile-train report {folder}"
-        raise ProfilerError("There is nothing to try.", name_it if trial.on_demand else see)
+        click.echo("This run has no advice that can be tried.", err=True)
+        if trial.on_demand:
+            click.echo(f"Tried only if named: {', '.join(trial.on_demand)}.", err=True)
+        return
     trials.confirm(session.announcement(trial), how.yes)
     with TrialProgress(Console(stderr=True, highlight=False)) as progress:
         trial.carry_out(progress)

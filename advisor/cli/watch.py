@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="With --once: print JSON.")
 @options.CONFIG
 def watch(folder: Path | None, once: bool, as_json: bool, config: Path | None) -> None:
-    """See the module."""
+    """Watch a run that is being recorded."""
     from rich.console import Console
 
     from advisor.config import configure
@@ -60,7 +60,7 @@ def watch(folder: Path | None, once: bool, as_json: bool, config: Path | None) -
 
 
 def _live(watching: Watching, seen: Snapshot, console: Console) -> Snapshot:
-    """On a screen of its own until the run or the user ends it; what was in the terminal comes back."""
+    """Show the run on a separate screen until it ends or you stop it; the terminal's content returns."""
     from rich.console import ConsoleDimensions
     from rich.live import Live
 

@@ -1,1 +1,1 @@
-"""Two recorded runs beside one another: what changed, and whether it is more than chance."""
+"""Compare two recorded runs: the changes, and whether they are more than chance."""

@@ -1,13 +1,13 @@
-"""The comparison of two runs: all that is shown of it, and its serialisation."""
+"""The comparison of two runs: everything that is shown of it, and its serialization."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from advisor.compare.change import RELEVANT, Verdict, difference, for_few, unbounded, verdict
+from advisor.compare.change import RELEVANT, Verdict, difference, for_few, ratio, unbounded, verdict
 from advisor.compare.settings import Difference, differences
 from advisor.metrics import hardware, host, memory, step
 from advisor.metrics.base import Metric, Metrics, Missing
@@ -20,13 +20,11 @@ SCHEMA = "profile-train/comparison@1"
 
 LEAST_STEPS = round(step.MIN_STEPS.value)
 
-FULL = 0.9
-"""Share of a machine's cores above which programs wait for one another (assumption)."""
 CROWDED = 0.1
-"""Share of the cores that others must use in one run beyond the other, to be taken for the cause (assumption)."""
+"""Share of a full machine's cores from which the use by others counts as a cause (assumption)."""
 
 SAMPLES_DIFFER = 0.01
-"""Samples of a step differ: partial batches at the ends of epochs alone do not make as much."""
+"""Smallest relative difference in samples per step, beyond partial batches at the ends of epochs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +35,9 @@ class Side:
     command: tuple[str, ...]
     ended: Outcome
     steps: int
-    """Steady steps of the primary rank: what its means rest on."""
+    """Steady steps of the primary rank: the basis of its means."""
     samples: float | None
-    """Of a step, over all ranks; None if not known."""
+    """Samples per step, over all ranks; None if not known."""
     ranks: int | None
 
 
@@ -49,43 +47,49 @@ class Row:
 
     name: str
     label: str
-    """For people, in lower case."""
+    """Name for readers, in lower case."""
     unit: str
     before: float | None
     after: float | None
     change: Interval | None = None
-    """Share of the first run's step (of its memory, where it is bytes) that it is more; None where it is not judged."""
+    """Change relative to the first run's value; None if it is not judged.
+
+    For parts of a step, it is relative to the first run's mean step.
+    """
     verdict: Verdict | None = None
-    """None where it is only shown."""
+    """The verdict; None if the row is only shown."""
 
     @property
     def is_measured(self) -> bool:
-        """In one of the runs at least, and not nothing in both."""
+        """Whether it is measured in at least one of the runs, and not zero in both."""
         return bool(self.before or self.after) or (self.before is None) != (self.after is None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The second run (`after`) beside the first (`before`)."""
+    """The second run (`after`) next to the first (`before`)."""
 
     before: Side
     after: Side
     relevant: float
     """The smallest difference that matters, as a share."""
     verdict: Verdict
-    """Of the time of a step, with what falls between steps."""
+    """Verdict on the step time, with what falls between steps."""
     crowded: str
-    """"A" or "B", where other programs took cores in that run and not in the other; else nothing."""
+    """The runs, "A", "B" or "AB", that other programs may have slowed down; empty if there is none.
+
+    Their intervals include what that may have cost.
+    """
     scale: float
-    """What the second run's times were multiplied by, so that both are of as many samples; 1 as a rule."""
+    """Factor on the second run's times that equalizes the number of samples; usually 1."""
     steps: tuple[Row, ...]
-    """The mean, the typical step, percentiles."""
+    """The mean, the typical step and percentiles."""
     phases: tuple[Row, ...]
     between: tuple[Row, ...]
-    """Seconds of a step."""
+    """Seconds per step of what falls between steps."""
     memory: tuple[Row, ...]
     machine: tuple[Row, ...]
-    """What GPUs and cores did; not judged."""
+    """Activity of GPUs and cores; not judged."""
     settings: tuple[Difference, ...]
     environment: tuple[Difference, ...]
 
@@ -101,16 +105,16 @@ class Comparison:
 
     @property
     def whole(self) -> Row:
-        """The mean step with what falls between steps; the mean step where nothing does."""
+        """The mean step with what falls between steps; the mean step if nothing does."""
         return next((row for row in self.steps if row.name == "whole_step_time"), self.mean)
 
     @property
     def hardware(self) -> tuple[Difference, ...]:
-        """Of the environment, what a step's time hangs on."""
+        """The differences in the environment that a step's time depends on."""
         return tuple(one for one in self.environment if one.name in _HARDWARE)
 
     def result(self) -> dict[str, Any]:
-        """As JSON has it; an interval without bounds has none."""
+        """Return the comparison for JSON; an unbounded interval has null bounds."""
         hardware = [f"{one.group}: {one.name}" for one in self.hardware]
         made: dict[str, Any] = _plain({"schema": SCHEMA, **asdict(self), "hardware": hardware})
         return made
@@ -119,13 +123,14 @@ class Comparison:
 def compare(
     before: Metrics, after: Metrics, names: tuple[str, str] = ("A", "B"), relevant: float = RELEVANT
 ) -> Comparison:
-    """`names` are the runs' folders."""
+    """Compare two runs; `names` are their folders."""
     sides = (_side(before, names[0]), _side(after, names[1]))
-    both = _Both(before, after, _scale(*sides), relevant, min(side.steps for side in sides) < LEAST_STEPS)
-    between = tuple(both.times(name, _between(name)) for name in BETWEEN)
-    mean = both.times("step_time_mean", _mean, step.step_time_mean.label)
-    typical = both.times("typical_step_time", _typical, "typical step time")
-    whole = both.whole(mean, between)
+    shares = (_least_share(before), _least_share(after))
+    both = _Both(before, after, _scale(*sides), relevant, min(side.steps for side in sides) < LEAST_STEPS, shares)
+    between = tuple(both.part(name, _between(name)) for name in BETWEEN)
+    mean = both.step("step_time_mean", _mean, step.step_time_mean.label)
+    typical = both.step("typical_step_time", _typical, "typical step time")
+    whole = both.whole(_mean, {name: _between(name) for name in BETWEEN})
     steps = (
         mean,
         typical,
@@ -133,16 +138,15 @@ def compare(
         *(both.shown(one, times=True) for one in (step.step_time_p50, step.step_time_p90, step.step_time_p99)),
     )
     settings, environment = differences(before.profile, after.profile)
-    crowded = _crowded(before, after)
     return Comparison(
         before=sides[0],
         after=sides[1],
         relevant=relevant,
-        verdict=_overall((whole or mean, mean, typical), between, crowded),
-        crowded=crowded,
+        verdict=_overall((whole or mean, mean, typical), between),
+        crowded="".join(name for name, share in zip("AB", shares, strict=True) if share < 1),
         scale=both.scale,
         steps=steps,
-        phases=tuple(both.times(name, _phase(name)) for name in PHASES),
+        phases=tuple(both.part(name, _phase(name)) for name in PHASES),
         between=between,
         memory=tuple(both.amount(one) for one in _MEMORY),
         machine=tuple(both.shown(one) for one in _MACHINE),
@@ -176,92 +180,117 @@ _MACHINE: tuple[Metric[float], ...] = (
 )
 
 
-def _overall(rows: Sequence[Row], between: Sequence[Row], crowded: str) -> Verdict:
-    """Of the first of the rows that is clear: the mean step with what falls between steps, where a few saves leave that
-    unclear the mean step, where stalls do the typical one - unless what falls between steps says otherwise.
+def _overall(rows: Sequence[Row], between: Sequence[Row]) -> Verdict:
+    """Return the verdict of the first row that is clear.
 
-    That a run is slower is not told where other programs took its cores.
+    The first row is the mean step with what falls between steps. If a few checkpoints make that unclear, the mean step
+    counts; if stalls do, the typical step counts. What falls between steps may contradict it, and then the verdict is
+    unclear.
     """
     told = next((row.verdict for row in rows if row.verdict and row.verdict is not Verdict.UNCLEAR), Verdict.UNCLEAR)
     against = {row.verdict for row in between} & {Verdict.BETTER, Verdict.WORSE} - {told}
     if against and rows[0].verdict is Verdict.UNCLEAR:
         return Verdict.UNCLEAR
-    return Verdict.UNCLEAR if (told, crowded) in ((Verdict.WORSE, "B"), (Verdict.BETTER, "A")) else told
+    return told
 
 
-def _crowded(before: Metrics, after: Metrics) -> str:
-    """Where the machine is full in both runs, others only take what the program leaves."""
-    a, b = _load(before), _load(after)
-    if a is None or b is None or (a[1] >= FULL) == (b[1] >= FULL) or abs(a[0] - b[0]) < CROWDED:
-        return ""
-    return "A" if a[1] >= FULL and a[0] > b[0] else "B" if b[1] >= FULL and b[0] > a[0] else ""
+def _least_share(m: Metrics) -> float:
+    """Return the least share of a measured time that remains on an idle machine; 1 if other programs take no cores.
+
+    On a full machine, the program gets its share of the cores in use. Alone, it can be faster by all of the others'
+    share at most.
+    """
+    use = m.get(host.core_use)
+    if use is None or not use.is_full or use.others < CROWDED * use.cores:
+        return 1.0
+    return use.program / (use.program + use.others)
 
 
-def _load(m: Metrics) -> tuple[float, float] | None:
-    """Shares of the machine's cores in use: by others, and by all."""
-    others, program, workers = (m.get(one) for one in (host.others_cpu, host.process_cpu, host.worker_cpu))
-    if others is None or program is None:
-        return None
-    cores = m[host.run].cores_total
-    return others / cores, (others + program + (workers or 0.0)) / cores
+def _without_others(measured: Interval, share: float) -> Interval:
+    """Return the interval, extended to the least time that an idle machine may take."""
+    return measured if measured.low <= 0 else Interval(share * measured.low, measured.estimate, measured.high)
 
 
 @dataclass(frozen=True, slots=True)
 class _Both:
-    """Makes rows."""
+    """A builder of rows."""
 
     before: Metrics
     after: Metrics
     scale: float
     relevant: float
     few: bool
+    shares: tuple[float, float]
+    """Of both runs, the least share of a measured time that remains on an idle machine."""
 
-    def times(self, name: str, of: Callable[[Metrics], Interval], label: str = "") -> Row:
-        """Seconds, judged beside the first run's step."""
-        before, after = _known(self.before, of), _known(self.after, of)
-        if after is not None:
-            after = Interval(*(self.scale * value for value in (after.low, after.estimate, after.high)))
+    def step(self, name: str, of: Callable[[Metrics], Interval], label: str) -> Row:
+        """Return the row of a kind of mean step; its change is relative to itself."""
+        return self._relative(name, label, *self._sides(of))
+
+    def part(self, name: str, of: Callable[[Metrics], Interval]) -> Row:
+        """Return the row of a part of the step in seconds; its change is a share of the first run's mean step."""
+        before, after = self._sides(of)
         whole = self.before.get(step.step_time_mean)
         change = None
         if before and after and whole:
             by = difference(before, after)
             change = Interval(by.low / whole, by.estimate / whole, by.high / whole)
+        return self._row(name, name.replace("_", " "), before, after, change)
+
+    def whole(
+        self, mean: Callable[[Metrics], Interval], between: Mapping[str, Callable[[Metrics], Interval]]
+    ) -> Row | None:
+        """Return the mean step with what falls between steps, as far as both runs show it.
+
+        None if nothing does.
+        """
+        sides = [self._sides(mean)]
+        for of in between.values():
+            before, after = self._sides(of)
+            if before and after and (before.estimate or after.estimate):
+                sides.append((before, after))
+        if len(sides) == 1 or None in sides[0]:
+            return None
+        return self._relative(
+            "whole_step_time",
+            "mean incl. evaluation and saving",
+            _summed([before for before, _ in sides if before]),
+            _summed([after for _, after in sides if after]),
+        )
+
+    def _sides(self, of: Callable[[Metrics], Interval]) -> tuple[Interval | None, Interval | None]:
+        """Return both runs' intervals, with what other programs may have cost, the second scaled to as many samples."""
+        before, after = (
+            _without_others(found, share) if (found := _known(m, of)) else None
+            for m, share in zip((self.before, self.after), self.shares, strict=True)
+        )
+        if after is not None:
+            after = Interval(*(self.scale * value for value in (after.low, after.estimate, after.high)))
+        return before, after
+
+    def _relative(self, name: str, label: str, before: Interval | None, after: Interval | None) -> Row:
+        positive = before and after and before.estimate > 0 and after.estimate > 0
+        return self._row(name, label, before, after, ratio(before, after) if before and after and positive else None)
+
+    def _row(
+        self, name: str, label: str, before: Interval | None, after: Interval | None, change: Interval | None
+    ) -> Row:
+        judged = verdict(change, self.relevant) if change else Verdict.NOT_MEASURED
         return Row(
             name=name,
-            label=label or name.replace("_", " "),
+            label=label,
             unit="s",
             before=before.estimate if before else None,
             after=after.estimate if after else None,
             change=change,
-            verdict=Verdict.NOT_MEASURED
-            if change is None
-            else Verdict.TOO_FEW
-            if self.few
-            else verdict(change, self.relevant),
-        )
-
-    def whole(self, mean: Row, between: Sequence[Row]) -> Row | None:
-        """The mean step and its part of what falls between steps, as far as both runs tell; None where nothing does."""
-        parts = [mean, *(row for row in between if row.is_measured and row.change)]
-        if len(parts) == 1 or mean.change is None:
-            return None
-        changes = [row.change for row in parts if row.change]
-        estimate = math.fsum(one.estimate for one in changes)
-        below = math.hypot(*(one.estimate - one.low for one in changes))
-        above = math.hypot(*(one.high - one.estimate for one in changes))
-        change = Interval(estimate - below, estimate, estimate + above)
-        return Row(
-            name="whole_step_time",
-            label="mean, with what is between",
-            unit="s",
-            before=math.fsum(row.before or 0.0 for row in parts),
-            after=math.fsum(row.after or 0.0 for row in parts),
-            change=change,
-            verdict=Verdict.TOO_FEW if self.few else verdict(change, self.relevant),
+            verdict=Verdict.TOO_FEW if change and self.few else judged,
         )
 
     def amount(self, one: Metric[int]) -> Row:
-        """Bytes: a peak is one number, so nothing but its size says whether it matters."""
+        """Return the row of an amount in bytes.
+
+        A peak is one number, so only its size decides whether it matters.
+        """
         before, after = self.before.get(one), self.after.get(one)
         change, found = None, Verdict.NOT_MEASURED
         if before is not None and after is not None:
@@ -278,7 +307,7 @@ class _Both:
         )
 
     def shown(self, one: Metric[float], *, times: bool = False) -> Row:
-        """Only shown."""
+        """Return the row of a metric that is only shown."""
         after = self.after.get(one)
         return Row(
             name=one.name,
@@ -287,6 +316,14 @@ class _Both:
             before=self.before.get(one),
             after=after if after is None or not times else self.scale * after,
         )
+
+
+def _summed(intervals: Sequence[Interval]) -> Interval:
+    """Return the interval of a sum of independent estimates: distances to the bounds add up as squares."""
+    estimate = math.fsum(one.estimate for one in intervals)
+    below = math.hypot(*(one.estimate - one.low for one in intervals))
+    above = math.hypot(*(one.high - one.estimate for one in intervals))
+    return Interval(estimate - below, estimate, estimate + above)
 
 
 def _known(m: Metrics, of: Callable[[Metrics], Interval]) -> Interval | None:
@@ -321,7 +358,10 @@ def _phase(name: str) -> Callable[[Metrics], Interval]:
 
 
 def _between(name: str) -> Callable[[Metrics], Interval]:
-    """Seconds of a step, over all steps but the first: what comes before it is the same however long a run is."""
+    """Return the seconds per step of what falls between steps, over all steps but the first.
+
+    What precedes the first step is the same however long a run is.
+    """
 
     def of(m: Metrics) -> Interval:
         steps = [each for each in m[primary_rank].steps if not each.tags & TAG_FIRST]

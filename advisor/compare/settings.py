@@ -1,4 +1,4 @@
-"""What two runs were set to, and ran on, that differs."""
+"""Compare the settings and the environment of two runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from advisor.environment import Group, Row, environment
 from advisor.profile import Profile
 
 MACHINE = ("machine", "software", "gpu")
-"""Groups that tell where a run ran; the others tell how it was set."""
+"""Groups of the environment; the other groups are settings."""
 
 # Lines move with every edit of the source, and say nothing of how it trains.
 LEFT_OUT = ("place",)
@@ -17,7 +17,7 @@ LEFT_OUT = ("place",)
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One fact, by its group, that is not alike; None: that run does not know it, or has no such thing at all."""
+    """One fact that differs, by its group; None: that run does not know it, or has no such thing."""
 
     group: str
     before: Row | None
@@ -25,12 +25,12 @@ class Difference:
 
     @property
     def name(self) -> str:
-        """Of the fact."""
+        """The name of the fact."""
         return next(row.name for row in (self.before, self.after) if row is not None)
 
 
 def differences(before: Profile, after: Profile) -> tuple[tuple[Difference, ...], tuple[Difference, ...]]:
-    """Of the settings, and of the environment."""
+    """Return the differences in settings, and those in the environment."""
     groups = [{_name(group): group for group in environment(profile)} for profile in (before, after)]
     found: tuple[list[Difference], list[Difference]] = ([], [])
     for name in dict.fromkeys((*groups[0], *groups[1])):
@@ -40,7 +40,7 @@ def differences(before: Profile, after: Profile) -> tuple[tuple[Difference, ...]
 
 
 def _name(group: Group) -> str:
-    """The first of several is the only one of another run."""
+    """Return the group's name; the first of several is compared with the only one of another run."""
     return group.name.removesuffix(" 0")
 
 

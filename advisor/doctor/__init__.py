@@ -1,1 +1,1 @@
-"""Whether this machine can train, and be measured while it does: one file an area, each a few findings."""
+"""Check whether this machine can train and be measured: one file per area, each with a few findings."""

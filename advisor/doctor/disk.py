@@ -1,4 +1,4 @@
-"""Where runs are written, and how fast the data can be read."""
+"""Check where runs are written, and how fast the data can be read."""
 
 from __future__ import annotations
 
@@ -23,22 +23,28 @@ ROOM = 1 << 30
 """Free bytes below which a long run with its windows may not fit (assumption)."""
 
 LONGEST = 3.0
-"""Seconds of reading."""
+"""Longest time to read, in seconds."""
 MOST = 512 << 20
 BLOCK = 1 << 20
 FILES = 5000
-"""Of which the ones to read are drawn."""
+"""Number of files from which those to read are drawn."""
 
 SLOW = 150e6
-"""Bytes/s: what a single hard disk reads in a row; eight images of 100 kB at 200 steps a second take as much."""
+"""Bytes/s below which reading is slow.
+
+A single hard disk reads as much sequentially; eight images of 100 kB at 200 steps a second take as much.
+"""
 SMALL = 1 << 20
 FEW_FILES = 500.0
-"""Small files a second below which single files are better packed (assumption: a step of 0.1 s with 64 of them)."""
+"""Small files per second below which they are better packed.
+
+Assumption: a step of 0.1 s with 64 of them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What came of reading for some seconds."""
+    """The result of reading for some seconds."""
 
     files: int
     bytes: int
@@ -47,7 +53,7 @@ class Reading:
 
 
 def findings(here: Path, data: Path | None) -> Iterator[Finding]:
-    """Of the folder where runs are kept, and of the data's, if one is given."""
+    """Yield the findings on the folder of runs, and on that of the data if one is given."""
     yield _runs(here)
     if data is not None:
         yield of_data(data)
@@ -67,7 +73,7 @@ def _runs(here: Path) -> Finding:
 
 
 def of_data(data: Path) -> Finding:
-    """Read some of it for a few seconds, not from the kernel's cache where that can be dropped."""
+    """Read some of the data for a few seconds, bypassing the kernel's cache if it can be dropped."""
     if not data.exists():
         return fix("data", f"There is no {data}.", "Give the path that the training reads: --data PATH.")
     try:
@@ -95,7 +101,11 @@ def of_data(data: Path) -> Finding:
 
 
 def read(data: Path, longest: float = LONGEST) -> Reading:
-    """Files in an order drawn by chance, whole or until time or volume is up. Raises OSError if none can be read."""
+    """Read files in random order, whole or until time or volume runs out.
+
+    Raises:
+        OSError: none of them can be read.
+    """
     files = [data] if data.is_file() else list(itertools.islice(_files(data), FILES))
     random.Random(0).shuffle(files)
     done, volume, begin, failure = 0, 0, time.perf_counter(), None
@@ -137,7 +147,7 @@ def _whole(path: Path, until: float, most: int) -> int:
 
 
 def _filesystem(path: Path) -> str:
-    """As mounted: "ext4", "nfs4"; of the longest mount point above it."""
+    """Return the filesystem of the longest mount point above the path, such as "ext4" or "nfs4"."""
     place = path.resolve()
     mounts = [part for part in psutil.disk_partitions(all=True) if place.is_relative_to(part.mountpoint)]
     return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else "an unknown filesystem"

@@ -1,4 +1,4 @@
-"""All checks, in the order in which they are read."""
+"""Run all checks, in the order in which they are shown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ SCHEMA = "profile-train/doctor@1"
 
 
 def examine(data: Path | None = None, interpreter: str | None = None) -> Iterator[Finding]:
-    """Each as soon as it is known; `data` is where the training reads from, `interpreter` the program's Python."""
+    """Yield each finding as soon as it is known.
+
+    `data` is where the training reads from, `interpreter` the program's Python.
+    """
     torch = stack.ask(interpreter or python())
     seen = gpus.see()
     yield from stack.findings(torch, seen.gpus)

@@ -1,4 +1,4 @@
-"""What was found of one thing."""
+"""The result of a check."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from enum import Enum
 
 
 class State(Enum):
-    """How it stands."""
+    """The state of what was checked."""
 
     OK = "ok"
     WARNING = "warning"
-    """Training works; something is slower, or is not measured."""
+    """Training works, but something is slower or not measured."""
     FIX = "fix"
     """It does not work as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line."""
+    """One line of the check."""
 
     name: str
     state: State
     said: str
     remedy: str = ""
-    """What to do, a sentence; nothing where it is ok."""
+    """What to do, in a sentence; empty if it is ok."""
 
 
 def ok(name: str, said: str) -> Finding:
-    """As it should be."""
+    """Return a finding that all is well."""
     return Finding(name, State.OK, said)
 
 
 def warning(name: str, said: str, remedy: str = "") -> Finding:
-    """It works, but."""
+    """Return a finding that it works with a drawback."""
     return Finding(name, State.WARNING, said, remedy)
 
 
 def fix(name: str, said: str, remedy: str) -> Finding:
-    """It does not work."""
+    """Return a finding that it does not work."""
     return Finding(name, State.FIX, said, remedy)

@@ -1,4 +1,4 @@
-"""The driver and the GPUs, as NVML tells of them while a run is recorded."""
+"""Check the driver and the GPUs, as NVML shows them while a run is recorded."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from advisor.doctor.finding import Finding, fix, ok, warning
 from advisor.doctor.stack import Torch
+from advisor.metrics.settings import AMD, AMD_REMEDY
 from advisor.units import size
 from profiler.recorder.gpu import GPM_PERIOD, GpuSampler
 from profiler.schema import Gpu, GpuSample
@@ -16,12 +17,12 @@ from profiler.schema import Gpu, GpuSample
 NO_DRIVER = "This machine has no NVIDIA driver"
 
 COUNTING = (9, 0)
-"""Compute capability from which on there are performance counters (GPM)."""
+"""Compute capability from which GPUs have performance counters (GPM)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """By NVML."""
+    """GPUs, samples and problems that NVML reports."""
 
     gpus: tuple[Gpu, ...] = ()
     samples: tuple[GpuSample, ...] = ()
@@ -42,7 +43,7 @@ def see() -> Seen:
 
 
 def findings(seen: Seen, torch: Torch) -> Iterator[Finding]:
-    """Of the driver, of each GPU, and of what it refuses to tell."""
+    """Yield the findings on the driver, on each GPU, and on what it does not report."""
     if not seen.gpus:
         yield _without(seen, torch)
         return
@@ -59,6 +60,8 @@ def findings(seen: Seen, torch: Torch) -> Iterator[Finding]:
 
 def _without(seen: Seen, torch: Torch) -> Finding:
     said, _, remedy = next(iter(seen.problems), "NVML shows no GPU. See nvidia-smi.").partition(". ")
+    if torch.hip:
+        return warning("driver", f"{AMD}.", AMD_REMEDY)
     if seen.problems and said.startswith(NO_DRIVER):
         if torch.cuda:
             return warning("driver", f"{said}.", "Install the driver, unless training on the CPU is meant.")
@@ -67,7 +70,7 @@ def _without(seen: Seen, torch: Torch) -> Finding:
 
 
 def _sampled(seen: Seen) -> Finding:
-    """Whether what the report is made of can be read."""
+    """Check whether everything that the report is made of can be read."""
     wanted = ("utilization", "memory_used", "power", "sm_clock")
     missing = sorted({name for one in seen.samples for name in wanted if getattr(one, name) is None})
     if missing:
@@ -88,5 +91,10 @@ def _counters(seen: Seen) -> Finding:
             name,
             "The GPU has counters that cannot be read: SM and tensor core activity are not measured.",
             "Run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0.",
+        )
+    counted = [str(gpu.index) for gpu in seen.gpus if gpu.gpm]
+    if counted:
+        return ok(
+            name, f"SM, tensor core and memory activity can be read of GPU {', '.join(counted)}; older ones have none"
         )
     return ok(name, "None before Hopper: SM and tensor core activity are not measured")

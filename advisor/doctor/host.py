@@ -1,4 +1,4 @@
-"""Cores, memory, shared memory and NUMA nodes, as this process may use them."""
+"""Check the cores, memory, shared memory and NUMA nodes available to this process."""
 
 from __future__ import annotations
 
@@ -21,38 +21,41 @@ from profiler.schema import Gpu
 GIB = 1 << 30
 
 SHARED = GIB
-"""DataLoader workers hand batches over in /dev/shm; Docker gives 64 MiB (assumption: a GiB holds what is in flight)."""
+"""Smallest adequate size of /dev/shm, in bytes.
+
+DataLoader workers hand over batches there; Docker gives 64 MiB (assumption: a GiB holds what is in flight).
+"""
 
 SCARCE = 0.1
-"""Share of the memory below which a training is in danger of the kernel's killer (assumption)."""
+"""Share of free memory below which the kernel may kill a training run (assumption)."""
 
 FULL = 0.5
-"""Share of the cores that others use, above which what is measured says little (assumption)."""
+"""Share of the cores in use by others above which measurements say little (assumption)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """Bytes and cores; None where the machine does not tell."""
+    """Bytes and cores of the machine; None if it does not report them."""
 
     cores: float
     cores_allowed: int
-    """By affinity, as programs count them."""
+    """Cores by affinity, as programs count them."""
     cores_total: int
     quota: float | None = None
     load: float | None = None
     """Programs that ran or waited for a core, mean of the last minute."""
     memory: int
-    """The machine's, or the cgroup's limit if that is less."""
+    """Bytes of memory: the machine's, or the cgroup's limit if that is less."""
     memory_total: int
     memory_left: int
     shared: int | None = None
-    """Size of /dev/shm; None: there is none."""
+    """Size of /dev/shm in bytes; None if there is none."""
     shared_left: int = 0
     numa: dict[int, str] = field(default_factory=dict)
 
 
 def look(shared: Path = Path("/dev/shm")) -> Host:
-    """At this machine."""
+    """Measure this machine."""
     here, group, memory = machine(), Cgroup.own(), psutil.virtual_memory()
     left = group.memory_available()
     try:
@@ -79,13 +82,13 @@ def look(shared: Path = Path("/dev/shm")) -> Host:
 
 
 def findings(host: Host, torch: Torch, gpus: Sequence[Gpu] = ()) -> Iterator[Finding]:
-    """Of what programs get of the machine."""
+    """Yield the findings on what programs get of the machine."""
     yield _cores(host, torch)
     if host.load is not None and host.load > FULL * host.cores_total:
         yield warning(
             "load",
             f"{digits(host.load)} programs ran or waited for a core in the last minute; there are {host.cores_total}.",
-            "Measure on a machine that is idle, or step times are those of the crowd.",
+            "Measure on an idle machine: other programs make steps longer.",
         )
     yield _memory(host)
     yield _shared(host)

@@ -1,4 +1,4 @@
-"""What the kernel lets us do: look into other processes, and keep trials away from the user's files."""
+"""Check the kernel's permissions: to look into other processes, and to isolate trials from files."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from profiler.attach import inject, rights
 from profiler.errors import ProfilerError
 
 CAP_SYS_PTRACE = 19
-"""See capability.h."""
+"""Number of CAP_SYS_PTRACE in capability.h."""
 
 PROC = Path("/proc")
 
 
 def findings(torch: Torch, proc: Path = PROC) -> Iterator[Finding]:
-    """Of all."""
+    """Yield the findings on all permissions."""
     yield ptrace(proc)
     yield attach(torch, proc)
     yield _trials()
 
 
 def ptrace(proc: Path = PROC) -> Finding:
-    """By Yama's scope (the kernel's documentation of Yama) and our capabilities."""
+    """Check whether other processes can be looked into.
+
+    This follows Yama's scope (the kernel's documentation of Yama) and the process's capabilities.
+    """
     scope = _number(proc / "sys/kernel/yama/ptrace_scope", 10)
     capable = bool((_capabilities(proc) >> CAP_SYS_PTRACE) & 1)
     if scope == 3:
@@ -43,7 +46,7 @@ def ptrace(proc: Path = PROC) -> Finding:
 
 
 def attach(torch: Torch, proc: Path = PROC) -> Finding:
-    """Which way `attach` would take into a program of this Python."""
+    """Check how `attach` would get into a program of this Python."""
     if not (proc / "self/maps").exists():
         return ok("attach", "None: it needs Linux. Programs can be started with profile-train")
     version = ".".join((torch.python or "").split(".")[:2])
@@ -71,7 +74,7 @@ def _capabilities(proc: Path) -> int:
 
 
 def _number(file: Path, otherwise: int | None) -> int | None:
-    """None where the file says no number."""
+    """Return the number in a file; None if there is no file, `otherwise` if it cannot be read."""
     try:
         return int(file.read_text())
     except FileNotFoundError:  # a kernel without Yama restricts nothing
@@ -81,7 +84,7 @@ def _number(file: Path, otherwise: int | None) -> int | None:
 
 
 def _trials() -> Finding:
-    """Try it in a process of its own: there is no way out of a sandbox."""
+    """Check whether the sandbox works, in a child process: a sandbox cannot be left again."""
     with tempfile.TemporaryDirectory() as folder:
         covered, scratch = Path(folder) / "covered", Path(folder) / "scratch"
         covered.mkdir()

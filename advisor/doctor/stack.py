@@ -1,4 +1,4 @@
-"""The program's Python and its torch, asked in a process of their own, beside the driver."""
+"""Check the program's Python and torch, in a process of their own, against the driver."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ BUILDS = "https://pytorch.org/get-started/locally/"
 
 @dataclass(frozen=True, slots=True)
 class Torch:
-    """What the program's Python said; None where it did not say."""
+    """Answers of the program's Python; None if it gave none."""
 
     interpreter: str
     python: str | None = None
     version: str | None = None
-    """Of torch; None: not installed."""
+    """Version of torch; None if it is not installed."""
     cuda: str | None = None
     hip: str | None = None
     threads: int | None = None
     architectures: tuple[str, ...] = ()
     devices: tuple[DeviceFact, ...] = ()
     kernels: int | None = None
-    """Kernels that its profiler saw of two or three; None where there was no GPU to try it on."""
+    """Kernels that its profiler saw, of two or three; None without a GPU to try it on."""
     error: str = ""
 
 
 def ask(interpreter: str) -> Torch:
-    """Never raises."""
+    """Return the answers of an interpreter. Never raises."""
     path = str(Path(interpreter).absolute()) if os.sep in interpreter else shutil.which(interpreter) or interpreter
     try:
         ran = subprocess.run(
@@ -95,7 +95,7 @@ def _read(interpreter: str, told: dict[str, Any]) -> Torch:
 
 
 def findings(torch: Torch, gpus: Sequence[Gpu]) -> Iterator[Finding]:
-    """Of Python, of torch, and of whether torch, driver and GPUs fit."""
+    """Yield the findings on Python, torch, and whether torch, driver and GPUs are compatible."""
     if torch.python is None:
         yield fix("python", f"{torch.interpreter}: {torch.error}", "Activate the environment of your program.")
         return
@@ -131,7 +131,7 @@ def _torch(torch: Torch) -> Finding:
 
 
 def _fit(torch: Torch, gpus: Sequence[Gpu]) -> Finding:
-    """Whether torch reaches the GPUs that the driver shows."""
+    """Check whether torch reaches the GPUs that the driver shows."""
     name = "torch and GPU"
     if strange := [each for each in torch.devices if not has_code_for(each)]:
         capability = ".".join(map(str, strange[0].capability or ()))
@@ -173,6 +173,6 @@ def _kernels(seen: int) -> Finding:
 
 
 def _numbers(version: str | None) -> tuple[int, ...]:
-    """Of "2.13.0+cpu": (2, 13)."""
+    """Return the version's numbers: "2.13.0+cpu" as (2, 13)."""
     parts = (version or "").split(".")[:2]
     return tuple(int("".join(letter for letter in part if letter.isdigit()) or 0) for part in parts)

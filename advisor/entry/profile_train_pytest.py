@@ -1,12 +1,12 @@
-"""pytest's fixture `assert_training_performance`: a training program that must not become slower than it was.
+"""pytest's fixture `assert_training_performance`: a training program must not become slower.
 
     def test_training_is_as_fast_as_it_was(assert_training_performance):
         assert_training_performance(["train.py", "--steps", "200"], "tests/baselines/train")
 
-The baseline is a run folder; `pytest --store-training-baselines` records it anew, on the machine that is to judge.
+The baseline is a run folder. Run `pytest --store-training-baselines` to record it anew, on the machine that judges.
 
-Every pytest where profile-train is installed loads this module, so it stands by a name of its own and imports nothing
-of ours: a project may have an `advisor` or a `profiler` itself, which its tests mean.
+Every pytest where profile-train is installed loads this module. It therefore has a name of its own and imports nothing
+of profile-train: a project may itself have an `advisor` or a `profiler`, which its tests mean.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 
 ATTEMPTS = 2
-"""Runs that must all be slower for a test to fail: two runs of one program differ, too."""
+"""Number of runs that must all be slower for a test to fail: even two runs of one program differ."""
 
 PATIENCE = 120.0
-"""Seconds for a comparison."""
+"""Longest time of a comparison, in seconds."""
 
 # `-c` puts the current folder first on sys.path, which may hold packages by our names: ours takes its place.
 _COMMAND = "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; raise SystemExit(main())"
@@ -33,7 +33,7 @@ Check = Callable[..., "dict[str, Any] | None"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option that stores."""
+    """Add the option that stores the baselines."""
     parser.getgroup("profile-train").addoption(
         "--store-training-baselines",
         action="store_true",
@@ -43,14 +43,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def assert_training_performance(request: pytest.FixtureRequest, tmp_path: Path) -> Check:
-    """Call it with a command and a baseline: fails if the program has become slower than the baseline."""
+    """Check a training program against a baseline: call it with a command and a baseline.
+
+    The test fails if the program has become slower than the baseline.
+    """
 
     def check(
         command: Sequence[str | Path], baseline: str | Path, *, slower: float = 0.05, timeout: float = 600.0
     ) -> dict[str, Any] | None:
-        """`command` is a script with its arguments, or a launcher; `baseline` a run folder; `slower` the share from
-        which it matters; `timeout` seconds of one run. A machine that is not the baseline's skips the test. Gives back
-        the comparison, as `profile-train compare --format json` has it."""
+        """Compare a program with its baseline, and return what `profile-train compare --format json` prints.
+
+        On another machine than the baseline's, the test is skipped. Returns None if the baseline is stored.
+
+        Args:
+            command: A script with its arguments, or a launcher.
+            baseline: A run folder.
+            slower: The share from which being slower matters.
+            timeout: Seconds of one run.
+        """
         __tracebackhide__ = True
         if request.config.getoption("--store-training-baselines"):
             _record(command, Path(baseline), timeout)
@@ -82,7 +92,7 @@ def _record(command: Sequence[str | Path], folder: Path, timeout: float) -> None
 
 
 def _ours(words: Sequence[str], timeout: float) -> str:
-    """What profile-train prints; the test fails if it, or the program that it runs, does."""
+    """Return the output of profile-train; the test fails if it, or the program that it runs, fails."""
     home = next(folder for folder in Path(__file__).parents if (folder / "advisor" / "cli").is_dir())
     done = subprocess.run(
         [sys.executable, "-c", _COMMAND, str(home), *words],

@@ -1,8 +1,9 @@
-"""A run as a timeline: Chrome's trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing load.
+"""Export a run as a timeline of Chrome's trace events.
 
-The format: "Trace Event Format", Duca and Sinclair, Google 2016. Each rank is a process with threads for the loop, the
-loader and the recorder; each host and each GPU is one, too, with a counter for each column of its samples. Steps of the
-first rank are named as torch.profiler names its own, so that what reads its traces reads these.
+Perfetto (ui.perfetto.dev) and chrome://tracing load it. The format: "Trace Event Format", Duca and Sinclair, Google
+2016. Each rank is a process with threads for the loop, the loader and the recorder. Each host and each GPU is one too,
+with a counter for each column of its samples. Steps of the first rank carry torch.profiler's names, so that tools that
+read its traces can read these.
 """
 
 from __future__ import annotations
@@ -31,37 +32,43 @@ from profiler.schema import Batch, GpuSample, HostSample, MemorySample, Process,
 from profiler.version import __version__
 
 Event = tuple[int, dict[str, Any]]
-"""With its time in nanoseconds, to be merged by."""
+"""An event with its time in nanoseconds, the key for merging."""
 
 LOOP, RECORDER, LOADER = 0, 1000, 2000
-"""Numbers of a rank's threads, by kind from here on."""
+"""First thread numbers of a rank, by kind."""
 
 PACKING = 6
-"""Of zlib, its own default; gzip's is 9, which takes several times as long for little less."""
+"""Compression level, zlib's default.
+
+gzip's default is 9, which takes several times as long for little gain.
+"""
 
 AFTER_RANKS = 1_000_000
-"""More than there are ranks."""
+"""Sort index after all ranks."""
 
 SHORT = 80
-"""Characters of a problem that name it; all of them are among its arguments."""
+"""Characters of a problem that form its name; its arguments hold the full text."""
 
 KEYS = {"time", "pid", "gpu", "device", "count"}
-"""Columns that say what a sample is of."""
+"""Columns that identify what a sample belongs to."""
 
 MARK, PHASE = "user_annotation", "cpu_op"
-"""Kineto's categories of a step and of what a step is made of."""
+"""Kineto's categories of a step and of its parts."""
 
 ALSO = {
     "data_wait": (MARK, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"),
     "backward": (PHASE, "autograd::engine::evaluate_function: backward"),
     "optimizer": (MARK, "Optimizer.step#"),
 }
-"""What readers of torch.profiler's traces know phases by; drawn inside ours."""
+"""Names by which tools for torch.profiler's traces recognize phases.
+
+They are drawn inside the phases of profile-train.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """A range of a thread, and those inside it."""
+    """A range of a thread, with the ranges inside it."""
 
     start: int
     end: int
@@ -69,14 +76,16 @@ class _Slice:
     category: str
     args: dict[str, Any]
     inside: Sequence[tuple[str, str, int, int]] = ()
-    """Category, name, start and end."""
+    """Category, name, start and end of each."""
 
 
 def write(nodes: Iterable[Node], profile: Profile, path: Path) -> None:
-    """The timeline, packed if the name ends in .gz. Each node's part of it waits on the disk for the others.
+    """Write the timeline, compressed if the name ends in .gz.
+
+    Each node's part waits on disk for the others.
 
     Raises:
-        ProfilerError: it could not be written.
+        ProfilerError: the timeline could not be written.
     """
     with whole(path) as beside, ExitStack() as stack:
         first = profile.ranks[0].process if profile.ranks else None
@@ -114,7 +123,7 @@ def _about(profile: Profile) -> dict[str, Any]:
 
 
 def _events(node: Node, first: Process | None, numbers: Iterator[int]) -> Iterator[Event]:
-    """Of a node, in the order of time; `numbers` are those of processes."""
+    """Yield the events of a node in the order of time; `numbers` are those of processes."""
     streams: list[Iterable[Event]] = []
     of_pid = {}
     for rank in node.ranks:
@@ -134,7 +143,7 @@ def _events(node: Node, first: Process | None, numbers: Iterator[int]) -> Iterat
 
 
 def _named(process: int, name: str, rank: int | None = None) -> Iterator[Event]:
-    """Ranks are shown first, by their numbers."""
+    """Yield a process's name and place: ranks come first, by their numbers."""
     yield _metadata(0, process, 0, "process_name", name=name)
     yield _metadata(0, process, 0, "process_sort_index", sort_index=AFTER_RANKS + process if rank is None else rank)
 
@@ -161,8 +170,10 @@ def _rank(node: Node, rank: Process, number: int, *, marked: bool) -> Iterator[I
 
 
 def _slices(process: int, thread: int, name: str, slices: Iterable[_Slice]) -> Iterator[Event]:
-    """Those of a thread must not overlap: what does (steps of two training threads, merged neighbours around single
-    ones) goes to a further one beside it."""
+    """Yield slices of a thread. They must not overlap, so overlapping ones move to a further thread.
+
+    Steps of two training threads overlap, and so do merged neighbors around single steps.
+    """
     ends: list[int] = []
     for one in slices:
         lane = next((lane for lane, end in enumerate(ends) if end <= one.start), len(ends))
@@ -197,8 +208,11 @@ def _steps(node: Node, steps: Sequence[Step], marked: bool) -> Iterator[_Slice]:
 
 
 def _single_since(steps: Sequence[Step]) -> float:
-    """From when on no row stands for several: among merged neighbours no single step can be told. Those with tags and
-    those without are merged apart, so that each kind's next single step begins after the last of its merged ones."""
+    """Return the time after which no row stands for several steps.
+
+    Before it, single steps cannot be distinguished. Steps with and without tags are merged separately, so each kind's
+    next single step begins after the last of its merged ones.
+    """
     since = -math.inf
     for tagged in (False, True):
         rows = [step for step in steps if bool(step.tags) == tagged]
@@ -242,7 +256,7 @@ def _batch(node: Node, batch: Batch) -> _Slice:
 def _counters(
     node: Node, process: int, samples: Iterable[GpuSample | HostSample | MemorySample], prefix: str = ""
 ) -> Iterator[Event]:
-    """One for each column. What was not measured is no point of any."""
+    """Yield counter events for each column; values that were not measured are left out."""
     for sample in in_time(samples, attrgetter("time")):
         for field in fields(sample):
             value = getattr(sample, field.name)

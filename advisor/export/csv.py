@@ -1,4 +1,4 @@
-"""A run as a folder of CSV files (RFC 4180), one a table, for spreadsheets and scripts."""
+"""Export a run as a folder of CSV files (RFC 4180), one per table, for spreadsheets and scripts."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ from advisor.metrics.base import Metrics
 from advisor.whole import whole
 
 RUN_BY_SPREADSHEETS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
-"""What a text that a spreadsheet takes for a formula begins with (OWASP, "CSV Injection"); the last are wide forms."""
+"""Characters with which a text becomes a formula in a spreadsheet (OWASP, "CSV Injection").
+
+The last ones are wide forms.
+"""
 
 
 def write(nodes: Iterable[Node], metrics: Metrics, folder: Path) -> None:
-    """A file for each table, with the units in the names of its columns; what was not measured is empty.
+    """Write a file for each table, with units in the column names; unmeasured values are empty.
 
     Raises:
-        ProfilerError: they could not be written.
+        ProfilerError: the files could not be written.
     """
     tables.write(nodes, metrics, partial(begin, folder))
 
 
 @contextmanager
 def begin(folder: Path, name: str, columns: Sequence[Column]) -> Iterator[Callable[[Rows], None]]:
-    """One of them."""
+    """Open the file of one table, and yield a function that takes its rows."""
     with (
         whole(folder / f"{name}.csv") as beside,
         open(beside, "w", encoding="utf-8", errors="backslashreplace", newline="") as file,
@@ -40,5 +43,5 @@ def begin(folder: Path, name: str, columns: Sequence[Column]) -> Iterator[Callab
 
 
 def _defused(row: Sequence[object]) -> list[object]:
-    """Texts come from outside: with an apostrophe before it, none of them is a formula."""
+    """Return the row with an apostrophe before formulas: texts come from outside and must not run."""
     return [f"'{cell}" if isinstance(cell, str) and cell.startswith(RUN_BY_SPREADSHEETS) else cell for cell in row]

@@ -1,4 +1,4 @@
-"""Packages that only an export needs."""
+"""Import packages that only an export needs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from profiler.errors import ProfilerError
 
 
 def extra(module: str, what: str) -> Any:
-    """A module of the extra `export`, which `what` needs.
+    """Return a module of the extra `export`, which `what` needs.
 
     Raises:
-        ProfilerError: it is not installed.
+        ProfilerError: the module is not installed.
     """
     try:
         return importlib.import_module(module)

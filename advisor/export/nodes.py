@@ -1,4 +1,4 @@
-"""The tables of a run, one node after the other: of many ranks, no more than a node's lie in memory."""
+"""Read the tables of a run node by node, so that of many ranks only one node's are in memory."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ class Node:
     run: Run
     tables: Tables
     clock: Clock
-    """Its own, against the first node's."""
+    """The node's clock, relative to the first node's."""
 
     @property
     def ranks(self) -> list[Process]:
-        """Training processes, by their numbers."""
+        """Training processes, ordered by rank."""
         return sorted(ranks(self.tables), key=lambda one: (one.rank, one.started))
 
     def workers(self, rank: Process) -> list[Process]:
-        """Those that work for it."""
+        """Return the DataLoader workers of a rank."""
         owner_of = owners(self.tables.processes, {one.pid for one in ranks(self.tables)})
         return [one for one in self.tables.processes if one.role == "worker" and owner_of.get(one.pid) == rank.pid]
 
 
 def nodes(folder: Path, profile: Profile) -> Iterator[Node]:
-    """Those that can be read; of the others, `profile` says that they cannot."""
+    """Yield the nodes that can be read; `profile` reports the others."""
     clocks = {identity(rank.process): rank.clock for rank in profile.ranks}
     for path in find(folder):
         try:
@@ -51,12 +51,12 @@ def nodes(folder: Path, profile: Profile) -> Iterator[Node]:
 
 
 def identity(process: Process) -> tuple[int, int, float]:
-    """What tells a process from those of all nodes."""
+    """Return the key that distinguishes a process from those of all nodes."""
     return process.rank, process.pid, process.started
 
 
 def in_time(rows: Iterable[Row], times: Callable[[Row], Any]) -> list[Row]:
-    """Those that have a place in time, in its order: a recording may come from anybody."""
+    """Return the rows with a finite time, in its order. A recording may come from anyone."""
     return sorted((row for row in rows if _finite(times(row))), key=times)
 
 

@@ -1,9 +1,9 @@
-"""A run in OpenTelemetry's protocol: a trace for each step of a rank, with its phases as the spans inside, and the
-report's metrics as gauges.
+"""Export a run in OpenTelemetry's protocol: a trace per step of a rank, and metrics as gauges.
 
-By the exporter of OpenTelemetry itself, so that its OTEL_ variables hold (endpoint, headers, timeout, certificates,
-resource attributes); or as OTLP's JSON, a message a line, which the collector's otlpjsonfile receiver reads. Spans have
-the same identifiers however often a run is exported.
+The phases of a step are the spans inside its trace; the gauges are the report's metrics. The exporter of OpenTelemetry
+itself sends them, so its OTEL_ variables apply (endpoint, headers, timeout, certificates, resource attributes).
+Alternatively they are written as OTLP's JSON, one message per line, which the collector's otlpjsonfile receiver reads.
+Spans have the same identifiers however often a run is exported.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from profiler.schema import Run
 from profiler.version import __version__
 
 TOGETHER = 512
-"""Spans of a message: what the SDK's own processor sends at a time."""
+"""Spans per message, as many as the SDK's own processor sends at a time."""
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 FOR_SPANS, FOR_METRICS = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 
 UNITS = {"B": "By", "count": "1", "FLOP/s": "{FLOP}/s", "kWh": "kW.h", "currency": "{currency}"}
-"""Of ours, those that UCUM writes otherwise."""
+"""Units that differ in UCUM."""
 
 SCOPE = "profile-train"
 
 
 def send(nodes: Iterable[Node], metrics: Metrics) -> None:
-    """To the endpoint that the environment names.
+    """Send the run to the endpoint that the environment names.
 
     Raises:
-        ProfilerError: it names none, it did not take everything, or the exporter is not there.
+        ProfilerError: it names none, the endpoint did not accept everything, or the exporter is not installed.
     """
     wanted = [each for each in (FOR_SPANS, FOR_METRICS) if os.environ.get(ENDPOINT) or os.environ.get(each)]
     if not wanted:
@@ -70,10 +70,10 @@ def _send(exporter: Any, messages: Iterable[Any]) -> None:
 
 
 def write(nodes: Iterable[Node], metrics: Metrics, path: Path) -> None:
-    """The same messages as JSON, one a line.
+    """Write the same messages as JSON, one per line.
 
     Raises:
-        ProfilerError: it could not be written, or OpenTelemetry is not there.
+        ProfilerError: the file could not be written, or OpenTelemetry is not installed.
     """
     encoders = "opentelemetry.exporter.otlp.proto.common"
     spans: Callable[[Any], Any] = _needed(f"{encoders}.trace_encoder").encode_spans
@@ -90,7 +90,7 @@ def _needed(module: str) -> Any:
 
 
 def _with_hex(told: Any) -> Any:
-    """OTLP's JSON has identifiers in hex, where protobuf's has them in base64."""
+    """Return the message with identifiers in hex, as OTLP's JSON needs; protobuf's JSON has base64."""
     if isinstance(told, list):
         return [_with_hex(each) for each in told]
     if not isinstance(told, dict):
@@ -102,7 +102,7 @@ def _with_hex(told: Any) -> Any:
 
 
 def _spans(nodes: Iterable[Node], profile: Profile) -> Iterator[Sequence[Any]]:
-    """Some at a time."""
+    """Yield the spans in batches."""
     spans = (span for node in nodes for span in _of_node(node, profile.runs[0].started_at))
     while some := list(islice(spans, TOGETHER)):
         yield some
@@ -173,5 +173,5 @@ def _resource(run: Run, more: dict[str, Any]) -> Any:
 
 
 def _number(text: str, size: int) -> int:
-    """An identifier of so many bytes."""
+    """Return an identifier of `size` bytes."""
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "backslashreplace")).digest()[:size], "big") or 1

@@ -1,4 +1,4 @@
-"""A run as a folder of Parquet files, one a table, for pandas, DuckDB, Polars and Spark."""
+"""Export a run as a folder of Parquet files, one per table, for pandas, DuckDB, Polars and Spark."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from advisor.metrics.base import Metrics
 from advisor.whole import whole
 
 TOGETHER = 50_000
-"""Rows of a row group: what lies in memory at a time."""
+"""Rows of a row group, which are in memory at a time."""
 
 
 def write(nodes: Iterable[Node], metrics: Metrics, folder: Path) -> None:
-    """A file for each table, with the names of the CSV's columns; their units are in the fields' metadata, too.
+    """Write a file for each table, with the column names of the CSV files.
+
+    The units are in the fields' metadata too.
 
     Raises:
-        ProfilerError: they could not be written, or pyarrow is not there.
+        ProfilerError: the files could not be written, or pyarrow is not installed.
     """
     tables.write(nodes, metrics, partial(begin, folder))
 
 
 @contextmanager
 def begin(folder: Path, name: str, columns: Sequence[Column]) -> Iterator[Callable[[Rows], None]]:
-    """One of them."""
+    """Open the file of one table, and yield a function that takes its rows."""
     pa, parquet = extra("pyarrow", "Parquet"), extra("pyarrow.parquet", "Parquet")
     types = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
     schema = pa.schema(

@@ -1,7 +1,7 @@
-"""A run as Prometheus has it: text for a textfile collector, while the run goes on or when it has ended.
+"""Export a run as text for Prometheus' textfile collector, during or after the run.
 
-What was not measured is not there. The report's metrics keep their names, with the base unit at the end, and are the
-run's; what is counted by rank is for `rate` and `sum by`.
+What was not measured is left out. The report's metrics keep their names, with the base unit at the end, and belong to
+the run; counts by rank suit `rate` and `sum by`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from advisor.export.extra import extra
 from advisor.export.nodes import Node
 from advisor.metrics.base import Metrics
 from advisor.quantities import quantities
+from profiler.printable import printable
 from profiler.schema import BETWEEN, PHASES, Run, Step
 
 PREFIX = "profile_train_"
@@ -31,24 +32,27 @@ BASE = {
     "FLOP/s": ("", 1.0),
     "currency": ("", 1.0),
 }
-"""The base unit that a name ends in, and how many of it are in one of ours. Of other units nothing is exported: the
-kWh are the joules of `gpu_energy`."""
+"""The base unit that a name ends in, and how many of it make one of the metric's unit.
+
+Metrics with other units are not exported: the kWh repeat the joules of `gpu_energy`.
+"""
 
 SHARES = ("_fraction", "_share", "_ratio")
-"""Ends of names that say already that it is a ratio."""
+"""Endings of names that already say that the metric is a ratio."""
 
 
 def text(nodes: Iterable[Node], metrics: Metrics, run: str) -> str:
-    """The exposition; the label `run` tells the runs of a machine from one another.
+    """Return the exposition. The label `run` distinguishes the runs of a machine.
 
     Raises:
-        ProfilerError: prometheus-client is not there.
+        ProfilerError: prometheus-client is not installed.
     """
     client, core = (extra(module, "Prometheus' format") for module in ("prometheus_client", "prometheus_client.core"))
+    run = printable(run, lines=True)
     ranks = list(_ranks(core, nodes, run))
 
     class Collector:
-        """What a registry asks for its metrics."""
+        """A collector that supplies the registry with metrics."""
 
         def collect(self) -> Iterator[Any]:
             return chain(_run(core, metrics.profile.runs, run), ranks, _metrics(core, metrics, run))
@@ -63,7 +67,7 @@ def _run(core: Any, runs: Sequence[Run], run: str) -> Iterator[Any]:
     labels = ["run", "node", "version"]
     info = core.GaugeMetricFamily(f"{PREFIX}run_info", "What recorded it, and where.", labels=labels)
     for each in runs:
-        info.add_metric([run, each.host, each.version], 1)
+        info.add_metric([run, printable(each.host), printable(each.version)], 1)
     yield info
     told = {
         "run_active": ("Whether it goes on.", float(any(each.outcome == "running" for each in runs))),
@@ -86,7 +90,7 @@ def _ranks(core: Any, nodes: Iterable[Node], run: str) -> Iterator[Any]:
     )
     for node in nodes:
         for rank in node.ranks:
-            told = [run, node.run.host, str(rank.rank)]
+            told = [run, printable(node.run.host), str(rank.rank)]
             rows = [step for step in node.tables.steps if step.pid == rank.pid]
             steps.add_metric(told, sum(step.count for step in rows), _sum(rows, "duration") or 0.0)
             if fetched := _sum(rows, "batches"):  # 0 also where no loader was seen
@@ -98,7 +102,7 @@ def _ranks(core: Any, nodes: Iterable[Node], run: str) -> Iterator[Any]:
 
 
 def _sum(rows: Sequence[Step], column: str) -> float | None:
-    """Over all steps; None if none of them has it."""
+    """Return the sum over all steps; None if none of them has the column."""
     values = [step.count * value for step in rows if (value := getattr(step, column)) is not None]
     return math.fsum(value for value in values if math.isfinite(value)) if values else None
 
@@ -110,7 +114,10 @@ def _metrics(core: Any, metrics: Metrics, run: str) -> Iterator[Any]:
 
 
 def name(own: str, unit: str) -> str:
-    """Of a metric, by Prometheus' rules: in base units, and a suffix `_count` is a summary's."""
+    """Return a metric's name by Prometheus' rules, in base units.
+
+    A name that ends in `_count` gets another ending, because that suffix belongs to summaries.
+    """
     if unit == "count":
         return PREFIX + (f"{own.removesuffix('_count')}s" if own.endswith("_count") else own)
     if unit == "1" and own.endswith(SHARES):

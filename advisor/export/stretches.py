@@ -1,4 +1,4 @@
-"""Steps as stretches of time, with their phases inside them."""
+"""Turn steps into stretches of time, with their phases inside them."""
 
 from __future__ import annotations
 
@@ -20,33 +20,39 @@ TAGS = {
 }
 
 IN_ORDER = (*BETWEEN, *PHASES)
-"""A recording has the length of each phase, not its place: they are laid end to end, first what falls between two
-updates, then the phases as a loop goes through them."""
+"""The order of phases within a stretch.
+
+A recording has the length of each phase but not its place. Phases are therefore laid end to end: first what falls
+between two updates, then the phases in the order of a loop.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A step or, of a long run, the neighbours that a row stands for. Whole nanoseconds."""
+    """A step or, in a long run, the neighbors that one row stands for. Times are whole nanoseconds."""
 
     step: Step
     start: int
     end: int
     phases: tuple[tuple[str, int, int], ...]
-    """Name, start and end of those that took any time."""
+    """Name, start and end of each phase that took any time."""
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name for readers."""
         return f"step {self.step.index}" if self.step.count == 1 else f"{self.step.count} steps from {self.step.index}"
 
     @property
     def tags(self) -> list[str]:
-        """Why it is not a steady one."""
+        """Why the step is not steady."""
         return [name for tag, name in TAGS.items() if self.step.tags & tag]
 
 
 def stretches(steps: Iterable[Step], clock: Clock) -> Iterator[Stretch]:
-    """One a step, as the reference's clock would have timed it. What has no length is left out."""
+    """Yield a stretch per step on the reference's clock.
+
+    Steps with an impossible or unknown length are left out.
+    """
     for step in steps:
         lengths = {name: step.count * (getattr(step, name) or 0.0) for name in IN_ORDER}
         whole = step.count * (step.duration + sum(getattr(step, name) or 0.0 for name in BETWEEN))
@@ -66,5 +72,5 @@ def stretches(steps: Iterable[Step], clock: Clock) -> Iterator[Stretch]:
 
 
 def nanoseconds(seconds: float) -> int:
-    """The nearest."""
+    """Return the nearest whole nanosecond."""
     return round(seconds * 1e9)

@@ -1,4 +1,4 @@
-"""A run as tables: those of its recording, a node after the other, and the report's metrics."""
+"""Write a run as tables: those of its recording, node by node, and the report's metrics."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ from profiler.store.tables import COLUMNS, NAMES
 from profiler.store.values import hints, kind
 
 Rows = Iterable[Sequence[object]]
-"""None in them is "not measured"."""
+"""Rows of a table; None in them is "not measured"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One of a table."""
+    """A column of a table."""
 
     name: str
     type: type
-    """int, float, bool or str; what has parts of its own is JSON in a str."""
+    """int, float, bool or str; structured values are JSON in a str."""
     unit: str = ""
 
 
 Open = Callable[[str, Sequence[Column]], AbstractContextManager[Callable[[Rows], None]]]
-"""Of a format: begin the table of that name and these columns; what it gives takes rows, as often as there are some."""
+"""A format's function that begins a table of that name and columns, and yields one that takes rows.
+
+It may be called as often as there are rows.
+"""
 
 METRICS = (
     Column("name", str),
@@ -41,7 +44,7 @@ METRICS = (
 
 
 def write(nodes: Iterable[Node], metrics: Metrics, begin: Open) -> None:
-    """All tables, in a format.
+    """Write all tables in a format.
 
     Raises:
         ProfilerError: they could not be written.
@@ -56,7 +59,7 @@ def write(nodes: Iterable[Node], metrics: Metrics, begin: Open) -> None:
 
 
 def columns(cls: type) -> tuple[Column, ...]:
-    """Of the table that holds such rows: the node's host, then the fields."""
+    """Return the columns of the table with such rows: the node's host, then the fields."""
     return (Column("node", str), *(_column(cls, name, hint) for name, hint in hints(cls).items()))
 
 

@@ -1,4 +1,4 @@
-"""The units of a recording's columns, and the names they are exported by."""
+"""Define the units of a recording's columns, and the names they are exported under."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _BY_UNIT = {
     "s": (
         *("time", "start", "started", "started_at", "ended", "duration", "recorder_cpu", "hooks", "windows"),
         *(*PHASES, *BETWEEN, "fetch_host", "host_launch", "collate", "cost", "total", "busy", "median_kernel"),
-        *("idle_launch", "idle_sync", "idle_data", "idle_other", "h2d_pageable", "communication_exposed"),
+        *("idle", "idle_launch", "idle_sync", "idle_data", "idle_other", "h2d_pageable", "communication_exposed"),
     ),
     "B": (
         *("memory_total", "memory_used", "process_memory", "rss", "memory_available", "swap_used"),
@@ -20,7 +20,7 @@ _BY_UNIT = {
     "MHz": ("sm_clock", "sm_clock_max", "memory_clock"),
     "Cel": ("temperature",),
     "cores": ("cpu", "cpu_workers", "machine_cpu", "steal"),
-    "1": ("budget", "utilization", "sm_active", "sm_occupancy", "tensor_active", "dram_active"),
+    "1": ("budget", "reached", "utilization", "sm_active", "sm_occupancy", "tensor_active", "dram_active"),
     "count": (
         *("count", "micro_steps", "batches", "fetches_empty", "queue_depth", "samples", "files", "events"),
         *("events_lost", "retries", "ooms", "steps", "kernels", "calls", "processes", "zeros", "cores", "cores_total"),
@@ -38,15 +38,15 @@ _SUFFIXES = {
     "Cel": "_celsius",
     "cores": "_cores",
 }
-"""Shares and counts have none."""
+"""The suffix of each unit; shares and counts have none."""
 
 
 def unit(table: type, column: str) -> str:
-    """Of a column of numbers; nothing for what is a number by chance, as a PID."""
+    """Return the unit of a numeric column; empty for numbers that measure nothing, such as a PID."""
     return "s" if table is Batch and column == "cpu" else UNITS.get(column, "")
 
 
 def heading(table: type, column: str) -> str:
-    """The column's name with its unit."""
+    """Return the column's name with its unit."""
     suffix = _SUFFIXES.get(unit(table, column), "")
     return column if column.endswith(suffix) else column + suffix

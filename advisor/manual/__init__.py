@@ -1,1 +1,1 @@
-"""The documents that are made from what they tell of. `python -m advisor.manual` writes all of them."""
+"""Generate documents from the code they describe; `python -m advisor.manual` writes all of them."""

@@ -1,4 +1,4 @@
-"""Make all of them new."""
+"""Regenerate all documents."""
 
 from __future__ import annotations
 

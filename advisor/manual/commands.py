@@ -8,7 +8,8 @@ from advisor import cli
 from advisor.cli.command import tell_all
 from advisor.manual import markdown
 
-WIDTH = 100
+WIDTH = 80
+"""Columns: more are cut off at the edge of the site's text."""
 
 
 def document() -> str:

@@ -1,4 +1,4 @@
-"""All of them, by their paths."""
+"""Every generated document, by its path."""
 
 from __future__ import annotations
 
@@ -11,15 +11,9 @@ from advisor.rules import all_rules
 
 
 def documents(root: Path) -> dict[str, str]:
-    """What each is to hold, by its path below the root of the repository.
-
-    Raises:
-        ProfilerError: the README has no place for the rules.
-    """
-    readme = (root / "README.md").read_text(encoding="utf-8")
+    """Return what each document should hold, by its path below the root of the repository."""
     schema = json.loads((root / "docs" / "result.schema.json").read_text(encoding="utf-8"))
     return {
-        "README.md": rules.with_overview(readme, all_rules()),
         "docs/commands.md": commands.document(),
         "docs/metrics.md": metrics.document(all_metrics()),
         "docs/result.md": result.document(schema),

@@ -1,4 +1,4 @@
-"""docs/metrics.md: a table for each area."""
+"""Generate docs/metrics.md: a table for each area."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from advisor.metrics.base import Metric
 
 
 def document(metrics: Sequence[Metric[Any]]) -> str:
-    """All of it."""
+    """Return the whole document."""
     parts = ["# Metrics", markdown.generated(of="the metrics themselves")]
     for area in sorted({metric.compute.__module__ for metric in metrics}):
         rows = [

@@ -1,4 +1,4 @@
-"""docs/result.md: every field of result.json."""
+"""Generate docs/result.md: every field of result.json."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from advisor.manual import markdown
 
 
 def document(schema: Mapping[str, Any]) -> str:
-    """All of it."""
+    """Return the whole document."""
     rows = [(f"`{path}`", _kind(field), field.get("description", "")) for path, field in _fields(schema)]
     return markdown.document(
         "# result.json",

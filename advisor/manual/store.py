@@ -1,4 +1,4 @@
-"""docs/store.md: every table of a recording, and its columns."""
+"""Generate docs/store.md: every table of a recording, and its columns."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from profiler.store.tables import NAMES
 
 
 def document() -> str:
-    """All of it."""
+    """Return the whole document."""
     parts = [
         "# The store",
         markdown.generated(of="`profiler/schema.py`"),
         f"A recording is an SQLite file, `run-<host>.db`, of schema version {SCHEMA_VERSION}. Times are seconds on the "
         'run clock, sizes bytes, shares 0 to 1; NULL is "not measured", never zero. A row whose `count` is more than 1 '
-        "stands for that many merged neighbours and holds their means.",
+        "stands for that many merged neighbors and holds their means.",
     ]
     for cls, name in NAMES.items():
         told = _told(cls)
@@ -29,7 +29,7 @@ def document() -> str:
 
 
 def _told(cls: type) -> dict[str, str]:
-    """What stands below each field."""
+    """Return the docstring below each field."""
     (defined,) = ast.parse(inspect.getsource(cls)).body
     assert isinstance(defined, ast.ClassDef), "a dataclass"
     return {

@@ -1,4 +1,4 @@
-"""The metric vocabulary: one file an area; a metric is a pure function with a unit and a docstring."""
+"""The metrics, one module per area; each metric is a pure function with a unit and a docstring."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from advisor.metrics.base import Metric
 
 
 def all_metrics() -> tuple[Metric[Any], ...]:
-    """Every metric there is, by name."""
+    """Return every metric, sorted by name."""
     found: dict[str, Metric[Any]] = {}
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")

@@ -1,4 +1,4 @@
-"""Attention: in one kernel, or written out as a softmax between two batched products, and of which shape."""
+"""Attention: its shape, and whether it runs in one kernel or as a softmax between two batched matmuls."""
 
 from __future__ import annotations
 
@@ -23,58 +23,58 @@ _FUSED = (
 )
 
 Stack = tuple[int, int, int]
-"""So many matrices of rows and columns."""
+"""Number of matrices, rows, columns."""
 
 BYTES = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """One shape of attention, and all operators that are part of it."""
+    """One shape of attention, with all operators that belong to it."""
 
     fused: bool
-    """In one kernel, or few: the scores are never in memory as a whole."""
+    """Whether it runs in one or a few kernels, so that the scores are never in memory as a whole."""
     heads: int | None
-    """None where they are one with the batch."""
+    """Number of heads; None if they are merged with the batch dimension."""
     head: int
     """Size of a head."""
     keys: int
     scores: int
-    """Numbers in the scores of a call: batch x heads x queries x keys."""
+    """Elements of the scores per call: batch x heads x queries x keys."""
     dropout: bool
-    """Of the scores; known only where they are written out."""
+    """Whether dropout is applied to the scores; known only if they are written to memory."""
     element: int
-    """Bytes of a number."""
+    """Bytes per element."""
     calls: int
-    """Of the forward pass, in all windows."""
+    """Calls of the forward pass in all windows."""
     seconds: float
-    """Of forward and backward; only of forward where it is fused."""
+    """Seconds of forward and backward; if fused, of forward only."""
 
 
 @metric(None)
 def attentions(m: Metrics) -> tuple[Attention, ...]:
-    """Every shape of attention, most time first.
+    """Every shape of attention, the one that takes the most time first.
 
-    It is written out where a softmax works on what a batched product has made; all operators that read or make a tensor
-    of that shape, scaling, masking and dropout, are part of it.
+    Attention counts as written out if a softmax works on the result of a batched matmul. All operators that read or
+    write a tensor of that shape belong to it: scaling, masking and dropout.
     """
     found = m[shaped_operators].operators
     shapes = [*_written(found), *(each for operator in found if (each := _fused(operator)))]
     return tuple(sorted(shapes, key=lambda each: -each.seconds))
 
 
-@metric("1", "share of the time in attention that is written out")
+@metric("1", "share of the time in unfused attention")
 def materialised_attention_share(m: Metrics) -> float:
-    """Share of the time of kernels (on a CPU: of operators) in attention whose scores are written to memory."""
+    """Share of kernel time (on a CPU: operator time) in attention whose scores are written to memory."""
     seconds = sum(each.seconds for each in m[attentions] if not each.fused)
     if not seconds and _hidden(m):
-        raise Missing("Attention inside compiled code is not told apart", "Record once without torch.compile.")
+        raise Missing("Attention inside compiled code cannot be identified", "Record once without torch.compile.")
     return seconds / m[shaped_operators].seconds
 
 
 @metric("1", "share of the time in attention")
 def attention_share(m: Metrics) -> float:
-    """Share of the time of kernels (on a CPU: of operators) in attention, fused or written out."""
+    """Share of kernel time (on a CPU: operator time) in attention, fused or written out."""
     device = m[shaped_operators].device
     kernels = [kernel for kernel in m[primary_rank].kernels if kernel.device == device]
     fused = sum(kernel.total for kernel in kernels if kernel.kind == "attention")
@@ -83,7 +83,10 @@ def attention_share(m: Metrics) -> float:
 
 @metric(None)
 def attention_is_flash(m: Metrics) -> bool:
-    """Whether attention is one kernel that never writes its scores: flash, memory-efficient or cuDNN's."""
+    """Whether attention mostly runs in one kernel that never writes its scores.
+
+    That kernel is flash attention, memory-efficient attention or cuDNN's.
+    """
     share = m[attention_share]
     if not share:
         raise Missing(_NONE.what, _NONE.remedy)
@@ -92,34 +95,39 @@ def attention_is_flash(m: Metrics) -> bool:
 
 @metric("count", "tokens of a sequence")
 def sequence_length(m: Metrics) -> int:
-    """Keys that a query looks at, masked ones too, in the attention that most time goes into."""
+    """Keys per query, including masked ones, in the attention that takes the most time."""
     return _dearest(m).keys
 
 
-@metric("count", "heads of the attention")
+@metric("count", "number of attention heads")
 def attention_heads(m: Metrics) -> int:
-    """Of the attention that most time goes into, on this rank."""
+    """Heads of the attention that takes the most time, on this rank."""
     heads = _dearest(m).heads
     if heads is None:
-        raise Missing("Heads are not told apart from the batch", "Nothing: tell them from the model's configuration.")
+        raise Missing(
+            "Heads cannot be distinguished from the batch", "Nothing: read them from the model's configuration."
+        )
     return heads
 
 
 @metric("count", "size of the hidden state")
 def hidden_size(m: Metrics) -> int:
-    """Heads times the size of a head."""
+    """Number of heads times the size of a head."""
     return m[attention_heads] * _dearest(m).head
 
 
 @metric(None)
 def scores_dropped_out(m: Metrics) -> bool:
-    """Whether there is dropout between the softmax and the second product."""
+    """Whether dropout is applied between the softmax and the second matmul."""
     return any(each.dropout for each in m[attentions] if not each.fused)
 
 
 @metric("B", "memory of the attention scores")
 def scores_bytes(m: Metrics) -> float:
-    """Kept of the scores for the backward pass of a micro-batch: the softmax, and with dropout its result and mask."""
+    """Bytes of scores kept for the backward pass of a micro-batch.
+
+    This is the softmax and, with dropout, also its result and mask.
+    """
     steps = m[shaped_operators].steps * m[micro_steps_per_step]
     written = (each for each in m[attentions] if not each.fused)
     return math.fsum(
@@ -128,7 +136,7 @@ def scores_bytes(m: Metrics) -> float:
     )
 
 
-_NONE = Missing("No attention was recorded", "Nothing, unless the model has attention that is compiled.")
+_NONE = Missing("No attention was recorded", "Nothing, unless the model's attention is compiled.")
 
 
 def _dearest(m: Metrics) -> Attention:
@@ -179,7 +187,7 @@ def _result(product: Product) -> Stack:
 
 
 def _stack(shape: tuple[int, ...]) -> Stack | None:
-    """A tensor of three dimensions or more as a stack of matrices."""
+    """Return a tensor of three or more dimensions as a stack of matrices; None for fewer dimensions."""
     return (math.prod(shape[:-2]), shape[-2], shape[-1]) if len(shape) >= 3 else None
 
 
@@ -204,6 +212,6 @@ def _fused(operator: Operator) -> Attention | None:
 
 
 def _hidden(m: Metrics) -> bool:
-    """torch.compile has made a softmax part of a kernel of its own, and there are batched products beside it."""
+    """Return whether `torch.compile` fused a softmax into its own kernel next to batched matmuls."""
     batched = any(_batched(operator) for operator in m[shaped_operators].operators)
     return batched and any("triton" in k.name and "softmax" in k.name for k in m[primary_rank].kernels)

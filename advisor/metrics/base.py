@@ -1,4 +1,7 @@
-"""What a metric is: a named, documented, pure function of a profile, with a unit - or the reason why there is none."""
+"""The definition of a metric: a named, documented, pure function of a profile, with a unit.
+
+A metric that has no value raises `Missing` with the reason.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,20 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Need(Enum):
-    """What a metric without a value is for want of."""
+    """Why a metric has no value."""
 
     GPU = "gpu"
-    """A GPU that the program trains on."""
+    """The program does not train on a GPU."""
     RANKS = "ranks"
-    """Several ranks."""
+    """There is only one rank."""
     DECLARATION = "declaration"
-    """Something that only the user knows."""
+    """Only the user knows the value."""
     RUN = "run"
-    """Anything else that this run, or a trace of it, did not show."""
+    """This run, or a trace of it, did not show the value for any other reason."""
 
 
 class Missing(Exception):
-    """A metric has no value: what was not measured, and what to do to measure it."""
+    """Raised for a metric without a value: what was not measured, and how to measure it."""
 
     def __init__(self, what: str, remedy: str, need: Need = Need.RUN) -> None:
         super().__init__(what)
@@ -39,18 +42,26 @@ class Missing(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Metric(Generic[T_co]):
-    """`unit` is "s", "1" (a share or ratio), "count", "B", "W", "FLOP/s" ...; None marks a setting of the program."""
+    """A named measure of a run.
+
+    `unit` is "s", "1" (a share or ratio), "count", "B", "W", "FLOP/s" and so on; None marks a fact that is not a
+    number.
+    """
 
     name: str
     unit: str | None
     doc: str
     compute: Callable[[Metrics], T_co]
     label: str
-    """The name for people, in lower case, as it stands in a sentence or a table."""
+    """The readable name, in lower case, as it appears in a sentence or a table."""
 
 
 def metric(unit: str | None, label: str = "") -> Callable[[Callable[[Metrics], T]], Metric[T]]:
-    """Make a metric of the function: its name and docstring become the metric's; without a label, the name in words."""
+    """Make a metric of the decorated function.
+
+    The function's name and docstring become the metric's. Without a label, the readable name is the function's name
+    with spaces.
+    """
 
     def make(function: Callable[[Metrics], T]) -> Metric[T]:
         doc = function.__doc__
@@ -63,16 +74,16 @@ def metric(unit: str | None, label: str = "") -> Callable[[Callable[[Metrics], T
 
 @dataclass(frozen=True, eq=False)
 class Threshold:
-    """A limit of a rule, read as `m[MIN_WAIT]`. Its name is the constant's in the rule's module, in lower case."""
+    """A limit of a rule, read as `m[MIN_WAIT]`. Its name is the constant's name in lower case."""
 
     value: float
     why: str
-    """Where the number comes from: the source, or "assumption" and what speaks for it."""
+    """The source of the number, or "assumption" with its reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """What the training is for: a metric of its own that reaches a value."""
+    """The training's quality target: a metric of the user's own that has to reach a value."""
 
     metric: str
     relation: Literal[">=", "<=", ">", "<"]
@@ -81,39 +92,39 @@ class Quality:
 
 @dataclass(frozen=True, kw_only=True)
 class Goals:
-    """What the user declared; everything else is assumed and said so."""
+    """The user's declarations; everything else is assumed, and reported as assumed."""
 
     goal: Literal["throughput", "memory", "cost", "latency"] | None = None
-    """What counts most: samples a second, room in memory, GPU-hours and money, how fast the trained model answers."""
+    """The main goal: samples per second, memory, GPU-hours and money, or the latency of the trained model."""
     target_batch: int | None = None
     """Wanted samples per optimizer step, over all GPUs."""
     capacity: bool = False
-    """A larger batch or model is wanted: memory rules may speak without a fault."""
+    """Whether a larger batch or model is wanted, so that memory rules may fire without a fault."""
     quality: Quality | None = None
     gpu_price: float | None = None
-    """Per GPU and hour, in the user's currency."""
+    """Price per GPU and hour, in the user's currency."""
     mtbf: float | None = None
-    """Mean time between failures of the whole job, seconds."""
+    """Mean time between failures of the whole job, in seconds."""
     restart: float | None = None
-    """From a failure until training goes on, seconds."""
+    """Seconds from a failure until training continues."""
     spot_discount: float | None = None
-    """Share of the price that interruptible machines are cheaper by."""
+    """Discount on interruptible machines, as a share of the price (0 to 1)."""
     queue_share: float | None = None
-    """Share of the time for which GPUs are allocated or waited for without training."""
+    """Share of GPU time allocated or waited for without training (0 to 1)."""
     validation: tuple[float, ...] | None = None
     """The quality after each validation, oldest first; higher is better."""
 
     @property
     def more_memory(self) -> bool:
-        """Whether memory is wanted beyond what the run needed: by any of the goals that say so."""
+        """Whether a goal asks for more memory than the run needed."""
         return self.capacity or self.goal == "memory" or self.target_batch is not None
 
 
 class Metrics:
-    """The metrics of one run, computed when asked for, once.
+    """The metrics of one run, each computed once, on first use.
 
-    `m[step_time_mean]` is the value, or raises Missing. `given` values stand in for computed ones: a rule's cases are
-    written that way, without a profile.
+    `m[step_time_mean]` is the value, or raises `Missing`. Values in `given` replace computed ones, so that the test
+    cases of a rule need no profile.
     """
 
     def __init__(
@@ -128,14 +139,17 @@ class Metrics:
         self._limits: Mapping[Threshold, float] = {}
 
     def limited(self, limits: Mapping[Threshold, float]) -> Metrics:
-        """The same metrics, computed once for both, with these limits in place of the thresholds' own values."""
+        """Return the same metrics with these limits in place of the thresholds' own values.
+
+        Both share the computed values.
+        """
         view = copy(self)
         view._limits = limits
         return view
 
     @property
     def profile(self) -> Profile:
-        """The run itself, for metrics; rules ask metrics only."""
+        """The profile of the run, for metrics only; rules read metrics."""
         if self._profile is None:
             raise Missing("Not part of this case", "Give the metric a value.")
         return self._profile
@@ -160,7 +174,7 @@ class Metrics:
         return cast(T, value)
 
     def get(self, metric: Metric[T]) -> T | None:
-        """The value, or None where it is missing: only for facts a rule can do without."""
+        """Return the value, or None if it is missing; use it only for facts that a rule can do without."""
         try:
             return self[metric]
         except Missing:

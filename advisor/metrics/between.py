@@ -1,4 +1,4 @@
-"""What a run spends beside its steady steps: on evaluation, on saving, on starting epochs, on compiling anew."""
+"""Time outside the steady steps: evaluation, saving checkpoints, starting epochs, recompiling."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.quantiles import quantile
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import WARM_UP, steady_steps, step_time_mean, summed, time_between
-from profiler.schema import BETWEEN, TAG_CHECKPOINT, TAG_COMPILE, TAG_EPOCH_START, TAG_FIRST, TAG_WINDOW, Step
+from profiler.schema import (
+    BETWEEN,
+    TAG_CHECKPOINT,
+    TAG_COMPILE,
+    TAG_EPOCH_START,
+    TAG_EVALUATION,
+    TAG_FIRST,
+    TAG_WINDOW,
+    Step,
+)
 
 _ODD = TAG_FIRST | TAG_WINDOW | TAG_COMPILE
-"""Tags of steps that take otherwise than steps do: the run's first, those that compile, those in our own windows."""
+"""Tags of unusual steps: the run's first step, steps that compile, and steps in profiler windows."""
 
 _NAMES = {
     "evaluation": "Evaluation",
@@ -27,61 +36,75 @@ def evaluation_share(m: Metrics) -> float:
     return _share_of_run(m, "evaluation")
 
 
+@metric("count", "evaluations")
+def evaluations(m: Metrics) -> int:
+    """Number of steps that an evaluation fell into; of merged neighbors, all of them."""
+    return sum(step.count for step in _seen(m) if step.tags & TAG_EVALUATION)
+
+
 @metric("1", "share of the run in saving checkpoints")
 def checkpoint_save_share(m: Metrics) -> float:
     """Share of the run, from first to last step, in saving checkpoints between steps."""
     return _share_of_run(m, "checkpoint_save")
 
 
-@metric("count", "saves of checkpoints")
+@metric("count", "number of checkpoints saved")
 def checkpoint_saves(m: Metrics) -> int:
-    """Steps after which checkpoints were saved; of merged neighbours, all of them."""
+    """Steps after which checkpoints were saved; a row of merged steps counts all its steps."""
     return sum(step.count for step in m[primary_rank].steps if step.tags & TAG_CHECKPOINT)
 
 
-@metric("s", "time of a save")
+@metric("s", "time to save a checkpoint")
 def checkpoint_save_seconds(m: Metrics) -> float:
-    """Mean seconds that the training stops for checkpoints after a step which saves any."""
+    """Mean seconds for which saving stops the training, per step that saves a checkpoint."""
     total = summed(m[primary_rank].steps, "checkpoint_save")
     if not total or not m[checkpoint_saves]:
-        raise Missing("No checkpoint was saved", "Record a run that saves some.")
+        raise Missing("No checkpoint was saved", "Record a run that saves checkpoints.")
     return total / m[checkpoint_saves]
 
 
 @metric("1", "share of the run in starting epochs")
 def epoch_start_share(m: Metrics) -> float:
-    """Share of the run, from first to last step, in starting epochs: the iterator, its workers, the first fetch."""
+    """Share of the run, from first to last step, in starting epochs: iterator, workers, first fetch."""
     return _share_of_run(m, "epoch_start")
 
 
 @metric("1", "share of the run in settling after epoch starts")
 def epoch_settling_share(m: Metrics) -> float:
-    """Share of the run by which the first steps of later epochs take longer than the median steady step, without what
-    lies between the epochs. Where workers were forked, the first write to a page of memory copies it.
+    """Share of the run by which the first steps of later epochs are slower than the median steady step.
+
+    Work between the epochs is not included. If workers were forked, the first write to each page of memory copies
+    the page.
     """
     return _beyond_usual(m, lambda step: None if step.other is None else step.duration - step.other) / _run(m)
 
 
 @metric("1", "share of the run between epochs")
 def epoch_gap_share(m: Metrics) -> float:
-    """Share of the run between an epoch and the next: a pause, or the program's own work there. It is what the first
-    steps of later epochs have beyond the usual remainder of a step; no evaluation, saving, or starting of an epoch.
+    """Share of the run between one epoch and the next: a pause, or the program's own work there.
+
+    It is the time that the first steps of later epochs have beyond the usual remainder of a step, without evaluation,
+    saving and epoch starts.
     """
     return _beyond_usual(m, lambda step: step.other) / _run(m)
 
 
-@metric("count", "steps that compiled anew")
+@metric("count", "steps that recompiled")
 def recompiles(m: Metrics) -> int:
-    """Steps after the first in which torch.compile made another graph; where rows were merged, at least so many. What
-    differs at every step has used up all variants within the first ten.
+    """Steps after the first in which `torch.compile` created another graph.
+
+    For merged steps this is a lower bound. A shape that differs at every step has used up all variants within the
+    first ten steps.
     """
     return sum(count for _, count in _recompiling(m, after=1))
 
 
-@metric("1", "share of the run in compiling anew")
+@metric("1", "share of the run in recompiling")
 def recompile_share(m: Metrics) -> float:
-    """What those of them after warm-up take beyond a mean steady step, over all steps' time; those in our own windows
-    left out. Compiling at the start is paid once, and a profiled run is short.
+    """Share of all step time that recompiling steps after warm-up take beyond a mean steady step.
+
+    Steps in profiler windows are left out. Compiling at the start is paid once, and would weigh too much in a short
+    profiled run.
     """
     excess = sum(
         max(0.0, step.duration - m[step_time_mean]) * count
@@ -90,14 +113,16 @@ def recompile_share(m: Metrics) -> float:
     )
     run = math.fsum(step.count * step.duration for step in m[primary_rank].steps)
     if run <= 0:
-        raise Missing("The steps took no time", "Record the run anew; if it recurs, report it as a bug.")
+        raise Missing("The steps took no time", "Record the run again; if it recurs, report it as a bug.")
     return excess / run
 
 
 @metric(None)
 def between_seconds(m: Metrics) -> dict[str, float]:
-    """Seconds of evaluation, saving, epoch starts, settling after these, and between epochs, for each step of the run:
-    whichever were measured."""
+    """Seconds per step of evaluation, saving, epoch starts, settling after them, and gaps between epochs.
+
+    Only what was measured is included; the seconds are divided by all steps of the run.
+    """
     steps = _seen(m)
     number = sum(step.count for step in steps)
     sums = {name: summed(steps, name) for name in BETWEEN}
@@ -108,14 +133,21 @@ def between_seconds(m: Metrics) -> dict[str, float]:
 
 
 def _seen(m: Metrics) -> Sequence[Step]:
-    """All steps, of which there are some."""
+    """Return all steps.
+
+    Raises:
+        Missing: there are none.
+    """
     if steps := m[primary_rank].steps:
         return steps
     raise Missing("No training step was seen", "Let the run reach an optimizer step.")
 
 
 def _recompiling(m: Metrics, after: int) -> list[tuple[Step, int]]:
-    """Rows with later steps that compiled, and how many of theirs surely did: merged rows mix their tags."""
+    """Return the recompiling rows from step `after` on, each with the number of steps that recompiled.
+
+    Merged rows mix the tags of their steps, so only one step of such a row counts.
+    """
     late = [step for step in _seen(m) if step.index >= after and step.tags & TAG_COMPILE]
     return [(step, step.count if step.tags == TAG_COMPILE else 1) for step in late]
 
@@ -128,21 +160,24 @@ def _share_of_run(m: Metrics, name: str) -> float:
 
 
 def _run(m: Metrics) -> float:
-    """Seconds of all steps and of what falls between them. Odd ones count as steady ones: a long run has few."""
+    """Return the seconds of all steps and of the time between them.
+
+    Unusual steps count as steady ones, because a long run has few of them.
+    """
     steps = m[primary_rank].steps
     run = sum(s.count * ((m[step_time_mean] if s.tags & _ODD else s.duration) + time_between(s)) for s in steps)
     if run <= 0:
-        raise Missing("The steps took no time", "Record the run anew; if it recurs, report it as a bug.")
+        raise Missing("The steps took no time", "Record the run again; if it recurs, report it as a bug.")
     return run
 
 
 def _beyond_usual(m: Metrics, part: Callable[[Step], float | None]) -> float:
-    """Seconds by which a part of the steps that begin later epochs exceeds the median of the steady ones, in all."""
+    """Return the total seconds by which a part of later epochs' first steps exceeds its steady median."""
     starts = [step for step in m[primary_rank].steps if step.tags & TAG_EPOCH_START and not step.tags & _ODD]
     if not starts:
         raise Missing("No start of a later epoch was seen", "Record a run of two epochs or more.")
     usual = [(value, step.count) for step in m[steady_steps] if not step.tags and (value := part(step)) is not None]
     if not usual:
-        raise Missing("Every step begins an epoch, as far as was seen", "Record a run with longer epochs.")
+        raise Missing("Every observed step begins an epoch", "Record a run with longer epochs.")
     least = quantile(usual, 0.5)
     return max(0.0, sum(step.count * (value - least) for step in starts if (value := part(step)) is not None))

@@ -1,7 +1,7 @@
-"""What ranks pay for training together: reducing gradients, and waiting for one another.
+"""The cost of training on several ranks: reducing gradients, and waiting for each other.
 
-Where steps or windows of the profiler tell of collectives, that is taken; else what torch's DistributedDataParallel
-measures of some of its own passes. "Exposed" is what nothing hides.
+Collective times come from steps or profiler windows if these show them, otherwise from the times that torch's
+DistributedDataParallel takes of some of its passes. "Exposed" is communication that no computation hides.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from statistics import median_low
 from typing import Any, TypeVar
 
 from advisor.metrics.base import Metrics, Missing, Need, metric
+from advisor.metrics.hardware import busy_clock
 from advisor.metrics.quantiles import quantile
 from advisor.metrics.settings import data_parallel_size, primary_rank, world_size
-from advisor.metrics.step import exposed_comm_fraction, micro_steps_per_step, steady, step_time_mean
+from advisor.metrics.step import exposed_comm_fraction, gpu_windows, micro_steps_per_step, steady, step_time_mean
 from advisor.metrics.stretches import in_stretches
 from advisor.profile import Rank
 from profiler.schema import PHASES, DdpFact, Step
@@ -23,17 +24,24 @@ from profiler.store import Stretches
 K = TypeVar("K", bound=Any)
 
 FEWEST_SAMPLES = 4
-"""Passes that torch has to have timed: it times ten early ones, and one in a hundred."""
+"""Minimum number of passes timed by torch: it times ten early passes, and one in a hundred later."""
 
 WAITING = ("backward", "communication")
-"""Phases in which ranks wait for one another."""
+"""Phases in which ranks wait for each other."""
+
+LOWER_CLOCK = 0.15
+"""GPUs of one kind differ by 8 % in typical jobs (Sinha et al., Not All GPUs Are Created Equal, SC 2022)."""
+FEWEST_CLOCKS = 10
+"""Samples of a busy GPU."""
 
 BESIDE = ("checkpoint_save", "evaluation")
-"""Work between steps that may be one rank's alone."""
+"""Work between steps that a single rank may do alone."""
 
 LOCKSTEP = (0.02, 0.5)
-"""Ranks that wait for one another take equally long for their steps: within 2 %, and within half of what their own work
-differs by."""
+"""Tolerance within which ranks that wait for each other take equally long.
+
+Their total times differ by at most 2 %, or by at most half of the difference in their own work.
+"""
 
 
 @metric(None)
@@ -43,32 +51,34 @@ def ddp(m: Metrics) -> DdpFact:
     if not facts:
         raise Missing(
             "No DistributedDataParallel was seen in training",
-            "Let the run go on past its first ten steps, with DistributedDataParallel as the outermost module.",
+            "Let the run continue past its first ten steps, with DistributedDataParallel as the outermost module.",
         )
     return max(facts, key=lambda fact: fact.gradient_bytes)
 
 
-@metric("count", "reductions of gradients in a step")
+@metric("count", "gradient reductions per step")
 def reductions_per_step(m: Metrics) -> float:
-    """How often DistributedDataParallel reduces gradients for one update; 1 is enough."""
+    """How often DistributedDataParallel reduces gradients per update; 1 is enough."""
     fact = m[ddp]
     return fact.reduced / fact.passes * m[micro_steps_per_step]
 
 
-@metric("B", "bytes sent to reduce gradients in a step")
+@metric("B", "bytes sent per step to reduce gradients")
 def comm_bytes(m: Metrics) -> float:
-    """What each rank sends a step in ring all-reduces: 2 (D-1)/D of the gradients, a reduction."""
+    """Bytes that each rank sends per step in ring all-reduces: 2 (D-1)/D of the gradients per reduction."""
     fact, ranks = m[ddp], m[data_parallel_size]
     if fact.comm_hook is not None:
-        raise Missing("A communication hook reduces the gradients its own way", "Nothing: what it sends it knows.")
+        raise Missing(
+            "A communication hook reduces the gradients in its own way", "Nothing: only the hook knows what it sends."
+        )
     return 2 * (ranks - 1) / ranks * fact.gradient_bytes * m[reductions_per_step]
 
 
-@metric("s", "exposed communication in a step")
+@metric("s", "exposed communication per step")
 def exposed_comm_seconds(m: Metrics) -> float:
-    """Seconds of a step in collectives that nothing hides, waiting for slower ranks among them."""
+    """Exposed seconds per step in collectives, including waiting for slower ranks."""
     if m[world_size] < 2:
-        raise Missing("A single rank has nobody to talk to", "Run on several ranks.", Need.RANKS)
+        raise Missing("A single rank does not communicate", "Run on several ranks.", Need.RANKS)
     share = m.get(exposed_comm_fraction)
     if share is not None:
         return share * m[step_time_mean]
@@ -76,25 +86,28 @@ def exposed_comm_seconds(m: Metrics) -> float:
     return max(0.0, communication - overlap) * m[reductions_per_step]
 
 
-@metric("s", "communication in a step")
+@metric("s", "communication per step")
 def comm_total(m: Metrics) -> float:
-    """Seconds of a step in collectives, hidden or not, waiting for slower ranks among them."""
-    windows = [window for window in m[primary_rank].windows if window.communication is not None]
+    """Seconds per step in collectives, hidden or exposed, including waiting for slower ranks."""
+    windows = [window for window in gpu_windows(m) if window.communication is not None]
     steps = sum(window.steps for window in windows)
     if steps:
         return sum(window.communication or 0.0 for window in windows) / steps
     return _timed(m)[0] * m[reductions_per_step]
 
 
-@metric("s", "exposed communication in a step but for waiting")
+@metric("s", "exposed communication per step without waiting")
 def exposed_transfer(m: Metrics) -> float:
-    """Seconds of a step in collectives that nothing hides, once every rank is there."""
+    """Exposed seconds per step in collectives, without waiting for slower ranks."""
     return max(0.0, m[exposed_comm_seconds] - m[straggler_wait])
 
 
-@metric("s", "waiting for slower ranks in a step")
+@metric("s", "waiting for slower ranks per step")
 def straggler_wait(m: Metrics) -> float:
-    """Seconds of a mean step by which the slowest rank's own work, whichever that is, is longer than the primary's."""
+    """Mean seconds per step by which the slowest rank's own work is longer than the primary rank's.
+
+    The slowest rank is determined for each step.
+    """
     first, *others = m[own_work]
     rows = m[common_steps][0]
     waits = (
@@ -104,23 +117,26 @@ def straggler_wait(m: Metrics) -> float:
     return sum(waits) / m[common_step_count]
 
 
-@metric("1", "how far the slowest rank is behind")
+@metric("1", "lag of the slowest rank")
 def straggler_skew(m: Metrics) -> float:
-    """Slowest over lower median of the ranks' own work, less 1: each its median step without communication."""
+    """Slowest rank's own work over the lower median of the ranks, less 1.
+
+    A rank's own work is its median step time without communication.
+    """
     medians = [each.median for each in m[own_work]]
     skew = max(medians) / median_low(medians) - 1
     noise, part = LOCKSTEP
     spans = [rows[-1].start - rows[0].start for rows in m[common_steps]]
     if max(spans) - min(spans) > max(noise, part * skew) * min(spans):
-        raise Missing("The ranks do not wait for one another", "Nothing, if they train models of their own.")
+        raise Missing("The ranks do not wait for one another", "Nothing, if each rank trains its own model.")
     return skew
 
 
 @metric("1", "share of steps in which one rank is the slowest")
 def straggler_persistence(m: Metrics) -> float:
-    """Of the steps that are steady on every rank, in how many the rank that is slowest by its median is the slowest.
+    """Share of steps in which the rank with the longest median is the slowest.
 
-    By chance it is one over the number of ranks.
+    Only steps that are steady on every rank count. By chance the share is one over the number of ranks.
     """
     work = m[own_work]
     slowest = max(work, key=lambda each: each.median)
@@ -133,20 +149,20 @@ def straggler_persistence(m: Metrics) -> float:
 
 @metric("count", "steady steps of all ranks")
 def common_step_count(m: Metrics) -> int:
-    """Steps that were steady on every rank."""
+    """Steps that are steady on every rank."""
     return sum(step.count for step in m[common_steps][0])
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one rank does of its own in the steps that are steady on every rank."""
+    """One rank's own work in the steps that are steady on every rank."""
 
     rank: int
     seconds: tuple[float, ...]
-    """Of each row."""
+    """Seconds of each row."""
     median: float
     phases: Mapping[str, float]
-    """Mean seconds of a step, but for WAITING; with the work between steps where some is as regular as they are."""
+    """Mean seconds per step of each phase except `WAITING`, and of the work between steps (`BESIDE`)."""
 
 
 @metric(None)
@@ -154,7 +170,8 @@ def own_work(m: Metrics) -> tuple[Work, ...]:
     """Each rank's steps without communication, the primary rank's first.
 
     Where steps do not tell of communication, it lies in the backward pass, whose end needs every rank's gradients: then
-    the shortest of the ranks' backward passes stands for all of them.
+    the shortest of the ranks' backward passes stands for all of them. If one rank's GPU has a lower clock, that pass is
+    longer there: see `_spared`.
     """
     rows = m[common_steps]
     _train_one_model(m)
@@ -162,26 +179,52 @@ def own_work(m: Metrics) -> tuple[Work, ...]:
         times = [[_busy(step) - (step.communication or 0.0) for step in each] for each in rows]
     else:
         shortest = min(_median(each, [_backward(step) for step in each]) for each in rows)
-        times = [[_busy(step) - _backward(step) + shortest for step in each] for each in rows]
+        spared = _spared(m, rows, shortest)
+        times = [
+            [_busy(step) - _backward(step) + shortest - less for step, less in zip(each, lesses, strict=True)]
+            for each, lesses in zip(rows, spared, strict=True)
+        ]
     return tuple(
         Work(rank.process.rank, tuple(seconds), _median(each, seconds), _phases(each))
         for rank, each, seconds in zip(_ranks(m), rows, times, strict=True)
     )
 
 
+def _spared(m: Metrics, rows: Sequence[Sequence[Step]], backward: float) -> list[list[float]]:
+    """Return, of each rank and row, the seconds that its forward pass, `backward` and its update are waiting for a GPU
+    with a lower clock: the rest is what that GPU takes for them, at the rank's own clock.
+
+    Where forward passes do not wait (all but FSDP's), no more than they differ by: what memory bounds does not go with
+    the clock. Nothing unless one clock is below the others by LOWER_CLOCK.
+    """
+    ranks, spared = _ranks(m), [[0.0] * len(each) for each in rows]
+    clocks = [busy_clock(m.profile, rank, FEWEST_CLOCKS) or 0.0 for rank in ranks]
+    slow = clocks.index(min(clocks))
+    forwards = [_median(each, [step.forward or 0.0 for step in each]) for each in rows]
+    if not min(*clocks, *forwards) or clocks[slow] > (1 - LOWER_CLOCK) * median_low(clocks):
+        return spared
+    waits_in_forward = any(rank.flags is not None and rank.flags.fsdp for rank in ranks)
+    for number, each in enumerate(rows):
+        ratio = clocks[slow] / clocks[number]
+        if not waits_in_forward:
+            ratio = max(ratio, forwards[number] / forwards[slow])
+        for row, (step, slowest) in enumerate(zip(each, rows[slow], strict=True)):
+            own, its = (backward + (one.forward or 0.0) + (one.optimizer or 0.0) for one in (step, slowest))
+            spared[number][row] = max(0.0, own - ratio * its)
+    return spared
+
+
 @metric(None)
 def common_steps(m: Metrics) -> tuple[tuple[Step, ...], ...]:
-    """Of each rank the steps that are steady on every rank, the primary rank's first.
+    """The steps of each rank that are steady on every rank, the primary rank's first.
 
-    Rows are steps or a few merged neighbours, which begin elsewhere on a rank that has other steps tagged. Where
-    ranks share fewer than half of their rows, or many ranks were not read in full, a row is a stretch of steps instead:
-    the mean of those of a rank that begin in it.
+    Rows are steps or a few merged neighbors, which start elsewhere on a rank whose tags differ. If ranks share fewer
+    than half of their rows, or many ranks were not read in full, a row is a stretch of steps instead: the mean of the
+    rank's steps that begin in it.
     """
     ranks = _ranks(m)
     if len(ranks) < 2:
-        raise Missing(
-            "The steps of one rank only were recorded", "Record all ranks: profile-train torchrun ...", Need.RANKS
-        )
+        raise Missing("Only one rank's steps were recorded", "Record all ranks: profile-train torchrun ...", Need.RANKS)
     rows = [steady(rank.steps) for rank in ranks]
     if m.profile.stretches is None:
         common = _common([{(step.index, step.count): step for step in each} for each in rows])
@@ -191,23 +234,23 @@ def common_steps(m: Metrics) -> tuple[tuple[Step, ...], ...]:
     stretches = m.profile.stretches or Stretches.over(last, 1.0, max(step.count for each in rows for step in each))
     common = _common([in_stretches(each, stretches) for each in rows])
     if not common[0]:
-        raise Missing("No step was steady on every rank", "Record more steps: 100 or so give a steady picture.")
+        raise Missing("No step was steady on every rank", "Record more steps: about 100 give reliable statistics.")
     return common
 
 
 def _common(rows: Sequence[Mapping[K, Step]]) -> tuple[tuple[Step, ...], ...]:
-    """Of each rank, those that all of them have."""
+    """Return each rank's steps that all ranks have."""
     shared = sorted(set(rows[0]).intersection(*rows[1:]))
     return tuple(tuple(each[key] for key in shared) for each in rows)
 
 
 def _busy(step: Step) -> float:
-    """Its time with what falls between steps: the others wait for that, too."""
+    """Return the step's seconds including the work after it, because the other ranks wait for that, too."""
     return step.duration + sum(getattr(step, name) or 0.0 for name in BESIDE)
 
 
 def _ranks(m: Metrics) -> Sequence[Rank]:
-    """One process a rank: that which was started last, should one have been started anew."""
+    """Return one process per rank, the one that started last if a rank was restarted."""
     latest = {}
     for rank in sorted(m.profile.ranks, key=lambda rank: rank.process.started):
         if rank.steps and rank.process.world_size > 1:
@@ -216,25 +259,29 @@ def _ranks(m: Metrics) -> Sequence[Rank]:
 
 
 def _train_one_model(m: Metrics) -> None:
-    """Stages of a pipeline do unequal work by design. FullyShardedDataParallel's ranks hold unequal shards."""
+    """Raise Missing if ranks hold different parts of the model.
+
+    Pipeline stages do unequal work by design. FullyShardedDataParallel is exempt, because its ranks hold unequal
+    shards of one model.
+    """
     ranks = [rank for rank in _ranks(m) if rank.models and not (rank.flags and rank.flags.fsdp)]
     if len({max(fact.parameters for fact in rank.models) for rank in ranks}) > 1:
         raise Missing("The ranks hold different parts of the model", "Nothing: such ranks differ by design.")
 
 
 def _timed(m: Metrics) -> tuple[float, float]:
-    """Of a pass that reduces: seconds of communication, and how many of them lie behind the backward pass."""
+    """Return the seconds of communication in a reducing pass, and how many of them are hidden."""
     fact = m[ddp]
     if fact.communication is None or fact.overlap is None or fact.samples < FEWEST_SAMPLES:
         raise Missing(
-            "Too few reductions of gradients were timed", "Record more steps: torch times one reduction in a hundred."
+            "Too few gradient reductions were timed", "Record more steps: torch times one reduction in a hundred."
         )
     return fact.communication, fact.overlap
 
 
 def _backward(step: Step) -> float:
     if step.backward is None:
-        raise Missing("The backward pass was not measured on every rank", "See the problems in the report.")
+        raise Missing("The backward pass was not measured on every rank", "See the problems listed in the report.")
     return step.backward
 
 

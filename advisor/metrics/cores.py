@@ -1,13 +1,16 @@
-"""Lists of CPU cores, as Linux writes them."""
+"""Read lists of CPU cores in the format of Linux."""
 
 from __future__ import annotations
 
 MOST_CORES = 1 << 16
-"""More than Linux can be built for; a list that says more is damaged."""
+"""More cores than Linux can be built for; a list with a larger number is corrupt."""
 
 
 def cores(listed: str) -> frozenset[int] | None:
-    """Of "0-2,5": 0, 1, 2 and 5. None for what is no such list, or one of more than there can be."""
+    """Return the cores of a list: 0, 1, 2 and 5 for "0-2,5".
+
+    None if the text is not such a list, or names a core beyond `MOST_CORES`.
+    """
     found: set[int] = set()
     for part in listed.split(",") if listed else ():
         low, _, high = part.partition("-")

@@ -1,23 +1,37 @@
-"""What the recorded run cost."""
+"""The cost of the recorded run."""
+
+import math
+from collections.abc import Sequence
 
 from advisor.metrics.base import Metrics, Missing, Need, metric
 from advisor.metrics.gpu import device
 from advisor.metrics.hardware import gpu_energy
 from advisor.metrics.host import run
-from advisor.metrics.settings import world_size
+from advisor.metrics.no_window import no_window
+from advisor.metrics.quantiles import quantile
+from advisor.metrics.settings import primary_rank, world_size
+from advisor.metrics.step import WARM_UP, ordinary
+from profiler.schema import Step
 
 
 @metric("h", "GPU-hours")
 def gpu_hours(m: Metrics) -> float:
-    """GPUs in use (one a rank, or all whose memory torch has used if that is more) times the hours of the run."""
+    """GPUs in use times the hours of the run.
+
+    GPUs in use are one per rank, or all whose memory torch has used if that is more.
+    """
     duration = m[run].duration
     if duration is None:
-        raise Missing("The run's duration is unknown", "Wait until it has ended, then make the report again.")
+        raise Missing("The run's duration is unknown", "Wait until the run has ended, then create the report again.")
     return max(m[world_size], _devices(m)) * duration / 3600
 
 
 def _devices(m: Metrics) -> int:
-    """Devices of every rank that torch has used; raises Missing without a GPU."""
+    """Return the number of devices that torch used on all ranks.
+
+    Raises:
+        Missing: there is no GPU.
+    """
     m[device]
     return sum(
         len({sample.device for sample in rank.memory} or {fact.id for fact in rank.memory_peaks})
@@ -25,17 +39,62 @@ def _devices(m: Metrics) -> int:
     )
 
 
+BESIDE = 40
+"""Steps compared on each side of the first window: near it, to exclude other changes over time."""
+NOTCH = 1.57
+"""Half a notch, over the interquartile range and the square root of the count.
+
+Medians whose notches do not overlap differ (McGill, Tukey and Larsen, Variations of Box Plots, 1978).
+"""
+
+
+@metric("1", "change in step time caused by the first profiler window")
+def slowdown_after_window(m: Metrics) -> float:
+    """Share by which steps take longer after the first profiler window on a GPU than before it.
+
+    CUPTI stays subscribed after a window ends, which may slow launches permanently (pytorch issue 144455). The value
+    is missing without a window, with fewer than ten steps on either side, or if the difference is noise.
+    """
+    windows = [window for window in m[primary_rank].windows if window.device == "cuda"]
+    if not windows:
+        raise no_window(m)
+    first = min(windows, key=lambda window: window.start)
+    plain = ordinary(m[primary_rank].steps)
+    before = [step for step in plain[WARM_UP:] if step.start + step.count * step.duration <= first.start][-BESIDE:]
+    after = [step for step in plain if step.start >= first.start + first.duration][:BESIDE]
+    if min(sum(step.count for step in side) for side in (before, after)) < WARM_UP:
+        raise Missing("There are too few steps before and after the first window", "Record at least 100 steps.")
+    earlier, later = _median(before), _median(after)
+    if abs(later - earlier) <= _half_notch(before) + _half_notch(after):
+        raise Missing("The first window changed the step time by no more than its noise", "Nothing to do.")
+    return later / earlier - 1
+
+
+def _median(steps: Sequence[Step]) -> float:
+    return quantile(_weighted(steps), 0.5)
+
+
+def _half_notch(steps: Sequence[Step]) -> float:
+    weighted = _weighted(steps)
+    spread = quantile(weighted, 0.75) - quantile(weighted, 0.25)
+    return NOTCH * spread / math.sqrt(sum(weight for _, weight in weighted))
+
+
+def _weighted(steps: Sequence[Step]) -> list[tuple[float, float]]:
+    return [(step.duration, float(step.count)) for step in steps]
+
+
 @metric("currency", "cost")
 def usd(m: Metrics) -> float:
-    """GPU-hours times the price given for one."""
+    """GPU-hours times the price of one, in the user's currency."""
     if m.goals.gpu_price is None:
         raise Missing(
-            "The price of a GPU-hour is unknown", "Give it: profile-train --gpu-price PRICE.", Need.DECLARATION
+            "The price of a GPU-hour is unknown", "Declare it: profile-train --gpu-price PRICE.", Need.DECLARATION
         )
     return m[gpu_hours] * m.goals.gpu_price
 
 
 @metric("kWh", "energy in kWh")
 def kwh(m: Metrics) -> float:
-    """Energy the GPUs used."""
+    """Energy the GPUs used, in kWh."""
     return m[gpu_energy] / 3.6e6

@@ -1,4 +1,4 @@
-"""What the user said the run is for."""
+"""The goals that the user declared for the run."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from advisor.metrics.step import step_time_mean
 T = TypeVar("T")
 
 IMPROVEMENT = 0.001
-"""Of the best value so far, what a validation must be better by to count as an improvement (assumption)."""
+"""Share of the best value that a validation must gain to count as an improvement (assumption)."""
 
 
-@metric(None, "goals that were declared")
+@metric(None, "declared goals")
 def declared_goals(m: Metrics) -> tuple[str, ...]:
-    """Names of the goals that were declared for the training; without a step there is none to have a goal for."""
+    """Names of the declared goals; missing if no step was recorded."""
     m[step_time_mean]
     return tuple(each.name for each in fields(m.goals) if getattr(m.goals, each.name) != each.default)
 
 
-@metric(None, "goals that matter and were not declared")
+@metric(None, "relevant goals that were not declared")
 def undeclared_goals(m: Metrics) -> tuple[str, ...]:
-    """Names of the goals that were not declared though they bear on any training: what counts most, the quality that is
-    wanted, and, where cost counts on a GPU, its price. Of others the rules that need them ask themselves.
+    """Names of the goals that matter for any training and were not declared.
+
+    These are the main goal, the target quality and, if cost counts on a GPU, its price. Rules that need other goals
+    ask for them.
     """
     m[step_time_mean]
     matter = ["goal", "quality"]
@@ -35,40 +37,40 @@ def undeclared_goals(m: Metrics) -> tuple[str, ...]:
     return tuple(name for name in matter if getattr(m.goals, name) is None)
 
 
-@metric(None, "samples wanted per update and rank")
+@metric(None, "target samples per update and rank")
 def target_per_rank(m: Metrics) -> int | None:
-    """The wanted batch over the ranks that have samples of their own; None if none was declared."""
+    """The declared batch size per rank that has its own samples; None if none was declared."""
     ranks = m[data_parallel_size]
     return None if m.goals.target_batch is None else m.goals.target_batch // ranks
 
 
 @metric("s", "declared time between failures")
 def time_between_failures(m: Metrics) -> float:
-    """Mean time between failures, or interruptions, of the whole job, as it was declared."""
-    return _declared(m.goals.mtbf, "How often the job fails", "--mtbf TIME")
+    """Declared mean seconds between failures or interruptions of the whole job."""
+    return _declared(m.goals.mtbf, "The failure rate of the job", "--mtbf TIME")
 
 
-@metric("1", "declared discount of interruptible machines")
+@metric("1", "declared discount of spot instances")
 def spot_discount(m: Metrics) -> float:
-    """Share of the price that interruptible machines are cheaper by, as it was declared."""
-    return _declared(m.goals.spot_discount, "The discount of interruptible machines", "--spot-discount SHARE")
+    """Declared discount on interruptible machines, as a share of the price."""
+    return _declared(m.goals.spot_discount, "The discount of spot instances", "--spot-discount SHARE")
 
 
 @metric("1", "declared share of time in the queue")
 def queue_share(m: Metrics) -> float:
-    """Share of the time for which GPUs are allocated or waited for without training, as it was declared."""
-    return _declared(m.goals.queue_share, "How long jobs wait for GPUs", "--queue-share SHARE")
+    """Declared share of GPU time allocated or waited for without training."""
+    return _declared(m.goals.queue_share, "The time that jobs wait for GPUs", "--queue-share SHARE")
 
 
 @metric("count", "validations")
 def validations(m: Metrics) -> int:
-    """Validations whose results were declared."""
+    """Number of declared validation results."""
     return len(_validation(m))
 
 
 @metric("count", "validations without improvement")
 def stale_validations(m: Metrics) -> int:
-    """Validations at the end, none of which was better by a thousandth than the best before them."""
+    """Number of validations since the last one that improved the best value by a thousandth."""
     values = _validation(m)
     best, last = values[0], 0
     for index, value in enumerate(values):

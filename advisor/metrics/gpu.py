@@ -1,33 +1,40 @@
-"""What the GPUs are, and what they did in the profiler's windows: kernels, and waiting for them."""
+"""The GPUs, and what they did in the profiler windows: kernels, and waiting for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from advisor.metrics.base import Metrics, Missing, metric
-from advisor.metrics.operators import products, shaped_operators
-from advisor.metrics.settings import gpu_need, no_gpu, on_cpu, primary_rank
-from advisor.metrics.step import steady_steps
+from advisor.metrics.no_window import no_window
+from advisor.metrics.operators import is_computing, products, shaped_operators
+from advisor.metrics.settings import no_gpu, on_cpu, primary_rank
+from advisor.metrics.step import exposed_comm_fraction, gpu_windows, steady_steps, unprofiled
+from advisor.profile import Rank
 from profiler.schema import DeviceFact, Gpu, Kernel, Window
 
+_LONGER = "Record for longer: later windows may contain some."
 FEW_CONVOLUTIONS = 0.1
-"""Share of all products below which convolutions do not change their rate much (assumption)."""
-_NO_WINDOW = Missing(
-    "No kernels were recorded", "Run on a GPU, for more than some 20 steps, with windows not switched off."
-)
+"""Share of all matmul time up to which convolutions hardly change the rate (assumption)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """The GPUs of the job; if they differ, the first."""
+    """The GPUs of the job; if they differ, the one that the primary rank trains on."""
 
     name: str
     capability: tuple[int, int] | None
     memory_total: int
-    """Bytes; 0 where the driver does not tell."""
+    """Bytes of memory; 0 if the driver does not report them."""
     count: int
-    """Visible to the primary rank, or sampled in the whole job, whichever is more."""
+    """GPUs visible to the primary rank or sampled in the whole job, whichever is more."""
+    multiprocessors: int | None = None
+    sm_clock_max: float | None = None
+    """Highest SM clock in MHz, from NVML."""
+    bandwidth: float | None = None
+    """Memory bandwidth in bytes/s, from NVML's bus width and memory clock."""
+    is_amd: bool = False
+    """Whether torch is built for ROCm; the capability is then AMD's own."""
 
 
 @metric(None)
@@ -36,14 +43,43 @@ def device(m: Metrics) -> Device:
     rank = m[primary_rank]
     count = max(len(rank.devices), len(m.profile.gpus))
     if not count or m[on_cpu]:
-        raise no_gpu(m, "Which GPU it is was not recorded")
-    seen: DeviceFact | Gpu = rank.devices[0] if rank.devices else m.profile.gpus[0]
-    return Device(name=seen.name, capability=seen.capability, memory_total=seen.memory_total, count=count)
+        raise no_gpu(m, "The GPU model was not recorded")
+    fact = _trained_on(rank)
+    gpu = m.profile.gpu_of(fact) if fact else m.profile.gpus[0]
+    seen = fact or gpu
+    assert seen is not None
+    return Device(
+        name=seen.name,
+        capability=seen.capability,
+        memory_total=seen.memory_total,
+        count=count,
+        multiprocessors=fact.multiprocessors if fact else None,
+        sm_clock_max=gpu.sm_clock_max if gpu else None,
+        bandwidth=_bandwidth(gpu) if gpu else None,
+        is_amd=rank.process.hip is not None,
+    )
+
+
+def _trained_on(rank: Rank) -> DeviceFact | None:
+    """Return the device that holds most of the rank's tensors; the first where memory was not measured."""
+    fullest = max(rank.memory_peaks, key=lambda peak: peak.allocated_peak, default=None)
+    found = [fact for fact in rank.devices if fullest is not None and fact.id == fullest.id]
+    return next(iter(found or rank.devices), None)
+
+
+def _bandwidth(gpu: Gpu) -> float | None:
+    """Return the memory bandwidth in bytes/s; None if NVML does not report its parts.
+
+    It is two transfers per cycle of the memory clock, as NVML counts cycles, times the width of the bus.
+    """
+    if not gpu.memory_clock_max or not gpu.memory_bus_width:
+        return None
+    return 2 * gpu.memory_clock_max * 1e6 * gpu.memory_bus_width / 8
 
 
 @metric(None)
 def compute_capability(m: Metrics) -> tuple[int, int]:
-    """The compute capability of the GPUs."""
+    """Compute capability of the GPUs."""
     gpu = m[device]
     if gpu.capability is None:
         raise Missing(f"The compute capability of {gpu.name} is unknown", "Record with a program that uses torch.cuda.")
@@ -52,58 +88,87 @@ def compute_capability(m: Metrics) -> tuple[int, int]:
 
 @metric("1", "share of time the GPU is busy")
 def gpu_busy_fraction(m: Metrics) -> float:
-    """Share of the profiler's windows covered by kernels."""
-    return _sum(m, "busy") / _sum(m, "duration")
+    """Share of a steady step covered by kernels, from the profiler windows."""
+    return min(1.0, _sum(m, "busy") / unprofiled(m, _windows(m)))
+
+
+@metric("1", "share of time the GPU computes")
+def gpu_computing_fraction(m: Metrics) -> float:
+    """Share of a steady step covered by kernels other than collectives."""
+    busy: float = m[gpu_busy_fraction]
+    return max(0.0, busy - (m.get(exposed_comm_fraction) or 0.0))
 
 
 @metric("1", "share of time the GPU waits for launches")
 def launch_bound_index(m: Metrics) -> float:
-    """Idle time because kernels were launched too late, over the window less waits for data, syncs and collectives."""
+    """Idle time due to late kernel launches, over the time not spent waiting for anything else.
+
+    The waiting that is subtracted is for data, synchronization and collectives. Steps in a window take longer than
+    steady steps because the profiler delays the host; that difference is subtracted from both.
+    """
     waits = sum(_sum(m, name) for name in ("idle_data", "idle_sync"))
     exposed = sum(window.communication_exposed or 0.0 for window in _windows(m))
-    rest = _sum(m, "duration") - waits - exposed
+    slowed = _slowed(m)
+    rest = _sum(m, "duration") - slowed - waits - exposed
     if rest <= 0:
-        raise Missing("The windows hold nothing but waiting", "Cure the waiting first, then record again.")
-    return _sum(m, "idle_launch") / rest
+        raise Missing("The windows contain only waiting", "Fix the waiting first, then record again.")
+    return max(0.0, _sum(m, "idle_launch") - slowed) / rest
 
 
 @metric("s", "host time to enqueue a step")
 def host_launch(m: Metrics) -> float:
-    """Host seconds to enqueue the GPU work of a step: a floor under any GPU speed-up."""
+    """Host seconds to enqueue the GPU work of a step; no GPU speed-up can go below them.
+
+    They come from the steps of a trace. Otherwise they come from the profiler windows, less the time by which the
+    profiler slows a step.
+    """
     measured = [(step.host_launch, step.count) for step in m[steady_steps] if step.host_launch is not None]
-    if not measured:
-        raise Missing("The enqueuing of GPU work is not timed", "Nothing yet: predictions have no such floor.")
-    return sum(value * count for value, count in measured) / sum(count for _, count in measured)
+    if measured:
+        return sum(value * count for value, count in measured) / sum(count for _, count in measured)
+    return max(0.0, _sum(m, "host_launch") - _slowed(m)) / sum(window.steps for window in _windows(m))
 
 
 @metric("count")
 def kernels_per_step(m: Metrics) -> float:
-    """GPU kernels launched in a step."""
+    """GPU kernels launched per step."""
     return _sum(m, "kernels") / sum(window.steps for window in _windows(m))
 
 
 @metric("us", "median kernel length")
 def median_kernel_us(m: Metrics) -> float:
-    """Median length of a kernel in microseconds; of several windows, their mean."""
+    """Median length of a kernel in microseconds; the mean of the medians if there are several windows."""
     lengths = [window.median_kernel for window in _windows(m) if window.median_kernel is not None]
     if not lengths:
-        raise Missing(_NO_WINDOW.what, _NO_WINDOW.remedy, gpu_need(m))
+        raise no_window(m)
     return 1e6 * sum(lengths) / len(lengths)
 
 
-@metric("1", "share of GPU time in matrix products")
+@metric("1", "share of GPU time in matmuls")
 def matmul_share(m: Metrics) -> float:
-    """Share of GPU-busy time in matrix products and convolutions."""
+    """Share of GPU-busy time in matmuls and convolutions."""
     return _kernel_share(m, lambda kernel: kernel.kind in _MATMUL)
+
+
+@metric("1", "multiprocessors that kernels can fill")
+def reached_multiprocessors(m: Metrics) -> float:
+    """Share of the multiprocessors that kernels have blocks for, mean over the time of those that compute.
+
+    From Kineto's "blocks per SM", at most 1 for a kernel: it stands in for SM activity where no counter tells of that.
+    """
+    kernels = [kernel for kernel in _kernels(m) if kernel.reached is not None]
+    total = sum(kernel.total for kernel in kernels)
+    if total < MOST_TIME * sum(kernel.total for kernel in _kernels(m)):
+        raise Missing("The profiler does not report the number of blocks of kernels", "Nothing: only CUPTI reports it.")
+    return sum((kernel.reached or 0.0) * kernel.total for kernel in kernels) / total
 
 
 @metric("1", "share of GPU time in convolutions")
 def conv_share(m: Metrics) -> float:
-    """Share of GPU-busy time in convolutions; depthwise ones, which memory bounds, are not among them."""
+    """Share of GPU-busy time in convolutions, without depthwise ones, which are memory-bound."""
     return _kernel_share(m, lambda kernel: kernel.kind == "convolution")
 
 
-@metric("1", "share of GPU time in changing the layout of images")
+@metric("1", "share of GPU time in converting the image layout")
 def layout_share(m: Metrics) -> float:
     """Share of GPU-busy time in cuDNN's conversions between NCHW and NHWC."""
     return _kernel_share(m, lambda kernel: any(name in kernel.name.lower() for name in _LAYOUT))
@@ -111,7 +176,10 @@ def layout_share(m: Metrics) -> float:
 
 @metric("1", "share of GPU time in memory-bound kernels")
 def membound_share(m: Metrics) -> float:
-    """Share of GPU-busy time in elementwise, normalization, softmax, loss, reduction, layout and copy kernels."""
+    """Share of GPU-busy time in memory-bound kernels.
+
+    These are elementwise, normalization, softmax, loss, reduction, layout and copy kernels.
+    """
     return _kernel_share(m, lambda kernel: kernel.kind in _MEMBOUND)
 
 
@@ -129,7 +197,7 @@ def tensor_core_fraction(m: Metrics) -> float:
 
 @metric(None)
 def compute_dtype_mix(m: Metrics) -> dict[str, float]:
-    """Share of the time in matrix products and convolutions by the dtype their kernels' names tell, or "unknown"."""
+    """Share of matmul and convolution time by dtype, as kernel names show it, or "unknown"."""
     seconds: dict[str, float] = {}
     for kernel in _kernels(m):
         if kernel.kind in _MATMUL:
@@ -138,82 +206,83 @@ def compute_dtype_mix(m: Metrics) -> dict[str, float]:
     return {dtype: part / total for dtype, part in seconds.items()} if total else {}
 
 
-@metric("1", "share of GPU time in FP32 matrix products")
+@metric("1", "share of GPU time in FP32 matmuls")
 def fp32_matmul_share(m: Metrics) -> float:
-    """Share of GPU-busy time in matrix products and convolutions of fp32 or TF32."""
-    return _kernel_share(m, lambda kernel: kernel.kind in _MATMUL and kernel.dtype in ("fp32", "tf32"))
+    """Share of GPU-busy time in matmuls and convolutions in fp32 or TF32."""
+    return _dtype_share(m, lambda kernel: kernel.kind in _MATMUL and kernel.dtype in ("fp32", "tf32"))
 
 
-@metric("1", "share of GPU time in FP16 products")
+@metric("1", "share of GPU time in FP16 matmuls or convolutions")
 def fp16_matmul_share(m: Metrics) -> float:
-    """Share of GPU-busy time in matrix products and convolutions of fp16."""
-    return _kernel_share(m, lambda kernel: kernel.kind in _MATMUL and kernel.dtype == "fp16")
+    """Share of GPU-busy time in matmuls and convolutions in fp16."""
+    return _dtype_share(m, lambda kernel: kernel.kind in _MATMUL and kernel.dtype == "fp16")
 
 
-@metric("1", "share of GPU time in 16-bit convolutions")
-def half_conv_share(m: Metrics) -> float:
-    """Share of GPU-busy time in convolutions of fp16 or bf16."""
-    return _kernel_share(m, lambda kernel: kernel.kind == "convolution" and kernel.dtype in ("fp16", "bf16"))
-
-
-@metric("1", "share of GPU time in BF16 matrix products")
+@metric("1", "share of GPU time in BF16 matmuls")
 def bf16_gemm_share(m: Metrics) -> float:
-    """Share of GPU-busy time in matrix products of bf16, without convolutions."""
-    return _kernel_share(m, _is_bf16_gemm)
+    """Share of GPU-busy time in bf16 matmuls, without convolutions."""
+    return _dtype_share(m, _is_bf16_gemm)
 
 
-@metric("us", "mean length of a BF16 matrix product")
+@metric("us", "mean duration of a BF16 matmul")
 def bf16_gemm_us(m: Metrics) -> float:
-    """Mean length of a matrix product of bf16 in microseconds."""
+    """Mean length of a bf16 matmul in microseconds."""
     products = [kernel for kernel in _kernels(m) if _is_bf16_gemm(kernel)]
     calls = sum(kernel.calls for kernel in products)
     if not calls:
-        raise Missing("No matrix product of bf16 was recorded", "Nothing, unless the program computes in bf16.")
+        raise Missing("No bf16 matmul was recorded", "Nothing, unless the program computes in bf16.")
     return 1e6 * sum(kernel.total for kernel in products) / calls
 
 
-@metric("1", "share of GPU time in FP32 products without tensor cores")
+@metric("1", "share of GPU time in FP32 matmuls or convolutions without tensor cores")
 def simt_fp32_matmul_share(m: Metrics) -> float:
-    """Share of GPU-busy time in fp32 matrix products and convolutions that use no tensor cores."""
-    return _kernel_share(m, lambda kernel: kernel.kind in _MATMUL and _is_simt_fp32(kernel))
+    """Share of GPU-busy time in fp32 matmuls and convolutions that use no tensor cores."""
+    return _dtype_share(m, lambda kernel: kernel.kind in _MATMUL and _is_simt_fp32(kernel))
 
 
-@metric("1", "share of GPU time in FP32 matrix products without tensor cores")
+@metric("1", "share of GPU time in FP32 matmuls without tensor cores")
 def simt_fp32_gemm_share(m: Metrics) -> float:
-    """Share of GPU-busy time in fp32 matrix products that use no tensor cores, without convolutions.
+    """Share of GPU-busy time in fp32 matmuls that use no tensor cores, without convolutions.
 
-    Those may use TF32 by default: what of them still runs without tensor cores does not wait for a switch.
+    Convolutions may use TF32 by default, so those that still run without tensor cores do not wait for a setting.
     """
-    return _kernel_share(m, lambda kernel: kernel.kind == "matmul" and _is_simt_fp32(kernel))
+    return _dtype_share(m, lambda kernel: kernel.kind == "matmul" and _is_simt_fp32(kernel))
 
 
-@metric("FLOP/s", "speed of matrix products")
+@metric("FLOP/s", "speed of matmuls")
 def achieved_matmul_flops(m: Metrics) -> float:
-    """Floating-point operations of matrix products over their time, in the windows that recorded shapes."""
+    """FLOP/s of matmuls in the windows that recorded shapes."""
     convolutions = m[conv_share]
     if convolutions > FEW_CONVOLUTIONS * m[matmul_share]:
         raise Missing("The operations of convolutions are not counted", "Nothing: the GPU's typical rate is assumed.")
     found = m[products]
     seconds = sum(product.seconds for product in found)
     if m[shaped_operators].device != "cuda" or seconds <= 0:
-        raise Missing("No matrix product of known size was recorded", "Nothing: the GPU's typical rate is assumed.")
+        raise Missing("No matmul of known size was recorded", "Nothing: the GPU's typical rate is assumed.")
     return sum(product.flop * product.calls for product in found) / seconds
 
 
 @metric("1", "share of GPU time in the loss")
 def cross_entropy_share(m: Metrics) -> float:
-    """Share of GPU-busy time in cross-entropy: the softmax's logarithm and the likelihood, forward and backward."""
+    """Share of GPU-busy time in cross-entropy, forward and backward.
+
+    It consists of the log-softmax and the negative log-likelihood.
+    """
     return _kernel_share(m, lambda kernel: kernel.kind == "loss")
 
 
-@metric("1", "share of the copying that is from pageable memory")
+@metric("1", "share of copying time for pageable memory")
 def h2d_pageable_share(m: Metrics) -> float:
-    """Share of the exposed host-to-device copy time that came from pageable memory."""
+    """Share of exposed host-to-device copy time that came from pageable memory."""
     copies = _sum(m, "h2d")
     return _sum(m, "h2d_pageable") / copies if copies > 0 else 0.0
 
 
 _MATMUL = ("matmul", "convolution")
+MOST_TIME = 0.8
+"""Share of the kernels' time for which blocks have to be known."""
+MOST_UNKNOWN = 0.1
+"""Share of GPU time in products of unknown dtype: half of the least share that a rule acts on (assumption)."""
 _MEMBOUND = ("elementwise", "normalization", "loss", "reduction", "layout", "copy")
 _LAYOUT = ("nchwtonhwc", "nhwctonchw")
 
@@ -226,31 +295,69 @@ def _is_simt_fp32(kernel: Kernel) -> bool:
     return kernel.dtype == "fp32" and kernel.tensor_cores is not True
 
 
+def _trust(m: Metrics) -> None:
+    state = m[primary_rank].window_state
+    if state is not None and state.graph_times_wrong:
+        raise Missing(
+            "CUPTI misreports the times of kernels in CUDA graphs before CUDA 13.1",
+            "Record with CUDA 13.1 or newer, or without CUDA graphs.",
+        )
+
+
 def _windows(m: Metrics) -> list[Window]:
-    """Where there are any, those without shapes: to record them slows the host, and the GPU waits for launches."""
-    windows = [window for window in m[primary_rank].windows if window.device == "cuda" and window.steps]
+    _trust(m)
+    windows = gpu_windows(m)
     if not windows:
-        raise Missing(_NO_WINDOW.what, _NO_WINDOW.remedy, gpu_need(m))
-    return [window for window in windows if not window.shapes] or windows
+        raise no_window(m)
+    return windows
+
+
+def _slowed(m: Metrics) -> float:
+    """Return the seconds by which the profiler lengthens the windows' steps."""
+    return max(0.0, _sum(m, "duration") - unprofiled(m, _windows(m)))
 
 
 def _sum(m: Metrics, name: str) -> float:
     values = [value for window in _windows(m) if (value := getattr(window, name)) is not None]
     if not values:
-        raise Missing("The profiler's windows do not tell this", _NO_WINDOW.remedy)
+        raise Missing("The profiler windows do not contain this", _LONGER)
     return float(sum(values))
 
 
 def _kernels(m: Metrics) -> list[Kernel]:
-    kernels = [kernel for kernel in m[primary_rank].kernels if kernel.device == "cuda" and kernel.kind != "host"]
+    """Return the kernels that compute, without collectives and host copies, which mostly run alongside."""
+    _trust(m)
+    kernels = [kernel for kernel in m[primary_rank].kernels if kernel.device == "cuda" and is_computing(kernel)]
     if not kernels:
-        raise Missing(_NO_WINDOW.what, _NO_WINDOW.remedy, gpu_need(m))
-    return kernels
+        raise no_window(m)
+    told: dict[str, set[str]] = {}
+    for kernel in kernels:
+        if kernel.dtype:  # only windows with shapes tell it of some
+            told.setdefault(kernel.name, set()).add(kernel.dtype)
+    return [
+        replace(kernel, dtype=next(iter(told[kernel.name])))
+        if kernel.dtype is None and len(told.get(kernel.name, ())) == 1
+        else kernel
+        for kernel in kernels
+    ]
+
+
+def _dtype_share(m: Metrics, wanted: Callable[[Kernel], bool]) -> float:
+    """Return the share of these kernels; Missing where products that may be of any dtype take long enough to matter."""
+    unknown = _kernel_share(
+        m, lambda kernel: kernel.kind in _MATMUL and kernel.dtype is None and kernel.tensor_cores is not False
+    )
+    if unknown > MOST_UNKNOWN:
+        raise Missing(
+            f"The dtype of matmuls that take {unknown:.0%} of the GPU's time is not known",
+            "Record for longer, or with a larger --budget: windows with shapes show it.",
+        )
+    return _kernel_share(m, wanted)
 
 
 def _kernel_share(m: Metrics, wanted: Callable[[Kernel], bool]) -> float:
     kernels = _kernels(m)
     total = sum(kernel.total for kernel in kernels)
     if total <= 0:
-        raise Missing("The recorded kernels took no time", _NO_WINDOW.remedy)
+        raise Missing("The recorded kernels took no time", _LONGER)
     return sum(kernel.total for kernel in kernels if wanted(kernel)) / total

@@ -1,6 +1,6 @@
-"""What NVML saw of the GPUs in the steady part of the run: load, clocks, power, links.
+"""NVML samples of the GPUs in the steady part of the run: load, clocks, power, links.
 
-Samples are of the GPUs the program uses; a GPU counts in a moment only if it was busy then, unless told otherwise.
+Only GPUs that the program uses count and, unless stated otherwise, only samples in which they were busy.
 """
 
 from __future__ import annotations
@@ -10,12 +10,19 @@ from collections.abc import Callable
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.settings import NVML, gpu_need, no_gpu, on_cpu
 from advisor.metrics.step import steady_window
+from advisor.profile import Profile, Rank
 from profiler.schema import Gpu, GpuSample
 
 BUSY = 0.1
-"""Share of a sample's period with kernels from which the GPU counts as busy: less is a stray kernel or a desktop."""
+"""Share of a sample's period with kernels from which a GPU counts as busy.
+
+Less than that is a stray kernel or a desktop.
+"""
 SLOWED = 0.9
-"""Clock over its maximum below which a merged sample that saw a throttle reason counts as throttled throughout."""
+"""Share of the highest clock below which a merged sample counts as throttled throughout.
+
+The sample must also have seen a throttle reason.
+"""
 POWER_CAP = 0x4
 THERMAL = 0x20 | 0x40 | 0x80
 REASONS = {
@@ -25,24 +32,34 @@ REASONS = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-"""NVML clocks event reasons (nvml.h); the others are no limits: idle, application clocks, sync boost, display."""
+"""NVML clocks event reasons (nvml.h) that are limits.
+
+The others are not: idle, application clocks, sync boost, display.
+"""
 
 
 @metric("1", "GPU utilization")
 def gpu_utilization(m: Metrics) -> float:
-    """Share of time in which some kernel ran, by NVML: an upper bound of busy. Mean over the GPUs the program uses."""
+    """Share of time in which some kernel ran, from NVML; an upper bound of the time the GPU is busy.
+
+    This is the mean over the GPUs that the program uses.
+    """
     return _mean_of(_samples(m), lambda sample: sample.utilization, "GPU utilization")
 
 
 @metric("1", "SMs active")
 def sm_active(m: Metrics) -> float:
-    """Share of time in which a multiprocessor had work, mean over them and over busy samples (Hopper or newer)."""
-    return _mean_of(_busy(m), lambda sample: sample.sm_active, "SM activity", "Run on a Hopper or newer GPU.")
+    """Share of time in which a multiprocessor had work (Hopper or newer).
+
+    This is the mean over multiprocessors and busy samples, or over all samples if no GPU was ever busy.
+    """
+    samples = m.get(busy_samples) or _samples(m)
+    return _mean_of(samples, lambda sample: sample.sm_active, "SM activity", "Run on a Hopper or newer GPU.")
 
 
 @metric("1", "SM occupancy")
 def sm_occupancy(m: Metrics) -> float:
-    """Resident warps over the most there can be, mean over busy samples (Hopper or newer)."""
+    """Resident warps over the maximum, mean over busy samples (Hopper or newer)."""
     return _mean_of(_busy(m), lambda sample: sample.sm_occupancy, "SM occupancy", "Run on a Hopper or newer GPU.")
 
 
@@ -60,7 +77,10 @@ def dram_active(m: Metrics) -> float:
 
 @metric(None)
 def throttled_gpu(m: Metrics) -> Gpu:
-    """The GPU that heat or its power supply slowed the longest; of equals, the one with the lowest clock."""
+    """The GPU that heat or its power supply slowed for the longest time.
+
+    Among equals it is the one with the lowest clock.
+    """
     gpus = {gpu.index: gpu for gpu in m.profile.gpus}
     busy: dict[int, list[GpuSample]] = {}
     for sample in _busy(m):
@@ -86,10 +106,10 @@ def sm_clock_ratio(m: Metrics) -> float:
 
 @metric("1", "share of time slowed by heat or power brake")
 def thermal_throttle_share(m: Metrics) -> float:
-    """Share of busy samples in which heat or the power brake slowed the most throttled GPU (bits 0x20, 0x40, 0x80).
+    """Share of busy samples in which heat or the power brake slowed the most throttled GPU.
 
-    Merged samples keep only that a reason occurred: all of them count if their mean clock is low too, and the power cap
-    cannot be why; else one does.
+    The NVML bits are 0x20, 0x40 and 0x80. A merged sample shows only that a reason occurred. All of its samples count
+    if its mean clock is also low and the power cap cannot be the reason; otherwise one counts.
     """
     gpu = m[throttled_gpu]
     return _throttled_share([s for s in _busy(m) if s.gpu == gpu.index and s.throttle is not None], gpu)
@@ -107,7 +127,7 @@ def throttle_reasons(m: Metrics) -> tuple[str, ...]:
 
 @metric("1", "GPU power over its limit")
 def power_ratio(m: Metrics) -> float:
-    """Power drawn while busy over the limit, mean over GPUs."""
+    """Power drawn while busy over the power limit, mean over GPUs."""
     limits = {gpu.index: gpu.power_limit for gpu in m.profile.gpus}
 
     def ratio(sample: GpuSample) -> float | None:
@@ -119,7 +139,7 @@ def power_ratio(m: Metrics) -> float:
 
 @metric("1", "PCIe link speed over its maximum")
 def pcie_ratio(m: Metrics) -> float:
-    """Width times speed of the PCIe link under load over its maximum: of the GPU with the worst, at its best moment."""
+    """Width times speed of the PCIe link under load, over its maximum: the worst GPU, at its best moment."""
     best: dict[int, float] = {}
     limits = {gpu.index: (gpu.pcie_generation_max, gpu.pcie_width_max) for gpu in m.profile.gpus}
     for sample in _busy(m):
@@ -137,7 +157,7 @@ def pcie_ratio(m: Metrics) -> float:
 
 @metric("W", "GPU power")
 def gpu_power(m: Metrics) -> float:
-    """Mean power of all GPUs together."""
+    """Mean power of all GPUs together, in watts."""
     by_gpu: dict[int, list[GpuSample]] = {}
     for sample in _samples(m):
         by_gpu.setdefault(sample.gpu, []).append(sample)
@@ -146,38 +166,63 @@ def gpu_power(m: Metrics) -> float:
 
 @metric("J", "GPU energy")
 def gpu_energy(m: Metrics) -> float:
-    """Energy all GPUs used from the first to the last sample of the run."""
+    """Energy all GPUs used from the first to the last sample of the run, in joules."""
     counters: dict[int, list[float]] = {}
     for sample in _of_the_run(m):
         if sample.energy is not None:
             counters.setdefault(sample.gpu, []).append(sample.energy)
     if not counters:
-        raise Missing("GPU energy was not read", "Run on a Volta or newer data-centre GPU.")
+        raise Missing("GPU energy was not read", "Run on a Volta or newer data center GPU.")
     return sum(max(values) - min(values) for values in counters.values())
 
 
 def _of_the_run(m: Metrics) -> list[GpuSample]:
-    """Without the GPUs on which the driver knows of no memory of the run: others may be at work there.
+    """Return the samples of the GPUs that the run uses; other GPUs may be busy with other work.
 
-    Where it knows of none on any (CUDA's MPS hides its clients) all count.
+    These are the GPUs on which the driver reports memory of the run. If it reports none (in a container with its own
+    process numbers, or under CUDA MPS), they are the GPUs on which torch holds memory; if that is unknown, all GPUs.
     """
     samples = m.profile.gpu_samples
     if not samples or m[on_cpu]:
         raise no_gpu(m, "The GPU was not sampled")
-    used = {sample.gpu for sample in samples if sample.process_memory is None or sample.process_memory > 0}
+    used = {sample.gpu for sample in samples if sample.process_memory} or _held_by_torch(m)
     return [sample for sample in samples if not used or sample.gpu in used]
 
 
+def _held_by_torch(m: Metrics) -> set[int]:
+    """Return the indices of the GPUs on which a rank holds memory; if not measured, of all it sees."""
+    gpus = set()
+    for rank in m.profile.ranks:
+        holding = {peak.id for peak in rank.memory_peaks}
+        devices = [fact for fact in rank.devices if fact.id in holding or not holding]
+        gpus |= {gpu.index for fact in devices if (gpu := m.profile.gpu_of(fact)) is not None}
+    return gpus
+
+
 def _samples(m: Metrics) -> list[GpuSample]:
-    """Those of the steady part of the run; all, if it was too short for any."""
+    """Return the samples of the steady part of the run; all samples if that has none."""
     samples = _of_the_run(m)
     start, end = m[steady_window]
     return [sample for sample in samples if start <= sample.time <= end] or samples
 
 
 def is_busy(sample: GpuSample) -> bool:
-    """By its utilization or, where that is none (MIG), its SM activity."""
+    """Return whether the GPU was busy, by its utilization or, without one (MIG), its SM activity."""
     return (sample.utilization or sample.sm_active or 0.0) >= BUSY
+
+
+def busy_clock(profile: Profile, rank: Rank, least: int = 1) -> float | None:
+    """Return the mean SM clock in MHz of the rank's GPU while that is busy; None with fewer than `least` samples."""
+    used = {fact.id for fact in rank.memory_peaks}
+    devices = [fact for fact in rank.devices if fact.id in used]
+    indices = {gpu.index for fact in devices if (gpu := profile.gpu_of(fact)) is not None}
+    told = [
+        (sample.sm_clock, sample.count)
+        for sample in profile.gpu_samples
+        if sample.gpu in indices and sample.sm_clock and is_busy(sample)  # an idle one's clock is low on purpose
+    ]
+    number = sum(count for _, count in told)
+    return sum(clock * count for clock, count in told) / number if number >= least else None
 
 
 def _busy(m: Metrics) -> list[GpuSample]:
@@ -186,11 +231,16 @@ def _busy(m: Metrics) -> list[GpuSample]:
 
 @metric(None)
 def busy_samples(m: Metrics) -> list[GpuSample]:
-    """Samples of GPUs that were busy. Without utilization (MIG), SM activity tells; one with neither is not known to
-    be busy."""
+    """Samples in which a GPU was busy.
+
+    Without utilization (MIG), SM activity decides. A sample with neither does not count as busy.
+    """
     busy = [sample for sample in _samples(m) if is_busy(sample)]
     if not busy:
-        raise Missing("No GPU was busy", "Let the program train on the GPU.")
+        raise Missing(
+            f"No sample showed a GPU busy for {BUSY:.0%} of the time",
+            "Nothing, if the GPU is meant to be that idle; else give it more work, or record for longer.",
+        )
     return busy
 
 

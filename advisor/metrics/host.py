@@ -1,8 +1,9 @@
-"""The machine a rank runs on: its cores, its memory, what the program's processes use of them."""
+"""The machine a rank runs on: its cores, its memory, and what the program's processes use of them."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.cores import cores
@@ -10,22 +11,31 @@ from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import other_fraction, steady_window, step_time_mean
 from profiler.schema import HostSample, OutputFact, Run
 
-_REMEDY = "Let the run last some seconds, on a system where psutil may look at its processes."
+FULL = 0.9
+"""Share of a machine's cores in use above which programs wait for each other (assumption)."""
+
+BUSY = 0.25
+"""Share of cores used by others above which timings on a full machine are not representative.
+
+This is an assumption.
+"""
+
+_REMEDY = "Let the run last a few seconds, on a system where psutil may inspect its processes."
 
 
 @metric(None)
 def run(m: Metrics) -> Run:
     """The recording of the primary rank's node."""
     if not m.profile.runs:
-        raise Missing("The run's own row is lost", "Record it anew.")
+        raise Missing("The run's own row is missing", "Record the run again.")
     return m.profile.runs[0]
 
 
 @metric("count", "cores the program may use")
 def cores_allowed(m: Metrics) -> float:
-    """Cores the program may use on its node: affinity and cgroup quota.
+    """Cores that the program may use on its node, by affinity and cgroup quota.
 
-    Where each rank has a recorder of its own, which may know that rank's cores alone, those of all of them.
+    If each rank has its own recorder, which may know only that rank's cores, these are the cores of all of them.
     """
     mine = m[run]
     node = m[primary_rank].process.node_rank
@@ -46,19 +56,19 @@ def local_ranks(m: Metrics) -> int:
 
 @metric("count", "cores for each rank")
 def cores_per_rank(m: Metrics) -> float:
-    """Cores for one rank and its DataLoader workers: an equal part of those the program may use on its node."""
+    """Cores for one rank and its DataLoader workers: an equal part of the cores allowed on its node."""
     return m[cores_allowed] / m[local_ranks]
 
 
 @metric("count", "cores left for workers")
 def cores_available(m: Metrics) -> int:
-    """Cores for the DataLoader workers of one rank: its part, less one for the training process; at least 1."""
+    """Cores for the DataLoader workers of one rank: its part, less one for training; at least 1."""
     return max(1, math.floor(m[cores_per_rank]) - 1)
 
 
 @metric("1", "share of the allowed cores in use")
 def cpu_saturation(m: Metrics) -> float:
-    """Cores the program's processes use over the cores they may use, less what the hypervisor takes."""
+    """Cores the program's processes use, over the allowed cores less what the hypervisor takes."""
     used = _mean(m, "cpu")
     steal = _optional_mean(m, "steal") or 0.0
     left = m[cores_allowed] - steal * m[cores_allowed] / m[run].cores_total
@@ -67,31 +77,57 @@ def cpu_saturation(m: Metrics) -> float:
 
 @metric("count", "cores the program uses without its workers")
 def process_cpu(m: Metrics) -> float:
-    """Cores used by the program without its DataLoader workers, all ranks of the node."""
+    """Cores used by the program without its DataLoader workers, over all ranks of the node."""
     return max(0.0, _mean(m, "cpu") - m[worker_cpu])
 
 
 @metric("count", "cores the workers use")
 def worker_cpu(m: Metrics) -> float:
-    """Cores used by DataLoader workers, all ranks of the node."""
+    """Cores used by DataLoader workers, over all ranks of the node."""
     return _mean(m, "cpu_workers")
 
 
-@metric("count", "cores that others use")
+@metric("count", "cores used by other programs")
 def others_cpu(m: Metrics) -> float:
     """Cores of the machine that other programs use or the hypervisor takes."""
     return max(0.0, _mean(m, "machine_cpu") + (_optional_mean(m, "steal") or 0.0) - _mean(m, "cpu"))
 
 
+@dataclass(frozen=True, slots=True)
+class CoreUse:
+    """The cores of a machine and how many of them are in use, as means over the steady steps."""
+
+    cores: int
+    others: float
+    """Cores used by other programs or the hypervisor."""
+    program: float
+
+    @property
+    def is_full(self) -> bool:
+        """Whether programs wait for each other."""
+        return self.others + self.program >= FULL * self.cores
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether other programs slow this one down, so that its timings are not representative."""
+        return self.is_full and self.others >= BUSY * self.cores
+
+
+@metric(None)
+def core_use(m: Metrics) -> CoreUse:
+    """The use of the machine's cores, by the program and by others."""
+    return CoreUse(m[run].cores_total, m[others_cpu], m[process_cpu] + (m.get(worker_cpu) or 0.0))
+
+
 @metric("B", "host memory of the program")
 def host_rss(m: Metrics) -> int:
-    """Most memory the program's processes held together; shared pages are counted in each."""
+    """Most memory that the program's processes held together; shared pages count in each of them."""
     return max(_values(m, "rss"))
 
 
-@metric("B", "least host memory left")
+@metric("B", "minimum host memory left")
 def host_memory_available(m: Metrics) -> int:
-    """Least memory that was left on the machine."""
+    """Least memory that was available on the machine."""
     return min(_values(m, "memory_available"))
 
 
@@ -104,26 +140,26 @@ def output_share(m: Metrics) -> float:
 
 @metric("1", "share of the step that leads up to log lines and fsync")
 def leading_up_share(m: Metrics) -> float:
-    """Share of the step between what the training did last and a log line or fsync: mostly metrics and formatting.
+    """Share of the step from the last training work to a log line or fsync: mostly metrics and formatting.
 
-    No more than the step's remainder has beside them: on a GPU the host may wait there for what it has enqueued.
+    It is at most the rest of the step's remainder, because on a GPU the host may wait there for queued work.
     """
     output = _output(m)
     if output.leading_up is None:
-        raise Missing("What leads up to the log was not timed", "Record anew.")
+        raise Missing("The work before log output was not timed", "Record anew.")
     share = output.leading_up / output.steps / m[step_time_mean]
     return max(0.0, min(share, m[other_fraction] - m[output_share]))
 
 
-@metric("count", "writes in a step")
+@metric("count", "writes per step")
 def writes_per_step(m: Metrics) -> float:
-    """Write calls of the training process in a step: prints, log files, sockets."""
+    """Write calls of the training process per step: prints, log files, sockets."""
     output, rank = _output(m), m[primary_rank]
     if output.writes is None:
-        raise Missing("Write calls were not counted", "Record on Linux, which counts them.")
+        raise Missing("Write calls were not counted", "Record on Linux, which counts write calls.")
     if rank.process.world_size > 1 or any(fact.num_workers for fact in rank.loaders):
         raise Missing(
-            "Writes to a log cannot be told from those to other processes",
+            "Writes to a log cannot be distinguished from those to other processes",
             "Record once on one rank, with num_workers=0.",
         )
     return output.writes / output.steps
@@ -132,12 +168,15 @@ def writes_per_step(m: Metrics) -> float:
 def _output(m: Metrics) -> OutputFact:
     output = m[primary_rank].output
     if output is None or not output.steps:
-        raise Missing("What the program writes was not observed", "Record its start, and some seconds of training.")
+        raise Missing(
+            "The program's output was not observed",
+            "Record the program from its start, including some seconds of training.",
+        )
     return output
 
 
 def _samples(m: Metrics) -> list[HostSample]:
-    """Those of the steady part of the run; all, if it was too short for any."""
+    """Return the samples of the steady part of the run; all samples if that has none."""
     start, end = m[steady_window]
     samples = m.profile.host_samples
     return [sample for sample in samples if start <= sample.time <= end] or list(samples)
@@ -152,12 +191,12 @@ def _optional_mean(m: Metrics, name: str) -> float | None:
 def _mean(m: Metrics, name: str) -> float:
     mean = _optional_mean(m, name)
     if mean is None:
-        raise Missing("The use of the CPU was not sampled", _REMEDY)
+        raise Missing("CPU use was not sampled", _REMEDY)
     return mean
 
 
 def _values(m: Metrics, name: str) -> list[int]:
     values = [value for sample in m.profile.host_samples if (value := getattr(sample, name)) is not None]
     if not values:
-        raise Missing("The use of the host's memory was not sampled", _REMEDY)
+        raise Missing("Host memory use was not sampled", _REMEDY)
     return values

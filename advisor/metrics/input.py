@@ -1,4 +1,4 @@
-"""How batches are made: the main training loader of the primary rank, its workers, its queue."""
+"""Data loading: the main training loader of the primary rank, its workers and its queue."""
 
 from __future__ import annotations
 
@@ -11,22 +11,35 @@ from advisor.metrics.step import batches_per_step, data_wait_fraction, steady_st
 from profiler.schema import TAG_EPOCH_START, TAG_FIRST, Batch, LoaderFact
 from profiler.sketch import Quantiles
 
-BEHIND = 0.5
-"""Share of fetches that find the queue empty from which the workers' rate is the limit."""
+BEHIND = 0.8
+"""Share of time that workers are busy from which they limit the step.
+
+With a fifth of their time to spare they keep up.
+"""
+
+WAITED = 0.05
+"""Share of the step in data wait from which workers count as behind.
+
+Gains of 5 % are the least that about 20 steps can confirm.
+"""
+
+MOSTLY_EMPTY = 0.5
+"""Share of fetches with an empty queue from which workers count as behind if batches were not timed."""
 
 _UNTIMED = Missing(
-    "The making of batches was not timed",
-    "Record from the program's start, so that workers start under it; only a DataLoader's batches are timed.",
+    "Batch preparation was not timed",
+    "Record from the program's start, so that its workers are observed; only a DataLoader's batches are timed.",
 )
 
 
 @metric(None)
 def loader(m: Metrics) -> LoaderFact:
-    """The DataLoader that is trained on: of several, the one that made the most batches."""
+    """The DataLoader used for training; of several, the one that made the most batches."""
     training = [fact for fact in m[primary_rank].loaders if fact.training is not False]
     if not training:
         raise Missing(
-            "No DataLoader was seen", "Nothing, if the program loads data otherwise; else record from its start."
+            "No DataLoader was seen",
+            "Nothing, if the program loads data without a DataLoader; else record from its start.",
         )
     made = {fact.id: 0 for fact in training}
     for batch in m[primary_rank].batches:
@@ -35,9 +48,12 @@ def loader(m: Metrics) -> LoaderFact:
     return max(training, key=lambda fact: (fact.training is True, made[fact.id]))
 
 
-@metric("count", "DataLoaders made in one place")
+@metric("count", "DataLoaders created in one place")
 def loaders_made(m: Metrics) -> int:
-    """DataLoaders that were made in the main one's place: above 1, the program makes them anew, every epoch perhaps."""
+    """DataLoaders created in the same place as the main one.
+
+    Above 1, the program creates it repeatedly, perhaps in every epoch.
+    """
     main = m[loader]
     return sum(
         fact is main or (main.place is not None and fact.place == main.place and fact.training is not False)
@@ -45,15 +61,15 @@ def loaders_made(m: Metrics) -> int:
     )
 
 
-@metric("s", "time to make a batch")
+@metric("s", "time to prepare a batch")
 def t_w(m: Metrics) -> float:
-    """Mean seconds one worker (or, without workers, the training process) needs to make a batch."""
+    """Mean seconds in which one worker (or, without workers, the training process) prepares a batch."""
     return _per_batch(m, "duration")
 
 
-@metric("s", "time to make a slow batch (99th percentile)")
+@metric("s", "time to prepare a slow batch (99th percentile)")
 def t_w_p99(m: Metrics) -> float:
-    """99 of 100 batches are made within this; over all workers."""
+    """Seconds within which 99 of 100 batches are prepared, over all workers."""
     batches = _batches(m)
     sketches = [sketch for sketch in m[primary_rank].sketches if sketch.quantity == "batch"]
     if any(batch.count > 1 for batch in batches):
@@ -66,45 +82,47 @@ def t_w_p99(m: Metrics) -> float:
     return quantile([(batch.duration, batch.count) for batch in batches], 0.99)
 
 
-@metric("1", "share of collating in making a batch")
+@metric("1", "share of collation in batch preparation")
 def collate_share(m: Metrics) -> float:
-    """Share of t_w in putting samples together to a batch."""
+    """Share of t_w spent in collation."""
     return _per_batch(m, "collate") / m[t_w]
 
 
-@metric("1", "CPU use while a batch is made")
+@metric("1", "CPU use during batch preparation")
 def u_w(m: Metrics) -> float:
-    """Seconds in which it ran or waited for a core, per second of t_w: near 1 a worker computes, near 0 it waits for
-    storage or sleeps."""
+    """Share of t_w in which the worker ran or waited for a core.
+
+    Near 1 a worker computes; near 0 it waits for storage or sleeps.
+    """
     return _per_batch(m, "cpu") / m[t_w]
 
 
-@metric("count", "cores the workers could fill")
+@metric("count", "cores the workers could use")
 def worker_demand(m: Metrics) -> float:
-    """Cores the workers would keep busy if all of them made batches at once."""
+    """Cores that the workers would fill if all of them prepared batches at once."""
     return m[loader].num_workers * m[u_w]
 
 
-@metric("count", "cores the training itself fills")
+@metric("count", "cores the training process itself uses")
 def compute_threads(m: Metrics) -> float:
-    """Cores the training process keeps busy while it is not making or waiting for batches."""
+    """Cores that the training process fills while it neither prepares nor waits for batches."""
     used = m[process_cpu] / m[local_ranks] * m[step_time_mean]
     if not m[loader].num_workers:
         used -= m[batches_per_step] * m[t_w] * m[u_w]
     if m[t_g] <= 0:
-        raise Missing("The steps do nothing but wait for data", "Let the run train on its batches.")
+        raise Missing("The steps only wait for data", "Let the run train on its batches.")
     return min(max(used / m[t_g], 0.0), m[cores_per_rank])
 
 
-@metric("count", "files opened for a sample")
+@metric("count", "files opened per sample")
 def files_per_sample(m: Metrics) -> float:
-    """Files opened for a sample."""
+    """Files opened per sample."""
     counted = [batch for batch in _batches(m) if batch.files is not None]
     samples = sum(batch.count * batch.samples for batch in counted)
     if not samples and not m[loader].num_workers:
         raise Missing(
             "Opened files are counted in worker processes, and the loader has none",
-            "Record a run with num_workers=1: in the training process a count could not be taken out again.",
+            "Record a run with num_workers=1: in the training process, counting could not be turned off again.",
         )
     if not samples:
         raise Missing("Opened files were not counted", _UNTIMED.remedy)
@@ -113,22 +131,22 @@ def files_per_sample(m: Metrics) -> float:
 
 @metric("s", "step time without waiting for data")
 def t_g(m: Metrics) -> float:
-    """Seconds the step would take if its batches were always there: step time less data wait."""
+    """Seconds the step would take if its batches were always ready: step time less data wait."""
     return m[step_time_mean] * (1.0 - m[data_wait_fraction])
 
 
 @metric("count", "ready batches in the queue")
 def queue_depth(m: Metrics) -> float:
-    """Mean number of ready batches when one is asked for."""
+    """Mean number of ready batches when one is requested."""
     measured = [(step.queue_depth, step.count) for step in m[steady_steps] if step.queue_depth is not None]
     if not measured:
-        raise Missing("No queue of batches was seen", "Nothing: without workers there is none.")
+        raise Missing("No queue of batches was observed", "Nothing: without workers there is no queue.")
     return sum(depth * count for depth, count in measured) / sum(count for _, count in measured)
 
 
 @metric("1", "fetches that found no batch ready")
 def queue_empty_fraction(m: Metrics) -> float:
-    """Share of fetches that found no batch ready; all of them without workers."""
+    """Share of fetches that found no batch ready; 1 without workers."""
     measured = [step for step in m[steady_steps] if step.fetches_empty is not None]
     fetches = sum(step.count * step.batches for step in measured)
     if not fetches:
@@ -138,45 +156,54 @@ def queue_empty_fraction(m: Metrics) -> float:
 
 @metric(None)
 def workers_are_behind(m: Metrics) -> bool:
-    """Workers set the pace of the step: half of the fetches or more find the queue empty. With fewer, workers keep up
-    on average and only jitter. Not known to be so is not so."""
-    return m[loader].num_workers > 0 and (m.get(queue_empty_fraction) or 0.0) >= BEHIND
+    """Whether the workers set the pace of the step.
+
+    They do if the step waits for at least a twentieth of its time while they are busy for at least four fifths of
+    it. The share of fetches that find the queue empty does not matter, because equally fast workers deliver together,
+    so that one fetch in N waits for all of them. If batches were not timed, half of the fetches must find the queue
+    empty.
+    """
+    if not m[loader].num_workers or (m.get(data_wait_fraction) or 0.0) < WAITED:
+        return False
+    busy = m.get(worker_efficiency)
+    return (m.get(queue_empty_fraction) or 0.0) >= MOSTLY_EMPTY if busy is None else busy >= BEHIND
 
 
 @metric("1", "share of time the workers are busy")
 def worker_efficiency(m: Metrics) -> float:
-    """Share of the steps in which the workers make batches: near 1 they cannot keep up, near 0 most are surplus.
+    """Share of step time in which the workers prepare batches.
 
-    What a step's batches take to make, over its time and the workers; evaluations and epoch starts, in which there may
-    be no workers, are no part of it.
+    Near 1 they cannot keep up; near 0 most of them are surplus. It is the time to prepare a step's batches over the
+    step's time and the number of workers. Evaluations and epoch starts are excluded, because there may be no workers
+    then.
     """
     workers = m[loader].num_workers
     if not workers:
-        raise Missing("The loader has no workers", "Nothing: the training process makes the batches itself.")
+        raise Missing("The loader has no workers", "Nothing: the training process prepares the batches itself.")
     return m[t_w] * m[batches_per_step] / (workers * m[step_time_mean])
 
 
 @metric("B", "size of a batch")
 def batch_bytes(m: Metrics) -> int:
-    """Size of a batch's tensors."""
+    """Bytes of a batch's tensors."""
     size = m[loader].batch_bytes
     if size is None:
-        raise Missing("The size of a batch was not seen", "Let the run reach the loader's second batch.")
+        raise Missing("The size of a batch was not observed", "Let the run reach the loader's second batch.")
     return size
 
 
 @metric("count", "tensors in a batch")
 def batch_tensors(m: Metrics) -> int:
-    """Tensors that a batch is made of: a worker hands each of them over by itself."""
+    """Tensors in a batch; a worker transfers each of them separately."""
     number = m[loader].batch_tensors
     if number is None:
-        raise Missing("The tensors of a batch were not counted", "Record anew, to the loader's second batch.")
+        raise Missing("The tensors of a batch were not counted", "Record again, at least to the loader's second batch.")
     return number
 
 
 @metric("s", "time to start an epoch")
 def epoch_start_seconds(m: Metrics) -> float:
-    """Mean stall at the start of an epoch: making the iterator, starting workers, the first batch."""
+    """Mean stall in seconds at the start of an epoch: iterator, start of workers, first batch."""
     starts = [s for s in m[primary_rank].steps if s.tags & TAG_EPOCH_START and s.epoch_start is not None]
     if not starts:
         raise Missing("No start of an epoch was seen", "Record a run that includes one.")
@@ -185,7 +212,7 @@ def epoch_start_seconds(m: Metrics) -> float:
 
 @metric("1", "share of the run in starting later epochs")
 def epoch_restart_share(m: Metrics) -> float:
-    """Share of the run in starting its second and later epochs: most of it is what persistent workers would save."""
+    """Share of the run in starting its second and later epochs; persistent workers would save most of it."""
     starts = [s for s in m[primary_rank].steps if s.tags & TAG_EPOCH_START and s.epoch_start is not None]
     if not starts:
         raise Missing("No start of an epoch was seen", "Record a run of two epochs or more.")
@@ -196,7 +223,7 @@ def epoch_restart_share(m: Metrics) -> float:
 
 
 def _batches(m: Metrics) -> list[Batch]:
-    """The main loader's, from the steady part of the run; all of them, if it was too short for any."""
+    """Return the main loader's batches in the steady part of the run; all of them if that has none."""
     made = m[primary_rank].batches
     batches = [batch for batch in made if batch.loader == m[loader].id]
     if not batches:

@@ -1,4 +1,4 @@
-"""Sizes of matrix products: whether tensor cores like them, and what a large vocabulary costs."""
+"""Sizes of matmuls: whether they suit tensor cores, and what a large vocabulary costs."""
 
 from __future__ import annotations
 
@@ -10,35 +10,37 @@ from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.operators import Product, products, shaped_operators
 
 MULTIPLES = {"fp16": 8, "bf16": 8, "fp8": 16}
-"""Elements in the 16 bytes that tensor cores load at once: lengths that are no multiple take slower kernels (NVIDIA,
-Matrix Multiplication Background)."""
+"""Elements in the 16 bytes that tensor cores load at once.
+
+Dimensions that are not a multiple of it use slower kernels (NVIDIA, Matrix Multiplication Background).
+"""
 LOGIT_BYTES = 6
-"""Logits in 16 bits, and once more in fp32 for the loss (Korthikanti et al.)."""
+"""Bytes per logit: in 16 bits, and once more in fp32 for the loss (Korthikanti et al.)."""
 SHORTEST = 64
-"""To pad shorter ones to a multiple of 8 may add more than a tenth to them."""
+"""Shortest dimension to consider: padding a shorter one to a multiple of 8 may add more than a tenth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misaligned:
-    """A length that is no multiple of what tensor cores load, and the products that have it."""
+    """A dimension that is misaligned for tensor cores, and the matmuls that have it."""
 
     length: int
     products: tuple[Product, ...]
     peers: tuple[float | None, ...]
-    """FLOP/s of each one's peers; None where there are none."""
+    """FLOP/s of each matmul's peers; None if it has none."""
 
     @property
     def seconds(self) -> float:
-        """Of all calls."""
+        """Seconds of all calls."""
         return sum(product.seconds for product in self.products)
 
 
 @metric(None)
 def misaligned(m: Metrics) -> Misaligned | None:
-    """The length that most time in misaligned products goes with, if any is.
+    """The misaligned dimension whose matmuls take the most time; None if all are aligned.
 
-    Peers of a product are aligned ones of its dtype that should be no faster: of no more operations, and no more for
-    each number moved.
+    Peers of a matmul are aligned matmuls of its dtype that should be no faster: they have at most as many operations,
+    and at most as many per element moved.
     """
     found = m[products]
     by_length: dict[int, list[Product]] = defaultdict(list)
@@ -56,36 +58,39 @@ def misaligned(m: Metrics) -> Misaligned | None:
     return max(lengths, key=lambda each: (each.seconds, each.length), default=None)
 
 
-@metric("count", "length that tensor cores do not like")
+@metric("count", "length that does not suit tensor cores")
 def misaligned_length(m: Metrics) -> int:
-    """Of matrix products: no multiple of 8 numbers (fp8: 16), in those that take most time."""
+    """The misaligned dimension of the matmuls that take the most time: not a multiple of 8 (fp8: 16)."""
     found = m[misaligned]
     if found is None:
-        raise Missing("Every matrix product is aligned", "Nothing.")
+        raise Missing("Every matmul is aligned", "Nothing.")
     return found.length
 
 
-@metric("1", "share of the time in products of a misaligned length")
+@metric("1", "share of the time in matmuls of a misaligned length")
 def misaligned_matmul_share(m: Metrics) -> float:
-    """Share of the time of kernels in 16-bit or fp8 products that have the misaligned length."""
+    """Share of kernel time in 16-bit or fp8 matmuls that have the misaligned dimension."""
     found = m[misaligned]
     return found.seconds / m[shaped_operators].seconds if found else 0.0
 
 
-@metric("1", "speed of products of a misaligned length over that of their peers")
+@metric("1", "speed of matmuls of a misaligned length over that of their peers")
 def misaligned_efficiency(m: Metrics) -> float:
-    """FLOP/s of products that have the misaligned length over those of aligned products that should be no faster."""
+    """FLOP/s of matmuls with the misaligned dimension over those of comparable aligned matmuls.
+
+    Comparable are aligned matmuls that should be no faster.
+    """
     found = m[misaligned]
     pairs = [] if found is None else [(p, r) for p, r in zip(found.products, found.peers, strict=True) if r is not None]
     seconds = sum(product.seconds for product, _ in pairs)
     if not seconds:
-        raise Missing("There are no aligned products to compare with", "Nothing: time a padded size by hand.")
+        raise Missing("There are no aligned matmuls to compare with", "Nothing: time a padded size yourself.")
     return sum(product.flop * product.calls / rate for product, rate in pairs) / seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Logits:
-    """The scores that the loss is taken of."""
+    """The size of the logits that the loss is computed from."""
 
     rows: int
     """Tokens of a micro-batch."""
@@ -94,7 +99,7 @@ class Logits:
 
 @metric(None)
 def logits(m: Metrics) -> Logits:
-    """The largest input of a cross-entropy: classes come second, places in a picture or a text after them."""
+    """The largest input of a cross-entropy; its second dimension is the classes, later ones are positions."""
     shapes = [
         operator.inputs[0]
         for operator in m[shaped_operators].operators
@@ -108,25 +113,28 @@ def logits(m: Metrics) -> Logits:
 
 @metric("count", "size of the vocabulary")
 def vocabulary(m: Metrics) -> int:
-    """Classes that the largest cross-entropy tells apart."""
+    """Number of classes in the largest cross-entropy."""
     return m[logits].vocabulary
 
 
 @metric("B", "memory of the logits")
 def logits_bytes(m: Metrics) -> float:
-    """The loss's input in 16 bits and once more in fp32, 6 bytes a number: at least so much at the peak."""
+    """Bytes of the loss's input, in 16 bits and once more in fp32.
+
+    That is 6 bytes per element, and a lower bound at the peak.
+    """
     return float(LOGIT_BYTES * m[logits].rows * m[logits].vocabulary)
 
 
-@metric("1", "share of the time in the product that makes the logits")
+@metric("1", "share of the time in the matmul that computes the logits")
 def head_share(m: Metrics) -> float:
-    """Share of the time of kernels in products over the vocabulary: of the forward and the backward pass."""
+    """Share of kernel time in matmuls over the vocabulary, forward and backward."""
     size = m[vocabulary]
     return sum(p.seconds for p in m[products] if size in p.lengths) / m[shaped_operators].seconds
 
 
 def _odd(product: Product) -> list[int]:
-    """Lengths that are no multiple of what the product's dtype wants; those of other dtypes are all well."""
+    """Return the dimensions that are misaligned for the matmul's dtype; none for other dtypes."""
     multiple = MULTIPLES.get(product.dtype or "", 1)
     return [length for length in product.lengths if length % multiple]
 

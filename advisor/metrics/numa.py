@@ -1,4 +1,4 @@
-"""Whether a training process runs near its GPU: machines of several NUMA nodes."""
+"""The placement of a training process relative to its GPU, on machines with several NUMA nodes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from profiler.schema import Gpu
 
 @metric("count", "NUMA nodes with cores")
 def numa_nodes(m: Metrics) -> int:
-    """NUMA nodes with cores, of the machine of the primary rank: a socket is one or several."""
+    """NUMA nodes with cores on the primary rank's machine; a socket has one or more."""
     if not m[run].numa_nodes:
-        raise Missing("The machine's NUMA nodes are unknown", "Record on Linux, with /sys to be seen.")
+        raise Missing("The machine's NUMA nodes are unknown", "Record on Linux, with a readable /sys.")
     return len(m[run].numa_nodes)
 
 
@@ -25,14 +25,15 @@ def gpu_node(m: Metrics) -> int:
     node = nodes.pop() if len(nodes) == 1 else None
     if node is None:
         raise Missing(
-            "The NUMA node of the GPU is unknown", "Record on a machine (few virtual ones) that tells it under /sys."
+            "The NUMA node of the GPU is unknown",
+            "Record on a machine that reports it under /sys (few virtual machines do).",
         )
     return node
 
 
 @metric("1", "share of the process's cores near its GPU")
 def near_cores(m: Metrics) -> float:
-    """Share of the cores that the primary rank may run on that are of its GPU's NUMA node."""
+    """Share of the cores the primary rank may run on that belong to its GPU's NUMA node."""
     listed = m[primary_rank].process.cpus
     mine = cores(listed) if listed else None
     near = cores(m[run].numa_nodes.get(m[gpu_node], ""))
@@ -45,9 +46,9 @@ def near_cores(m: Metrics) -> float:
 
 
 def _gpus(m: Metrics) -> tuple[Gpu, ...]:
-    """Of the device the rank holds memory on; else all there are, which may agree."""
+    """Return the GPU on which the rank holds memory; if unknown, all GPUs, which may agree on a node."""
     if m[on_cpu]:
-        raise Missing("The program does not train on a GPU", "Nothing: on a CPU there is none to be near.", Need.GPU)
+        raise Missing("The program does not train on a GPU", "Nothing: a CPU run has no GPU to be near.", Need.GPU)
     peak = m.get(memory_peak)
-    uuids = {device.uuid for device in m[primary_rank].devices if peak is not None and device.id == peak.id}
-    return tuple(gpu for gpu in m.profile.gpus if gpu.uuid in uuids) or m.profile.gpus
+    held = [device for device in m[primary_rank].devices if peak is not None and device.id == peak.id]
+    return tuple(gpu for device in held if (gpu := m.profile.gpu_of(device)) is not None) or m.profile.gpus

@@ -1,4 +1,4 @@
-"""Operators by the shapes of their inputs, of the profiler windows that recorded them."""
+"""Operators by input shape, from the profiler windows that recorded shapes."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Literal
 
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.settings import primary_rank
-from profiler.schema import Operator
+from profiler.schema import Kernel, Operator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shaped:
-    """What the windows with shapes hold."""
+    """The contents of the profiler windows that recorded shapes."""
 
     device: Literal["cpu", "cuda"]
     operators: tuple[Operator, ...]
     seconds: float
-    """Of all kernels of these windows; on a CPU of all operators, each by itself."""
-    steps: int
+    """Seconds of all kernels in these windows; on a CPU, of all operators, each without the ones it calls."""
+    steps: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """Matrix products of one size and dtype: `batch` times (rows x inner) by (inner x columns)."""
+    """Matmuls of one size and dtype: `batch` times (rows x inner) by (inner x columns)."""
 
     batch: int
     rows: int
@@ -33,23 +33,28 @@ class Product:
     dtype: str | None
     calls: int
     seconds: float
-    """Of all calls."""
+    """Seconds of all calls."""
 
     @property
     def lengths(self) -> tuple[int, int, int]:
-        """Without the batch."""
+        """The dimensions, without the batch."""
         return self.rows, self.columns, self.inner
 
     @property
     def flop(self) -> float:
-        """Floating-point operations of a call: a multiplication and an addition for each term."""
+        """Floating-point operations per call: one multiplication and one addition for each term."""
         return 2.0 * self.batch * prod(self.lengths)
 
     @property
-    def intensity(self) -> float:
-        """Operations for each number that is read or written."""
+    def numbers(self) -> int:
+        """Elements that a call reads and writes."""
         rows, columns, inner = self.lengths
-        return 2 * prod(self.lengths) / (rows * inner + inner * columns + rows * columns)
+        return self.batch * (rows * inner + inner * columns + rows * columns)
+
+    @property
+    def intensity(self) -> float:
+        """Operations per element that is read or written."""
+        return self.flop / self.numbers
 
 
 # The argument at which an operator's two matrices begin.
@@ -65,29 +70,38 @@ _FIRST_MATRIX = {
 
 @metric(None)
 def shaped_operators(m: Metrics) -> Shaped:
-    """Operators by the shapes of their inputs: a GPU's if a window has seen any, else the CPU's."""
+    """Operators by the shapes of their inputs, on the GPU if a window has seen one, otherwise on the CPU."""
     rank = m[primary_rank]
     device: Literal["cpu", "cuda"] = "cuda" if any(window.device == "cuda" for window in rank.windows) else "cpu"
     found = tuple(operator for operator in rank.operators if operator.device == device and operator.inputs)
     windows = {operator.window for operator in found}
-    seconds = sum(kernel.total for kernel in rank.kernels if kernel.window in windows and kernel.device == device)
+    seconds = sum(
+        kernel.total
+        for kernel in rank.kernels
+        if kernel.window in windows and kernel.device == device and (device == "cpu" or is_computing(kernel))
+    )
     steps = sum(window.steps for window in rank.windows if window.shapes and window.device == device)
     if not found or seconds <= 0 or not steps:
         raise Missing(
-            "The shapes that operators work on were not recorded",
+            "The operators' input shapes were not recorded",
             "Record for longer, or with a larger --budget: every second profiler window records shapes.",
         )
     return Shaped(device=device, operators=found, seconds=seconds, steps=steps)
 
 
+def is_computing(kernel: Kernel) -> bool:
+    """Return whether a GPU kernel computes, and is neither a collective nor a copy from or to the host."""
+    return kernel.kind not in ("communication", "host") and "HtoD" not in kernel.name and "DtoH" not in kernel.name
+
+
 @metric(None)
 def products(m: Metrics) -> tuple[Product, ...]:
-    """Matrix products by size and dtype, without convolutions."""
+    """Matmuls by size and dtype, without convolutions."""
     return tuple(product for operator in m[shaped_operators].operators if (product := product_of(operator)))
 
 
 def product_of(operator: Operator) -> Product | None:
-    """What the operator multiplies; None if it is no product of two matrices, or of two stacks of them."""
+    """Return the matmul that an operator does; None if it multiplies no two matrices or stacks of them."""
     first = _FIRST_MATRIX.get(operator.name)
     matrices = () if first is None else operator.inputs[first : first + 2]
     if len(matrices) != 2:

@@ -1,4 +1,4 @@
-"""How much of the batches is padding."""
+"""The amount of padding in the batches."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from advisor.metrics.settings import primary_rank
 from profiler.schema import PaddingFact
 
 FEWEST = 5
-"""Batches that tell how long sequences are: 40 of them, if there are eight in a batch (assumption)."""
+"""Minimum number of batches to judge sequence lengths by (assumption).
+
+With eight sequences per batch they hold 40 sequences.
+"""
 
 
 @metric(None)
 def padding(m: Metrics) -> PaddingFact:
-    """Sums over those batches of the main loader that were looked at: real tokens, and all with their padding."""
+    """Token counts over the inspected batches of the main loader, with and without padding."""
     number = m[loader].id
     fact = next((fact for fact in m[primary_rank].paddings if fact.id == number), None)
     if fact is None or fact.told_by is None:
         raise Missing(
-            "No padding can be told from the batches",
-            "Nothing, where there are no sequences; else let the loader return their mask, as `attention_mask`.",
+            "The batches do not show which tokens are padding",
+            "Nothing, if there are no sequences; else let the loader return their mask as `attention_mask`.",
         )
     if fact.batches < FEWEST or not fact.padded:
-        raise Missing(f"Padding was looked for in fewer than {FEWEST} batches", "Record more steps.")
+        raise Missing(f"Fewer than {FEWEST} batches were checked for padding", "Record more steps.")
     return fact
 
 
@@ -34,5 +37,8 @@ def padding_waste(m: Metrics) -> float:
 
 @metric("1", "share of padding in the tokens beyond the longest of a batch")
 def padding_beyond_longest(m: Metrics) -> float:
-    """Share of the tokens of a batch that lie beyond its longest sequence: nobody would need to sort for these."""
+    """Share of the tokens of a batch beyond its longest sequence.
+
+    They can be removed without sorting sequences by length.
+    """
     return 1 - m[padding].longest / m[padding].padded

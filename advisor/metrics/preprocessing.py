@@ -1,4 +1,4 @@
-"""What the program itself calls preprocessing: the stretches of its data set that it has named "preprocess"."""
+"""The regions of its data set that the program itself has named "preprocess"."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from profiler.schema import TAG_EPOCH_START
 NAME = "preprocess"
 
 
-@metric("1", "share of preprocessing in making a batch")
+@metric("1", "share of preprocessing in batch preparation")
 def preprocess_share(m: Metrics) -> float:
-    """Share of the time in which batches are made that lies in regions named "preprocess": over all workers, or without
-    workers of the host's time in `next(loader)`.
+    """Share of batch preparation in regions named "preprocess".
+
+    It is a share of the time of all workers or, without workers, of the host's time in `next(loader)`.
     """
     rank = m[primary_rank]
     named = rank.worker_regions if m[loader].num_workers else rank.regions
@@ -25,8 +26,8 @@ def preprocess_share(m: Metrics) -> float:
         total = sum(step.count * (step.fetch_host or 0.0) for step in rank.steps)
     if not seconds or not total:
         raise Missing(
-            "No stretch of the data set is named as preprocessing that is the same every time",
-            'In its `__getitem__`: `with profiler.region("preprocess"): ...` around what uses no random numbers.',
+            "No region of the data set is marked as preprocessing that is the same every time",
+            'In its `__getitem__`: `with profiler.region("preprocess"): ...` around code that uses no random numbers.',
         )
     return min(1.0, seconds / total)
 

@@ -1,4 +1,4 @@
-"""How the program is written: what drives its loop, and the names its source gives to things."""
+"""How the program is written: the framework that drives its loop, and the names in its source."""
 
 from __future__ import annotations
 
@@ -6,24 +6,36 @@ import keyword
 
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.settings import model, optimizer, primary_rank
-from profiler.schema import CallFact
+from profiler.schema import CallFact, Place
 
 
 @metric(None)
 def driver(m: Metrics) -> str:
-    """What drives the training loop: "transformers", "lightning", "fabric", "accelerate", "deepspeed", or "torch" for a
-    loop of the program's own.
+    """The framework that drives the training loop.
+
+    It is "transformers", "lightning", "fabric", "accelerate" or "deepspeed", or "torch" for the program's own loop.
     """
     return next(iter(m[optimizer].driven_by), "torch")
 
 
 @metric(None)
 def configuration(m: Metrics) -> CallFact:
-    """The call in the program's source that configures what drives the loop, as TrainingArguments(...)."""
+    """The call in the program's source that configures the framework, such as TrainingArguments(...)."""
     for call in m[primary_rank].calls:
         if call.id == m[driver]:
             return call
-    raise Missing("The call that configures the training was not found in the source", "Look for it by its name.")
+    raise Missing("The call that configures the training was not found in the source", "Search for it by name.")
+
+
+@metric(None)
+def save_place(m: Metrics) -> Place:
+    """The only call of torch.save in the program's source."""
+    for call in m[primary_rank].calls:
+        if call.id == "torch.save":
+            return call.place
+    raise Missing(
+        "No single call of torch.save was found in the source", "Search for the place where the program saves."
+    )
 
 
 @metric(None)
@@ -39,8 +51,12 @@ def optimizer_variable(m: Metrics) -> str:
 
 
 def _name(written: str | None) -> str:
-    """A name, perhaps with dots: it stands in code that is to be copied."""
+    """Return a valid name, which may contain dots, because it appears in code to copy.
+
+    Raises:
+        Missing: the source has no valid name.
+    """
     parts = (written or "").split(".")
     if not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
-        raise Missing("Its name was not found in the source", "Put in its name.")
+        raise Missing("Its name was not found in the source", "Insert its name.")
     return ".".join(parts)

@@ -1,10 +1,13 @@
-"""Quantiles of values that stand for several."""
+"""Quantiles of weighted values."""
 
 from collections.abc import Iterable
 
 
 def quantile(weighted: Iterable[tuple[float, float]], q: float) -> float:
-    """The least value with the share `q` of all weight at or below it; `weighted` are (value, weight), at least one."""
+    """Return the least value with at least the share `q` of all weight at or below it.
+
+    `weighted` holds at least one pair (value, weight).
+    """
     ordered = sorted(weighted)
     wanted = q * sum(weight for _, weight in ordered)
     below = 0.0

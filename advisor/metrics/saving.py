@@ -1,4 +1,4 @@
-"""How often checkpoints are saved, and how sure it is what a save takes."""
+"""How often checkpoints are saved, and how certain the time of a save is."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from advisor.metrics.settings import primary_rank
 from profiler.schema import TAG_CHECKPOINT
 
 FEWEST = 3
-"""Saves whose times have a spread to speak of."""
+"""Minimum number of saves to compute a spread of their times."""
 
 
-@metric("s", "work between two saves")
+@metric("s", "work between two checkpoints")
 def checkpoint_interval(m: Metrics) -> float:
-    """Mean seconds of training between two saves: what a save's share leaves of a cycle."""
+    """Mean seconds of training between two saves: the part of a cycle that is not saving."""
     share = m[checkpoint_save_share]
     if share <= 0:
-        raise Missing("No checkpoint was saved", "Record a run that saves some.")
+        raise Missing("No checkpoint was saved", "Record a run that saves checkpoints.")
     return m[checkpoint_save_seconds] * (1 - share) / share
 
 
-@metric("1", "uncertainty of the time of a save")
+@metric("1", "uncertainty of the time to save a checkpoint")
 def checkpoint_save_uncertainty(m: Metrics) -> float:
-    """Standard error of the mean time of a save, over that mean; a lower bound where neighbours were merged."""
+    """Standard error of the mean time of a save over that mean; a lower bound for merged steps."""
     steps = [step for step in m[primary_rank].steps if step.tags & TAG_CHECKPOINT]
     times = [step.checkpoint_save or 0.0 for step in steps]
     if len(times) < FEWEST or fmean(times) <= 0:

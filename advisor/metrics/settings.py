@@ -1,4 +1,6 @@
-"""What the program is and what it has switched on: facts, hardly a number."""
+"""The program and its settings: mostly facts rather than numbers."""
+
+from collections.abc import Iterable
 
 from advisor.metrics.base import Metrics, Missing, Need, metric
 from advisor.profile import Rank
@@ -10,7 +12,7 @@ NVML = "Run on a machine with an NVIDIA GPU, its driver and nvidia-ml-py."
 
 @metric(None)
 def primary_rank(m: Metrics) -> Rank:
-    """The training process with the lowest rank: what is said of one rank is said of this one."""
+    """The training process with the lowest rank; metrics of a single rank describe this one."""
     if not m.profile.ranks:
         raise Missing(
             "No training process was seen",
@@ -19,14 +21,25 @@ def primary_rank(m: Metrics) -> Rank:
     return min(m.profile.ranks, key=lambda rank: rank.process.rank)
 
 
+def require_sized(facts: Iterable[ModelFact | OptimizerFact]) -> None:
+    """Raise Missing if only code of the program knows the size of a parameter: that code is not called."""
+    if not all(fact.sized for fact in facts):
+        raise Missing(
+            "Only the program's own classes know the size of its parameters, and profile-train does not call "
+            "their code",
+            "Use tensors without a __torch_dispatch__ of their own, and an optimizer whose `param_groups` is a list.",
+        )
+
+
 @metric(None)
 def model(m: Metrics) -> ModelFact:
-    """The model that is trained: of several, the one with the most trainable parameters."""
+    """The model that is trained; of several, the one with the most trainable parameters."""
     models = m[primary_rank].models
     if not models:
         raise Missing(
             "No model was seen in training", "Let the run reach a step that calls an nn.Module with gradients."
         )
+    require_sized(models)
     return max(models, key=lambda fact: fact.trainable)
 
 
@@ -36,7 +49,7 @@ def optimizers(m: Metrics) -> tuple[OptimizerFact, ...]:
     facts = m[primary_rank].optimizers
     if not facts:
         raise Missing(
-            "No torch optimizer was seen", "Let the run reach an optimizer step; torch.optim ones are recognised."
+            "No torch optimizer was seen", "Let the run reach an optimizer step; torch.optim optimizers are recognized."
         )
     return facts
 
@@ -45,15 +58,16 @@ def optimizers(m: Metrics) -> tuple[OptimizerFact, ...]:
 def optimizer(m: Metrics) -> OptimizerFact:
     """The optimizer that updates the most parameters."""
     seen = m[optimizers]
+    require_sized(seen)
     return max(seen, key=lambda fact: fact.parameters)
 
 
 @metric(None)
 def flags(m: Metrics) -> FlagsFact:
-    """What the program has switched on: autocast, compile, debug modes, backends."""
+    """The program's settings: autocast, compile, debug modes, backends."""
     fact = m[primary_rank].flags
     if fact is None:
-        raise Missing("The program's settings were not read", "Let the run go on past its first ten steps.")
+        raise Missing("The program's settings were not read", "Let the run continue past its first ten steps.")
     return fact
 
 
@@ -65,16 +79,21 @@ def world_size(m: Metrics) -> int:
 
 @metric("count", "ranks that share the data")
 def data_parallel_size(m: Metrics) -> int:
-    """Ranks that train on data of their own and reduce gradients together: of a mesh with tensor or pipeline
-    parallelism a part of all; all, where nothing tells."""
+    """Ranks that train on their own data and reduce gradients together.
+
+    In a mesh with tensor or pipeline parallelism they are a part of all ranks. If nothing shows a mesh, they are all
+    ranks.
+    """
     fact = m.get(model)
     return (fact.data_parallel if fact else None) or m[world_size]
 
 
 @metric(None, "ranks that share a copy of the model")
 def shard_size(m: Metrics) -> int:
-    """Ranks over which FSDP or ZeRO shards: all that share the data, but for hybrid sharding, which keeps a copy in
-    each group of ranks."""
+    """Ranks over which FSDP or ZeRO shards the model.
+
+    These are all ranks that share the data, except in hybrid sharding, which keeps a copy in each group of ranks.
+    """
     fact = m.get(model)
     shards = fact.shards if fact else None
     return shards if shards is not None and shards > 1 else m[data_parallel_size]
@@ -91,7 +110,7 @@ def scaler(m: Metrics) -> ScalerFact:
 
 @metric(None)
 def packs_sequences(m: Metrics) -> bool:
-    """Whether sequences were packed, so that recurrent layers leave their padding out."""
+    """Whether sequences were packed, so that recurrent layers skip their padding."""
     return m[flags].packed
 
 
@@ -106,33 +125,59 @@ def evaluation_grad(m: Metrics) -> bool:
 
 @metric(None)
 def on_cpu(m: Metrics) -> bool:
-    """Whether the program trains on the CPU, though the machine may have a GPU."""
+    """Whether the program trains on the CPU, even if the machine has a GPU."""
     rank = m[primary_rank]
     places = [name for fact in rank.models for name in fact.devices]
     return not rank.devices and bool(places) and all(name.startswith("cpu") for name in places)
 
 
 def gpu_need(m: Metrics) -> Need:
-    """What a metric of the GPU is for want of: one to train on; if there is one, this run did not show it."""
+    """Return why a GPU metric is missing: no GPU to train on, or a GPU that this run did not show."""
     rank = m.get(primary_rank)
     unseen = rank is not None and not (rank.devices or m.profile.gpus or any(window.busy for window in rank.windows))
     return Need.GPU if unseen or m.get(on_cpu) else Need.RUN
 
 
+AMD = "AMD GPUs are not sampled, only NVIDIA's: utilization, power and clocks are not measured"
+"""What a recording of a program on ROCm lacks."""
+AMD_REMEDY = (
+    "Nothing: steps, GPU time, torch's memory and profiler windows are measured. For the rest see amd-smi monitor."
+)
+
+
+UNTIMED = "The time of work on {} devices is not measured, because the host only enqueues it"
+
+
+def untimed(rank: Rank) -> str | None:
+    """Return the kind of device a rank trains on if its work is queued and not timed; None otherwise.
+
+    Such devices are XPU, MPS and HPU; the recorder leaves phases out for them.
+    """
+    places = (name.partition(":")[0] for fact in rank.models for name in fact.devices)
+    return next((place for place in places if place not in ("cpu", "cuda", "meta")), None)
+
+
 def no_gpu(m: Metrics, what: str) -> Missing:
-    """That there is no GPU; where one computes, as in a trace, only `what` of it was not recorded."""
+    """Return the error for a missing GPU.
+
+    If a GPU does compute, as in a trace, the error reports only that `what` was not recorded.
+    """
+    rank = m.get(primary_rank)
+    if rank is not None and rank.process.hip and rank.devices:
+        return Missing(AMD, AMD_REMEDY)
     need = gpu_need(m)
     if need is Need.GPU:
         return Missing("No GPU was seen", NVML, need)
-    return Missing(what, "Record the program itself, where NVIDIA's driver and nvidia-ml-py are.", need)
+    return Missing(what, "Record the program itself, on a machine with NVIDIA's driver and nvidia-ml-py.", need)
 
 
-@metric(None, "debugging modes that are on")
+@metric(None, "enabled debugging modes")
 def debug_modes(m: Metrics) -> tuple[str, ...]:
-    """Debugging modes that are on: "anomaly", "launch_blocking", "distributed_debug" (DETAIL), "program_profiler" or,
-    if that records all the time, "profiled_throughout".
+    """Debugging modes that are on.
 
-    Deterministic algorithms are not among them: nobody switches them on unasked.
+    The names are "anomaly", "launch_blocking", "distributed_debug" (DETAIL), and "program_profiler" or, if that
+    profiler records all the time, "profiled_throughout". Deterministic algorithms are not included, because they are
+    switched on only on purpose.
     """
     fact = m[flags]
     on = {
@@ -146,18 +191,18 @@ def debug_modes(m: Metrics) -> tuple[str, ...]:
 
 
 SCALE_FINDING = 16
-"""Steps GradScaler may skip until its first scale, 2**16, has become 1: it halves after each."""
+"""Steps that GradScaler may skip until its first scale, 2**16, has become 1; it halves after each."""
 GROWTH_INTERVAL = 2000
-"""Steps after which GradScaler doubles the scale, which may cost one more."""
+"""Steps after which GradScaler doubles the scale, which may cost one more step."""
 
 
-@metric("1", "share of steps skipped for overflow")
+@metric("1", "share of steps skipped because of overflow")
 def skipped_step_fraction(m: Metrics) -> float:
-    """Share of optimizer steps that GradScaler skipped, beyond those by which it finds its scale and tries a larger.
+    """Share of optimizer steps that GradScaler skipped beyond finding its scale and trying a larger one.
 
-    It may skip 16 to come down from 2**16 to 1, and one in 2000 when it doubles the scale again.
+    It may skip 16 steps to come down from 2**16 to 1, and one in 2000 when it doubles the scale again.
     """
     fact = m[scaler]
     if not fact.steps:
-        raise Missing("GradScaler made no step", "Let the run reach an optimizer step.")
+        raise Missing("GradScaler took no step", "Let the run reach an optimizer step.")
     return max(0.0, fact.skipped - SCALE_FINDING - fact.steps / GROWTH_INTERVAL) / fact.steps

@@ -1,4 +1,4 @@
-"""Whether torch, the CUDA it was built with, the driver and the GPU fit one another."""
+"""Whether torch, its CUDA version, the driver and the GPU fit together."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ ARCHITECTURE, CPU_BUILD, OLD_DRIVER = "architecture", "cpu_build", "old_driver"
 _CUDA = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<only>[af]?)")
 
 
-@metric(None, "ways in which torch, driver and GPU do not fit")
+@metric(None, "mismatches between torch, driver and GPU")
 def stack_mismatches(m: Metrics) -> tuple[str, ...]:
-    """What keeps torch from a GPU of this machine.
+    """The reasons that keep torch from using a GPU of this machine.
 
     "architecture": this torch has no code for the GPU's compute capability. "cpu_build": torch was built without CUDA,
-    though NVML sees GPUs. "old_driver": torch was built with a CUDA of a later major version than the driver serves.
-    The last two only where the program trains on the CPU.
+    though NVML sees GPUs. "old_driver": torch was built with a CUDA of a later major version than the driver supports.
+    The last two count only if the program trains on the CPU.
     """
     rank, gpus = m[primary_rank], m.profile.gpus
     if not rank.devices and not gpus:
-        raise no_gpu(m, "Which GPU it is was not recorded")
+        raise no_gpu(m, "The GPU model was not recorded")
     process = rank.process
     unserved = [fact for fact in rank.devices if not has_code_for(fact)]
     drivers = [major(gpu.cuda_driver) for gpu in gpus if gpu.cuda_driver]
@@ -38,10 +38,11 @@ def stack_mismatches(m: Metrics) -> tuple[str, ...]:
 
 
 def has_code_for(fact: DeviceFact) -> bool:
-    """Code of sm_XY runs on capabilities X.Y and later of the same X; that of compute_XY is translated for any later.
+    """Return whether torch has code for the GPU; True if unknown (an AMD GPU, or no list from torch).
 
-    With the suffix "a" for that capability alone, with "f" for its family: the same X (CUDA programming guide).
-    Unknown counts as served: an AMD GPU, or a torch that does not tell.
+    Code for sm_XY runs on capability X.Y and later ones of the same X; code for compute_XY is translated for any later
+    capability. With the suffix "a" it runs on that capability alone, with "f" on its family, which is the same X (CUDA
+    programming guide).
     """
     codes = [code for name in fact.architectures if (code := _CUDA.fullmatch(name))]
     if not codes or fact.capability is None:
@@ -59,6 +60,6 @@ def _runs(code: re.Match[str], capability: tuple[int, int]) -> bool:
 
 
 def major(version: str | None) -> int | None:
-    """Of "12.4": 12."""
+    """Return the major version: 12 for "12.4"; None if it is not a number."""
     first = (version or "").partition(".")[0]
     return int(first) if first.isdecimal() else None

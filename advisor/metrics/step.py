@@ -1,18 +1,19 @@
-"""Where a training step's time goes: steady steps of the primary rank only.
+"""The time of a training step by phase, for the steady steps of the primary rank.
 
-A share is exposed time of a phase over the time of the step. CPU-only runs use host times, as recorded.
+A share is the exposed time of a phase over the time of the step. CPU-only runs use host times as recorded.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from advisor import significance
 from advisor.metrics.base import Metrics, Missing, Need, Threshold, metric
 from advisor.metrics.quantiles import quantile
-from advisor.metrics.settings import gpu_need, primary_rank, world_size
+from advisor.metrics.settings import UNTIMED, gpu_need, primary_rank, untimed, world_size
 from profiler.schema import (
     BETWEEN,
     PHASES,
@@ -21,24 +22,28 @@ from profiler.schema import (
     TAG_EVALUATION,
     TAG_FIRST,
     Step,
+    Window,
 )
 from profiler.sketch import Quantiles
 
 WARM_UP = 10
-"""Steps dropped at least: allocator, cuDNN and caches settle within them."""
+"""Minimum number of steps dropped; allocator, cuDNN and caches settle within them."""
 SETTLED = 0.03
-"""Warm-up ends when the median of ten steps moves by less than this from the ten before."""
+"""Warm-up ends when the median of ten steps differs by less than this share from the ten before."""
 WINDOW = 10
-"""Steps a median is taken over, for that."""
+"""Number of steps in such a median."""
 LARGEST_WARM_UP = 0.5
-"""Share of a run that may be called warm-up: a short or restless run still has steady steps."""
+"""Largest share of a run that counts as warm-up, so that a short or restless run keeps steady steps."""
 FEW = 10
-"""With fewer untagged steps, those tagged only for work between steps count too: that work is not in `duration`."""
+"""Number of untagged steps below which steps with work between steps also count.
+
+That work is not part of `duration`.
+"""
 MIN_STEPS = Threshold(
-    30, "Of 30 steps the 95 % interval of the median reaches from the 10th to the 21st; of 20 it holds half of them."
+    30, "With 30 steps, the 95 % interval of the median spans the 10th to the 21st; with 20, it covers half of them."
 )
 FEWEST = 5
-"""Steady steps that an interval needs at least."""
+"""Minimum number of steady steps for an interval."""
 TRIMMED = 0.1
 """Share of the steps left out at either end for the typical step."""
 
@@ -46,19 +51,19 @@ _NAMES = {
     "duration": "The time of steps",
     "micro_steps": "The number of backward passes",
     "batches": "The number of batches",
-    "fetch_host": "The host's time in fetching batches",
+    "fetch_host": "The host's time for fetching batches",
     "data_wait": "Waiting for data",
     "loader_overhead": "Taking batches from the loader",
     "h2d": "Copying to the GPU",
     "communication": "Communication between GPUs",
-    "sync": "Synchronising with the GPU",
+    "sync": "Synchronizing with the GPU",
     "gc": "Garbage collection",
     "forward": "The forward pass",
     "backward": "The backward pass",
     "optimizer": "The optimizer's update",
     "other": "The rest of the step",
 }
-"""Columns of a step, as a sentence begins with them."""
+"""Names of a step's columns, as they begin a sentence."""
 
 _GPU_REMEDY = "Run on a GPU: on a CPU this is part of the other phases."
 _REMEDIES = {
@@ -72,23 +77,23 @@ _REMEDIES = {
 
 @metric(None)
 def steady_steps(m: Metrics) -> tuple[Step, ...]:
-    """The steps that speak for the rest of the training: untagged, and after warm-up.
+    """The steps that represent the rest of the training: untagged, and after warm-up.
 
-    Warm-up is the first 10 untagged steps, longer while the median of ten steps still moves by 3 % or more from the ten
-    before, never more than half of them. Runs with fewer than 10 untagged steps (epochs of a few batches, an
-    evaluation a step) also use the steps tagged for an epoch start, an evaluation or a save.
+    Warm-up is the first 10 untagged steps. It lasts longer while the median of ten steps still differs by 3 % or more
+    from the ten before, but never more than half of the steps. Runs with fewer than 10 untagged steps (epochs of a few
+    batches, or an evaluation after every step) also use the steps tagged for an epoch start, an evaluation or a save.
     """
     return steady(m[primary_rank].steps)
 
 
 def steady(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """The same of any one process."""
+    """Return the steady steps of any one process."""
     plain = ordinary(steps)
     return tuple(plain[_warm_up(plain) :])
 
 
 def ordinary(steps: Sequence[Step]) -> list[Step]:
-    """The same, warm-up included."""
+    """Return the steady steps with warm-up included."""
     if not steps:
         raise Missing(
             "No training step was seen",
@@ -103,12 +108,12 @@ def ordinary(steps: Sequence[Step]) -> list[Step]:
     ):  # nothing but steps that started, compiled or were profiled: the first has no start to be measured from
         plain = [step for step in steps if not step.tags & TAG_FIRST]
     if not plain:
-        raise Missing("The run ended in its first step", "Record more steps: 100 or so give a steady picture.")
+        raise Missing("The run ended in its first step", "Record more steps: about 100 give reliable statistics.")
     return plain
 
 
 def _warm_up(steps: Sequence[Step]) -> int:
-    """How many rows to drop."""
+    """Return the number of rows to drop as warm-up."""
     durations = [step.duration for step in steps]
     settled = 0
     while settled + 2 * WINDOW <= len(steps):
@@ -128,7 +133,7 @@ def _warm_up(steps: Sequence[Step]) -> int:
 
 @metric(None)
 def steady_window(m: Metrics) -> tuple[float, float]:
-    """From the start of the first steady step to the end of the last, on the run clock."""
+    """Start of the first steady step and end of the last, in seconds on the run clock."""
     steps = m[steady_steps]
     last = steps[-1]
     return steps[0].start, last.start + last.count * (last.duration + time_between(last))
@@ -136,51 +141,84 @@ def steady_window(m: Metrics) -> tuple[float, float]:
 
 @metric("count", "steady steps")
 def steady_step_count(m: Metrics) -> int:
-    """Steady steps: what every mean here rests on."""
+    """Number of steady steps, the basis of every mean here."""
     return sum(step.count for step in m[steady_steps])
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """All steps of the primary rank, and how many of them are not steady."""
+
+    steps: int
+    seconds: float
+    """Seconds from the start of the first step to the end of the last, evaluations included."""
+    ordinary: int
+    """Steps without evaluation, saving or an epoch start; warm-up included."""
+    warm_up: int
+
+    def needed(self, steady: float) -> int:
+        """Return how many steps to record to get `steady` steady ones.
+
+        The first step never counts. Evaluations and saves are assumed to stay as frequent as they were.
+        """
+        share = self.ordinary / max(1, self.steps - 1)
+        return 1 + math.ceil((steady + max(WARM_UP, self.warm_up)) / min(1.0, share))
+
+
+@metric(None)
+def recording(m: Metrics) -> Recording:
+    """All recorded steps, to plan a longer recording."""
+    steps = m[primary_rank].steps
+    plain = sum(step.count for step in ordinary(steps))
+    last = steps[-1]
+    seconds = last.start + last.count * (last.duration + time_between(last)) - steps[0].start
+    return Recording(sum(step.count for step in steps), seconds, plain, plain - m[steady_step_count])
 
 
 @metric("s", "mean step time")
 def step_time_mean(m: Metrics) -> float:
-    """Mean time of a steady step, without evaluation, saving and epoch starts. What a run costs follows the mean."""
+    """Mean seconds of a steady step, without evaluation, saving and epoch starts.
+
+    The cost of a run follows the mean.
+    """
     return _mean(m, "duration")
 
 
 @metric("s", "median step time")
 def step_time_p50(m: Metrics) -> float:
-    """Median time of a step."""
+    """Median seconds of a step."""
     return _quantile(m, 0.5)
 
 
 @metric("s", "90th percentile of the step time")
 def step_time_p90(m: Metrics) -> float:
-    """Nine of ten steps take no longer than this."""
+    """Seconds within which nine of ten steps end."""
     return _quantile(m, 0.9)
 
 
 @metric("s", "99th percentile of the step time")
 def step_time_p99(m: Metrics) -> float:
-    """99 of 100 steps take no longer than this."""
+    """Seconds within which 99 of 100 steps end."""
     return _quantile(m, 0.99)
 
 
 @metric("1", "relative spread of the step time")
 def step_time_cv(m: Metrics) -> float:
-    """Standard deviation of the step time over its mean; a lower bound where neighbours were merged to their mean."""
+    """Standard deviation of the step time over its mean; a lower bound for merged steps."""
     steps = m[steady_steps]
     mean = m[step_time_mean]
     number = sum(step.count for step in steps)
     if number < 2:
-        raise Missing("One steady step has no spread", "Record more steps.")
+        raise Missing("A single steady step has no spread", "Record more steps.")
     squares = sum(step.count * (step.duration - mean) ** 2 for step in steps)
     return math.sqrt(squares / (number - 1)) / mean
 
 
 @metric(None)
 def step_time_ci(m: Metrics) -> tuple[float, float]:
-    """The interval that holds the mean step time with 95 %, in seconds, by moving-block bootstrap (Kuensch 1989).
+    """95 % confidence interval of the mean step time in seconds, by moving-block bootstrap (Kuensch 1989).
 
-    Neighbouring steps resemble one another, so whole blocks of max(5, n^(1/3), batches in flight) steps are drawn.
+    Neighboring steps resemble each other, so whole blocks of max(5, n^(1/3), batches in flight) steps are drawn.
     """
     low, high = mean_interval(m, m[steady_steps], [step.duration for step in m[steady_steps]])
     # Blocks reach the first and last steps less often than the others, which can push the interval off the mean.
@@ -189,24 +227,25 @@ def step_time_ci(m: Metrics) -> tuple[float, float]:
 
 @metric("1", "uncertainty of the mean step time")
 def step_time_uncertainty(m: Metrics) -> float:
-    """Half the width of the mean step time's 95 % interval over the mean."""
+    """Half the width of the mean step time's 95 % interval, over the mean."""
     low, high = m[step_time_ci]
     return (high - low) / 2 / m[step_time_mean]
 
 
 @metric("1", "uncertainty of the typical step time")
 def typical_step_uncertainty(m: Metrics) -> float:
-    """Half the width of the 95 % interval of the 10 % trimmed mean, over that mean: it is the mean without the shortest
-    and the longest tenth of the steps, which single stalls of the machine do not move.
+    """Half the width of the 95 % interval of the 10 % trimmed mean, over that mean.
 
-    From the winsorized times, whose spread over 1 - 2 x 10 % is that of the trimmed mean (Tukey and McLaughlin 1963).
+    The trimmed mean leaves out the shortest and the longest tenth of the steps, so single stalls of the machine do not
+    move it. The interval is computed from winsorized times; their spread over 1 - 2 x 10 % is that of the trimmed mean
+    (Tukey and McLaughlin 1963).
     """
     mean, half = typical_step(m)
     return half / mean
 
 
 def typical_step(m: Metrics) -> tuple[float, float]:
-    """The 10 % trimmed mean of the step time and half the width of its 95 % interval, seconds."""
+    """Return the 10 % trimmed mean of the step time and half the width of its 95 % interval, in seconds."""
     steps = m[steady_steps]
     weighted = [(step.duration, step.count) for step in steps]
     least, most = (quantile(weighted, q) for q in (TRIMMED, 1 - TRIMMED))
@@ -217,52 +256,58 @@ def typical_step(m: Metrics) -> tuple[float, float]:
 
 
 def block_length(m: Metrics, steps: Sequence[Step]) -> int:
-    """Rows that hang together, the batches in flight among them; of few rows a quarter."""
+    """Return the number of rows per block for the bootstrap.
+
+    A block spans at least the batches in flight; if there are few rows, it is a quarter of them.
+    """
     in_flight = max((fact.num_workers * (fact.prefetch_factor or 2) for fact in m[primary_rank].loaders), default=0)
     block = significance.block_length(len(steps), in_flight)
     return block if len(steps) >= 2 * block else len(steps) // 4
 
 
 def mean_interval(m: Metrics, steps: Sequence[Step], values: Sequence[float]) -> tuple[float, float]:
-    """95 % interval of the mean of these values, one for each of the steps."""
+    """Return the 95 % interval of the mean of these values, one per step."""
     if len(steps) < FEWEST:
-        raise Missing(f"Fewer than {FEWEST} steady steps", "Record more: 100 or so give a narrow interval.")
+        raise Missing(f"Fewer than {FEWEST} steady steps", "Record more steps: about 100 give a narrow interval.")
     return significance.mean_interval(values, block_length(m, steps), [step.count for step in steps])
 
 
-@metric("count", "backward passes in a step")
+@metric("count", "backward passes per step")
 def micro_steps_per_step(m: Metrics) -> float:
-    """Backward passes for an optimizer update: above 1, gradients are accumulated."""
+    """Backward passes per optimizer update; above 1, gradients are accumulated."""
     return _mean(m, "micro_steps")
 
 
-@metric("count", "batches in a step")
+@metric("count", "batches per step")
 def batches_per_step(m: Metrics) -> float:
-    """Training batches fetched for an optimizer update."""
+    """Training batches fetched per optimizer update."""
     return _mean(m, "batches")
 
 
 @metric("1", "share of the step waiting for data")
 def data_wait_fraction(m: Metrics) -> float:
-    """Share of the step in `next(loader)` while no batch was ready: the time the input costs."""
+    """Share of the step in `next(loader)` while no batch was ready: the cost of the input."""
     return _fraction(m, "data_wait")
 
 
 @metric("1", "share of the step taking batches that were ready")
 def loader_overhead_fraction(m: Metrics) -> float:
-    """Share of the step in `next(loader)` although a batch was ready: dequeuing, unpickling, hand-off if pinned."""
+    """Share of the step in `next(loader)` with a batch ready: dequeuing, unpickling, hand-off if pinned."""
     return _fraction(m, "loader_overhead")
 
 
 @metric("1", "share of the step the host spends fetching")
 def data_wait_host_fraction(m: Metrics) -> float:
-    """Share of the step the host spends in `next(loader)`; no stall while the GPU still has work queued."""
+    """Share of the step that the host spends in `next(loader)`; not a stall while the GPU has work queued."""
     return _part(m, "fetch_host", _REMEDIES["data_wait"]) / _part(m, "duration", "")
 
 
 @metric("1", "share of the step copying to the GPU")
 def h2d_fraction(m: Metrics) -> float:
-    """Share of the step in exposed host-to-device copies; from the profiler's windows if steps do not tell."""
+    """Share of the step in exposed host-to-device copies.
+
+    It comes from the profiler windows if the steps do not report it.
+    """
     return _fraction_or_of_windows(m, "h2d", "h2d")
 
 
@@ -286,17 +331,57 @@ def optimizer_fraction(m: Metrics) -> float:
 
 @metric("1", "share of the step in exposed communication")
 def exposed_comm_fraction(m: Metrics) -> float:
-    """Share of the step in collectives that nothing hides; from the profiler's windows if steps do not tell."""
+    """Share of the step in exposed collectives.
+
+    It comes from the profiler windows if the steps do not report it.
+    """
     return _fraction_or_of_windows(m, "communication", "communication_exposed")
 
 
-@metric("1", "share of the step in synchronising")
+@metric("1", "share of the step in synchronizing")
 def sync_fraction(m: Metrics) -> float:
-    """Share of the step in which the GPU is idle because the host waited for it (`.item()`, `.cpu()`, prints).
+    """Share of the step in which the GPU is idle because the host waited for it.
 
-    From the profiler's windows if steps do not tell.
+    Such waits are `.item()`, `.cpu()` and prints, for example. The share comes from the profiler windows if the steps
+    do not report it.
     """
     return _fraction_or_of_windows(m, "sync", "idle_sync")
+
+
+@metric(None)
+def sync_causes(m: Metrics) -> dict[str, float]:
+    """Share of the step in which the GPU is idle because the host waited for it, by cause.
+
+    The causes are item, branch, grad_scaler, shape, copy_in, copy_out, collective, synchronize and other; see the table
+    of syncs.
+    """
+    sums: dict[str, float] = {}
+    for row in m[primary_rank].syncs:
+        sums[row.cause] = sums.get(row.cause, 0.0) + row.idle
+    total = math.fsum(sums.values())
+    if total <= 0:
+        raise Missing("The reason why the host waited for the GPU was not recorded", _REMEDIES["sync"], gpu_need(m))
+    waiting = m[sync_fraction]
+    return {cause: waiting * seconds / total for cause, seconds in sums.items()}
+
+
+@metric("1", "share of the step idle because a copy to the GPU blocks")
+def blocking_copy_fraction(m: Metrics) -> float:
+    """Share of the step in which the GPU is idle because the host waited for a copy to it."""
+    causes: dict[str, float] = m[sync_causes]
+    return causes.get("copy_in", 0.0)
+
+
+@metric("1", "share of the step idle because the host needs a value")
+def value_sync_fraction(m: Metrics) -> float:
+    """Share of the step in which the GPU is idle because the host waited for a value or for all its work.
+
+    If the causes are known, copies to the GPU and collectives on the host are left out.
+    """
+    causes: dict[str, float] | None = m.get(sync_causes)
+    if causes is None:
+        return m[sync_fraction]
+    return math.fsum(part for cause, part in causes.items() if cause not in ("copy_in", "collective"))
 
 
 @metric("1", "share of the step in garbage collection")
@@ -307,7 +392,7 @@ def gc_fraction(m: Metrics) -> float:
 
 @metric("1", "share of the step in everything else")
 def other_fraction(m: Metrics) -> float:
-    """The remainder of the step: loss, logging, metrics, callbacks, the loop itself."""
+    """Remainder of the step: loss, logging, metrics, callbacks, the loop itself."""
     return _fraction(m, "other")
 
 
@@ -315,19 +400,20 @@ def other_fraction(m: Metrics) -> float:
 def phase_seconds(m: Metrics) -> dict[str, float]:
     """Seconds of each measured phase in the mean steady step; they sum to `step_time_mean`.
 
-    A phase that only some of the steps measured counts as none in the others: there its time is in their other phases.
+    If only some steps measured a phase, it counts as zero in the others, whose other phases contain its time.
     """
+    _timed(m)
     return mean_phases(m[steady_steps])
 
 
 @metric(None)
 def phase_seconds_by_rank(m: Metrics) -> dict[int, dict[str, float]]:
-    """The same of each rank that made steps, by its number."""
+    """Seconds of each measured phase in the mean steady step, by rank, for each rank that made steps."""
     return {rank.process.rank: mean_phases(steady(rank.steps)) for rank in m.profile.ranks if rank.steps}
 
 
 def mean_phases(steps: Sequence[Step]) -> dict[str, float]:
-    """Seconds of each phase that any of the steps measured, in the mean of them."""
+    """Return the mean seconds of each phase that any of the steps measured."""
     count = sum(step.count for step in steps)
     told = _with_phases(steps)
     duration = summed(told, "duration") or 0.0
@@ -338,14 +424,24 @@ def mean_phases(steps: Sequence[Step]) -> dict[str, float]:
 
 
 def _with_phases(steps: Sequence[Step]) -> Sequence[Step]:
-    """Those of which any phase was measured: on a GPU the marks of a step may be missing."""
+    """Return the steps with a measured phase; on a GPU the marks of a step may be missing."""
     return [step for step in steps if any(getattr(step, phase) is not None for phase in PHASES)]
 
 
 def summed(steps: Sequence[Step], name: str) -> float | None:
-    """Seconds (or whatever the column holds) over all rows; None if no row has it."""
+    """Return the sum of a column over all steps of all rows; None if no row has it."""
     values = [step.count * value for step in steps if (value := getattr(step, name)) is not None]
     return math.fsum(values) if values else None
+
+
+def _timed(m: Metrics) -> None:
+    """Raise Missing if phases are host times of work that a device does later."""
+    if kind := untimed(m[primary_rank]):
+        raise Missing(
+            UNTIMED.format(kind),
+            "Nothing yet: whole-step time, host memory and the loader's work are measured.",
+            Need.GPU,
+        )
 
 
 def _part(m: Metrics, name: str, remedy: str) -> float:
@@ -368,30 +464,57 @@ def _mean(m: Metrics, name: str) -> float:
 
 def _fraction(m: Metrics, phase: str) -> float:
     if _part(m, "duration", "") <= 0:
-        raise Missing("The steps took no time", "Record the run anew; if it recurs, report it as a bug.")
-    part = _part(m, phase, _REMEDIES.get(phase, "Record more steps; see the problems in the report."))
+        raise Missing("The steps took no time", "Record the run again; if it recurs, report it as a bug.")
+    if phase not in ("data_wait", "loader_overhead"):  # the host's own
+        _timed(m)
+    part = _part(m, phase, _REMEDIES.get(phase, "Record more steps; see the problems listed in the report."))
     return part / (summed(_with_phases(m[steady_steps]), "duration") or part)
 
 
 def _fraction_or_of_windows(m: Metrics, phase: str, column: str) -> float:
-    """Without a phase of their own these moments are part of the others; then the windows' share of them stands."""
+    """Return the phase's share of the step, or its share of the windows if steps do not report it.
+
+    Without a phase of its own, this time is part of other phases.
+    """
     try:
         return _fraction(m, phase)
     except Missing:
-        windows = [window for window in m[primary_rank].windows if window.device == "cuda"]
-        seconds = [value for window in windows if (value := getattr(window, column)) is not None]
-        if not seconds:
+        windows = [window for window in gpu_windows(m) if getattr(window, column) is not None]
+        if not windows:
             raise
-        return float(sum(seconds)) / sum(window.duration for window in windows)
+        return min(1.0, float(sum(getattr(window, column) for window in windows)) / unprofiled(m, windows))
+
+
+def gpu_windows(m: Metrics) -> list[Window]:
+    """Return the windows that timed a GPU.
+
+    Windows without shapes are preferred, because recording shapes slows the host and makes the GPU wait for launches.
+    The list is empty if kernel times cannot be trusted.
+    """
+    rank = m[primary_rank]
+    if rank.window_state is not None and rank.window_state.graph_times_wrong:
+        return []
+    windows = [window for window in rank.windows if window.device == "cuda" and window.steps]
+    return [window for window in windows if not window.shapes] or windows
+
+
+def unprofiled(m: Metrics, windows: Sequence[Window]) -> float:
+    """Return the seconds that the windows' steps take without profiling, which slows the host.
+
+    A trace made elsewhere holds no other steps; its time is used as it is, since its cost is unknown.
+    """
+    if any(not window.cost for window in windows):
+        return sum(window.duration for window in windows)
+    return sum(window.steps for window in windows) * m[step_time_mean]
 
 
 def time_between(step: Step) -> float:
-    """Seconds of what falls between it and the next."""
+    """Return the seconds between a step and the next one."""
     return sum(getattr(step, name) or 0.0 for name in BETWEEN)
 
 
 def _quantile(m: Metrics, q: float) -> float:
-    """From single steps; where neighbours were merged, from the sketch of the whole run."""
+    """Return a quantile of the step time, from the whole run's sketch if steps were merged."""
     steps = m[steady_steps]
     sketch = next((sketch for sketch in m[primary_rank].sketches if sketch.quantity == "duration"), None)
     if sketch is not None and any(step.count > 1 for step in steps):

@@ -1,54 +1,62 @@
-"""Why one rank is slower than the others: what was measured on it and on the rank in the middle, side by side."""
+"""Why one rank is slower than the others: measurements of it next to those of the median rank."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, Need, metric
 from advisor.metrics.communication import Work, own_work
 from advisor.metrics.cores import cores
-from advisor.metrics.hardware import is_busy
+from advisor.metrics.hardware import busy_clock
+from advisor.metrics.operators import is_computing
+from advisor.metrics.settings import world_size
 from advisor.metrics.step import step_time_mean
 from advisor.profile import Rank
 from advisor.units import digits, seconds, share
-from profiler.schema import GpuSample
 
 EXPLAINS = 0.5
-"""Of what the slowest rank takes longer, what a cause must account for."""
+"""Share of the slowest rank's delay that a cause must account for."""
+FEWEST_COLLECTIVES = 30
+LAST = 0.1
+"""Of what a typical rank waits in collectives: the rank that comes last to them waits no longer (assumption)."""
+ALIKE = 0.02
+"""By how much the numbers of kernels may differ on ranks that do the same work."""
+SLOWER = 0.08
+"""As GPUs of one kind differ in typical jobs (Sinha et al., Not All GPUs Are Created Equal, SC 2022)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Something that was measured, and accounts for most of a rank's delay."""
+    """A measured cause that accounts for most of a rank's delay."""
 
     name: str
-    """data, batches, host, gpu, saving, evaluation, gc or copies."""
+    """One of data, batches, host, gpu, saving, evaluation, gc and copies."""
     told: str
-    """What was measured on the slowest rank and on the one in the middle."""
+    """The measurements of the slowest rank and of the median rank, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The slowest rank, and that of the lower median: of two ranks, the other one."""
+    """The slowest rank and the rank with the lower median; of two ranks, the other one."""
 
     slow: Work
     middle: Work
 
     @property
     def lost(self) -> float:
-        """Seconds a step."""
+        """Seconds per step by which the slowest rank is behind."""
         return self.slow.median - self.middle.median
 
     def excess(self, *phases: str) -> float:
-        """Seconds a step by which these phases are longer on the slowest rank."""
+        """Return the seconds per step by which these phases are longer on the slowest rank."""
         return sum(self.slow.phases.get(phase, 0.0) - self.middle.phases.get(phase, 0.0) for phase in phases)
 
 
 @metric(None)
 def slowest_pair(m: Metrics) -> Pair:
-    """The slowest rank by its own work, and the one in the middle."""
+    """The rank with the slowest own work, and the rank with the lower median."""
     work = m[own_work]
     middle = median_low(each.median for each in work)
     return Pair(max(work, key=lambda each: each.median), min(work, key=lambda each: abs(each.median - middle)))
@@ -56,15 +64,49 @@ def slowest_pair(m: Metrics) -> Pair:
 
 @metric(None)
 def waits(m: Metrics) -> tuple[tuple[int, float], ...]:
-    """Of each rank, seconds a step that it waits for the slowest: by which its own work is shorter; longest first."""
+    """Rank and seconds per step that it waits for the slowest rank, longest wait first.
+
+    The wait is the difference in their own work.
+    """
     work = m[own_work]
     slowest = max(each.median for each in work)
     return tuple(sorted(((each.rank, slowest - each.median) for each in work), key=lambda one: (-one[1], one[0])))
 
 
-@metric("1", "imbalance of memory between ranks")
+@metric(None)
+def slow_gpu(m: Metrics) -> int | None:
+    """The rank whose GPU makes the others wait, by the traces of all ranks; None if there is no such rank.
+
+    A collective ends on all ranks together, so it is the shortest on the rank that comes last. If that rank takes
+    longer for the same kernels as well, it is its GPU that is late, not its host.
+    """
+    ranks = [rank for rank in m.profile.ranks if rank.traces]
+    waited = [[each for each in rank.traces[0].exchanges if each.waited is not None] for rank in ranks]
+    calls = min((sum(each.calls for each in exchanges) for exchanges in waited), default=0)
+    if len(ranks) < max(2, m[world_size]) or calls < FEWEST_COLLECTIVES:
+        raise Missing(
+            "The collectives of all ranks were not traced", "Pass the traces of all ranks at once.", Need.RANKS
+        )
+    waits_of = [sum(each.waited or 0.0 for each in exchanges) for exchanges in waited]
+    last = waits_of.index(min(waits_of))
+    typical = median_low(waits_of[:last] + waits_of[last + 1 :])
+    if waits_of[last] > LAST * typical:
+        return None
+    kernels = [_computing(rank) for rank in ranks]
+    (own_calls, own), middle = kernels[last], median_low(total for _, total in kernels)
+    alike = all(abs(each - own_calls) <= ALIKE * own_calls for each, _ in kernels)
+    return ranks[last].process.rank if alike and middle > 0 and own / middle - 1 >= SLOWER else None
+
+
+def _computing(rank: Rank) -> tuple[int, float]:
+    """Return how many kernels computed in the rank's trace, and their seconds."""
+    kernels = [kernel for kernel in rank.kernels if kernel.device == "cuda" and is_computing(kernel)]
+    return sum(kernel.calls for kernel in kernels), sum(kernel.total for kernel in kernels)
+
+
+@metric("1", "memory imbalance between ranks")
 def memory_imbalance(m: Metrics) -> float:
-    """Most memory that any rank has reserved on its GPU over the lower median of all ranks, less 1."""
+    """Most GPU memory reserved by any rank over the lower median of all ranks, less 1."""
     peaks = [max(fact.reserved_peak for fact in rank.memory_peaks) for rank in m.profile.ranks if rank.memory_peaks]
     if len(peaks) < 2 or not median_low(peaks):
         raise Missing("The GPU memory of several ranks was not measured", "Record all ranks of a run on GPUs.")
@@ -73,15 +115,17 @@ def memory_imbalance(m: Metrics) -> float:
 
 @metric(None)
 def straggler_causes(m: Metrics) -> tuple[Cause, ...]:
-    """What was measured that accounts for at least half of the slowest rank's delay, likeliest first; empty if nothing
-    does."""
+    """Measured causes that account for at least half of the slowest rank's delay, likeliest first.
+
+    Empty if there are none.
+    """
     by_phase = (_phases(m[slowest_pair], *each) for each in _BY_PHASE)
     return (*(m.get(unequal_conditions) or ()), *(cause for cause in by_phase if cause is not None))
 
 
 @metric(None)
 def unequal_conditions(m: Metrics) -> tuple[Cause, ...]:
-    """Of these causes, those that lie in what the two ranks were given: batches, clocks, cores."""
+    """The causes that come from unequal conditions of the two ranks: batches, clocks, cores."""
     pair = m[slowest_pair]
     ranks = {rank.process.rank: rank for rank in m.profile.ranks}
     slow, middle = ranks[pair.slow.rank], ranks[pair.middle.rank]
@@ -108,7 +152,10 @@ def _phases(pair: Pair, name: str, phases: Sequence[str], does: str) -> Cause | 
 
 
 def _batches(m: Metrics, pair: Pair, slow: Rank, middle: Rank) -> Cause | None:
-    """As much larger as the rank is slower: most of the work grows with them."""
+    """Return larger batches as a cause if they are larger by at least half as much as the rank is slower.
+
+    Most of the work grows with the batch.
+    """
     for size, what in ((_tokens, "tokens"), (_samples, "samples")):
         own, other = size(slow), size(middle)
         if own and other and own / other - 1 >= EXPLAINS * pair.lost / pair.middle.median:
@@ -133,33 +180,26 @@ def _tokens(rank: Rank) -> float | None:
 
 
 def _gpu(m: Metrics, pair: Pair, slow: Rank, middle: Rank) -> Cause | None:
-    """Kernels that compute take as much longer as the clock is lower."""
-    own, other = (_clock(m, rank) for rank in (slow, middle))
-    if own is None or other is None or other / own - 1 < EXPLAINS * pair.lost / pair.middle.median:
+    """Return a lower GPU clock as a cause; the time of computing kernels grows as the clock falls."""
+    if m.get(slow_gpu) == pair.slow.rank:
+        own, other = (_computing(rank)[1] for rank in (slow, middle))
+        return Cause(
+            "gpu",
+            f"the same kernels take {seconds(own)} on rank {pair.slow.rank}, {seconds(other)} on rank "
+            f"{pair.middle.rank}, and its collectives are the shortest",
+        )
+    low, high = (busy_clock(m.profile, rank) for rank in (slow, middle))
+    if low is None or high is None or high / low - 1 < EXPLAINS * pair.lost / pair.middle.median:
         return None
     return Cause(
         "gpu",
-        f"the GPU of rank {pair.slow.rank} runs at {own:.0f} MHz while it computes, that of rank {pair.middle.rank} at "
-        f"{other:.0f}",
+        f"the GPU of rank {pair.slow.rank} runs at {low:.0f} MHz while it computes, that of rank {pair.middle.rank} at "
+        f"{high:.0f}",
     )
 
 
-def _clock(m: Metrics, rank: Rank) -> float | None:
-    """MHz of the rank's GPU while that is busy; None if it was not sampled, or is not known."""
-    used = {fact.id for fact in rank.memory_peaks}
-    uuids = {(fact.uuid or "").removeprefix("GPU-") for fact in rank.devices if fact.id in used} - {""}
-    indices = {gpu.index for gpu in m.profile.gpus if gpu.uuid.removeprefix("GPU-") in uuids}
-    return _mean([sample for sample in m.profile.gpu_samples if sample.gpu in indices], lambda sample: sample.sm_clock)
-
-
-def _mean(samples: Sequence[GpuSample], value: Callable[[GpuSample], float | None]) -> float | None:
-    busy = [sample for sample in samples if is_busy(sample)]  # an idle one's clock is low on purpose
-    told = [(number, sample.count) for sample in busy if (number := value(sample)) is not None]
-    return sum(number * count for number, count in told) / sum(count for _, count in told) if told else None
-
-
 def _host(m: Metrics, pair: Pair, slow: Rank, middle: Rank) -> Cause | None:
-    """Its thread is ready to run, and others have its cores."""
+    """Return a lack of cores as a cause: the rank's thread is ready to run, but others use its cores."""
     own, other = (_starved(rank) for rank in (slow, middle))
     if own is None or other is None or (own - other) * m[step_time_mean] < EXPLAINS * pair.lost:
         return None
@@ -173,6 +213,6 @@ def _host(m: Metrics, pair: Pair, slow: Rank, middle: Rank) -> Cause | None:
 
 
 def _starved(rank: Rank) -> float | None:
-    """Share of the time in which its main thread was ready to run, and did not."""
+    """Return the share of time in which the rank's main thread was ready to run but did not."""
     told = rank.scheduling
     return told.waited / told.seconds if told is not None and told.seconds > 0 else None

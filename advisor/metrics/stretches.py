@@ -1,4 +1,4 @@
-"""Steps of many ranks, side by side: a row for each stretch of them."""
+"""Steps of many ranks side by side, with one row per stretch of steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _times = attrgetter(*_TIMES)
 
 
 def in_stretches(steps: Iterable[Step], stretches: Stretches) -> dict[int, Step]:
-    """By number of the stretch, the mean of the steps that begin in it; None where one of them was not measured."""
+    """Return the mean of the steps that begin in each stretch, by the stretch's number.
+
+    A column of such a mean is None if one of the steps did not measure it.
+    """
     held = groupby(steps, key=lambda step: stretches.number(step.index))
     rows = {number: tuple(each) for number, each in held if number is not None}
     means = zip(*map(_means, rows.values()), strict=True)
@@ -23,7 +26,7 @@ def in_stretches(steps: Iterable[Step], stretches: Stretches) -> dict[int, Step]
 
 
 def _means(steps: Sequence[Step]) -> tuple[float | None, ...]:
-    """How many steps they are, and the mean of each of _TIMES."""
+    """Return the number of steps and the mean of each column in `_TIMES`."""
     counts = [step.count for step in steps]
     count = sum(counts)
     columns = zip(*map(_times, steps), strict=True)

@@ -1,4 +1,4 @@
-"""The threads a program computes with on a CPU: how many, who has set that number, and what others would bring."""
+"""The CPU threads a program computes with: how many, who set the number, and how others perform."""
 
 from __future__ import annotations
 
@@ -10,28 +10,30 @@ from advisor.metrics.settings import flags, on_cpu, primary_rank
 from advisor.metrics.step import backward_fraction, forward_fraction, optimizer_fraction
 from profiler.schema import MatmulFact, ThreadsFact
 
-MIN_COMPUTE = Threshold(0.3, "Of less, a product 1.3 times as fast leaves less than 7 % of the step to gain.")
+MIN_COMPUTE = Threshold(0.3, "Below this, a matmul 1.3 times as fast saves less than 7 % of the step.")
 
 EQUALLY_FAST = 1.05
-"""Times the shortest: within it numbers of threads count as equal (assumption), and the least of them is best, for the
-others leave fewer cores to the loader."""
+"""Factor over the shortest time within which numbers of threads count as equally fast (assumption).
+
+The smallest of them is best, because it leaves more cores to the loader.
+"""
 
 
-@metric("count", "threads a rank computes with")
+@metric("count", "threads that a rank computes with")
 def threads(m: Metrics) -> int:
     """Threads that torch uses within an operator."""
     number = m[flags].threads
     if number is None:
-        raise Missing("The number of threads was not read", "Let the run go on past its first ten steps.")
+        raise Missing("The number of threads was not read", "Let the run continue past its first ten steps.")
     return number
 
 
 @metric(None)
 def threads_from(m: Metrics) -> str:
-    """Who has set the number of threads: "program" (torch.set_num_threads), "environment" or "default"."""
+    """The origin of the number of threads: "program" (torch.set_num_threads), "environment" or "default"."""
     source = m[flags].threads_from
     if source is None:
-        raise Missing("Nobody saw who set the number of threads", "Start the program with profile-train.")
+        raise Missing("The origin of the number of threads was not observed", "Start the program with profile-train.")
     return source
 
 
@@ -55,19 +57,22 @@ def compute_fraction(m: Metrics) -> float:
 
 @metric(None)
 def largest_matmul(m: Metrics) -> MatmulFact:
-    """The largest product of a linear layer."""
+    """The largest matmul of a linear layer."""
     fact = m[primary_rank].matmul
     if fact is None:
         raise Missing(
-            "No product of a linear layer was seen",
-            "Nothing, if the model has none or is compiled: try other numbers of torch.set_num_threads by hand.",
+            "No matmul of a linear layer was observed",
+            "Nothing, if the model has none or is compiled: try other values of torch.set_num_threads yourself.",
         )
     return fact
 
 
 @metric(None)
 def threads_to_try(m: Metrics) -> tuple[int, ...]:
-    """The number there is, and 1, 2, 4 ... up to the cores for it; none on a GPU, or if the program has chosen."""
+    """The numbers of threads to try: the present one, and 1, 2, 4 ... up to the cores for them.
+
+    Empty on a GPU, or if the program has set the number.
+    """
     if not m[on_cpu] or m[threads_from] == "program":
         return ()
     cores = m[cores_for_threads]
@@ -78,26 +83,30 @@ def threads_to_try(m: Metrics) -> tuple[int, ...]:
 
 @metric(None)
 def thread_probe(m: Metrics) -> dict[int, float]:
-    """Seconds of the largest matrix product by number of threads, measured after the program had ended."""
+    """Seconds of the largest matmul by number of threads, measured after the program ended."""
     fact: ThreadsFact | None = m[primary_rank].threads
     if fact is None or m[threads] not in fact.seconds or not all(each > 0 for each in fact.seconds.values()):
         raise Missing(
             "Other numbers of threads were not tried",
-            "Record while nothing else runs, and let profile-train make its report as the program ends.",
+            "Record half a minute or more with profile-train, on an otherwise idle machine. Small matmuls are not "
+            "tried.",
         )
     return fact.seconds
 
 
-@metric("count", "threads that are fastest")
+@metric("count", "fastest number of threads")
 def best_threads(m: Metrics) -> int:
-    """The number with which the largest product is fastest, of those that there are cores for; of equals, the least."""
+    """The number of threads with which the largest matmul is fastest, of those that have enough cores.
+
+    Among equally fast numbers it is the smallest.
+    """
     tried = {number: each for number, each in m[thread_probe].items() if number <= m[cores_for_threads]}
     if not tried:
-        raise Missing("No number of threads was tried that there are cores for", "Record the run again.")
+        raise Missing("No number of threads that fits the cores was tried", "Record the run again.")
     return min(number for number, each in tried.items() if each <= EQUALLY_FAST * min(tried.values()))
 
 
-@metric("1", "speed-up of matrix products by other threads")
+@metric("1", "speed-up of matmuls from another number of threads")
 def thread_gain(m: Metrics) -> float:
-    """How many times as fast the largest product is with the best number of threads."""
+    """Speed-up of the largest matmul with the best number of threads."""
     return m[thread_probe][m[threads]] / m[thread_probe][m[best_threads]]

@@ -1,1 +1,1 @@
-"""Gain models: pure functions from measured quantities to predicted ones, each with its source."""
+"""Gain models: pure functions from measured to predicted quantities, each with its source."""

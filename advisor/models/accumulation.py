@@ -1,4 +1,4 @@
-"""What gradient accumulation costs and saves, and how large a batch is worth having. Times in seconds."""
+"""The cost and gain of gradient accumulation, and the batch size worth having. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -7,21 +7,35 @@ from dataclasses import dataclass
 
 
 def step_time(micro: float, optimizer: float, communication: float, k: int, *, no_sync: bool) -> float:
-    """One update out of `k` micro-steps of forward and backward; without no_sync each of them reduces gradients."""
+    """Return the seconds of an update of `k` micro-steps; without `no_sync` each one reduces gradients.
+
+    Raises:
+        ValueError: `k` is below 1, or a time is negative.
+    """
     if k < 1 or min(micro, optimizer, communication) < 0:
         raise ValueError(f"no update out of {k} micro-steps of {micro}, {optimizer} and {communication} s")
     return k * micro + optimizer + communication * (1 if no_sync else k)
 
 
 def split_time(fixed: float, each: float, batch: int, k: int) -> float:
-    """The same batch in `k` pieces: never faster, for what a launch costs is paid k times."""
+    """Return the seconds of the same batch in `k` pieces.
+
+    It is never faster, because the fixed cost is paid k times.
+
+    Raises:
+        ValueError: `k` or `batch` is below 1, or a time is negative.
+    """
     if k < 1 or batch < 1 or min(fixed, each) < 0:
         raise ValueError(f"cannot split {batch} samples of {fixed} + {each} s in {k}")
     return k * fixed + each * batch
 
 
 def pieces(batch: int, largest: int) -> tuple[int, int]:
-    """(k, micro-batch) so that k micro-batches of at most `largest` samples make at least `batch`."""
+    """Return (k, micro-batch) so that k micro-batches of at most `largest` samples hold at least `batch`.
+
+    Raises:
+        ValueError: a size is below 1.
+    """
     if batch < 1 or largest < 1:
         raise ValueError(f"cannot make {batch} samples out of at most {largest} at once")
     k = math.ceil(batch / largest)
@@ -29,7 +43,11 @@ def pieces(batch: int, largest: int) -> tuple[int, int]:
 
 
 def amortized_share(k: int) -> float:
-    """(k-1)/k: share of what is paid once an update that goes, a sample, when k micro-batches share it."""
+    """Return (k-1)/k, the share of per-update costs saved per sample when k micro-batches share them.
+
+    Raises:
+        ValueError: `k` is below 1.
+    """
     if k < 1:
         raise ValueError(f"no update out of {k} micro-batches")
     return (k - 1) / k
@@ -37,24 +55,27 @@ def amortized_share(k: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class NoiseScale:
-    """How gradients scatter from sample to sample, against what they agree on."""
+    """The noise of gradients between samples, compared with their common signal."""
 
     signal: float
-    """|G|^2, of the true gradient."""
+    """|G|^2, the squared norm of the true gradient."""
     noise: float
     """tr(Sigma), the variance of one sample's gradient."""
 
     @property
     def critical_batch(self) -> float:
-        """Samples beyond which a larger batch hardly saves steps: noise over signal."""
+        """The batch size beyond which a larger batch hardly saves steps: noise over signal."""
         return self.noise / self.signal
 
 
 def noise_scale(sizes: tuple[int, int], squared_norms: tuple[float, float]) -> NoiseScale:
-    """From the squared gradient norms at a small and a large batch, each averaged over some 50 steps or more.
+    """Return the noise scale from squared gradient norms at a small and a large batch.
 
-    In data parallel training the local and the reduced gradients are these two. McCandlish et al., "An Empirical Model
-    of Large-Batch Training", 2018. ValueError where the norms leave no signal or no noise: average over more steps.
+    Average each norm over about 50 steps or more. In data-parallel training, the local and the reduced gradients are
+    these two. Source: McCandlish et al., "An Empirical Model of Large-Batch Training", 2018.
+
+    Raises:
+        ValueError: the norms leave no signal or no noise (average over more steps), or the sizes do not ascend.
     """
     (small, large), (noisy, clean) = sizes, squared_norms
     if not 0 < small < large:

@@ -1,8 +1,9 @@
-"""What a transformer keeps for its backward pass, and what not keeping it costs. All sizes in bytes.
+"""The activations a transformer keeps for its backward pass, and the cost of not keeping them.
 
-The formulas are those of Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys
-2023: s tokens of a sequence, b sequences, h hidden size, a heads, t ranks of tensor parallelism. Other architectures
-keep more or less (24 to 48 copies of the hidden state a layer): a measured size stands in place of these.
+All sizes are in bytes. The formulas are those of Korthikanti et al., "Reducing Activation Recomputation in Large
+Transformer Models", MLSys 2023, with s tokens per sequence, b sequences, h hidden size, a heads, t ranks of tensor
+parallelism. Other architectures keep more or less (24 to 48 copies of the hidden state per layer); a measured size
+takes precedence over the formulas.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LOGIT_BYTES = 6
 
 
 class Kept(Enum):
-    """What is kept of a layer."""
+    """The parts of a layer that are kept."""
 
     SCORES = "all, attention without flash"
     NO_SCORES = "all but the scores: flash attention, or selective recomputation"
@@ -44,15 +45,19 @@ class Layer:
 
     @property
     def scores_ratio(self) -> float:
-        """5as/h: bytes of attention's scores over sbh; 34 is everything else."""
+        """5as/h, the bytes of attention scores over sbh; everything else is 34."""
         return SCORES * self.heads * self.sequence / self.hidden
 
     def activations(
         self, keeps: Kept = Kept.SCORES, *, element: int = 2, ranks: int = 1, sequence_parallel: bool = False
     ) -> float:
-        """Kept for the backward pass by each of `ranks` of tensor parallelism; `element` bytes a number.
+        """Return the bytes each of `ranks` tensor-parallel ranks keeps for the backward pass.
 
-        Tensor parallelism alone shards what is inside attention and feed-forward; with sequence parallelism all.
+        Tensor parallelism alone shards what is inside attention and feed-forward; with sequence parallelism everything
+        is sharded. `element` is the bytes per number.
+
+        Raises:
+            ValueError: `ranks` or `element` is below 1.
         """
         if ranks < 1 or element < 1:
             raise ValueError(f"{element} bytes a number over {ranks} ranks")
@@ -66,23 +71,27 @@ class Layer:
 
     @property
     def selective_saving(self) -> float:
-        """5as / (34h + 5as): share of its activations that a layer loses with attention's scores."""
+        """5as / (34h + 5as), the share of a layer's activations that its attention scores make up."""
         return self.scores_ratio / (WHOLE + self.scores_ratio)
 
     @property
     def selective_overhead(self) -> float:
-        """Share of all FLOP that selective recomputation adds, as the paper counts: (1 + s/3h) / (1 + s/6h) - 1."""
+        """Share of all FLOP that selective recomputation adds, (1 + s/3h) / (1 + s/6h) - 1, as in the paper."""
         core = self.sequence / (CORE_OF_PRODUCTS * self.hidden)
         return (1 + 2 * core) / (1 + core) - 1
 
     @property
     def selective_forward_overhead(self) -> float:
-        """The same if only one more forward pass of attention's core is counted: a third of it."""
+        """The same share if only one more forward pass of attention's core is counted: a third of it."""
         return self.selective_overhead / 3
 
 
 def logits(sequence: int, batch: int, vocabulary: int) -> float:
-    """A language model's output: in 16 bits, and once more in fp32 for the loss."""
+    """Return the bytes of a language model's logits, in 16 bits and once more in fp32 for the loss.
+
+    Raises:
+        ValueError: a size is below 1.
+    """
     if min(sequence, batch, vocabulary) < 1:
         raise ValueError(f"no logits of {batch} x {sequence} tokens over {vocabulary} words")
     return float(LOGIT_BYTES * sequence * batch * vocabulary)

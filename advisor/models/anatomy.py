@@ -1,6 +1,6 @@
-"""What fills one GPU at the peak of a step, and what other settings would make of that. All sizes in bytes.
+"""GPU memory at the peak of a step, by part, and how other settings change it. All sizes are in bytes.
 
-`templates/memory_model.js` says the same once more, for the report's page; a test in the browser compares the two.
+`templates/memory_model.js` repeats these formulas for the report's page; a test in the browser compares the two.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ SAVED = Scenario.EXPECTED.of(ACTIVATIONS_SAVED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a reader may turn."""
+    """The settings that a reader can change."""
 
     batch: int
-    """Samples of a micro-batch on one GPU."""
+    """Samples per micro-batch on one GPU."""
     stage: int = 0
-    """Of ZeRO; 0: everything is whole on every GPU."""
+    """ZeRO stage; at 0 every GPU holds everything."""
     ranks: int = 1
     every: int | None = None
-    """Every N-th block is checkpointed; None: none is."""
+    """Every N-th block is checkpointed; None if no block is."""
     moments: str | None = None
-    """The optimizer, one of MOMENTS; None: the one there is."""
+    """The optimizer, one of `MOMENTS`; None for the present one."""
     autocast: bool = False
-    """Under 16-bit autocast, which the measured run was not."""
+    """Whether to use 16-bit autocast, which the measured run did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,39 +42,39 @@ class Parts:
     grads: float
     optim: float
     gathered: float
-    """Weights that are there only while they are used: units that FSDP gathers, autocast's 16-bit copies."""
+    """Weights held only while in use: units that FSDP gathers, and autocast's 16-bit copies."""
     activations: float
-    """And whatever else the step allocates."""
+    """Activations and whatever else the step allocates."""
     rest: float
-    """Cached by the allocator, and outside PyTorch."""
+    """Memory cached by the allocator, and memory outside PyTorch."""
 
     @property
     def total(self) -> float:
-        """Their sum."""
+        """The sum of all parts."""
         return self.params + self.grads + self.optim + self.gathered + self.activations + self.rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anatomy:
-    """A run as it was measured, and what of it depends on its settings."""
+    """A measured run, and the parts of its memory that depend on settings."""
 
     now: Setting
-    """Nothing checkpointed, unless `blocks` is 0."""
+    """The present setting; nothing is checkpointed, unless `blocks` is 0."""
     capacity: float
-    """Of the GPU."""
+    """Memory of the GPU."""
     states: States
-    """If nothing were sharded."""
+    """States of one rank if nothing were sharded."""
     unit: float = 0.0
-    """The largest unit that stage 3 gathers, in the type it is gathered in."""
+    """The largest unit that stage 3 gathers, in the dtype in which it is gathered."""
     activations: float
     rest: float
     blocks: int = 0
-    """Equal blocks that can be checkpointed."""
+    """Number of equal blocks that can be checkpointed."""
     parameters: float = 0.0
-    """Whose 16-bit copies autocast would hold."""
+    """Number of parameters of which autocast would hold 16-bit copies."""
 
     def parts(self, setting: Setting) -> Parts:
-        """Of another setting; activations are taken to grow with the batch as a whole."""
+        """Return the memory at another setting, assuming that all activations grow with the batch."""
         states = self._updated_by(setting.moments).sharded(setting.stage, setting.ranks)
         return Parts(
             params=states.parameters,
@@ -86,7 +86,7 @@ class Anatomy:
         )
 
     def largest(self, setting: Setting) -> int | None:
-        """Samples of the largest micro-batch that fits, room left for what varies; None if any would."""
+        """Return the largest micro-batch that fits, with room for variation; None if any size fits."""
         one = self._activations(replace(setting, batch=1))
         if one <= 0:
             return None
@@ -99,7 +99,7 @@ class Anatomy:
         return FILL * self.capacity
 
     def as_data(self) -> dict[str, Any]:
-        """All that the script in the page reckons with."""
+        """Return all values that the script in the report's page computes with."""
         return {
             **asdict(self),
             "safe": self.safe,
@@ -111,7 +111,7 @@ class Anatomy:
         }
 
     def _updated_by(self, moments: str | None) -> States:
-        """By another optimizer, whose state is in proportion."""
+        """Return the states with another optimizer, whose state is scaled in proportion."""
         if moments is None or self.now.moments is None:
             return self.states
         return replace(self.states, optimizer=self.states.optimizer * MOMENTS[moments] / MOMENTS[self.now.moments])

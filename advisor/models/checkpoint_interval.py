@@ -1,8 +1,9 @@
-"""How often to save a checkpoint, and what failures cost. Times in one unit throughout, seconds unless said otherwise.
+"""How often to save a checkpoint, and what failures cost.
 
-delta is what a save blocks the training for, M the mean time between failures of the whole job, R what a restart takes.
-Too rare saves lose work, too frequent ones cost it. Young, "A first order approximation to the optimum checkpoint
-interval", CACM 1974; Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", FGCS 2006.
+All times have the same unit, seconds unless stated otherwise. delta is the time for which a save blocks the
+training, M the mean time between failures of the whole job, R the time of a restart. Saving too rarely loses work;
+saving too often costs time. Sources: Young, "A first order approximation to the optimum checkpoint interval", CACM
+1974; Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", FGCS 2006.
 """
 
 from __future__ import annotations
@@ -11,20 +12,34 @@ import math
 
 
 def mean_time_between_failures(nodes: int, rate: float) -> float:
-    """M = 1 / (nodes x rate) of a job that every node's failure ends; `rate` in failures a node and unit of time."""
+    """Return M = 1 / (nodes x rate) for a job that the failure of any node ends.
+
+    `rate` is failures per node and unit of time.
+
+    Raises:
+        ValueError: there is no node, or the rate is not positive.
+    """
     if nodes < 1 or rate <= 0:
         raise ValueError(f"{nodes} nodes at {rate} failures each have no mean time between failures")
     return 1 / (nodes * rate)
 
 
 def young(save: float, between_failures: float) -> float:
-    """tau = sqrt(2 delta M): the work between two saves."""
+    """Return tau = sqrt(2 delta M), the work between two saves.
+
+    Raises:
+        ValueError: a time is not positive.
+    """
     _check(save, between_failures)
     return math.sqrt(2 * save * between_failures)
 
 
 def daly(save: float, between_failures: float) -> float:
-    """tau to a higher order; M itself once a save costs twice M or more."""
+    """Return tau to a higher order; M itself once a save takes twice M or more.
+
+    Raises:
+        ValueError: a time is not positive.
+    """
     _check(save, between_failures)
     if save >= 2 * between_failures:
         return between_failures
@@ -33,9 +48,12 @@ def daly(save: float, between_failures: float) -> float:
 
 
 def inflation(interval: float, save: float, between_failures: float, restart: float) -> float:
-    """E = (M/tau) e^(R/M) (e^((tau + delta)/M) - 1): expected wall time over time of useful work (Daly 2006).
+    """Return E = (M/tau) e^(R/M) (e^((tau + delta)/M) - 1), wall time over useful time (Daly 2006).
 
-    `math.inf` where failures are so frequent that the number has no room in a float.
+    This is an expected value. It is `math.inf` if failures are so frequent that it does not fit in a float.
+
+    Raises:
+        ValueError: a time is not positive (`restart` may be 0).
     """
     _check(save, between_failures)
     if interval <= 0 or restart < 0:
@@ -48,14 +66,22 @@ def inflation(interval: float, save: float, between_failures: float, restart: fl
 
 
 def spot_cost(discount: float, inflated: float) -> float:
-    """(1 - d) E: cost on interruptible machines at that discount over cost on demand; below 1 it is cheaper."""
+    """Return (1 - d) E, cost on interruptible machines over cost on demand; below 1 they are cheaper.
+
+    Raises:
+        ValueError: the discount is outside 0 to 1, or `inflated` is below 1.
+    """
     if not 0 <= discount <= 1 or inflated < 1:
         raise ValueError(f"no discount of {discount} on a run inflated by {inflated}")
     return (1 - discount) * inflated
 
 
 def break_even_discount(inflated: float) -> float:
-    """1 - 1/E: the discount at which interruptible machines begin to be cheaper."""
+    """Return 1 - 1/E, the discount above which interruptible machines are cheaper.
+
+    Raises:
+        ValueError: `inflated` is below 1.
+    """
     if inflated < 1:
         raise ValueError(f"failures do not make a run faster: {inflated}")
     return 1 - 1 / inflated

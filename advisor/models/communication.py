@@ -1,6 +1,7 @@
-"""What data parallel training pays for its gradients. Times in seconds, sizes in bytes, rates in bytes/s.
+"""The cost of gradient communication in data-parallel training.
 
-Where a trace shows the exposed communication, that stands in place of `exposed`.
+Times are in seconds, sizes in bytes, rates in bytes/s. If a trace shows the exposed communication, the measurement
+takes precedence over `exposed`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ ZERO_3_VOLUME = 1.5
 
 
 def all_reduce_bytes(size: float, ranks: int) -> float:
-    """2 (D-1)/D x size: what each rank sends in a ring all-reduce (Patarasuk and Yuan, "Bandwidth optimal all-reduce
-    algorithms for clusters of workstations", JPDC 2009).
+    """Return 2 (D-1)/D x size, the bytes each rank sends in a ring all-reduce.
+
+    Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009.
+
+    Raises:
+        ValueError: the size is negative, or there is no rank.
     """
     if size < 0 or ranks < 1:
         raise ValueError(f"nothing to reduce: {size} bytes over {ranks} ranks")
@@ -29,37 +34,57 @@ def all_reduce_bytes(size: float, ranks: int) -> float:
 
 
 def zero_bytes(size: float, ranks: int, stage: int) -> float:
-    """What each rank sends a step under a stage of ZeRO; 0 is plain data parallel training."""
+    """Return the bytes each rank sends per step at a ZeRO stage; 0 is plain data-parallel training.
+
+    Raises:
+        ValueError: the stage is none of 0 to 3.
+    """
     if stage not in (0, 1, 2, 3):
         raise ValueError(f"ZeRO has no stage {stage}")
     return all_reduce_bytes(size, ranks) * (ZERO_3_VOLUME if stage == 3 else 1.0)
 
 
 def all_reduce_time(size: float, ranks: int, bandwidth: float) -> float:
-    """t_c of a ring all-reduce over links of that bandwidth."""
+    """Return t_c, the seconds of a ring all-reduce over links of that bandwidth.
+
+    Raises:
+        ValueError: the bandwidth is not positive.
+    """
     if bandwidth <= 0:
         raise ValueError(f"no link moves {bandwidth} bytes/s")
     return all_reduce_bytes(size, ranks) / bandwidth
 
 
 def exposed(collectives: float, backward: float, last_bucket: float) -> float:
-    """max(t_c - 0.9 backward, last bucket): what the backward pass does not hide; all of it is never hidden."""
+    """Return the seconds that backward does not hide: max(t_c - 0.9 backward, last bucket), at most t_c.
+
+    The last bucket is never hidden.
+
+    Raises:
+        ValueError: a time is negative.
+    """
     if min(collectives, backward, last_bucket) < 0:
         raise ValueError(f"no negative times: {collectives}, {backward}, {last_bucket}")
     return min(collectives, max(collectives - OVERLAPPED * backward, last_bucket))
 
 
 def exposed_all_reduce(size: float, ranks: int, bandwidth: float, backward: float) -> float:
-    """Exposed seconds of reducing gradients of that many bytes in buckets of torch's default size.
+    """Return the exposed seconds of reducing `size` bytes of gradients in buckets of torch's default size.
 
-    The last bucket counts as full and uncompressed: it errs on the safe side for smaller ones.
+    The last bucket counts as full and uncompressed, which is a cautious estimate for smaller ones.
     """
     last = all_reduce_time(min(size, BUCKET), ranks, bandwidth)
     return exposed(all_reduce_time(size, ranks, bandwidth), backward, last)
 
 
 def straggler_share(step_times: Sequence[float]) -> float:
-    """1 - lower median / max of the ranks' times without communication: what all wait for the slowest one."""
+    """Return 1 - lower median / max of the ranks' times without communication.
+
+    This is the share of the step for which the median rank waits for the slowest one.
+
+    Raises:
+        ValueError: there is no time, or one is negative.
+    """
     if not step_times or min(step_times) < 0:
         raise ValueError("a straggler is one of several ranks with times of zero or more")
     slowest = max(step_times)

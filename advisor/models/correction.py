@@ -1,12 +1,16 @@
-"""An effect held to what trials have shown of it, wherever it stands in the plan."""
+"""Adjust an effect to what trials have measured, wherever it comes in the plan."""
 
 from __future__ import annotations
+
+import math
 
 from advisor.models.effects import Triple
 from advisor.models.state import Effect, Scenario, State, removed
 
 # Of a step's time: what removes less by its model has nothing that trials could be put in proportion to.
 NOTHING = 1e-3
+
+ROUNDING = 1e-9
 
 # A step keeps some of its time, however much was found to go.
 MOST = 0.99
@@ -16,20 +20,34 @@ def corrected(effect: Effect, start: State, found: Triple) -> Effect:
     """`effect`, but of `start` it removes `found` (low, expected, high).
 
     Of another state it removes as much of that as the model leaves of its gain there: where other changes have brought
-    all that this one could, it still brings nothing.
+    all that this one could, it still brings nothing. Where it brings more seconds there than alone, because others
+    have left a floor that it lowers, what remains of the step is raised to one power in both states: no share reaches
+    all of it.
     """
     alone = removed(start, effect(start, Scenario.EXPECTED))
 
     def apply(state: State, scenario: Scenario) -> State:
         after = effect(state, scenario)
         here = removed(state, effect(state, Scenario.EXPECTED))
-        left = here / alone if abs(alone) > NOTHING else 1.0
-        share = min(MOST, scenario.of(found) * left)
+        more = here * state.time > (1 + ROUNDING) * alone * start.time
+        share = min(MOST, (_raised if more else _in_proportion)(scenario.of(found), alone, here))
         return after.times((1 - share) * state.time / after.time) if after.time > 0 else after
 
     return apply
 
 
+def _in_proportion(found: float, alone: float, here: float) -> float:
+    """Return the share of another state, of which the model removes `here`, where it removes `alone` of the first."""
+    return found * here / alone if abs(alone) > NOTHING else found
+
+
+def _raised(found: float, alone: float, here: float) -> float:
+    """Return the same, as (1 - here) to the power that makes 1 - found of 1 - alone."""
+    if not NOTHING < alone < 1 or max(here, found) >= 1:
+        return _in_proportion(found, alone, here)
+    return 1.0 - math.pow(1 - here, math.log1p(-found) / math.log1p(-alone))
+
+
 def nothing(state: State, _scenario: Scenario) -> State:
-    """The effect of a change for which no gain is predicted."""
+    """Return the state unchanged: the effect of a change without a predicted gain."""
     return state

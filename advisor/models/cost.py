@@ -1,7 +1,6 @@
-"""What training costs: GPU-hours, money, energy.
+"""The cost of training: GPU-hours, money, energy.
 
-Energy is not proportional to time: a GPU that is kept busier draws more power, so a faster run saves less energy than
-time.
+Energy is not proportional to time. A busier GPU draws more power, so a faster run saves less energy than time.
 """
 
 from __future__ import annotations
@@ -20,40 +19,52 @@ SAVING_OF = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What is saved of every 100 GPU-hours of this training; negative if it costs more."""
+    """The saving per 100 GPU-hours of this training; negative if it costs more."""
 
     gpu_hours: float
     money: float | None
-    """In the currency of the price given for a GPU-hour; None without a price."""
+    """Money saved, in the currency of the price given for a GPU-hour; None without a price."""
 
 
 def saving(share: float, gpu_price: float | None) -> Saving:
-    """What it is worth that `share` of the step time is gone, the number of steps being the same."""
+    """Return the value of removing `share` of the step time, with the same number of steps."""
     hours = SAVING_OF * share
     return Saving(hours, None if gpu_price is None else hours * gpu_price)
 
 
 def gpu_hours(steps: float, step_time: float, gpus: int) -> float:
-    """Hours of all GPUs together for `steps` steps of `step_time` seconds."""
+    """Return the hours of all GPUs together for `steps` steps of `step_time` seconds.
+
+    Raises:
+        ValueError: a number is negative, or there is no GPU.
+    """
     if min(steps, step_time) < 0 or gpus < 1:
         raise ValueError(f"no {steps} steps of {step_time} s on {gpus} GPUs")
     return steps * step_time * gpus / 3600
 
 
 def gpu_hours_ratio(gpus: tuple[int, int], step_times: tuple[float, float]) -> float:
-    """(G1/G0)(T1/T0): GPU-hours after a change of the number of GPUs over those before."""
+    """Return (G1/G0)(T1/T0), the GPU-hours after a change of the number of GPUs over those before.
+
+    Raises:
+        ValueError: there is no GPU, or a time is not positive.
+    """
     if min(gpus) < 1 or min(step_times) <= 0:
         raise ValueError(f"no hours of {gpus} GPUs at {step_times} s a step")
     return gpus[1] / gpus[0] * step_times[1] / step_times[0]
 
 
 def money(hours: float, gpu_price: float) -> float:
-    """For GPU-hours, in the currency of the price of one."""
+    """Return the price of some GPU-hours, in the currency of the price of one."""
     return hours * gpu_price
 
 
 def power(watts: float, idle: float, busy: tuple[float, float]) -> float:
-    """idle + (P0 - idle) busy1/busy0: mean watts of a GPU that is busy for another share of its time."""
+    """Return idle + (P0 - idle) busy1/busy0, a GPU's mean watts when it is busy for another share of time.
+
+    Raises:
+        ValueError: a share is outside 0 to 1 (the present one may not be 0), or `watts` is below `idle`.
+    """
     before, after = busy
     if not 0 < before <= 1 or not 0 <= after <= 1 or watts < idle:
         raise ValueError(f"no GPU draws {watts} W, {idle} W idle, busy for {busy}")
@@ -61,12 +72,16 @@ def power(watts: float, idle: float, busy: tuple[float, float]) -> float:
 
 
 def energy(hours: float, watts: float, pue: float = PUE) -> float:
-    """kWh at the meter for GPU-hours at a mean power of one GPU; a counted energy stands in place of it."""
+    """Return the kWh at the meter for GPU-hours at a mean power; a measured energy takes precedence.
+
+    Raises:
+        ValueError: a number is negative, or `pue` is below 1.
+    """
     if min(hours, watts) < 0 or pue < 1:
         raise ValueError(f"no energy of {hours} h at {watts} W and a PUE of {pue}")
     return hours * watts / 1000 * pue
 
 
 def carbon(kwh: float, intensity: float = CARBON) -> float:
-    """Kilograms of CO2 for kWh at the meter."""
+    """Return the kilograms of CO2 for kWh at the meter."""
     return kwh * intensity

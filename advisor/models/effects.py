@@ -1,8 +1,8 @@
-"""The few things that advice does to a step; a rule's gain is one of them, or several in turn.
+"""The basic effects of advice on a step; a rule's gain is one of them, or several in sequence.
 
-Every share and divisor is a triple: what the change brings at the low, expected and high gain (10th, 50th and 90th
-percentile). They act on the step as the changes before left it, so two changes of the same seconds gain them once.
-Shares may be negative: then the change costs time.
+Every share and divisor is a triple for the low, expected and high gain (10th, 50th and 90th percentile). Effects act
+on the step as earlier changes left it, so two changes that save the same seconds save them once. Shares may be
+negative; the change then costs time.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from advisor.models.state import Effect, Scenario, State
 Triple = tuple[float, float, float]
 
 COMPUTE = ("forward", "backward")
-"""Phases in which matrix products and memory-bound kernels run."""
+"""Phases in which matmuls and memory-bound kernels run."""
 LAUNCHED = ("forward", "backward", "optimizer")
 """Phases in which kernels are launched."""
+ANYWHERE = (*LAUNCHED, "sync", "other")
+"""Phases in which kernels run in the replay of a CUDA graph, which calls no forward or backward."""
 LOADING = ("loader_overhead", "h2d")
-"""Phases in which a batch is handed over: a faster model leaves them as they are."""
+"""Phases in which a batch is transferred; a faster model leaves them unchanged."""
 
 
 # Of a gain that is known by its upper end alone (assumption).
@@ -27,13 +29,13 @@ PARTLY: Triple = (0.5, 0.8, 1.0)
 
 
 def up_to(most: float) -> Triple:
-    """Half, 0.8 and all of a share that nothing is known of but that it cannot be more."""
+    """Return half, 0.8 and all of a share of which only the upper limit is known."""
     low, expected, high = (most * part for part in PARTLY)
     return (low, expected, high)
 
 
 def in_turn(*effects: Effect) -> Effect:
-    """One change after the other."""
+    """Return the effect of several changes, one after the other."""
 
     def effect(state: State, scenario: Scenario) -> State:
         for change in effects:
@@ -44,10 +46,12 @@ def in_turn(*effects: Effect) -> Effect:
 
 
 def remove(*parts: str, shares: Triple, portion: float = 1.0) -> Effect:
-    """These shares of phases, or of what falls between steps, are gone; of only a `portion` of them if given.
+    """Return the effect of removing these shares of phases, or of the time between steps.
 
-    What runs on the GPU in forward and backward shrinks with them. ValueError for more than everything, a portion
-    outside 0..1, or shares that do not ascend.
+    With `portion`, only that part of them is affected. GPU work in forward and backward shrinks with the phases.
+
+    Raises:
+        ValueError: a share is above 1, the shares do not ascend, or `portion` is outside 0 to 1.
     """
     _check(shares)
     _check_portion(portion)
@@ -59,12 +63,22 @@ def remove(*parts: str, shares: Triple, portion: float = 1.0) -> Effect:
 
 
 def divide(*parts: str, by: Triple, portion: float = 1.0) -> Effect:
-    """A `portion` of these parts becomes so many times as fast. ValueError unless `by` is positive and ascends."""
+    """Return the effect of dividing the time of a `portion` of these parts.
+
+    Raises:
+        ValueError: `by` is not positive and ascending, or `portion` is outside 0 to 1.
+    """
     return remove(*parts, shares=shares_of(by), portion=portion)
 
 
 def divide_step(by: Triple) -> Effect:
-    """Everything but handing over batches becomes so many times as fast; the loader's pace stays a floor."""
+    """Return the effect of dividing the time of everything except transferring batches.
+
+    The loader's pace remains a lower limit.
+
+    Raises:
+        ValueError: `by` is not positive and ascending.
+    """
     shares = shares_of(by)
 
     def effect(state: State, scenario: Scenario) -> State:
@@ -75,7 +89,13 @@ def divide_step(by: Triple) -> Effect:
 
 
 def remove_run(shares: Triple) -> Effect:
-    """These shares of the whole run are gone, whatever their steps are made of: skipped, recompiled, never trained."""
+    """Return the effect of removing these shares of the whole run, whatever its steps contain.
+
+    Examples are steps that are skipped, recompiled, or no longer trained.
+
+    Raises:
+        ValueError: a share is above 1, or the shares do not ascend.
+    """
     _check(shares)
 
     def effect(state: State, scenario: Scenario) -> State:
@@ -96,7 +116,13 @@ def remove_run(shares: Triple) -> Effect:
 
 
 def remove_seconds(*parts: str, seconds: float, shares: Triple) -> Effect:
-    """These shares of so many seconds that lie somewhere in the parts are gone; never more than the parts have."""
+    """Return the effect of removing shares of some seconds that are spread over the parts.
+
+    It never removes more than the parts have.
+
+    Raises:
+        ValueError: `seconds` is negative, a share is above 1, or the shares do not ascend.
+    """
     _check(shares)
     if seconds < 0:
         raise ValueError(f"no work takes {seconds} s")
@@ -108,7 +134,11 @@ def remove_seconds(*parts: str, seconds: float, shares: Triple) -> Effect:
 
 
 def lengthen(phase: str, seconds: Triple) -> Effect:
-    """A phase takes so many seconds more, most at the low gain. ValueError unless they descend to no less than 0."""
+    """Return the effect of adding seconds to a phase, most of them at the low gain.
+
+    Raises:
+        ValueError: the seconds do not descend, or one is negative.
+    """
     if not seconds[0] >= seconds[1] >= seconds[2] >= 0:
         raise ValueError(f"a cost is highest at the low gain and never negative: {seconds}")
 
@@ -119,31 +149,45 @@ def lengthen(phase: str, seconds: Triple) -> Effect:
 
 
 def divide_matmul(by: Triple, portion: float = 1.0) -> Effect:
-    """A `portion` of the matrix products and convolutions becomes so many times as fast."""
+    """Return the effect of dividing the time of a `portion` of the matmuls and convolutions.
+
+    Raises:
+        ValueError: `by` is not positive and ascending, or `portion` is outside 0 to 1.
+    """
     shares = shares_of(by)
     _check_portion(portion)
 
     def effect(state: State, scenario: Scenario) -> State:
         gone = state.matmul * portion * scenario.of(shares)
-        return replace(shorter(state, gone, COMPUTE, kernels=False), matmul=state.matmul - gone)
+        return replace(shorter(state, gone, computing_phases(state), kernels=False), matmul=state.matmul - gone)
 
     return effect
 
 
 def divide_membound(by: Triple, portion: float = 1.0) -> Effect:
-    """A `portion` of the memory-bound kernels becomes so many times as fast."""
+    """Return the effect of dividing the time of a `portion` of the memory-bound kernels.
+
+    Raises:
+        ValueError: `by` is not positive and ascending, or `portion` is outside 0 to 1.
+    """
     shares = shares_of(by)
     _check_portion(portion)
 
     def effect(state: State, scenario: Scenario) -> State:
         gone = state.membound * portion * scenario.of(shares)
-        return replace(shorter(state, gone, COMPUTE, kernels=False), membound=state.membound - gone)
+        return replace(shorter(state, gone, computing_phases(state), kernels=False), membound=state.membound - gone)
 
     return effect
 
 
 def remove_launch_idle(shares: Triple) -> Effect:
-    """Kernels are launched with so much less work of the host: the GPU idles less, and the host's floor falls alike."""
+    """Return the effect of less host work for launches.
+
+    The GPU idles less, and the host's lower limit on the step falls by the same shares.
+
+    Raises:
+        ValueError: a share is above 1, or the shares do not ascend.
+    """
     _check(shares)
 
     def effect(state: State, scenario: Scenario) -> State:
@@ -155,7 +199,13 @@ def remove_launch_idle(shares: Triple) -> Effect:
 
 
 def relieve_host(shares: Triple) -> Effect:
-    """The host enqueues a step in so much less time: its floor falls, the step itself only with another change."""
+    """Return the effect of less host time to enqueue a step.
+
+    Only the host's lower limit falls; the step itself becomes shorter only with another change.
+
+    Raises:
+        ValueError: a share is above 1, or the shares do not ascend.
+    """
     _check(shares)
 
     def effect(state: State, scenario: Scenario) -> State:
@@ -165,7 +215,13 @@ def relieve_host(shares: Triple) -> Effect:
 
 
 def remove_wait(shares: Triple) -> Effect:
-    """These shares of the time in which no batch is ready are gone, be it in series with the step or its pace."""
+    """Return the effect of removing these shares of the time in which no batch is ready.
+
+    The wait may be serial with the step or set its pace.
+
+    Raises:
+        ValueError: a share is above 1, or the shares do not ascend.
+    """
     _check(shares)
 
     def effect(state: State, scenario: Scenario) -> State:
@@ -183,9 +239,13 @@ def remove_wait(shares: Triple) -> Effect:
 
 
 def faster_batches(share: float, removed: Triple, *, reading: bool = False) -> Effect:
-    """A stage that makes up this share of a worker's time for a batch loses these shares: t_w (1 - share x removed).
+    """Return the effect of a faster stage of batch preparation: t_w (1 - share x removed).
 
-    `reading`: it is waiting for storage that goes; the CPU work of a batch stays, and storage's own floor falls alike.
+    `share` is the stage's share of a worker's time per batch. With `reading`, the time removed is waiting for storage:
+    the CPU work per batch stays, and the storage's lower limit falls by the same share.
+
+    Raises:
+        ValueError: `share` is outside 0 to 1, a removed share is above 1, or they do not ascend.
     """
     _check(removed)
     _check_portion(share)
@@ -206,7 +266,11 @@ def faster_batches(share: float, removed: Triple, *, reading: bool = False) -> E
 
 
 def shares_of(by: Triple) -> Triple:
-    """1 - 1/s: what is gone of something that becomes s times as fast. ValueError unless positive and ascending."""
+    """Return 1 - 1/s, the share of time removed by a speed-up of s.
+
+    Raises:
+        ValueError: the speed-ups are not positive and ascending.
+    """
     if not 0 < by[0] <= by[1] <= by[2]:
         raise ValueError(f"speed-ups are positive and ascend from low to high gain: {by}")
     low, expected, high = (1 - 1 / s for s in by)
@@ -214,9 +278,10 @@ def shares_of(by: Triple) -> Triple:
 
 
 def shorter(state: State, seconds: float, parts: Iterable[str], *, kernels: bool = True) -> State:
-    """So much less of these parts together, each in proportion to its length; never below zero.
+    """Return the state with these parts shorter by `seconds` in total, in proportion to their length.
 
-    With `kernels`, the matrix products and memory-bound kernels in them shrink in proportion; without, they stay.
+    No part goes below zero. With `kernels`, the matmuls and memory-bound kernels in them shrink in proportion; without,
+    they stay.
     """
     present = [part for part in parts if part in state.phases or part in state.between]
     total = sum(state.between.get(part, state.phases.get(part, 0.0)) for part in present)
@@ -228,8 +293,17 @@ def shorter(state: State, seconds: float, parts: Iterable[str], *, kernels: bool
     return state
 
 
+def computing_phases(state: State) -> tuple[str, ...]:
+    """Return the phases that matmuls and memory-bound kernels are in.
+
+    These are forward and backward, unless they cannot hold even half of them, which happens in the replay of a CUDA
+    graph.
+    """
+    return COMPUTE if _computing(state) >= (state.matmul + state.membound) / 2 else ANYWHERE
+
+
 def _scaled(state: State, parts: Iterable[str], factor: float) -> State:
-    """Parts that were measured, times `factor`, and the kernels in them."""
+    """Return the state with the measured parts, and the kernels in them, scaled by `factor`."""
     before = _computing(state)
     for part in parts:
         if part in state.phases or part in state.between:

@@ -1,9 +1,9 @@
-"""How fast a DataLoader delivers batches, and how many workers keep a step supplied.
+"""The throughput of a DataLoader, and the number of workers that keeps a step supplied.
 
-Times are seconds, one step consuming one batch unless said otherwise. The pipeline runs at the pace of its slowest
-stage: the training step, the workers together, the storage under them, or the cores they all share. It follows the
-stall analysis of Mohan et al., "Analyzing and Mitigating Data Stalls in DNN Training", VLDB 2021; the constants marked
-measured come from our own runs on 2 cores.
+Times are in seconds, and one step consumes one batch unless stated otherwise. The pipeline runs at the pace of its
+slowest stage: the training step, the workers together, their storage, or the cores that all of them share. It follows
+the stall analysis of Mohan et al., "Analyzing and Mitigating Data Stalls in DNN Training", VLDB 2021. Constants marked
+as measured come from profile-train's own measurements on 2 cores.
 """
 
 from __future__ import annotations
@@ -41,14 +41,18 @@ ROUNDING = 1e-9
 
 
 def available_cores(cores: float, local_ranks: int = 1) -> int:
-    """Cores the workers of one rank may use: an equal share, less one for the training process, at least one."""
+    """Return the cores for one rank's workers: an equal share less one for training, at least one.
+
+    Raises:
+        ValueError: there are no cores or no ranks.
+    """
     if cores <= 0 or local_ranks < 1:
         raise ValueError(f"no cores to share: {cores} among {local_ranks} ranks")
     return max(1, math.floor(cores / local_ranks) - 1)
 
 
 def needed_workers(t_w: float, t_g: float, *, u_w: float, available: int, cores: int) -> int:
-    """W*: enough workers to keep up with a step of `t_g` and one to spare, as far as the cores go.
+    """Return W*: enough workers to keep up with a step of `t_g`, plus one spare, within the cores.
 
     `u_w` is a worker's CPU seconds per second, `available` the cores the workers may use, `cores` those of the rank.
     """
@@ -59,16 +63,21 @@ def needed_workers(t_w: float, t_g: float, *, u_w: float, available: int, cores:
 
 
 def contention(workers: int, cores: float, u_w: float = 1.0) -> tuple[float, float, float]:
-    """kappa for the low, expected and high gain: the worst is expected once workers and training outnumber the cores.
+    """Return kappa, the slowdown of workers that run side by side, for the low, expected and high gain.
 
-    Workers that mostly sleep count by their CPU share. The low gain still has them share a storage.
+    The worst value is expected once workers and training outnumber the cores. Workers that mostly sleep count by their
+    CPU share. The low gain still assumes that they share a storage.
     """
     low, expected, high = CONTENTION
     return (low, low if workers * u_w + 1 > cores else high + (expected - high) * min(1.0, u_w), high)
 
 
 def storage_floor(batch_bytes: float, bandwidth: float) -> float:
-    """Seconds a batch that storage of so many bytes a second needs, however many workers read."""
+    """Return the seconds per batch that storage needs, however many workers read.
+
+    Raises:
+        ValueError: the size is negative, or the bandwidth is not positive.
+    """
     if batch_bytes < 0 or bandwidth <= 0:
         raise ValueError(f"cannot read {batch_bytes} bytes at {bandwidth} bytes/s")
     return batch_bytes / bandwidth
@@ -85,10 +94,13 @@ def supply(
     contention: float = 1.0,
     floor: float = 0.0,
 ) -> float:
-    """Seconds per batch that `workers` >= 1 can deliver.
+    """Return the seconds per batch that `workers` >= 1 can deliver.
 
-    `threads` are the cores the training process keeps busy during its `t_g`; `floor` the seconds per batch that
-    storage needs however many workers read.
+    `threads` is the number of cores the training process keeps busy during its `t_g`; `floor` is the seconds per batch
+    that storage needs, however many workers read.
+
+    Raises:
+        ValueError: there are no workers or no cores, or a number is negative.
     """
     if workers < 1 or cores <= 0 or min(t_w, t_g, u_w, threads, floor) < 0:
         raise ValueError(f"{workers} workers on {cores} cores deliver nothing")
@@ -107,7 +119,11 @@ def step_time(
     contention: float = 1.0,
     floor: float = 0.0,
 ) -> float:
-    """Seconds per step: in turns without workers, the slower of the two with them."""
+    """Return the seconds per step: the sum of both times without workers, the longer one with them.
+
+    Raises:
+        ValueError: a time is negative.
+    """
     if workers == 0:
         if min(t_w, t_g) < 0:
             raise ValueError(f"no negative times: {t_w}, {t_g}")
@@ -119,7 +135,11 @@ def step_time(
 
 
 def prefetch_factor(t_w_p99: float, t_g: float, workers: int) -> int:
-    """P*: batches each worker makes ahead so that the queue outlasts one slow batch."""
+    """Return P*, the batches each worker prefetches so that the queue outlasts one slow batch.
+
+    Raises:
+        ValueError: there are no workers, or `t_w_p99` is negative.
+    """
     if workers < 1 or t_w_p99 < 0:
         raise ValueError(f"no queue of {workers} workers outlasts {t_w_p99} s")
     least, most = PREFETCH_LIMITS
@@ -129,7 +149,11 @@ def prefetch_factor(t_w_p99: float, t_g: float, workers: int) -> int:
 
 
 def transfer_time(batch_bytes: float, tensors: int = FEW_TENSORS) -> float:
-    """t_ipc: seconds to hand a batch of so many tensors from a worker to the training process."""
+    """Return t_ipc, the seconds to transfer a batch of tensors from a worker to the training process.
+
+    Raises:
+        ValueError: a number is negative.
+    """
     if batch_bytes < 0 or tensors < 0:
         raise ValueError(f"no batch has {batch_bytes} bytes in {tensors} tensors")
     return TRANSFER_LATENCY + batch_bytes / TRANSFER_RATE + max(0, tensors - FEW_TENSORS) * TRANSFER_EACH

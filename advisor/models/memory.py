@@ -1,4 +1,7 @@
-"""What fills GPU memory, and what sharding, checkpointing or another batch size make of it. All sizes in bytes."""
+"""GPU memory by part, and how sharding, checkpointing and batch size change it.
+
+All sizes are in bytes.
+"""
 
 from __future__ import annotations
 
@@ -43,13 +46,16 @@ class States:
 
     @property
     def total(self) -> float:
-        """Their sum."""
+        """The sum of all three."""
         return self.parameters + self.gradients + self.optimizer
 
     def sharded(self, stage: int, ranks: int) -> States:
-        """Under ZeRO: stage 1 shards the optimizer's state, 2 gradients too, 3 everything.
+        """Return the states at a ZeRO stage: 1 shards the optimizer state, 2 also gradients, 3 everything.
 
-        Stage 3 needs up to two of the largest sharded unit on top, while it computes. ValueError for other stages.
+        While computing, stage 3 needs up to two of the largest sharded unit in addition.
+
+        Raises:
+            ValueError: the stage is none of 0 to 3, or there is no rank.
         """
         if stage not in (0, 1, 2, 3) or ranks < 1:
             raise ValueError(f"no ZeRO stage {stage} over {ranks} ranks")
@@ -61,7 +67,11 @@ class States:
 
 
 def states(parameters: float, bytes_each: tuple[float, float, float]) -> States:
-    """Of a model with that many parameters."""
+    """Return the states of a model with that many parameters.
+
+    Raises:
+        ValueError: the number is negative.
+    """
     if parameters < 0:
         raise ValueError(f"no model has {parameters} parameters")
     weights, gradients, optimizer = bytes_each
@@ -69,11 +79,15 @@ def states(parameters: float, bytes_each: tuple[float, float, float]) -> States:
 
 
 def bytes_each(precision: str, optimizer: str) -> tuple[float, float, float]:
-    """Bytes a parameter of weights, gradients and optimizer state.
+    """Return the bytes per parameter of weights, gradients and optimizer state.
 
-    `precision` is "fp32", "autocast" (the same, and 2 transient bytes of cast weights that count as activations),
-    "mixed" (16-bit weights, fp32 master copy with the optimizer) or "bf16" (nothing in fp32); `optimizer` one of
-    MOMENTS. ValueError for others.
+    Args:
+        precision: "fp32", "autocast" (the same, and 2 transient bytes of cast weights that count as activations),
+            "mixed" (16-bit weights, and an fp32 master copy with the optimizer) or "bf16" (nothing in fp32).
+        optimizer: One of `MOMENTS`.
+
+    Raises:
+        ValueError: the precision or the optimizer is unknown.
     """
     if optimizer not in MOMENTS:
         raise ValueError(f"unknown optimizer {optimizer!r}: one of {', '.join(MOMENTS)}")
@@ -88,26 +102,32 @@ def bytes_each(precision: str, optimizer: str) -> tuple[float, float, float]:
 
 
 def eight_bit_moments(sizes: Iterable[int]) -> float:
-    """Bytes of 8-bit Adam's moments for tensors of so many elements; small ones stay in fp32."""
+    """Return the bytes of 8-bit Adam's moments for tensors of these sizes; small ones stay in fp32."""
     return math.fsum(size * MOMENTS["adamw8bit" if size >= LEAST_8BIT else "adamw"] for size in sizes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layers:
-    """Equal layers, one after the other, and what each keeps for the backward pass."""
+    """Equal layers in sequence, and what each one keeps for the backward pass."""
 
     number: int
     activations: float
-    """Of one layer."""
+    """Bytes of one layer."""
     boundary: float
-    """Of these, its input: all that is kept of a checkpointed layer."""
+    """Bytes of its input, which is all that a checkpointed layer keeps."""
 
     def __post_init__(self) -> None:
         if self.number < 1 or not 0 <= self.boundary <= self.activations or self.activations <= 0:
             raise ValueError(f"layers keep their input and more: {self}")
 
     def kept(self, every: int | None) -> float:
-        """At the peak, with every N-th layer checkpointed (None: none): one layer at a time is recomputed."""
+        """Return the bytes kept at the peak with every N-th layer checkpointed; None checkpoints none.
+
+        One layer at a time is recomputed.
+
+        Raises:
+            ValueError: `every` is below 1.
+        """
         if every is None:
             return self.number * self.activations
         if every < 1:
@@ -116,15 +136,22 @@ class Layers:
         return checkpointed * self.boundary + (self.number - checkpointed + 1) * self.activations
 
     def every(self, need: float) -> int:
-        """N*: the largest N that frees `need`; 1, every layer, is the most there is."""
+        """Return N*, the largest N that frees `need`; 1, every layer, frees the most.
+
+        Raises:
+            ValueError: the need is so negative that nothing has to be freed.
+        """
         if need + self.activations <= 0:
             raise ValueError(f"{need} bytes need not be freed of layers that keep {self.activations}")
         return max(1, math.floor(self.number * (self.activations - self.boundary) / (need + self.activations)))
 
     def segmented(self, length: int) -> float:
-        """At the peak, with segments of so many layers checkpointed, each segment keeping its input alone.
+        """Return the bytes kept at the peak with checkpointed segments of `length` layers.
 
-        Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
+        Each segment keeps only its input. Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
+
+        Raises:
+            ValueError: `length` is below 1, or above the number of layers.
         """
         if not 1 <= length <= self.number:
             raise ValueError(f"no segment of {length} of {self.number} layers")
@@ -132,20 +159,24 @@ class Layers:
 
     @property
     def segment(self) -> int:
-        """k*: layers a segment that keep least, sqrt(L c / A) or its better neighbour."""
+        """k*, the layers per segment that keep the least: sqrt(L c / A) or its better neighbor."""
         middle = math.sqrt(self.number * self.boundary / self.activations)
         near = {min(self.number, max(1, k)) for k in (math.floor(middle), math.ceil(middle))}
         return min(near, key=self.segmented)
 
 
 def layers(number: int, activations: float) -> Layers:
-    """Transformer-like layers that keep these activations together."""
+    """Return transformer-like layers that together keep these activations."""
     each = activations / number
     return Layers(number=number, activations=each, boundary=each / LAYER_OVER_BOUNDARY)
 
 
 def recompute_time(forward: float, every: int) -> float:
-    """Seconds a step with every N-th layer's forward pass done twice takes longer."""
+    """Return the seconds per step added by running every N-th layer's forward pass twice.
+
+    Raises:
+        ValueError: `every` is below 1.
+    """
     if every < 1:
         raise ValueError(f"cannot checkpoint every {every}th layer")
     return forward / every
@@ -153,17 +184,21 @@ def recompute_time(forward: float, every: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """peak(B) = fixed + each x B."""
+    """The memory peak by batch size: peak(B) = fixed + each x B."""
 
     fixed: float
     each: float
 
     def peak(self, batch: float) -> float:
-        """With that many samples in a micro-batch."""
+        """Return the peak with that many samples in a micro-batch."""
         return self.fixed + self.each * batch
 
     def largest(self, capacity: float, multiple: int = 1) -> int:
-        """B_max: samples that fit a device, with room left for what varies; a multiple of `multiple`."""
+        """Return B_max, the samples that fit a device with room for variation, as a multiple of `multiple`.
+
+        Raises:
+            ValueError: a sample takes no memory.
+        """
         if self.each <= 0:
             raise ValueError("a batch that takes no memory has no largest size")
         most = max(0, math.floor((FILL * capacity - self.fixed) / self.each))
@@ -171,7 +206,11 @@ class Slope:
 
 
 def slope(smaller: tuple[int, float], larger: tuple[int, float]) -> Slope:
-    """From the peaks of two batch sizes. ValueError unless the second is the larger."""
+    """Return the slope through the peaks of two batch sizes.
+
+    Raises:
+        ValueError: the second size is not the larger one.
+    """
     if larger[0] <= smaller[0]:
         raise ValueError(f"a slope takes two sizes, the smaller first: {smaller[0]}, {larger[0]}")
     each = (larger[1] - smaller[1]) / (larger[0] - smaller[0])
@@ -179,10 +218,14 @@ def slope(smaller: tuple[int, float], larger: tuple[int, float]) -> Slope:
 
 
 def slope_of_one(batch: int, peak: float, activations: float, staying: float = 0.0) -> Slope:
-    """From one batch size, as if all activations grew with it: some are workspace, so it errs on the safe side.
+    """Return the slope from one batch size, as if all activations grew with it.
 
-    `staying` are the gradients of a step that is to be cut in micro-batches: those of the first stay while the next is
-    computed, where now there are none in a forward pass, and so activations in their place at its peak.
+    Some of them are workspace, so the estimate is cautious. `staying` is the size of the gradients of a step that is to
+    be split into micro-batches: those of the first stay while the next one is computed. Now there are none in a forward
+    pass, so activations take their place at its peak.
+
+    Raises:
+        ValueError: `batch` is below 1.
     """
     if batch < 1:
         raise ValueError(f"no batch of {batch} samples")
@@ -190,7 +233,13 @@ def slope_of_one(batch: int, peak: float, activations: float, staying: float = 0
 
 
 def checkpoint_throughput(fixed: float, each: float, batch: int, larger: int, recompute: float = RECOMPUTE) -> float:
-    """Samples a second with a larger batch bought with recomputation over those now; a step takes fixed + each x B."""
+    """Return throughput with recomputation and a larger batch, over the present throughput.
+
+    A step takes fixed + each x B seconds.
+
+    Raises:
+        ValueError: a size is below 1, the times are no step, or `recompute` is below 1.
+    """
     if min(batch, larger) < 1 or min(fixed, each) < 0 or fixed + each <= 0 or recompute < 1:
         raise ValueError(f"no step: {fixed} + {each} x {batch}, then {recompute} x for {larger}")
     return larger * (fixed + each * batch) / (batch * (fixed + recompute * each * larger))

@@ -1,4 +1,4 @@
-"""What padding costs: linear layers do work for every padded token, attention for every pair of them."""
+"""The cost of padding: linear layers compute every padded token, attention every pair of them."""
 
 from __future__ import annotations
 
@@ -10,23 +10,27 @@ from advisor.models.effects import Triple
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """Tokens of many sequences, as padded now over as needed; both at least 1."""
+    """Padded over needed work of many sequences; both ratios are at least 1."""
 
     tokens: float
     """Sum of padded lengths over sum of needed ones."""
     pairs: float
-    """The same of their squares."""
+    """Sum of squared padded lengths over sum of squared needed ones."""
 
     @property
     def waste(self) -> float:
-        """Share of the padded tokens that nobody needs."""
+        """Share of the padded tokens that are not needed."""
         return 1 - 1 / self.tokens
 
     def speedup(self, attention: float) -> Triple:
-        """Of computing only what is needed, `attention` being the share of the time now that grows with pairs.
+        """Return the speed-up (low, expected, high) of computing only what is needed.
 
-        The ends are a step all of tokens and one all of pairs (Krell et al., "Efficient Sequence Packing without
+        `attention` is the share of the present time that grows with pairs. The ends are a step that depends only on
+        tokens and one that depends only on pairs (Krell et al., "Efficient Sequence Packing without
         Cross-contamination", 2021, measure both kinds).
+
+        Raises:
+            ValueError: `attention` is outside 0 to 1.
         """
         if not 0 <= attention <= 1:
             raise ValueError(f"attention cannot take {attention} of the step")
@@ -35,7 +39,11 @@ class Padding:
 
 
 def padding(lengths: Iterable[tuple[int, int]]) -> Padding:
-    """From (needed, padded) lengths of sequences. ValueError if one needs more than it was padded to, or none does."""
+    """Return the padding of sequences given as (needed, padded) lengths.
+
+    Raises:
+        ValueError: a sequence needs more than its padded length, or no token is needed.
+    """
     rows = list(lengths)
     needed, needed_pairs = sum(n for n, _ in rows), sum(n * n for n, _ in rows)
     if needed <= 0 or any(not 0 <= n <= p for n, p in rows):

@@ -1,15 +1,16 @@
-"""What a lower precision makes of a step: a roofline a kind of work.
+"""The effect of a lower precision on a step: a roofline for each kind of work.
 
-T1 = max(m / s_m + b / s_b + rest, host floor): matrix products m speed up by the ratio of attainable to achieved rate,
-memory-bound kernels b by fewer bytes, the rest not at all. It is why ">3x" is true of fp32 products without tensor
-cores on an A100 and false of most programs.
+T1 = max(m / s_m + b / s_b + rest, host floor): matmuls m speed up by the ratio of attainable to achieved rate,
+memory-bound kernels b by moving fewer bytes, the rest not at all. Therefore ">3x" is true of fp32 matmuls without
+tensor cores on an A100, but false of most programs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from advisor.models.effects import COMPUTE, Triple, shorter
+from advisor.models.effects import Triple, computing_phases, shorter
 from advisor.models.gpus import Peaks
 from advisor.models.state import Effect, Scenario, State
 
@@ -17,15 +18,26 @@ from advisor.models.state import Effect, Scenario, State
 # anywhere are .87 on an A100, .80 on an H100, .78 on a B200, .51 on an MI300X (Bekman, "Machine Learning Engineering").
 ATTAINED_HALF: Triple = (0.30, 0.55, 0.75)
 ATTAINED_TF32: Triple = (0.4, 0.6, 0.8)
+# Tensor cores at half rate (GeForce) are easier to keep busy: large matmuls come near their sheet rate (assumption).
+CUT_HALF: Triple = (0.5, 0.7, 0.9)
+CUT_TF32: Triple = (0.8, 0.95, 1.0)
 
 # Half the bytes, but norms, softmax and the loss stay in fp32 under autocast.
 MEMBOUND_SPEEDUP: Triple = (1.0, 1.4, 1.8)
 UNCHANGED: Triple = (1.0, 1.0, 1.0)
 
-# Share of its peak at which a program runs *now* where shapes are not recorded (assumption: A100 and V100 reach .82 in
-# plain fp32, large consumer GPUs .6). The more it reaches already, the less there is to gain.
-ASSUMED_FP32: Triple = (0.9, 0.8, 0.6)
-ASSUMED_TF32: Triple = (0.8, 0.6, 0.4)
+# Share of its fp32 peak at which a program runs now where shapes are not recorded (assumption: an A100 and a V100 reach
+# .82 in large SGEMMs, a GeForce some .65). One number for all scenarios; present TF32 is assumed to attain what
+# ATTAINED_TF32 says of the same scenario: a program that keeps the GPU busy now keeps it busy afterwards, too.
+ASSUMED_FP32 = 0.8
+CUT_FP32 = 0.65
+
+SHORTEST = 3e-6
+"""Minimum seconds of a matmul kernel, however little it computes (assumption).
+
+It has to start, fill and drain.
+"""
+HALF_BYTES, FP32_BYTES = 2, 4
 
 # Share of the activations' bytes that autocast saves, and bytes a parameter of the copies it caches.
 ACTIVATIONS_SAVED: Triple = (0.35, 0.45, 0.5)
@@ -41,41 +53,97 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Some of the matrix products, and how much faster they get."""
+class Call:
+    """Matmuls of one kind, with the quantities that limit their speed-up."""
 
     share: float
-    """Of all their time."""
+    """Share of the time of all matmuls."""
+    seconds: float
+    """Seconds of one call."""
+    numbers: int = 0
+    """Elements that one call reads and writes; 0 if the shapes are unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some of the matmuls, and their speed-up."""
+
+    share: float
+    """Share of the time of all matmuls."""
     speedup: Triple
 
 
 def speedup(attained: Triple, peak: float, achieved: Triple) -> Triple:
-    """s_m = max(1, attained x peak / achieved); `achieved` in FLOP/s."""
+    """Return s_m = max(1, attained x peak / achieved), with rates in FLOP/s.
+
+    Raises:
+        ValueError: an achieved rate is not positive, or the peak is negative.
+    """
     if min(achieved) <= 0 or peak < 0:
         raise ValueError(f"no products run at {achieved} of {peak} FLOP/s")
     low, expected, high = (max(1.0, a * peak / now) for a, now in zip(attained, achieved, strict=True))
     return (low, expected, high)
 
 
-def to_half(share_fp32: float, share_tf32: float, peaks: Peaks, achieved: float | None) -> Effect:
-    """16-bit autocast, where these shares of the matrix products are fp32 without tensor cores and TF32."""
+def attained_half(peaks: Peaks) -> Triple:
+    """Return the share of the 16-bit peak that training attains on this GPU."""
+    return CUT_HALF if peaks.is_half_rate else ATTAINED_HALF
+
+
+def attained_tf32(peaks: Peaks) -> Triple:
+    """Return the share of the TF32 peak that training attains on this GPU."""
+    return CUT_TF32 if peaks.is_half_rate else ATTAINED_TF32
+
+
+def to_half(
+    share_fp32: float, share_tf32: float, peaks: Peaks, achieved: float | None, calls: Sequence[Call] = ()
+) -> Effect:
+    """Return the effect of running the forward pass in 16-bit autocast.
+
+    Args:
+        share_fp32: Share of the matmuls' time that is fp32 without tensor cores.
+        share_tf32: Share that is TF32.
+        peaks: The GPU's peak rates.
+        achieved: Present FLOP/s of the matmuls; None if shapes were not recorded.
+        calls: The matmuls, to limit the gain; without them nothing limits it.
+    """
     parts = [
-        Part(share_fp32, speedup(ATTAINED_HALF, peaks.half, _now(peaks.fp32, ASSUMED_FP32, achieved))),
-        Part(share_tf32, speedup(ATTAINED_HALF, peaks.half, _now(peaks.tf32 or peaks.fp32, ASSUMED_TF32, achieved))),
+        part
+        for share, now in ((share_fp32, _now(peaks, achieved)), (share_tf32, _now_tf32(peaks, achieved)))
+        for part in _parts(share, speedup(attained_half(peaks), peaks.half, now), calls, peaks, HALF_BYTES)
     ]
     return faster(parts, MEMBOUND_SPEEDUP)
 
 
-def to_tf32(share_fp32: float, peaks: Peaks, achieved: float | None) -> Effect:
-    """TF32 for the share of the matrix products that are fp32 without tensor cores."""
-    now = _now(peaks.fp32, ASSUMED_FP32, achieved)
-    return faster([Part(share_fp32, speedup(ATTAINED_TF32, peaks.tf32 or 0.0, now))], UNCHANGED)
+def to_tf32(share_fp32: float, peaks: Peaks, achieved: float | None, calls: Sequence[Call] = ()) -> Effect:
+    """Return the effect of allowing TF32 for fp32 matmuls without tensor cores; arguments as in `to_half`."""
+    by = speedup(attained_tf32(peaks), peaks.tf32 or 0.0, _now(peaks, achieved))
+    return faster(_parts(share_fp32, by, calls, peaks, FP32_BYTES), UNCHANGED)
+
+
+def _parts(share: float, by: Triple, calls: Sequence[Call], peaks: Peaks, width: int) -> list[Part]:
+    """Return the matmuls with their speed-ups.
+
+    No call becomes shorter than its bytes take to move, or than any kernel is.
+    """
+    if not calls:
+        return [Part(share, by)]
+    parts = []
+    for call in calls:
+        moving = width * call.numbers / peaks.bandwidth if peaks.bandwidth else 0.0
+        most = max(1.0, call.seconds / max(SHORTEST, moving))
+        low, expected, high = (min(most, each) for each in by)
+        parts.append(Part(share * call.share, (low, expected, high)))
+    return parts
 
 
 def faster(parts: list[Part], membound: Triple) -> Effect:
-    """Make each part of the matrix products faster, and so much of the memory-bound work as goes with them.
+    """Return the effect of making each part of the matmuls faster, and the memory-bound work with them.
 
-    The time goes from forward and backward, where both kinds of work are.
+    The time comes out of the phases that both kinds of work are in; see `computing_phases`.
+
+    Raises:
+        ValueError: a share is negative, or the shares sum to more than 1.
     """
     touched = sum(part.share for part in parts)
     if any(part.share < 0 for part in parts) or touched > 1 + ROUNDING:
@@ -85,20 +153,35 @@ def faster(parts: list[Part], membound: Triple) -> Effect:
         matmul = state.matmul * (1 - touched + sum(p.share / scenario.of(p.speedup) for p in parts))
         membound_left = state.membound * (1 - touched + touched / scenario.of(membound))
         gone = state.matmul - matmul + state.membound - membound_left
-        return replace(shorter(state, gone, COMPUTE, kernels=False), matmul=matmul, membound=membound_left)
+        return replace(
+            shorter(state, gone, computing_phases(state), kernels=False), matmul=matmul, membound=membound_left
+        )
 
     return effect
 
 
 def memory_change(activations: int | None, parameters: int) -> int | None:
-    """Bytes autocast adds to the peak: activations shrink, a 16-bit copy of every weight is cached."""
+    """Return the bytes autocast adds to the peak; None if the activations are unknown.
+
+    Activations shrink, and a 16-bit copy of every weight is cached.
+    """
     if activations is None:
         return None
     return round(CAST_BYTES * parameters - Scenario.EXPECTED.of(ACTIVATIONS_SAVED) * activations)
 
 
-def _now(peak: float, assumed: Triple, achieved: float | None) -> Triple:
+def _now(peaks: Peaks, achieved: float | None) -> Triple:
+    """Return the present FLOP/s of fp32 matmuls, measured or assumed."""
+    now = achieved if achieved is not None else (CUT_FP32 if peaks.is_half_rate else ASSUMED_FP32) * peaks.fp32
+    return (now, now, now)
+
+
+def _now_tf32(peaks: Peaks, achieved: float | None) -> Triple:
+    """Return the present FLOP/s of TF32 matmuls, measured or assumed.
+
+    The assumed rate is high in the scenarios in which the 16-bit rate is high.
+    """
     if achieved is not None:
-        return (achieved, achieved, achieved)
-    low, expected, high = (share * peak for share in assumed)
+        return _now(peaks, achieved)
+    low, expected, high = (share * (peaks.tf32 or peaks.fp32) for share in attained_tf32(peaks))
     return (low, expected, high)

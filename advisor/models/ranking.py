@@ -1,4 +1,4 @@
-"""In what order to follow advice of the same tier: what it should bring, how sure that is, what it takes to do."""
+"""The order of advice within a tier, by expected gain, confidence and effort."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ PRIOR_TRIALS = 3
 
 
 def score(expected: float, confidence: float, difficulty: int) -> float:
-    """Expected share of the step time x confidence / effort."""
+    """Return expected share of the step time x confidence / effort.
+
+    Raises:
+        ValueError: the confidence is outside 0 to 1, or the difficulty is unknown.
+    """
     if not 0 <= confidence <= 1 or difficulty not in EFFORT:
         raise ValueError(f"no confidence of {confidence}, no difficulty {difficulty}")
     return expected * confidence / EFFORT[difficulty]
 
 
 def updated(confidence: float, hits: int, misses: int) -> float:
-    """The confidence after trials that bore a rule's predictions out, or did not.
+    """Return the confidence after trials that confirmed (hits) or refuted (misses) predictions.
 
-    The mean of Beta(3c + hits, 3(1-c) + misses): the class decides where there are no trials, the trials where there
+    It is the mean of Beta(3c + hits, 3(1-c) + misses): the class decides without trials, the trials decide once there
     are many.
+
+    Raises:
+        ValueError: the confidence is outside 0 to 1, or a count is negative.
     """
     if not 0 <= confidence <= 1 or hits < 0 or misses < 0:
         raise ValueError(f"no confidence of {confidence} with {hits} hits and {misses} misses")
@@ -28,7 +35,11 @@ def updated(confidence: float, hits: int, misses: int) -> float:
 
 
 def net_share(share: float, remaining: float, one_off: float) -> float:
-    """Share of the remaining seconds that is saved once a one-off cost (compiling, converting data) has been paid."""
+    """Return the share of the remaining seconds saved after a one-off cost (compiling, converting data).
+
+    Raises:
+        ValueError: no seconds remain, or the cost is negative.
+    """
     if remaining <= 0 or one_off < 0:
         raise ValueError(f"nothing to save of {remaining} s at a cost of {one_off} s")
     return share - one_off / remaining

@@ -1,6 +1,7 @@
-"""What ZeRO, FSDP and offloading leave on a GPU and ask of its host. Sizes in bytes, rates in bytes/s, times in s.
+"""The memory that ZeRO, FSDP and offloading need on a GPU and its host.
 
-`States.sharded` (advisor/models/memory.py) is the paper's account; here are the frameworks' own.
+Sizes are in bytes, rates in bytes/s, times in seconds. `States.sharded` (advisor/models/memory.py) follows the paper;
+this module follows the frameworks.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ OFFLOAD_BUS, OFFLOAD_HOST = 4, 28
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Of one rank's GPU, and of one node's host."""
+    """Bytes on one rank's GPU, and on one node's host."""
 
     gpu: float
     host: float
@@ -33,13 +34,13 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepSpeed:
-    """Memory for parameters, gradients and optimizer state as DeepSpeed's own estimators tell it."""
+    """Memory for parameters, gradients and optimizer state, as DeepSpeed's own estimators compute it."""
 
     parameters: float
     largest: float = 0.0
-    """Parameters of the largest layer: stage 3 holds it whole."""
+    """Parameters of the largest layer, which stage 3 holds whole."""
     gpus: int
-    """A node."""
+    """GPUs per node."""
     nodes: int = 1
 
     def __post_init__(self) -> None:
@@ -47,16 +48,17 @@ class DeepSpeed:
             raise ValueError(f"not a model on GPUs: {self}")
 
     def stage_2(self, *, offload: bool = False) -> Estimate:
-        """4 psi + 16 psi / D; with the optimizer's state on the host 2 psi."""
+        """Return the memory at stage 2: 4 psi + 16 psi / D; with the optimizer state on the host, 2 psi."""
         ranks = self.gpus * self.nodes
         if offload:
             return self._estimate(WEIGHTS * self.parameters, max(4 * ranks, OPTIMIZER))
         return self._estimate(WEIGHTS_AND_GRADIENTS * self.parameters + OPTIMIZER * self.parameters / ranks, self._init)
 
     def stage_3(self, *, offload: bool = False, offload_parameters: bool = False) -> Estimate:
-        """4 x largest + 18 psi / D; with the optimizer's state on the host 2 psi / D, with the weights too none.
+        """Return the memory at stage 3: 4 x largest + 18 psi / D.
 
-        The host first makes the whole model once for every GPU, as it is without `deepspeed.zero.Init`.
+        With the optimizer state on the host, the second term is 2 psi / D; with the weights there too, it is 0. The
+        host first creates the whole model once per GPU, as without `deepspeed.zero.Init`.
         """
         ranks = self.gpus * self.nodes
         gathered = WEIGHTS_AND_GRADIENTS * self.largest
@@ -68,7 +70,7 @@ class DeepSpeed:
 
     @property
     def _init(self) -> float:
-        """Bytes a parameter while every GPU's process makes the model in fp32."""
+        """Bytes per parameter on the host while every GPU's process creates the model in fp32."""
         return 4.0 * self.gpus
 
     def _estimate(self, gpu: float, host_each: float) -> Estimate:
@@ -76,9 +78,13 @@ class DeepSpeed:
 
 
 def fsdp_states(states: States, ranks: int, largest_unit: float, *, element: int = 2) -> float:
-    """States of one rank under FSDP, all sharded: its part, and two gathered units of so many parameters.
+    """Return the bytes of one rank's states under FSDP: its part, and two gathered units.
 
-    `element` is the bytes of the type that units are gathered in: 2 for bf16.
+    `largest_unit` is in parameters. `element` is the bytes per number of the dtype in which units are gathered: 2 for
+    bf16.
+
+    Raises:
+        ValueError: the unit is negative, or `element` is below 1.
     """
     if largest_unit < 0 or element < 1:
         raise ValueError(f"no unit of {largest_unit} parameters at {element} bytes")
@@ -86,9 +92,12 @@ def fsdp_states(states: States, ranks: int, largest_unit: float, *, element: int
 
 
 def offload_time(parameters: float, ranks: int, *, bus: float, host: float) -> float:
-    """t_off = 4 psi / (D bus) + 28 psi / (D host): seconds a step with the optimizer on the host, nothing hidden.
+    """Return t_off = 4 psi / (D bus) + 28 psi / (D host), the seconds per step of an offloaded update.
 
-    `bus` is the bandwidth of PCIe to one GPU, `host` of the host's memory.
+    Nothing is hidden. `bus` is the PCIe bandwidth to one GPU, `host` the bandwidth of the host's memory.
+
+    Raises:
+        ValueError: a bandwidth is not positive, there is no rank, or the number of parameters is negative.
     """
     if parameters < 0 or ranks < 1 or bus <= 0 or host <= 0:
         raise ValueError(f"cannot move {parameters} parameters of {ranks} ranks at {bus} and {host} bytes/s")
@@ -96,7 +105,11 @@ def offload_time(parameters: float, ranks: int, *, bus: float, host: float) -> f
 
 
 def exposed_offload(seconds: float, backward: float) -> float:
-    """What is left of t_off where gradients go to the host while the backward pass still runs."""
+    """Return the exposed part of t_off if gradients go to the host during the backward pass.
+
+    Raises:
+        ValueError: a time is negative.
+    """
     if seconds < 0 or backward < 0:
         raise ValueError(f"no negative times: {seconds}, {backward}")
     return max(0.0, seconds - backward)

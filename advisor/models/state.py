@@ -1,7 +1,7 @@
-"""What one mean steady step is made of, and what becomes of it when something is changed.
+"""The parts of one mean steady step, and how changes affect them.
 
-Gains are never added. Each change is a function State -> State; the time of the new state is taken afresh, with every
-floor (the loader's supply, the host's launch rate) applied again. So two changes that claim the same idle time gain it
+Gains are never added. Each change is a function State -> State, and the time of the new state is computed again with
+every lower limit (the loader's supply, the host's launch rate). So two changes that claim the same idle time save it
 once, and a faster GPU behind a slow loader gains nothing.
 """
 
@@ -15,46 +15,46 @@ from advisor.models.input_pipeline import needed_workers, supply
 
 
 class Scenario(Enum):
-    """The 10th, 50th and 90th percentile of what a change is expected to bring."""
+    """The 10th, 50th and 90th percentile of the expected gain of a change."""
 
     LOW = 0
     EXPECTED = 1
     HIGH = 2
 
     def of(self, values: tuple[float, float, float]) -> float:
-        """The one of (low, expected, high) that belongs to this scenario."""
+        """Return the value of (low, expected, high) for this scenario."""
         return values[self.value]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
-    """DataLoader workers whose number is chosen for whatever the rest of the step takes."""
+    """DataLoader workers, with their number chosen to match the rest of the step."""
 
     t_w: float
-    """Seconds one worker needs for a batch."""
+    """Seconds in which one worker prepares a batch."""
     u_w: float
-    """CPU seconds per second of that."""
+    """CPU seconds per second of `t_w`."""
     cores: int
-    """Cores the workers of this rank may use, C_avail."""
+    """C_avail, the cores that the workers of this rank may use."""
     host_cores: int | None = None
-    """Cores the rank may use in all; one more than `cores` if not given."""
+    """All cores that the rank may use; one more than `cores` if None."""
     batches: float = 1.0
-    """Batches a step consumes: more than one under gradient accumulation."""
+    """Batches per step, more than one under gradient accumulation."""
     compute_threads: float = 0.0
-    """Cores the training process itself keeps busy while computing."""
+    """Cores that the training process keeps busy while computing."""
     floor: float = 0.0
-    """Seconds per batch that storage needs however many workers read."""
+    """Seconds per batch that storage needs, however many workers read."""
     contention: float = 1.0
-    """kappa: how much slower workers get side by side."""
+    """kappa, the slowdown of workers that run side by side."""
 
     def number(self, compute: float) -> int:
-        """W* for a step that takes `compute` seconds once its batches are there."""
+        """Return W* for a step that takes `compute` seconds once its batches are ready."""
         return needed_workers(
             self.t_w, compute / self.batches, u_w=self.u_w, available=self.cores, cores=self._host_cores
         )
 
     def supply(self, compute: float) -> float:
-        """Seconds that the batches of one step take with that many workers."""
+        """Return the seconds that W* workers take for the batches of one step."""
         return self.batches * supply(
             self.t_w,
             self.number(compute),
@@ -73,22 +73,25 @@ class Workers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """A mean steady step and what falls between steps, in seconds a step."""
+    """A mean steady step and the time between steps, in seconds per step."""
 
     phases: dict[str, float]
     """Exclusive seconds of every measured phase except data_wait."""
     between: dict[str, float] = field(default_factory=dict)
-    """Evaluation, saving, starting epochs again: each over the number of steps."""
+    """Seconds of evaluation, saving and epoch starts, each divided by the number of steps."""
     load: float = 0.0
-    """Data wait in series with the rest: all of it without workers, stalls of a jittery loader with them."""
+    """Data wait that is serial with the rest.
+
+    Without workers this is all data wait; with workers it is the stalls of a jittery loader.
+    """
     supply: float = 0.0
-    """Seconds a loader that cannot keep up needs for the batches of a step: the step takes at least this."""
+    """Seconds in which a loader that cannot keep up delivers a step's batches: the least a step takes."""
     workers: Workers | None = None
-    """Set once the number of workers has been made right: then it follows the compute time."""
+    """Set once the number of workers is chosen, which then follows the compute time."""
     launch: float = 0.0
-    """Host seconds to enqueue the step (with margin): a floor under any GPU speed-up."""
+    """Host seconds to enqueue the step, with a margin; no GPU speed-up can go below them."""
     matmul: float = 0.0
-    """GPU-busy seconds in matrix products and convolutions; part of the phases."""
+    """GPU-busy seconds in matmuls and convolutions; part of the phases."""
     membound: float = 0.0
     """GPU-busy seconds in elementwise, normalization, softmax and copy kernels; part of the phases."""
     launch_idle: float = 0.0
@@ -96,25 +99,25 @@ class State:
 
     @property
     def compute(self) -> float:
-        """Seconds of the step if its batch were always there."""
+        """Seconds of the step if its batch were always ready."""
         return sum(self.phases.values())
 
     @property
     def time(self) -> float:
-        """Seconds of the step with every floor, and of what falls between steps."""
+        """Seconds of the step with every lower limit, plus the time between steps."""
         supply = self.workers.supply(self.compute) if self.workers else self.supply
         return max(self.compute + self.load, supply, self.launch) + sum(self.between.values())
 
     def without(self, part: str, seconds: float) -> State:
-        """The same step with that much less of a phase, or of what falls between; never below zero."""
+        """Return the step with a phase, or a part between steps, shorter by `seconds`; never below zero."""
         return self._with(part, max(0.0, self._seconds(part) - max(0.0, seconds)))
 
     def scaled(self, part: str, factor: float) -> State:
-        """The same step with a phase, or what falls between, times `factor`."""
+        """Return the step with a phase, or a part between steps, multiplied by `factor`."""
         return self._with(part, self._seconds(part) * factor)
 
     def times(self, factor: float) -> State:
-        """The same step with all of it `factor` times as long, floors and loader too."""
+        """Return the step with everything multiplied by `factor`, including lower limits and loader."""
         made = self.workers
         return State(
             phases={name: factor * seconds for name, seconds in self.phases.items()},
@@ -129,7 +132,7 @@ class State:
         )
 
     def longer(self, phase: str, seconds: float) -> State:
-        """The same step with that much more of one phase."""
+        """Return the step with one phase longer by `seconds`."""
         return self._with(phase, self._seconds(phase) + seconds)
 
     def _seconds(self, part: str) -> float:
@@ -145,5 +148,5 @@ Effect = Callable[[State, Scenario], State]
 
 
 def removed(before: State, after: State) -> float:
-    """r = 1 - T1/T0: the share of the step time that is gone (negative if it got longer)."""
+    """Return r = 1 - T1/T0, the share of step time removed; negative if the step got longer."""
     return 1.0 - after.time / before.time if before.time > 0 else 0.0

@@ -1,1 +1,4 @@
-"""A training planned before it runs: what fits on which GPUs, and how often to save. Pure: numbers in, tables out."""
+"""Plan a training run before it starts: what fits on which GPUs, and how often to save a checkpoint.
+
+The planning is pure: numbers in, tables out.
+"""

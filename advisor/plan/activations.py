@@ -1,4 +1,4 @@
-"""What one sample's activations take, and what is left of them under activation checkpointing."""
+"""Compute the activations of one sample, and what is left of them under activation checkpointing."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ BLOCK_OVER_HIDDEN_SQUARED = 12
 
 @dataclass(frozen=True, slots=True)
 class Checkpointing:
-    """Which activations are not kept, but computed again."""
+    """Which activations are recomputed instead of kept."""
 
     every: int | None = None
-    """Every N-th block as a whole; 1: each of them."""
+    """Interval of checkpointed blocks: every N-th, or 1 for each of them; None for none."""
     selective: bool = False
-    """Only the scores of attention."""
+    """Whether only the attention scores are recomputed."""
     extra: float = 0.0
-    """Share of the forward and backward pass that this adds."""
+    """Share of the forward and backward pass that recomputing adds."""
 
     @property
     def name(self) -> str:
-        """In a table."""
+        """The name in a table."""
         if self.selective:
             return "selective"
         match self.every:
@@ -47,26 +47,26 @@ NONE = Checkpointing()
 
 
 def every(number: int) -> Checkpointing:
-    """Of each N-th block."""
+    """Return the checkpointing of every N-th block."""
     return Checkpointing(every=number, extra=recompute_time(FORWARD, number))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activations:
-    """Bytes of one sample."""
+    """Bytes of activations per sample."""
 
     whole: float
-    """With nothing checkpointed, logits included."""
+    """Bytes without checkpointing, logits included."""
     layers: Layers | None
     """The part that checkpointing can free; None if the number of layers is not known."""
     selective: float | None = None
-    """With attention's scores recomputed; None where they are not kept anyway, or that is not known."""
+    """Bytes with attention scores recomputed; None if they are not kept anyway, or if this is not known."""
     selective_extra: float = 0.0
     source: str
-    """Where these numbers are from, for the reader."""
+    """Source of these numbers, for the reader."""
 
     def kept(self, how: Checkpointing) -> float | None:
-        """None where it is not known."""
+        """Return the bytes that are kept; None if not known."""
         if how.selective:
             return self.selective
         if how.every is None:
@@ -75,7 +75,7 @@ class Activations:
 
     @property
     def choices(self) -> tuple[Checkpointing, ...]:
-        """To show side by side, from none to full."""
+        """The choices to show side by side, from none to full."""
         found = [NONE]
         if self.selective is not None:
             found.append(self.by_selection)
@@ -85,11 +85,14 @@ class Activations:
 
     @property
     def by_selection(self) -> Checkpointing:
-        """Only attention's scores are recomputed."""
+        """The checkpointing that only recomputes attention scores."""
         return Checkpointing(selective=True, extra=self.selective_extra)
 
     def least(self, batch: int, room: float) -> Checkpointing | None:
-        """What recomputes least of all that brings `batch` samples into `room` bytes; None if nothing does."""
+        """Return the checkpointing that recomputes least and fits `batch` samples into `room` bytes.
+
+        None if nothing fits.
+        """
         if batch * self.whole <= room:
             return NONE
         ways = [] if self.selective is None else [self.by_selection]
@@ -101,7 +104,7 @@ class Activations:
 
 
 def of_shape(*, layer: Layer, number: int, vocabulary: int | None, flash: bool, element: int) -> Activations:
-    """Of a transformer with that many layers; `layer.batch` is 1.
+    """Return the activations of a transformer with that many layers; `layer.batch` is 1.
 
     Raises:
         ProfilerError: the heads do not divide the hidden size.
@@ -133,7 +136,7 @@ def of_shape(*, layer: Layer, number: int, vocabulary: int | None, flash: bool, 
 
 
 def measured(each: float, number: int | None) -> Activations:
-    """As measured, a sample."""
+    """Return activations as measured, per sample."""
     return Activations(
         whole=each,
         layers=None if number is None else layers(number, each),
@@ -142,12 +145,12 @@ def measured(each: float, number: int | None) -> Activations:
 
 
 def matrices(number: int, hidden: int, vocabulary: int | None) -> float:
-    """Parameters of an ordinary transformer of that shape, without the small ones."""
+    """Return the parameters of an ordinary transformer of that shape, without the small ones."""
     return BLOCK_OVER_HIDDEN_SQUARED * number * hidden**2 + (vocabulary or 0) * hidden
 
 
 def ordinal(number: int) -> str:
-    """1st, 2nd, 3rd, 4th, 11th."""
+    """Return an ordinal: 1st, 2nd, 3rd, 4th, 11th."""
     ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
 

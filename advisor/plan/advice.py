@@ -1,4 +1,4 @@
-"""What a memory plan says in words: what to do, why, and what it rests on."""
+"""Put a memory plan into words: what to do, why, and what it is based on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PLACED = {
 
 
 def headline(plan: MemoryPlan) -> str:
-    """In one sentence."""
+    """Return the plan in one sentence."""
     choice = plan.choice
     if choice is None:
         return f"Nothing fits {_room(plan)}: {_needed(plan)}"
@@ -34,7 +34,7 @@ def headline(plan: MemoryPlan) -> str:
 
 
 def changes(plan: MemoryPlan, choice: Choice) -> list[str]:
-    """What is not as plain training has it, as orders."""
+    """Return the differences from plain training as instructions."""
     steps = []
     if choice.account.placement.stage:
         steps.append(_PLACED[choice.account.placement])
@@ -49,7 +49,7 @@ def changes(plan: MemoryPlan, choice: Choice) -> list[str]:
 
 
 def why(plan: MemoryPlan) -> list[str]:
-    """Sentences: what plain training would take, and what each part of the change costs."""
+    """Return sentences on what plain training would take, and what each part of the change costs."""
     said = [_plainly(plan)]
     choice = plan.choice
     if choice is None:
@@ -83,7 +83,7 @@ def why(plan: MemoryPlan) -> list[str]:
 
 
 def notes(plan: MemoryPlan) -> list[str]:
-    """What the numbers rest on, and what is not in them."""
+    """Return what the numbers are based on, and what they leave out."""
     cluster, model = plan.cluster, plan.model
     kind = cluster.device
     said = [
@@ -121,7 +121,7 @@ def notes(plan: MemoryPlan) -> list[str]:
 
 
 def _master(plan: MemoryPlan) -> str:
-    """The other account of the same arithmetic, which DeepSpeed and Megatron keep."""
+    """Return the alternative accounting of the same arithmetic, as DeepSpeed and Megatron do it."""
     each = states(plan.model.parameters, (2, 2, 4 + plan.model.bytes_each[2]))
     ranks = plan.cluster.gpus
     totals = " / ".join(gb(each.sharded(stage, ranks).total) for stage in (range(4) if ranks > 1 else (0,)))
@@ -136,7 +136,10 @@ def _master(plan: MemoryPlan) -> str:
 
 
 def _node_only(plan: MemoryPlan) -> str | None:
-    """Across nodes, sharding within each of them keeps the gathering off the network."""
+    """Return the advice to shard within each node only, which keeps the gathering off the network.
+
+    None if it does not apply.
+    """
     cluster, choice = plan.cluster, plan.choice
     if choice is None or cluster.nodes == 1 or choice.account.placement != Placement(3):
         return None

@@ -1,4 +1,4 @@
-"""The largest micro-batch from the measured peaks of two."""
+"""Find the largest micro-batch from the measured peaks of two."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ MULTIPLE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """peak(B) = fixed + each x B, and what that leaves room for. Sizes in bytes."""
+    """peak(B) = fixed + each x B, and the room that this leaves. Sizes in bytes."""
 
     line: Slope
     budget: float
-    """Of a GPU, to be filled."""
+    """Bytes of a GPU that may be filled."""
 
     @property
     def largest(self) -> int:
-        """0 if not one sample fits."""
+        """The largest micro-batch; 0 if not even one sample fits."""
         return max(0, math.floor((self.budget - self.line.fixed) / self.line.each))
 
     @property
     def even(self) -> int:
-        """The same as a multiple of eight, where there is one."""
+        """The largest micro-batch rounded down to a multiple of eight; 0 if there is none."""
         return self.largest // MULTIPLE * MULTIPLE
 
 
 def of_peaks(peaks: tuple[tuple[int, float], ...], budget: float) -> BatchPlan:
-    """From (micro-batch, peak in bytes), twice.
+    """Return the plan for two peaks, each (micro-batch, peak in bytes).
 
     Raises:
         ProfilerError: they are not two sizes, or the larger one does not take more.

@@ -1,4 +1,4 @@
-"""The GPUs that a training is planned for, and the machines they are in."""
+"""The GPUs that a training run is planned for, and the machines they are in."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Cluster:
 
     gpus: int = 1
     per_node: int | None = None
-    """None: as many as there are, up to eight."""
+    """GPUs of a node; None: as many as there are, up to eight."""
     device: Device
     reserve: float = 1 - FILL
-    """Share of a GPU to be left free: CUDA context, communication buffers, fragmentation, peaks."""
+    """Share of a GPU to keep free: CUDA context, communication buffers, fragmentation, peaks."""
     host: float | None = None
-    """Memory of a node's host; None if not known."""
+    """Bytes of a node's host memory; None if not known."""
     pcie: float = PCIE
-    """To each GPU."""
+    """PCIe bandwidth to each GPU."""
     host_bandwidth: float = HOST_MEMORY
-    """Of a node's memory, which its GPUs share."""
+    """Bandwidth of a node's memory, which its GPUs share."""
 
     def __post_init__(self) -> None:
         if self.gpus < 1:
@@ -49,12 +49,12 @@ class Cluster:
 
     @property
     def in_node(self) -> int:
-        """GPUs of one node."""
+        """Number of GPUs in one node."""
         return min(self.gpus, PER_NODE) if self.per_node is None else min(self.gpus, self.per_node)
 
     @property
     def nodes(self) -> int:
-        """Machines."""
+        """Number of nodes."""
         return self.gpus // self.in_node
 
     @property

@@ -1,4 +1,7 @@
-"""How often to save, what failures cost, and whether interruptible machines are worth it. Times in seconds."""
+"""Plan how often to save checkpoints, what failures cost, and whether interruptible machines pay.
+
+Times are in seconds.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +21,24 @@ WORTH_SAYING = 0.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalPlan:
-    """A job that fails and starts again from its last checkpoint."""
+    """A job that fails and restarts from its last checkpoint."""
 
     between_failures: float
-    """Of one node if `nodes` is given, else of the whole job."""
+    """Mean time between failures of one node if `nodes` is given, else of the whole job."""
     save: float
-    """What a save blocks the training for."""
+    """Time that a checkpoint blocks the training."""
     restart: float = 0.0
-    """From a failure until the training goes on from its checkpoint."""
+    """Time from a failure until training continues from its checkpoint."""
     nodes: int = 1
     interval: float | None = None
-    """The present one: work between two saves."""
+    """Present interval: work between two checkpoints."""
     discount: float | None = None
-    """Of interruptible machines; the mean time between failures is then theirs."""
+    """Discount of interruptible machines; the mean time between failures is then theirs."""
     gpu_price: float | None = None
-    """Of a GPU-hour on demand."""
+    """Price of a GPU-hour on demand."""
     gpus: int | None = None
     async_save: float | None = None
-    """What a save blocks the training for if the rest of it is written beside the training."""
+    """Time that a checkpoint blocks the training if the rest of it is written in parallel."""
 
     def __post_init__(self) -> None:
         if self.nodes < 1:
@@ -59,7 +62,7 @@ class IntervalPlan:
 
     @property
     def mtbf(self) -> float:
-        """Mean time between failures of the whole job: any node's failure ends it."""
+        """Mean time between failures of the whole job: a failure of any node ends it."""
         return model.mean_time_between_failures(self.nodes, 1 / self.between_failures)
 
     @property
@@ -69,28 +72,31 @@ class IntervalPlan:
 
     @property
     def young(self) -> float:
-        """Young's interval, the first order of it."""
+        """Young's interval, the first-order approximation of Daly's."""
         return model.young(self.save, self.mtbf)
 
     @property
     def best_async(self) -> float | None:
-        """With asynchronous saves: no more often than one can be written; None without their cost."""
+        """Best interval with asynchronous checkpoints; None without their cost.
+
+        It is at least as long as writing one checkpoint.
+        """
         return None if self.async_save is None else max(model.daly(self.async_save, self.mtbf), self.save)
 
     def inflation(self, interval: float, save: float | None = None) -> float:
-        """Expected time over time of useful work; `math.inf` if it practically never ends."""
+        """Return the expected time over the time of useful work; `math.inf` if it practically never ends."""
         return model.inflation(interval, self.save if save is None else save, self.mtbf, self.restart)
 
     @property
     def inflated(self) -> float:
-        """At the best interval, with asynchronous saves if they are planned."""
+        """Inflation at the best interval, with asynchronous checkpoints if they are planned."""
         if self.best_async is None:
             return self.inflation(self.best)
         return self.inflation(self.best_async, self.async_save)
 
     @property
     def table(self) -> tuple[tuple[float, float, str], ...]:
-        """(interval, inflation, what it is), ascending: usual ones, the best and the present one."""
+        """Rows (interval, inflation, label), ascending: usual intervals, the best and the present one."""
         rows = {usual: "" for usual in _USUAL if usual <= self.mtbf and abs(usual / self.best - 1) > 0.01}
         rows[self.best] = "best"
         if self.interval is not None:
@@ -109,7 +115,7 @@ class IntervalPlan:
 
     @property
     def headline(self) -> str:
-        """In one sentence."""
+        """The plan in one sentence."""
         best = self.best if self.best_async is None else self.best_async
         how = "" if self.best_async is None else ", asynchronously"
         return (
@@ -119,7 +125,7 @@ class IntervalPlan:
 
     @property
     def verdict(self) -> str | None:
-        """On interruptible machines; None without a discount."""
+        """The verdict on interruptible machines; None without a discount."""
         ratio = self.cost_ratio
         if ratio is None or self.discount is None:
             return None
@@ -137,7 +143,7 @@ class IntervalPlan:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What else there is to say."""
+        """Further remarks."""
         said = []
         if self.nodes > 1:
             said.append(
@@ -189,5 +195,5 @@ class IntervalPlan:
 
 
 def times(inflated: float) -> str:
-    """An inflation as it is read."""
+    """Return an inflation as readers see it."""
     return "endless times" if math.isinf(inflated) else f"{digits(inflated)} times"

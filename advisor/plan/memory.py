@@ -1,4 +1,4 @@
-"""The memory of a training: what each placement takes, what fits, and the smallest change that makes it fit."""
+"""Plan the memory of a training run: the needs of each placement, and the smallest change that fits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from advisor.plan.placement import Account, Offload, Placement, account, placeme
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What to train with."""
+    """A placement and the checkpointing to train with."""
 
     account: Account
     checkpointing: Checkpointing
@@ -23,42 +23,42 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accumulation:
-    """How to make an optimizer step of the wanted samples."""
+    """Micro-batches and accumulation steps that make an optimizer step of the wanted samples."""
 
     target: int
-    """Samples a step wanted of all GPUs together."""
+    """Wanted samples per step, of all GPUs together."""
     micro_batch: int
     steps: int
-    """Micro-batches of each GPU to an optimizer step."""
+    """Micro-batches of each GPU per optimizer step."""
     total: int
-    """Samples a step of all GPUs that this makes: the target, or the next that divides evenly."""
+    """Resulting samples per step of all GPUs: the target, or the next number that divides evenly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
-    """All that is said of a model on a cluster."""
+    """Everything that is said of a model on a cluster."""
 
     model: Model
     cluster: Cluster
     activations: Activations | None = None
-    """None: only the states are planned."""
+    """Activations of one sample; None: only the states are planned."""
     micro_batch: int | None = None
-    """As wanted; None: at least one sample, and as many as fit."""
+    """Wanted micro-batch; None: at least one sample, and as many as fit."""
     target_batch: int | None = None
-    """Of all GPUs together."""
+    """Wanted samples per optimizer step, of all GPUs together."""
     missing: tuple[str, ...] = ()
-    """Options that activations lack, where they are not known."""
+    """Options that are missing to compute the activations."""
     unmatched: float | None = None
-    """Parameters that the given shape would have, where they are far from the given ones."""
+    """Parameters that the given shape would have, if they are far from the given ones."""
 
     @property
     def batch(self) -> int:
-        """What must fit."""
+        """The micro-batch that must fit."""
         return self.micro_batch or 1
 
     @property
     def accounts(self) -> tuple[Account, ...]:
-        """As asked for, in the order of growing change, with and without offload."""
+        """Accounts of the requested model in the order of growing change, with and without offload."""
         own_host = self.model.optimizer != "adamw-8bit"  # no optimizer of 8 bits runs on a CPU
         return tuple(
             account(self.model, self.cluster, placement)
@@ -67,7 +67,7 @@ class MemoryPlan:
 
     @property
     def accounts_in_8_bits(self) -> tuple[Account, ...]:
-        """The same with 8-bit moments; empty for optimizers that are not made of two."""
+        """The same with 8-bit moments; empty for optimizers without two moments."""
         smaller = self.model.in_8_bits
         if smaller is None:
             return ()
@@ -77,16 +77,16 @@ class MemoryPlan:
 
     @property
     def plain(self) -> Account:
-        """Everything whole on every GPU."""
+        """The account with everything whole on every GPU."""
         return self.accounts[0]
 
     def largest(self, one: Account, how: Checkpointing) -> int | None:
-        """Samples of the largest micro-batch that fits; None if not known. 0: not even one."""
+        """Return the largest micro-batch that fits, 0 if not even one sample does; None if not known."""
         each = None if self.activations is None else self.activations.kept(how)
         return None if not each else max(0, math.floor(one.left(self.cluster) / each))
 
     def least(self, one: Account) -> Checkpointing | None:
-        """What recomputes least and lets the micro-batch fit; None if nothing does."""
+        """Return the checkpointing that recomputes least and lets the micro-batch fit; None if none does."""
         if one.host is not None and self.cluster.host is not None and one.host > self.cluster.host:
             return None
         room = one.left(self.cluster)
@@ -96,7 +96,7 @@ class MemoryPlan:
 
     @property
     def choice(self) -> Choice | None:
-        """The smallest change that fits; None if nothing does."""
+        """The smallest change that fits; None if none does."""
         for accounts, recomputing in self._rungs():
             fitting = [
                 Choice(account=one, checkpointing=how)
@@ -108,8 +108,10 @@ class MemoryPlan:
         return None
 
     def _rungs(self) -> Iterator[tuple[tuple[Account, ...], bool]]:
-        """From what costs nothing to what costs most: sharding optimizer and gradients moves no more bytes, recomputing
-        takes time, 8-bit moments are other numbers, gathering weights takes the network, the host is slow.
+        """Yield sets of accounts, from the cheapest change to the most expensive one.
+
+        Sharding optimizer and gradients moves no more bytes, recomputation takes time, 8-bit moments change the
+        numbers, gathering weights uses the network, and the host is slow.
         """
         own, small = self._by_placement(self.accounts), self._by_placement(self.accounts_in_8_bits)
         free = [placement for placement in own if placement.stage < 3 and placement.offload is Offload.NOTHING]
@@ -129,8 +131,10 @@ class MemoryPlan:
 
     @property
     def least_gpus(self) -> int | None:
-        """GPUs of this kind that would do without the host, everything sharded, in 8 bits and recomputed if that is
-        possible; None where no number would: what each of them needs for itself is too much.
+        """GPUs of this kind that suffice without the host.
+
+        Everything is then sharded, with 8-bit moments and recomputation if possible. None if no number suffices because
+        each GPU's own needs are too large.
         """
         smaller = self.model.in_8_bits or self.model
         sharded = account(smaller, self.cluster, Placement(3))
@@ -143,7 +147,7 @@ class MemoryPlan:
 
     @property
     def accumulation(self) -> Accumulation | None:
-        """None without a target, or without a micro-batch that is known to fit."""
+        """The accumulation; None without a target, or without a micro-batch that is known to fit."""
         if self.target_batch is None or (choice := self.choice) is None:
             return None
         micro = self.micro_batch or self.largest(choice.account, choice.checkpointing)
@@ -155,11 +159,11 @@ class MemoryPlan:
         )
 
     def used(self, choice: Choice) -> float:
-        """Bytes of a GPU at the planned micro-batch."""
+        """Return the bytes of a GPU at the planned micro-batch."""
         kept = 0.0 if self.activations is None else self.activations.kept(choice.checkpointing) or 0.0
         return choice.account.least + self.batch * kept
 
     @property
     def whole(self) -> float:
-        """Bytes that plain training needs of a GPU."""
+        """Bytes that plain training needs on a GPU."""
         return self.used(Choice(account=self.plain, checkpointing=NONE))

@@ -1,4 +1,4 @@
-"""The model to be trained, as far as memory goes: its parameters, how they are kept, and by what they are updated."""
+"""Describe the model as far as memory goes: its parameters, their types and their optimizer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ADAFACTOR_OVER_HIDDEN = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """What advisor/models needs to know of it."""
+    """The properties of the model that advisor/models needs."""
 
     parameters: float
     optimizer: str = "adamw"
@@ -42,7 +42,7 @@ class Model:
     """One of PRECISIONS."""
     hidden: int | None = None
     unit: float | None = None
-    """Parameters of the largest part that is gathered at once where weights are sharded; None if not known."""
+    """Parameters of the largest part that is gathered at once with sharded weights; None if not known."""
 
     def __post_init__(self) -> None:
         if not self.parameters >= 1:
@@ -61,7 +61,7 @@ class Model:
 
     @property
     def element(self) -> int:
-        """Bytes of a number while it is computed with."""
+        """Bytes of a number during computation."""
         return 4 if PRECISIONS[self.precision] == "fp32" else 2
 
     @property
@@ -71,12 +71,12 @@ class Model:
 
     @property
     def states(self) -> States:
-        """Whole, on one GPU."""
+        """The states, whole on one GPU."""
         return states(self.parameters, self.bytes_each)
 
     @property
     def bytes_each(self) -> tuple[float, float, float]:
-        """A parameter: of weights, gradients and optimizer state."""
+        """Bytes per parameter of weights, gradients and optimizer state."""
         precision = PRECISIONS[self.precision]
         if self.optimizer != "adafactor":
             return bytes_each(precision, OPTIMIZERS[self.optimizer])
@@ -90,5 +90,5 @@ class Model:
 
     @property
     def in_8_bits(self) -> Model | None:
-        """The same with 8-bit moments, for the optimizers that have two of them."""
+        """The same model with 8-bit moments; None if its optimizer does not have two moments."""
         return replace(self, optimizer="adamw-8bit") if self.optimizer in ("adam", "adamw") else None

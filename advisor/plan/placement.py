@@ -1,4 +1,4 @@
-"""Where a model's states lie - whole, sharded, on the host - and what that takes of each GPU."""
+"""Compute where a model's states are kept (whole, sharded, on the host) and what each GPU needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from advisor.plan.model import OPTIMIZERS, PRECISIONS, Model
 
 
 class Offload(Enum):
-    """What lies on the host."""
+    """The states that are kept on the host."""
 
     NOTHING = "nothing"
     OPTIMIZER = "optimizer state and gradients"
@@ -22,13 +22,13 @@ class Offload(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A stage of ZeRO, 0 being plain data parallel training, and what is offloaded."""
+    """A stage of ZeRO (0 is plain data parallel training) and the offloaded states."""
 
     stage: int
     offload: Offload = Offload.NOTHING
 
     def name(self, gpus: int) -> str:
-        """In a table."""
+        """Return the name in a table."""
         if self.offload is Offload.NOTHING:
             plain = "one GPU" if gpus == 1 else "none (DDP)"
             return {0: plain, 3: "ZeRO 3 = FSDP"}.get(self.stage, f"ZeRO {self.stage}")
@@ -40,7 +40,7 @@ PLAIN = Placement(0)
 
 
 def placements(gpus: int, *, offload: bool) -> tuple[Placement, ...]:
-    """All that make sense: one GPU has nobody to share with, but may offload."""
+    """Return all placements that make sense: one GPU cannot shard, but may offload."""
     found = tuple(Placement(stage) for stage in range(4 if gpus > 1 else 1))
     if not offload:
         return found
@@ -56,29 +56,31 @@ class Account:
     optimizer: str
     states: States
     transient: float | None
-    """Weights that are there only while they are used: autocast's 16-bit copies, or what FSDP gathers; None if not
-    known."""
+    """Weights that exist only while they are used; None if not known.
+
+    These are autocast's 16-bit copies, or what FSDP gathers.
+    """
     host: float | None
-    """Bytes of each node's host by DeepSpeed's estimate; None if nothing is offloaded."""
+    """Bytes of each node's host memory by DeepSpeed's estimate; None if nothing is offloaded."""
     deepspeed: Estimate | None
-    """What DeepSpeed's own estimator says; None where it has none."""
+    """The estimate of DeepSpeed's own estimator; None if it has none."""
     sent: float
-    """Bytes that each rank sends a step, counted in the type of the gradients."""
+    """Bytes that each rank sends per step, counted in the dtype of the gradients."""
     offload_time: float | None
-    """Seconds a step that offloading adds if nothing of it is hidden; None if nothing is offloaded."""
+    """Seconds per step that offloading adds if nothing of it is hidden; None if nothing is offloaded."""
 
     @property
     def least(self) -> float:
-        """All that is known of it: the whole, unless `transient` is None."""
+        """All bytes that are known: the total, unless `transient` is None."""
         return self.states.total + (self.transient or 0.0)
 
     def left(self, cluster: Cluster) -> float:
-        """For activations; negative where not even the states fit."""
+        """Return the bytes left for activations; negative if not even the states fit."""
         return cluster.budget - self.least
 
 
 def account(model: Model, cluster: Cluster, placement: Placement) -> Account:
-    """Of that model placed so."""
+    """Return the account of a model in a placement."""
     ranks, states = cluster.gpus, model.states
     offloaded = placement.offload is not Offload.NOTHING
     own = _deepspeed(model, cluster, placement)
@@ -99,7 +101,10 @@ def account(model: Model, cluster: Cluster, placement: Placement) -> Account:
 
 
 def _estimable(model: Model, placement: Placement) -> bool:
-    """DeepSpeed's estimators are for Adam at 16 bits; that of stage 3 says too little without the largest unit."""
+    """Return whether DeepSpeed has a usable estimator.
+
+    Its estimators are for Adam at 16 bits, and that of stage 3 says too little without the largest unit.
+    """
     return (
         OPTIMIZERS[model.optimizer] in ("adam", "adamw")
         and PRECISIONS[model.precision] in ("mixed", "autocast")
@@ -108,7 +113,10 @@ def _estimable(model: Model, placement: Placement) -> bool:
 
 
 def _on_gpu(model: Model, placement: Placement, ranks: int) -> States:
-    """Offloaded gradients leave the GPU as they are made; of the weights, those that are computed with stay."""
+    """Return the states that stay on the GPU.
+
+    Offloaded gradients leave it as they are made. With the optimizer offloaded, the weights used for computation stay.
+    """
     if placement.offload is Offload.ALL:
         return States(0.0, 0.0, 0.0)
     if placement.offload is Offload.OPTIMIZER:
@@ -117,8 +125,10 @@ def _on_gpu(model: Model, placement: Placement, ranks: int) -> States:
 
 
 def _gathered(model: Model, placement: Placement) -> bool:
-    """Whether stage 2 is FSDP's: sharded weights, gathered from forward to backward. DeepSpeed's keeps them whole, but
-    it is the one for master copies."""
+    """Return whether stage 2 is FSDP's, whose sharded weights stay gathered from forward to backward.
+
+    DeepSpeed's stage 2 keeps weights whole, but only it has master copies.
+    """
     return placement == Placement(2) and PRECISIONS[model.precision] != "mixed"
 
 
@@ -134,7 +144,10 @@ def _transient(model: Model, placement: Placement, states: States, ranks: int) -
 
 
 def _deepspeed(model: Model, cluster: Cluster, placement: Placement) -> Estimate | None:
-    """Stages that shard nothing but the optimizer have no estimator."""
+    """Return DeepSpeed's estimate; None for stages without an estimator.
+
+    Those are the stages that shard nothing but the optimizer.
+    """
     its = DeepSpeed(parameters=model.parameters, largest=model.unit or 0.0, gpus=cluster.in_node, nodes=cluster.nodes)
     offload = placement.offload is not Offload.NOTHING
     if placement.stage == 2:

@@ -1,4 +1,4 @@
-"""Everything that one call plans."""
+"""Collect everything that one call plans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from advisor.plan.memory import MemoryPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """None is what was not asked for."""
+    """The parts of a plan; None was not requested."""
 
     memory: MemoryPlan | None = None
     batch: BatchPlan | None = None

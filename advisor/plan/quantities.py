@@ -1,4 +1,4 @@
-"""Amounts as people write them on a command line, and bytes as they are printed: GB is 1e9 bytes, GiB 1024^3.
+"""Read amounts as people write them on a command line, and format bytes: GB is 1e9 bytes, GiB 1024^3.
 
 Each reader raises ValueError with a sentence that says what is wrong and how to write it.
 """
@@ -26,7 +26,7 @@ _LEAST_BYTES = 1e6
 
 
 def count(text: str) -> float:
-    """Of parameters: "1.5B", "350M", "7.5e9"."""
+    """Return a number of parameters: "1.5B", "350M", "7.5e9"."""
     number, unit = _amount(text, 'Write "1.5B", "350M" or "7.5e9".')
     if unit not in _COUNTS:
         raise ValueError(f'{text!r} has no unit we know. Write "1.5B", "350M" or "7.5e9".')
@@ -34,22 +34,25 @@ def count(text: str) -> float:
 
 
 def size(text: str) -> float:
-    """Bytes: "1.2GB" is 1.2e9, "1.2GiB" more; a bare number is bytes."""
+    """Return bytes: "1.2GB" is 1.2e9, "1.2GiB" more; a bare number is bytes."""
     return _bytes(text, _DECIMAL)
 
 
 def capacity(text: str) -> float:
-    """Bytes of a memory that is sold by its size: "24GB" is 24 x 1024^3, as "24GiB" is and as NVML counts the card."""
+    """Return bytes of a memory that is sold by size: "24GB" is 24 x 1024^3.
+
+    "24GiB" is the same; NVML counts the card this way.
+    """
     return _bytes(text, _MODULE)
 
 
 def rate(text: str) -> float:
-    """Bytes/s: "25GB/s"."""
+    """Return bytes/s: "25GB/s"."""
     return _bytes(re.sub(r"/s\s*$", "", text, flags=re.IGNORECASE), _DECIMAL, written="25GB/s")
 
 
 def seconds(text: str) -> float:
-    """Of "20s", "5m", "2h", "1.5d" or "1h30m"."""
+    """Return seconds from "20s", "5m", "2h", "1.5d" or "1h30m"."""
     parts = _TIME.findall(text.strip())
     if not parts or _TIME.sub("", text.strip()) or any(unit.lower() not in _TIMES for _, unit in parts):
         raise ValueError(f'{text!r} is no time. Write it with its unit: "20s", "5m", "2h" or "1h30m".')
@@ -57,12 +60,12 @@ def seconds(text: str) -> float:
 
 
 def duration(text: str) -> float:
-    """The same; a number without a unit is of seconds, too: "90"."""
+    """Return seconds in the same forms; a number without a unit is seconds: "90"."""
     return seconds(f"{text}s" if re.fullmatch(_NUMBER, text.strip()) else text)
 
 
 def share(text: str) -> float:
-    """A share: "65%" or "0.65"."""
+    """Return a share from "65%" or "0.65"."""
     number, unit = _amount(text, 'Write "65%" or "0.65".')
     if unit not in ("", "%"):
         raise ValueError(f'{text!r} is no share. Write "65%" or "0.65".')
@@ -73,7 +76,7 @@ def share(text: str) -> float:
 
 
 def peak(text: str) -> tuple[int, float]:
-    """A measured peak: "8:21GB" is 21e9 bytes with 8 samples in a micro-batch."""
+    """Return a measured peak: "8:21GB" is 21e9 bytes with 8 samples in a micro-batch."""
     batch, colon, amount = text.partition(":")
     if not colon or not batch.strip().isdecimal() or int(batch) < 1:
         raise ValueError(f'{text!r} is no measured peak. Write the micro-batch, a colon and its peak: "8:21GB".')
@@ -81,18 +84,18 @@ def peak(text: str) -> tuple[int, float]:
 
 
 def gb(value: float) -> str:
-    """Bytes in GB of 1e9 with two decimals, fewer from 1000 GB on."""
+    """Return bytes in GB of 1e9, with two decimals below 1000 GB and none from there on."""
     amount = value / 1e9
     return f"{amount:,.2f}" if abs(amount) < 1000 else f"{amount:,.0f}"
 
 
 def in_gb(value: float) -> str:
-    """The same with its unit."""
+    """Return the same with its unit."""
     return f"{gb(value)} GB"
 
 
 def parameters(value: float) -> str:
-    """1.5e9 as "1.5B"."""
+    """Return a number of parameters: 1.5e9 as "1.5B"."""
     for step, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
         if value >= step:
             return f"{value / step:.4g}{unit}"
@@ -110,7 +113,7 @@ def _bytes(text: str, units: dict[str, float], written: str = "24GB") -> float:
 
 
 def _amount(text: str, remedy: str) -> tuple[float, str]:
-    """Its number and its unit in small letters."""
+    """Return the number and the lower-case unit."""
     found = _AMOUNT.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no amount. {remedy}")

@@ -1,4 +1,4 @@
-"""The chosen placement as settings: lines of torch, DeepSpeed's JSON, accelerate's YAML."""
+"""Write the chosen placement as settings: lines for torch, JSON for DeepSpeed, YAML for accelerate."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _TYPES = {"bf16": "bfloat16", "bf16-master": "bfloat16", "fp16": "float16"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What to write for one framework."""
+    """The settings for one framework."""
 
     tool: str
     language: str
     code: str | None
-    """None where the framework has no setting of its own."""
+    """The text to write; None if the framework has no setting of its own."""
     note: str = ""
 
 
 def settings(plan: MemoryPlan) -> tuple[Setting, ...]:
-    """For torch, DeepSpeed and accelerate; none if nothing fits."""
+    """Return the settings for torch, DeepSpeed and accelerate; empty if nothing fits."""
     choice = plan.choice
     return () if choice is None else (_torch(plan, choice), _deepspeed(plan, choice), _accelerate(plan, choice))
 
@@ -104,7 +104,9 @@ def _fully_sharded(plan: MemoryPlan, choice: Choice) -> list[str]:
         options.append(f"mp_policy=MixedPrecisionPolicy(param_dtype=torch.{_TYPES[plan.model.precision]})")
     if choice.account.placement.offload is Offload.ALL:
         options.append("offload_policy=CPUOffloadPolicy()")
-    made = ["# in place of DistributedDataParallel, before the optimizer is made"] if plan.cluster.gpus > 1 else []
+    made = (
+        ["# replaces DistributedDataParallel; call it before creating the optimizer"] if plan.cluster.gpus > 1 else []
+    )
     return [
         *made,
         "options = dict(",
@@ -130,7 +132,7 @@ def _replicated(plan: MemoryPlan, choice: Choice) -> list[str]:
 
 
 def _forward(plan: MemoryPlan, choice: Choice) -> list[str]:
-    """Autocast where FSDP's policy does not stand for it."""
+    """Return the autocast lines if FSDP's policy does not cover them."""
     if not plan.model.autocast or choice.account.placement.stage >= 2:
         return []
     kind = _TYPES[plan.model.precision]
@@ -242,7 +244,10 @@ def _optimizer(choice: Choice) -> str:
 
 
 def _half(plan: MemoryPlan, choice: Choice) -> str | None:
-    """What DeepSpeed or accelerate computes in; DeepSpeed's offload keeps fp32 weights on the host in any case."""
+    """Return the dtype that DeepSpeed or accelerate computes in.
+
+    DeepSpeed's offload keeps fp32 weights on the host in any case.
+    """
     by_host = choice.account.placement.offload is not Offload.NOTHING and plan.model.precision == "pure-bf16"
     return "bf16" if by_host else _HALVES.get(plan.model.precision)
 
@@ -252,7 +257,7 @@ def _more(choice: Choice) -> str:
 
 
 def _batches(plan: MemoryPlan, choice: Choice) -> tuple[int, int]:
-    """The micro-batch, and how many of them make a step."""
+    """Return the micro-batch, and how many of them make a step."""
     if (parts := plan.accumulation) is not None:
         return parts.micro_batch, parts.steps
     return plan.micro_batch or plan.largest(choice.account, choice.checkpointing) or 1, 1

@@ -1,4 +1,4 @@
-"""A transformer as its options give it, whole or in part."""
+"""Describe a transformer by its options, complete or in part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FAR = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """None is what was not given."""
+    """The given shape; None was not given."""
 
     layers: int | None = None
     hidden: int | None = None
@@ -33,14 +33,14 @@ class Shape:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Options that activations lack. Flash attention keeps nothing a head."""
+        """Options that are missing to compute activations. Flash attention keeps nothing per head."""
         needed = {"--layers": self.layers, "--hidden": self.hidden, "--sequence": self.sequence}
         if not self.flash:
             needed["--heads"] = self.heads
         return tuple(name for name, value in needed.items() if value is None)
 
     def activations(self, element: int) -> Activations | None:
-        """Of one sample, `element` bytes a number; None where the shape is not whole.
+        """Return the activations of one sample, `element` bytes per number; None if the shape is incomplete.
 
         Raises:
             ProfilerError: the heads do not divide the hidden size.
@@ -56,14 +56,17 @@ class Shape:
         )
 
     def unit(self, parameters: float) -> float | None:
-        """The largest part that FSDP gathers: a layer or the embedding; None if the layers are not known."""
+        """Return the parameters of the largest part that FSDP gathers, a layer or the embedding.
+
+        None if the number of layers is not known.
+        """
         if self.layers is None:
             return None
         embedding = min(parameters, float((self.vocabulary or 0) * (self.hidden or 0)))
         return max(1.0, (parameters - embedding) / self.layers, embedding)
 
     def unmatched(self, parameters: float) -> float | None:
-        """Parameters that an ordinary transformer of this shape has, if they are far from the given ones."""
+        """Return the parameters of an ordinary transformer of this shape, if they are far from the given ones."""
         if self.layers is None or self.hidden is None:
             return None
         usual = matrices(self.layers, self.hidden, self.vocabulary)

@@ -1,1 +1,1 @@
-"""One file a form in which a report is shown; each sees a `Report` and nothing else."""
+"""Render a report, one file per form. Each sees only a `Report`."""

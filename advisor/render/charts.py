@@ -1,4 +1,7 @@
-"""The charts as `templates/charts.js` draws them: numbers, names and colours, in no more digits than can be seen."""
+"""Prepare the charts for `templates/charts.js`: numbers, names and colors.
+
+Numbers have no more digits than can be seen.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +17,35 @@ WAIT = "#d9542b"
 UNITS = {"s": "ms", "1": "%", "cores": "cores", "B": "GiB"}
 SCALES = {"s": 1e3, "1": 100.0, "cores": 1.0, "B": 1 / 1024**3}
 TOPS = {"1": 102.0}
-"""Where a chart always ends; others end above what they show."""
+"""Upper limit of a chart with a fixed one; the others end above what they show."""
 
 ABOVE = 1.3
-"""Times the highest line at which single points above it are drawn, as triangles: one slow first step would press the
-curves flat."""
+"""Multiple of the highest line above which single points are drawn as triangles.
+
+Otherwise one slow first step would press the curves flat.
+"""
 
 FAR = 4
-"""A limit that many times above a curve would press it flat."""
+"""Factor by which a limit may exceed the curves and still be drawn.
+
+A higher one would press them flat.
+"""
 
 FINEST = 1e6
-"""Times are told in no coarser parts of the run: a thousandth of it, the most that can be zoomed to, still has a
-thousand."""
+"""Fewest time ticks per run.
+
+A thousandth of the run, the most that can be zoomed to, then still has a thousand.
+"""
 
 DIGITS = 5
-"""Of a value: 12,345 ms, 123.45 GiB. A chart is not 1,000 pixels high."""
+"""Significant digits of a value: 12,345 ms, 123.45 GiB. A chart is not 1,000 pixels high."""
 
 
 def item(charts: tuple[Chart, ...]) -> dict[str, object]:
-    """What the page draws. Times are whole ticks, each from the one before; curves of the same times share them."""
+    """Return what the page draws.
+
+    Times are whole ticks, each relative to the one before; curves of the same times share them.
+    """
     curves = [curve for chart in charts for curve in chart.curves]
     end = max((time for curve in curves for time, _ in _points(curve)), default=0.0)
     end = end if end > 0 else 1.0
@@ -43,7 +56,7 @@ def item(charts: tuple[Chart, ...]) -> dict[str, object]:
 
 
 def _points(curve: Curve) -> list[tuple[float, float | None]]:
-    """Times and values; None is a gap, and so is what is no number."""
+    """Return times and values; None is a gap, and so is a value that is not finite."""
     return [
         (time, value if value is not None and math.isfinite(value) else None)
         for time, value in zip(curve.times, curve.values, strict=True)
@@ -81,7 +94,10 @@ def _curve(
 
 
 def _limit(chart: Chart) -> tuple[str, float | None]:
-    """The title and the limit, which is drawn where the curves come anywhere near it, else only told."""
+    """Return the title and the limit.
+
+    The limit is drawn if the curves come near it, and else only mentioned in the title.
+    """
     if chart.limit is None:
         return chart.title, None
     said = f"{quantity(chart.limit, chart.unit)} {chart.limit_label}".rstrip()
@@ -96,6 +112,6 @@ def _highest(chart: Chart, *kinds: str) -> float | None:
 
 
 def _short(value: float) -> float:
-    """In so many digits, and as JSON writes it shortest."""
+    """Return a value rounded to DIGITS, in the shortest form for JSON."""
     rounded = float(f"{value:.{DIGITS}g}")
     return int(rounded) if rounded.is_integer() else rounded

@@ -1,4 +1,4 @@
-"""A comparison of two runs as readers see it: the verdict in a sentence, then tables."""
+"""Present a comparison of two runs to readers: the verdict in a sentence, then tables."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _WORDS = {
 _STEPS = {
     "step_time_mean": "a mean step",
     "typical_step_time": "a typical step",
-    "whole_step_time": "a step, with what is between steps,",
+    "whole_step_time": "a step, incl. evaluation and saving,",
 }
 
 
 def sections(found: Comparison) -> tuple[Section, ...]:
-    """What is worth showing."""
+    """Return the sections worth showing."""
     made = [_time(found)]
     for id_, title, tables in (
         ("memory", "Memory", (_rows("Peaks", found.memory),)),
@@ -55,7 +55,7 @@ def sections(found: Comparison) -> tuple[Section, ...]:
 
 
 def headline(found: Comparison) -> str:
-    """The verdict in a sentence."""
+    """Return the verdict in one sentence."""
     row = _speaks(found)
     if found.verdict is Verdict.TOO_FEW:
         few = f"A has {found.before.steps} steady ones, B {found.after.steps}"
@@ -65,25 +65,28 @@ def headline(found: Comparison) -> str:
         return f"Nothing can be told: no steady training step was measured in {where}."
     word = _WORDS[found.verdict]
     if found.verdict is Verdict.UNCLEAR and found.crowded:
-        word = "Cannot be told while other programs take the cores"
+        word = "Cannot be told while other programs use the cores"
     step = _STEPS[row.name]
     return f"{word}: {step} takes {seconds(row.after)} in B, {seconds(row.before)} in A: {_amount(row)}."
 
 
 def _speaks(found: Comparison) -> Row:
-    """The row that the verdict rests on: the mean step, unless it does not tell all."""
+    """Return the row that the verdict is based on: the mean step, unless the verdict differs from it."""
     first = found.mean if found.mean.verdict is found.whole.verdict else found.whole
     return next((row for row in (first, found.mean, found.typical) if row.verdict is found.verdict), first)
 
 
 def _amount(row: Row) -> str:
-    """As "12% more (8.5 to 15%)"."""
+    """Return a change as "12% more (8.5 to 15%)"."""
     assert row.change
     direction = 1 if row.change.estimate >= 0 else -1
     low, high = sorted(direction * bound for bound in (row.change.low, row.change.high))
+    more, less = ("more", "less") if direction > 0 else ("less", "more")
     size = share(abs(row.change.estimate))
-    told = "no difference" if size == "0%" else f"{size} {'more' if direction > 0 else 'less'}"
-    interval = span(low, high) if math.isfinite(low) and math.isfinite(high) else size
+    told = "no difference" if size == "0%" else f"{size} {more}"
+    interval = size
+    if math.isfinite(low) and math.isfinite(high):
+        interval = span(low, high) if low >= 0 else f"from {share(-low)} {less} to {share(high)} {more}"
     return told if interval == size else f"{told} ({interval})"
 
 
@@ -125,8 +128,8 @@ def _sentences(found: Comparison) -> Iterable[str]:
         yield f"What falls between steps is too rare to tell; with it, a step takes {_amount(found.whole)}."
     if found.crowded:
         yield (
-            f"Other programs took cores in {found.crowded} that they left alone in the other run: being slower is "
-            "not blamed on the program."
+            f"Other programs used the cores during {' and '.join(found.crowded)}: intervals include what that may have "
+            "cost. Record again on an idle machine."
         )
     if found.scale != 1.0:
         yield (
@@ -161,7 +164,7 @@ def _tiles(found: Comparison) -> Iterable[tuple[str, str]]:
 
 
 def _bars(found: Comparison) -> tuple[Bar, ...]:
-    """Both steps on one scale."""
+    """Return the bars of both steps, on one scale."""
     sides = [
         ("A", found.mean.before, [(row, row.before) for row in found.phases]),
         ("B", found.mean.after, [(row, row.after) for row in found.phases]),
@@ -234,7 +237,7 @@ def _value(row: Row, value: float | None) -> str:
 
 
 def _change(row: Row) -> str:
-    """As "+12% [8.5%, 15%]"."""
+    """Return a change as "+12% [8.5%, 15%]"."""
     if row.change is None or not math.isfinite(row.change.estimate):
         return ""
     told = _signed(row.change.estimate)

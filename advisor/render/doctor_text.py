@@ -1,4 +1,4 @@
-"""The doctor's findings in the terminal, each as soon as it is there."""
+"""Print the doctor's findings in the terminal, each as soon as it is known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDEST = 16
 
 
 def show(findings: Iterable[Finding], console: Console | None = None) -> list[Finding]:
-    """Print them; gives them back."""
+    """Print the findings, and return them."""
     console = console or Console(highlight=False)
     shown = []
     for each in findings:

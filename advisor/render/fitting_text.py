@@ -1,4 +1,4 @@
-"""How a program was made to fit: for the terminal, as Markdown, and as TOML for whoever applies it."""
+"""Describe how a program was made to fit: for the terminal, as Markdown, and as TOML to apply."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from profiler.printable import printable
 
 
 def story(fitted: Fitted) -> list[str]:
-    """Line by line: how it died, what it takes to live, and what else was tried."""
+    """Return lines on how the program failed, the changes it needs to survive, and what else was tried."""
     lines = [f"As it is: {_small(fitted.before.why)}"]
     if fitted.after is None:
         lines.append("No set of changes that can be made from outside was found to fit.")
@@ -30,13 +30,13 @@ def story(fitted: Fitted) -> list[str]:
 
 
 def markdown(fitted: Fitted, command: str) -> str:
-    """The story, and the changes to make by hand."""
+    """Return the story as Markdown, with the changes to make by hand."""
     parts = [f"# Making {code(command)} fit", "", fence("\n".join(story(fitted)), "text"), "", *to_apply(fitted.kept)]
     return "\n".join(parts).rstrip() + "\n"
 
 
 def toml(fitted: Fitted) -> str:
-    """Whether it fits, and each change that it takes."""
+    """Return whether it fits, and each change that it needs, as TOML."""
     fits = "true" if fitted.after else "false"
     lines = [f"fits = {fits}", f"steps_before = {fitted.before.steps}"]
     if fitted.after is not None:

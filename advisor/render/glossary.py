@@ -1,4 +1,4 @@
-"""Words of the report that not everybody knows, each in a sentence or two; metrics tell themselves."""
+"""Explain the report's less common words in a sentence or two; metrics explain themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""report.html: one file that holds all it needs and asks the network for nothing."""
+"""Render report.html: one file that holds everything it needs and makes no network requests."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from advisor.wording import gain_text
 
 
 def render(report: Report) -> str:
-    """The whole page.
+    """Return the whole page.
 
-    Its content security policy takes our scripts and our style sheet, known by their hashes, and nothing else: no eval,
-    no handler, no request, no image, no string that becomes HTML. Style attributes may be inline, for parts of bars are
-    as wide as these say, with or without scripts; without requests they can tell nobody anything.
+    Its content security policy allows its own scripts and style sheet, known by their hashes, and nothing else: no
+    eval, no handler, no request, no image, no string that becomes HTML. Style attributes may be inline, because they
+    set the widths of the bars' parts, with or without scripts; without requests they can leak nothing.
     """
     item = charts.item(report.charts) if report.charts else None
     memory = _data(report.what_if.anatomy.as_data()) if report.what_if else None
@@ -55,12 +55,12 @@ def _text(name: str) -> str:
 
 
 def _licence() -> str:
-    """Of uPlot, which asks for it in every copy: each page is one."""
+    """Return the license of uPlot, which requires it in every copy: each page is one."""
     return f"/*\n{_text('vendor/LICENSE')}*/\n"
 
 
 def _plain(text: str) -> str:
-    """As a browser reads it, so that the hash agrees."""
+    """Return the text as a browser reads it, so that the hash matches."""
     return text.replace("\r\n", "\n").replace("</script", "<\\/script")
 
 
@@ -70,5 +70,5 @@ def _hash(text: str) -> str:
 
 
 def _data(item: dict[str, object]) -> str:
-    """JSON that cannot end the element it stands in."""
+    """Return JSON that cannot end the element it is in."""
     return json.dumps(item, separators=(",", ":")).replace("<", "\\u003c")

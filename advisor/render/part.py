@@ -1,4 +1,4 @@
-"""What the bars of the report and of the plan are made of."""
+"""Define the parts of the bars in the report and the plan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a stacked bar."""
+    """A part of a stacked bar."""
 
     name: str
     label: str

@@ -1,4 +1,7 @@
-"""A plan for scripts: sizes in bytes, times in seconds, shares of 1; null is what is not known or was not given."""
+"""Render a plan for scripts: sizes in bytes, times in seconds, shares of 1.
+
+null is not known or not given.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ SCHEMA = "profile-train/plan@1"
 
 
 def render(plan: Plan) -> str:
-    """As JSON in ASCII."""
+    """Return the plan as JSON in ASCII."""
     made = {
         "schema": SCHEMA,
         "version": __version__,
@@ -157,5 +160,5 @@ def _interval(plan: IntervalPlan) -> dict[str, object]:
 
 
 def _finite(value: float) -> float | None:
-    """JSON has no infinity; null says that no number can be told."""
+    """Return None for infinity, which JSON does not have."""
     return None if math.isinf(value) else value

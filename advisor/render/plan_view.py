@@ -1,4 +1,4 @@
-"""A plan as readers see it: sentences, tables of text, settings. All forms but JSON show the same."""
+"""Present a plan to readers: sentences, tables of text, settings. All forms but JSON show the same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNKNOWN = "?"
 
 
 def sections(plan: Plan) -> tuple[Section, ...]:
-    """What was asked for, in the order in which it is decided."""
+    """Return the requested sections, in the order of the decisions."""
     found = []
     if plan.memory is not None:
         found.append(_memory(plan.memory))
@@ -65,7 +65,7 @@ def _tiles(plan: MemoryPlan, choice: Choice | None) -> tuple[tuple[str, str], ..
 
 
 def _states(plan: MemoryPlan, accounts: tuple[Account, ...], choice: Choice | None) -> Table:
-    """Each column but the last two in GB of one GPU."""
+    """Return the table of states; all columns but the last two are GB of one GPU."""
     name = accounts[0].optimizer
     return Table(
         f"{name}, {plan.model.precision}: GB on each GPU",
@@ -95,7 +95,7 @@ def _state_row(plan: MemoryPlan, one: Account) -> tuple[str, ...]:
 
 
 def _batches(plan: MemoryPlan, choice: Choice | None) -> Table:
-    """What each placement has room for."""
+    """Return the table of the largest micro-batches of each placement."""
     assert plan.activations is not None
     ways = [way for way in plan.activations.choices if way.every in (None, 1, 2)]
     accounts = plan.accounts + plan.accounts_in_8_bits
@@ -151,7 +151,7 @@ def _deepspeed(plan: MemoryPlan) -> list[Table]:
 
 
 def _bars(plan: MemoryPlan, choice: Choice | None) -> tuple[Bar, ...]:
-    """Plain training and what is advised, to one scale."""
+    """Return the bars of plain training and of the advice, on one scale."""
     capacity = plan.cluster.device.memory
     longest = max(capacity, plan.whole)
     activations = 0.0 if plan.activations is None else plan.batch * plan.activations.whole

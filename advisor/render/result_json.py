@@ -1,4 +1,4 @@
-"""result.json: what scripts and CI guards read."""
+"""Render result.json, which scripts and CI checks read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from advisor.conclusion import conclude
 from advisor.judge import Gain
 from advisor.quantities import Quantity
 from advisor.ranks import MOST_ROWS, EachRank, Spread
@@ -20,13 +21,15 @@ SCHEMA = "profile-train/result@1"
 
 
 def render(report: Report) -> str:
-    """The result contract as JSON; its schema is docs/result.schema.json. In ASCII: what a terminal would obey, or an
-    encoder refuse, is an escape."""
+    """Return the result as JSON; its schema is docs/result.schema.json.
+
+    It is ASCII, so characters that a terminal would obey, or an encoder refuse, are escaped.
+    """
     return json.dumps(result(report), indent=2, allow_nan=False) + "\n"
 
 
 def result(report: Report) -> dict[str, Any]:
-    """result.json: the contract docs/result.schema.json describes."""
+    """Return result.json as a dictionary, as docs/result.schema.json describes it."""
     shares = {phase.name: phase.share for phase in report.phases}
     return {
         "schema": SCHEMA,
@@ -38,6 +41,12 @@ def result(report: Report) -> dict[str, Any]:
             "duration_s": report.run.duration,
             "ranks": report.run.ranks,
             "nodes": report.run.nodes,
+        },
+        "conclusion": asdict(conclude(report)),
+        "machine": {
+            "cores": report.cores.cores if report.cores else None,
+            "others_cpu": report.cores.others if report.cores else None,
+            "representative": not report.cores.is_crowded if report.cores else None,
         },
         "steps": _steps(report.steps or StepTimes(count=0)),
         "phases": {name: shares.get(name) for name in CONTRACT_PHASES},
@@ -156,13 +165,14 @@ def _advice(item: Recommendation) -> dict[str, Any]:
         },
         "memory_bytes": item.memory,
         "risk": item.risk,
-        "verified": _verified(item.verified) if item.verified else None,
+        "verified": verified(item.verified) if item.verified else None,
         "held_back": item.held_back,
         "past": item.past,
     }
 
 
-def _verified(tried: Verified) -> dict[str, Any]:
+def verified(tried: Verified) -> dict[str, Any]:
+    """Return a trial, as predicted and as measured."""
     return {
         "verdict": tried.verdict.value,
         "predicted": _gain(Gain(*tried.predicted) if tried.predicted else None),

@@ -1,4 +1,4 @@
-"""What a page of the plan, or of a comparison, is made of: sentences, tables of text, bars, settings.
+"""Define the parts of a plan's or a comparison's page: sentences, tables of text, bars, settings.
 
 All forms but JSON show the same.
 """
@@ -13,23 +13,23 @@ from advisor.render.part import Part
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The first column names a row; the others are numbers, as a rule, to the right."""
+    """A table: the first column names a row, and the others usually hold numbers, aligned to the right."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     chosen: int | None = None
-    """The row of the recommendation."""
+    """Index of the recommended row."""
     note: str = ""
     marks: tuple[str, ...] = ()
-    """Of each row: "better", "worse" or nothing; () marks none."""
+    """The mark of each row: "better", "worse" or empty; () marks none."""
     words: bool = False
-    """The other columns hold words, not numbers."""
+    """Whether the other columns hold words instead of numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What fills a GPU, or a step. `width` is its share of the longest bar."""
+    """What fills a GPU or a step. `width` is its share of the longest bar."""
 
     label: str
     parts: tuple[Part, ...]
@@ -54,13 +54,13 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What stands around the sections."""
+    """The frame around the sections."""
 
     brand: str
     """The command that makes such pages."""
     title: str
-    """What it is, in the browser's list."""
+    """Title of the page in the browser."""
     about: str
-    """How far it is to be trusted."""
+    """How far the page can be trusted."""
     command: str
-    """What made this one."""
+    """The command that made this page."""

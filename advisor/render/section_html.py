@@ -1,4 +1,4 @@
-"""Sections as one HTML file that holds all it needs, runs no script and asks the network for nothing."""
+"""Render sections as one HTML file that holds all it needs, runs no script and makes no requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'u
 
 
 def render(sections: Sequence[Section], page: Page) -> str:
-    """The whole page."""
+    """Return the whole page."""
     style = (folder() / "report.css").read_text(encoding="utf-8")
     return (
         environment()

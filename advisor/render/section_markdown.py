@@ -1,4 +1,4 @@
-"""Sections as GitHub-flavoured Markdown."""
+"""Render sections as GitHub-flavored Markdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from advisor.render.templates import environment
 
 
 def render(sections: Sequence[Section]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     made = environment()
     made.filters |= {"text": text, "fence": fence}
     return made.get_template("sections.md").render(sections=sections)

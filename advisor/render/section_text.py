@@ -1,4 +1,4 @@
-"""Sections in the terminal."""
+"""Render sections in the terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MARKS = {"better": "green", "worse": "red"}
 
 
 def show(sections: Sequence[Section], console: Console) -> None:
-    """Print it. What is from outside is text, never markup."""
+    """Print the sections. External text is text, never markup."""
     for section in sections:
         console.print()
         console.print(_section(section, ascii_only=console.options.ascii_only))
@@ -27,7 +27,7 @@ def show(sections: Sequence[Section], console: Console) -> None:
 
 
 def written(sections: Sequence[Section]) -> str:
-    """The same, for a file or a message."""
+    """Return the same text, for a file or a message."""
     file = io.StringIO()
     show(sections, Console(file=file, width=100, highlight=False))
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""Where the templates are, and how they are filled in."""
+"""Find the templates and fill them in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OPTION = re.compile(r"--[a-z][a-z-]{1,20}\b")
 
 
 def folder() -> Path:
-    """Inside a wheel the templates lie in the package `advisor`; in a checkout, beside it."""
+    """Return the folder of the templates: inside `advisor` in a wheel, next to it in a checkout."""
     package = Path(__file__).resolve().parent.parent
     return next(place for place in (package / "templates", package.parent / "templates") if place.is_dir())
 
@@ -28,19 +28,22 @@ def _visible(value: Any) -> Any:
 
 
 def _options(text: str) -> Markup:
-    """Escaped, no option of a command cut in two."""
+    """Return the text escaped, with command options that cannot break across lines."""
     safe = str(escape(printable(text, lines=True)))
     return Markup(_OPTION.sub(r'<span class="option">\g<0></span>', safe))
 
 
 def _prose(text: str) -> Markup:
-    """The same, and as code what stands between backticks."""
+    """Return the same, with text between backticks as code."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(_options(text))))
 
 
 def environment() -> Environment:
-    """Everything is escaped and, where it would steer the reader's eye, made visible; a name that does not exist is an
-    error."""
+    """Return the template environment.
+
+    Everything is escaped, and characters that would mislead the reader's eye become visible. An unknown name is an
+    error.
+    """
     made = Environment(
         loader=FileSystemLoader(folder()),
         autoescape=True,
@@ -60,6 +63,7 @@ def environment() -> Environment:
         "prose": _prose,
         "diagnosis": wording.diagnosis,
         "counsel": wording.counsel,
+        "busy": wording.busy,
         "prospect": wording.prospect,
         "inside_other": wording.inside_other,
         "assumed": wording.assumed,

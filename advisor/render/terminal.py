@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from rich.console import Console
@@ -9,17 +10,29 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from advisor.conclusion import conclude
+from advisor.judge import WINDOW_TOO_SHORT
 from advisor.render.view import View
-from advisor.report import Report
+from advisor.report import Recommendation, Report
 from advisor.units import seconds, share
 from advisor.verify.verdict import Verdict
-from advisor.wording import assumed, counsel, diagnosis, inside_other, prospect, unanswered
+from advisor.wording import busy, counsel, diagnosis, inside_other, is_scattered, prospect, remarks
+from profiler import ours
 from profiler.printable import printable
 
+GOAL_UNDEFINED = "goal-undefined"
+"""Advice of every run without goals: the report has it, the summary its first words only."""
+
+SEVERAL = 2
+"""Stops of a plan of one change: now, and after it."""
+
+INDENT = 3
 MOST_ADVICE = 3
 MOST_PROBLEMS = 3
 MOST_RANKS = 3
 BAR = 24
+LEAST = 1e-3
+"""Share of the step below which a phase has no row."""
 _VERDICTS = {Verdict.CONFIRMED: "green", Verdict.BETTER: "green", Verdict.HARMFUL: "red"}
 STYLES = {"action": "bold red", "suggest": "yellow", "info": "cyan"}
 
@@ -27,35 +40,46 @@ STYLES = {"action": "bold red", "suggest": "yellow", "info": "cyan"}
 def summarize(report: Report, folder: Path, console: Console | None = None) -> None:
     """Print the summary. Whatever comes from outside is text, never markup."""
     console = console or Console(stderr=True, highlight=False)
+    if console.is_terminal:
+        _summarize(report, folder, console)
+        return
+    with console.capture() as captured:
+        _summarize(report, folder, console)
+    # Rich pads lines to the width of the terminal.
+    console.out(re.sub(r" +$", "", captured.get(), flags=re.MULTILINE), end="", highlight=False)
+
+
+def _summarize(report: Report, folder: Path, console: Console) -> None:
     view = View(report)
     console.print()
+    if said := busy(report):
+        console.print(Text(printable(said), style="bold yellow"))
     console.print(Text(printable(diagnosis(report)), style="bold"))
     if said := counsel(report):
         console.print(Text(printable(said)))
-    if report.traces:
+    if report.imported and view.traced_gpu:
         console.print()
         console.print(Padding(_traces(view, console), (0, 0, 0, 2)))
     if view.phases:
         console.print()
         console.print(Padding(_phases(view, console), (0, 0, 0, 2)))
-    for told in filter(None, (inside_other(report), view.regions_text, view.between_text, *_ranks(view))):
+    if notes := [*filter(None, (_look(report), view.regions_text, view.between_text, *_ranks(view)))]:
         console.print()
-        console.print(Padding(Text(printable(told)), (0, 0, 0, 2)))
-    if report.advice:
+        console.print(Padding(Text(printable("\n".join(notes))), (0, 0, 0, 2)))
+    if advice := _worth_a_line(report):
         console.print()
-        _advice(view, console)
-    if said := prospect(report):
+        _advice(view, advice, console)
+    if len(view.path) > SEVERAL and (said := prospect(report)):
         console.print()
         console.print(Text(printable(said)))
     if view.problems:
         console.print()
         _problems(view, console)
     console.print()
-    if footer := _footer(report):
-        console.print(Text(footer))
-    if report.advice and (said := assumed(report)):
-        console.print(Text(said, style="dim"))
-    console.print(Text.assemble("Report: ", (printable(str(folder / "report.html")), "bold")), soft_wrap=True)
+    if said := remarks(report):
+        console.print(Text(printable(said), style="dim"))
+    made = printable(str(ours.where(folder, "report.html")))
+    console.print(Text.assemble("Report: ", (made, "bold")), soft_wrap=True)
 
 
 def _phases(view: View, console: Console) -> Table:
@@ -68,6 +92,8 @@ def _phases(view: View, console: Console) -> Table:
     table.add_column(no_wrap=True)
     for phase in sorted(view.phases, key=lambda phase: phase.share or 0.0, reverse=True):
         part = phase.share or 0.0
+        if part < LEAST:
+            continue
         bar = Text(block * round(BAR * part), style="cyan")
         table.add_row(phase.label, seconds(phase.seconds or 0.0), share(part), bar)
     return table
@@ -94,8 +120,20 @@ def _traces(view: View, console: Console) -> Table:
     return table
 
 
-def _advice(view: View, console: Console) -> None:
-    advice = view.report.advice
+def _look(report: Report) -> str:
+    """Return how to look into everything else, where that is most of the step or nothing better is known to do."""
+    largest = max(report.phases, key=lambda phase: phase.share or 0.0, default=None)
+    most = largest is not None and largest.name == "other"
+    return inside_other(report) if most or conclude(report).kind in ("nothing", "too_noisy") else ""
+
+
+def _worth_a_line(report: Report) -> list[Recommendation]:
+    """Return the advice without what every run gets, and without what the warning of a busy machine has said."""
+    said = {GOAL_UNDEFINED, *([WINDOW_TOO_SHORT] if busy(report) and is_scattered(report) else [])}
+    return [item for item in report.advice if item.rule not in said]
+
+
+def _advice(view: View, advice: list[Recommendation], console: Console) -> None:
     for number, item in enumerate(advice[:MOST_ADVICE], start=1):
         style = STYLES[item.severity]
         gain = "".join(f"{told[:1].upper()}{told[1:]}. " for told in view.gains(item))
@@ -109,12 +147,23 @@ def _advice(view: View, console: Console) -> None:
         if item.past:
             console.print(Padding(Text(printable(item.past), style="dim"), (0, 0, 0, 3)))
         for change in item.changes:
-            told = (view.where(change), view.differences(change, "->" if console.options.ascii_only else "\u2192"))
-            if any(told):
-                line = Text(printable("  ".join(filter(None, told))), style="cyan")
-                console.print(Padding(line, (0, 0, 0, 3)))
+            _change(view.where(change), view.differences(change, _arrow(console)), console)
     if len(advice) > MOST_ADVICE:
         console.print(Text(f"   and {len(advice) - MOST_ADVICE} more in the report."))
+
+
+def _arrow(console: Console) -> str:
+    return "->" if console.options.ascii_only else "\u2192"
+
+
+def _change(where: str, differences: str, console: Console) -> None:
+    """Print where a change belongs and what it sets: on one line if both fit. A path is never broken."""
+    together = "  ".join(filter(None, (where, differences)))
+    if where and len(together) + INDENT > console.width:
+        console.print(Text(printable(f"{' ' * INDENT}{where}"), style="cyan"), soft_wrap=True)
+        together = differences
+    if together:
+        console.print(Padding(Text(printable(together), style="cyan"), (0, 0, 0, INDENT)))
 
 
 def _problems(view: View, console: Console) -> None:
@@ -122,14 +171,3 @@ def _problems(view: View, console: Console) -> None:
         console.print(Text(printable(f"! {note.source}: {note.message}"), style="yellow"))
     if len(view.problems) > MOST_PROBLEMS:
         console.print(Text(f"  and {len(view.problems) - MOST_PROBLEMS} more in the report."))
-
-
-def _footer(report: Report) -> str:
-    parts = []
-    if report.overhead.fraction is not None:
-        parts.append(f"Recording cost {share(report.overhead.fraction)} of the training.")
-    if report.steps is not None and report.steps.count > 0 and (said := unanswered(report)):
-        parts.append(f"{said} The report says what each needs.")
-    if crashed := report.checks("crashed"):
-        parts.append(f"Failed: {', '.join(printable(check.rule) for check in crashed)}.")
-    return " ".join(parts)

@@ -1,4 +1,4 @@
-"""Trials as they go on: a line for each event, and below them, in a terminal, a bar of the runs that are done."""
+"""Show the progress of trials: a line per event and, in a terminal, a bar of the finished runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from profiler.printable import printable
 
 
 class TrialProgress:
-    """Use as a context manager."""
+    """The display of a trial's progress, used as a context manager."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -45,13 +45,13 @@ class TrialProgress:
         self._bar.stop()
 
     def profiling(self, number: int, kept: Sequence[Kept]) -> None:
-        """The program is profiled once more."""
+        """Report that the program is profiled once more."""
         names = ", ".join(each.verified.rule for each in kept)
         self._say(f"Profile {number}: {f'with {names}' if names else 'the program as it is'}")
         self._bar.reset(self._task, description="profiling", total=None, visible=True)
 
     def trying(self, trials: Trials, finding: Finding) -> None:
-        """Advice is going to be tried."""
+        """Report that advice is about to be tried."""
         promise = predicted(finding)
         told = f"{change(promise)} step time predicted" if promise else "no gain in step time predicted"
         runs = f"{2 * trials.processes} runs of {trials.steps_of(finding)} steps"
@@ -59,17 +59,17 @@ class TrialProgress:
         self._bar.reset(self._task, description=finding.rule.id, total=2 * trials.processes, visible=True)
 
     def running(self, what: str, done: int, of: int) -> None:
-        """So many runs are done."""
+        """Report how many runs are done."""
         if not self._console.is_terminal and done < of:
             self._say(f"  run {done + 1} of {of}: {what}")
         self._bar.update(self._task, description=what, completed=done, total=of)
 
     def tried(self, finding: Finding, found: Verified) -> None:
-        """What came of it."""
+        """Report the outcome of a trial."""
         self._say(f"{finding.rule.id}: {outcome(found)}")
 
     def told(self, text: str) -> None:
-        """As it is."""
+        """Report a text as it is."""
         self._say(text)
 
     def _say(self, line: str) -> None:

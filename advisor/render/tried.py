@@ -1,4 +1,4 @@
-"""What came of advice that was tried, in words and as two bands on one scale."""
+"""Describe the outcome of advice that was tried, in words and as two bands on one scale."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """An interval, in per cent of the scale's width."""
+    """An interval, in percent of the scale's width."""
 
     name: str
     left: float
     width: float
     tick: float
-    """The value in it that is most likely."""
+    """The most likely value in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bands:
-    """Intervals above one another, and where zero is."""
+    """Intervals on a common scale, and the place of zero."""
 
     zero: float
     bands: tuple[Band, ...]
 
 
 def outcome(tried: Verified) -> str:
-    """As "Confirmed: 56% less step time measured (51 to 61%), 50 to 54% predicted."."""
+    """Return the outcome as "Confirmed: 56% less step time measured (51 to 61%), 50 to 54% predicted."."""
     word = WORDS[tried.verdict]
     if tried.removed is None:
         return f"{word}. {tried.why}".strip()
@@ -53,14 +53,14 @@ def outcome(tried: Verified) -> str:
 
 
 def details(tried: Verified) -> str:
-    """What it was measured on, and what else changed, in sentences; nothing if it failed."""
+    """Return the basis of the measurement and other effects, in sentences; empty if it failed."""
     if tried.removed is None:
         return ""
     return " ".join(_details(tried))
 
 
 def bands(tried: Verified) -> Bands | None:
-    """Predicted and measured shares of the step time; None where one of them is not known."""
+    """Return predicted and measured shares of the step time; None if one of them is not known."""
     if tried.predicted is None or tried.removed is None:
         return None
     least = max(-1.0, min(0.0, tried.predicted[0], tried.removed[0]))
@@ -77,7 +77,7 @@ def bands(tried: Verified) -> Bands | None:
 
 
 def change(removed: Triple) -> str:
-    """An interval of shares that go, as "51 to 61% less", "3 to 5% more" or "2% more to 9% less"."""
+    """Return an interval of removed shares as "51 to 61% less", "3 to 5% more" or "2% more to 9% less"."""
     low, _, high = removed
     if low >= 0:
         return f"{span(low, high)} less"
@@ -87,7 +87,7 @@ def change(removed: Triple) -> str:
 
 
 def _bounds(removed: Triple, direction: str) -> str:
-    """The same, without the word if it has been said."""
+    """Return the same without the word for the direction, if that has been said already."""
     return change(removed).removesuffix(f" {direction}") if removed[0] * removed[2] >= 0 else change(removed)
 
 

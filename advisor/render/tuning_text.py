@@ -1,4 +1,4 @@
-"""The story of a tuning: for the terminal, as Markdown, and as TOML for whoever applies it."""
+"""Describe a tuning: for the terminal, as Markdown, and as TOML to apply."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BAR = 30
 
 
 def story(tuned: Tuned) -> list[str]:
-    """Line by line: the step's time from first to last, and what each change was to bring and brought."""
+    """Return lines with the step's time from first to last, and each change's predicted and measured gain."""
     lines = [_bar("as it is", tuned.before, tuned.before)]
     for each in tuned.kept:
         if each.verified.seconds is not None:
@@ -30,13 +30,13 @@ def story(tuned: Tuned) -> list[str]:
 
 
 def markdown(tuned: Tuned, command: str) -> str:
-    """The story, and the changes to make by hand."""
+    """Return the story as Markdown, with the changes to make by hand."""
     parts = [f"# Tuning of {code(command)}", "", fence("\n".join(story(tuned)), "text"), "", *to_apply(tuned.kept)]
     return "\n".join(parts).rstrip() + "\n"
 
 
 def to_apply(kept: Sequence[Kept]) -> list[str]:
-    """As Markdown, what to change by hand; nothing if nothing was kept."""
+    """Return what to change by hand, as Markdown; empty if nothing was kept."""
     parts = ["## To apply", ""] if kept else []
     for each in kept:
         parts += [f"### {text(each.finding.rule.title)}", "", text(each.finding.advice.then), ""]
@@ -48,13 +48,13 @@ def to_apply(kept: Sequence[Kept]) -> list[str]:
 
 
 def toml(tuned: Tuned) -> str:
-    """Each kept change: its rule, how it was made, and what it brought."""
+    """Return each kept change as TOML: its rule, how it was made, and its gain."""
     lines = [f"step_time_before = {tuned.before!r}", f"step_time_after = {tuned.after!r}", *changes(tuned.kept)]
     return "\n".join(lines) + "\n"
 
 
 def changes(kept: Sequence[Kept]) -> list[str]:
-    """As tables of TOML."""
+    """Return the kept changes as TOML tables."""
     lines = []
     for each in kept:
         lines += ["", "[[change]]", f"rule = {_value(each.verified.rule)}", f"name = {_value(each.change.name)}"]
@@ -66,7 +66,7 @@ def changes(kept: Sequence[Kept]) -> list[str]:
 
 
 def _value(value: object) -> str:
-    """As TOML, which has no null: a variable that is to be unset becomes an empty one."""
+    """Return a value as TOML. It has no null, so a variable to be unset becomes an empty one."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{_value(name)} = {_value(each)}" for name, each in value.items()) + " }"
     if isinstance(value, str):

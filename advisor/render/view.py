@@ -1,4 +1,4 @@
-"""A report in words and in parts to draw: what the page, the Markdown and the terminal have in common."""
+"""Put a report into words and parts to draw, shared by the page, the Markdown and the terminal."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from advisor.traces import Traced
 from advisor.units import count, digits, money, quantity, seconds, share, size
 from advisor.wording import gain_text
 
+_OF_WINDOWS = {"h2d": "h2d_fraction", "communication": "exposed_comm_fraction", "sync": "sync_fraction"}
+"""Metrics that measure a phase in profiler windows if steps do not separate it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -32,18 +35,18 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The step time somewhere along the plan."""
+    """The step time at a point along the plan."""
 
     label: str
     seconds: float
     note: str = ""
     rule: str = ""
-    """Whose card tells more."""
+    """The rule whose card has the details."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A curve for those who do not see it: its lowest, median, highest and last value."""
+    """A curve for readers who cannot see it: its lowest, median, highest and last value."""
 
     label: str
     values: tuple[str, str, str, str]
@@ -51,7 +54,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Blind:
-    """Something that was not measured, how to measure it, and the rules it keeps from answering."""
+    """Something that was not measured, how to measure it, and the rules that need it."""
 
     what: str
     remedy: str
@@ -69,29 +72,37 @@ ENDINGS = {
 }
 
 NOTABLE = 0.01
-"""Share of the run above which work between the steps is worth a line in the short forms."""
+"""Share of the run above which work between the steps is mentioned in the short forms."""
+
+NOTEBOOK = "ipykernel_launcher"
+"""Part of the command of a Jupyter kernel, which says nothing of the notebook."""
+
+CELL = "notebook cell"
+"""How the agent begins the name of a cell, in the place of a file's."""
 
 MOST_REGIONS = 5
-"""In the terminal."""
+"""Most regions that the terminal shows."""
 
 # Environment rows that hold bytes.
 BYTES = ("memory_total", "bytes", "state_bytes", "batch_bytes")
 
 
 class View:
-    """What is drawn of one report."""
+    """What is shown of one report."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
 
     @property
     def command(self) -> str:
-        """As it would be typed."""
+        """The command as you would type it."""
+        if any(NOTEBOOK in word for word in self.report.run.command):
+            return "Jupyter notebook"
         return shlex.join(self.report.run.command) or "(unknown command)"
 
     @property
     def name(self) -> str:
-        """The script's, for a title."""
+        """The script's name, for a title."""
         words = (word for word in self.report.run.command if word.endswith(".py"))
         return PurePath(next(words, next(iter(self.report.run.command), "run"))).name
 
@@ -99,7 +110,7 @@ class View:
     def ending(self) -> str:
         """How the run ended, with the status or the signal."""
         run = self.report.run
-        if self.report.traces:
+        if self.report.imported:
             return "traced by torch.profiler"
         if run.signal is not None:
             return f"{ENDINGS[run.ended]}, signal {run.signal}"
@@ -107,7 +118,7 @@ class View:
 
     @property
     def facts(self) -> list[str]:
-        """When, how long, on how many."""
+        """When the run started, how long it took, how many ranks it had, and what recording cost."""
         run, known = self.report.run, []
         if run.started:
             known.append(run.started.replace("T", " ").replace("+00:00", " UTC"))
@@ -122,7 +133,7 @@ class View:
 
     @property
     def tiles(self) -> list[Tile]:
-        """The figures worth seeing first; what was not measured is left out."""
+        """The figures worth seeing first, without those that were not measured."""
         return [*self._step_tiles(), *self._machine_tiles(), *self._plan_tiles()]
 
     def _step_tiles(self) -> Iterable[Tile]:
@@ -161,29 +172,46 @@ class View:
 
     @property
     def phases(self) -> list[Phase]:
-        """Measured ones that take any time."""
+        """Measured phases that take any time."""
         return [phase for phase in self.report.phases if phase.share and phase.seconds]
 
     @property
     def unmeasured(self) -> list[str]:
-        """Parts of a step that this run could not tell."""
-        return [f"{phase.label[:1].lower()}{phase.label[1:]}" for phase in self.report.phases if phase.share is None]
+        """The parts of a step that neither steps nor profiler windows measured."""
+        return [_inline(phase.label) for phase in self._not_of_steps if self._in_windows(phase) is None]
+
+    @property
+    def windowed(self) -> list[str]:
+        """The parts that only profiler windows measured, with their shares of the step."""
+        shares = [(phase.label, self._in_windows(phase)) for phase in self._not_of_steps]
+        return [f"{_inline(label)} {share(part)}" for label, part in shares if part is not None]
+
+    @property
+    def _not_of_steps(self) -> list[Phase]:
+        return [phase for phase in self.report.phases if phase.share is None]
+
+    def _in_windows(self, phase: Phase) -> float | None:
+        name = _OF_WINDOWS.get(phase.name)
+        return None if name is None else self._measured(name)
 
     @property
     def traced_gpu(self) -> bool:
-        """Whether some trace holds work of a GPU."""
+        """Whether a trace holds GPU work."""
         return any(one.parts for one in self.report.traces)
 
     @property
     def traced_title(self) -> str:
-        """Of the section on traces."""
+        """The title of the section on traces."""
         several = "s" if len(self.report.traces) > 1 else ""
         return "What the GPU does" if self.traced_gpu else f"The trace{several}"
 
     @property
     def traced_span(self) -> str:
-        """What of the traces is looked at, in a sentence."""
+        """Return what of the traces is looked at, in a sentence or two."""
         first = self.report.traces[0]
+        if not self.report.imported:
+            held = f" of {count(first.steps, 'step')}" if first.steps else ""
+            return f"One profiler window{held}, {seconds(first.seconds)} long. The host is slower while it is profiled."
         if first.steps is None:
             return f"The trace marks no steps: this is all of it, {seconds(first.seconds)}."
         return (
@@ -192,12 +220,12 @@ class View:
 
     @staticmethod
     def traced_parts(one: Traced) -> list[Part]:
-        """Where its time goes, for a stacked bar."""
+        """Return the parts of a trace's time, for a stacked bar."""
         return [Part(part.colour, part.label, part.share, share(part.share)) for part in one.parts if part.seconds]
 
     @staticmethod
     def traced_facts(one: Traced) -> list[str]:
-        """What else a trace tells, a sentence each; what it does not tell is left out."""
+        """Return the other facts of a trace, one sentence each; facts that it lacks are left out."""
         told = []
         if one.critical:
             links = ", ".join(f"{link.label} {share(link.share)}" for link in one.critical if link.share >= NOTABLE)
@@ -228,13 +256,13 @@ class View:
 
     @property
     def between_text(self) -> str:
-        """What takes a hundredth of the run or more between the steps, in a sentence, or nothing."""
+        """Work between the steps above a hundredth of the run, in a sentence; empty without any."""
         parts = [f"{p.label.lower()} {share(p.share or 0.0)}" for p in self.between if (p.share or 0.0) > NOTABLE]
         return f"Between the steps, of the run: {', '.join(parts)}." if parts else ""
 
     @property
     def regions_text(self) -> str:
-        """What a pass through the longest of the regions takes, in a sentence, or nothing."""
+        """The time of a pass through the longest regions, in a sentence; empty without regions."""
         regions = self.report.regions
         told = [f"{one.name} {seconds(one.seconds / one.count)} x {one.count:,}" for one in regions[:MOST_REGIONS]]
         rest = f" and {len(regions) - MOST_REGIONS} more" if len(regions) > MOST_REGIONS else ""
@@ -242,7 +270,7 @@ class View:
 
     @property
     def ranks_text(self) -> str:
-        """How far apart many ranks are, in a sentence, or nothing."""
+        """How far apart many ranks are, in a sentence; empty if there are few."""
         spread = dict(self.report.ranks.spread) if self.report.ranks else {}
         if not spread:
             return ""
@@ -254,12 +282,15 @@ class View:
 
     @staticmethod
     def named(one: Named) -> str:
-        """A rank that stands out, on a line."""
+        """Return a rank that stands out, on one line."""
         return f"rank {one.rank}: {'' if one.seconds is None else seconds(one.seconds) + ', '}{one.why}"
 
     @property
     def problems(self) -> list[Note]:
-        """What was noted while recording and matters; without steps that is said already."""
+        """The notes of the recording that matter.
+
+        Without steps, notes on steps are left out, because the report says so already.
+        """
         trained = self.report.steps is not None and self.report.steps.count > 0
         return [note for note in self.report.problems if note.matters and (trained or note.source != "steps")]
 
@@ -270,24 +301,24 @@ class View:
 
     @staticmethod
     def rank_parts(one: RankPhases) -> list[Part]:
-        """The step of a rank, for a stacked bar."""
+        """Return the step of a rank, for a stacked bar."""
         return [Part(p.name, p.label, p.share or 0.0, share(p.share or 0.0)) for p in one.phases]
 
     @staticmethod
     def bar_text(parts: Iterable[Part]) -> str:
-        """A stacked bar, for those who do not see it."""
+        """Return a stacked bar as text, for readers who cannot see it."""
         return ", ".join(f"{part.label.lower()} {part.text}" for part in parts)
 
     @property
     def memory_parts(self) -> list[Part]:
-        """The device's memory, for a stacked bar; what is left of it last."""
+        """The device's memory, for a stacked bar; the free part comes last."""
         parts = [Part(p.name, p.label, p.bytes, size(p.bytes)) for p in self.report.memory if p.bytes > 0]
         free = (self.report.memory_total or 0.0) - sum(part.amount for part in parts)
         return [*parts, Part("free", "Free or cached", free, size(free))] if free > 0 else parts
 
     @property
     def curves(self) -> Iterable[Summary]:
-        """Those of the charts, in numbers."""
+        """The curves of the charts, in numbers."""
         for chart in self.report.charts:
             for curve in chart.curves:
                 known = [value for value in curve.values if value is not None]
@@ -297,17 +328,17 @@ class View:
 
     @property
     def controls(self) -> tuple[Control, ...]:
-        """By which other settings of the memory are asked about."""
+        """The controls for other memory settings."""
         return controls(self.report.what_if) if self.report.what_if else ()
 
     @property
     def what_if_parts(self) -> tuple[tuple[str, str], ...]:
-        """Names and labels of what the memory would be made of."""
+        """Names and labels of the parts of the memory."""
         return PARTS
 
     @property
     def blind(self) -> list[Blind]:
-        """What was not measured, each with all the rules that wait for it; what takes another machine last."""
+        """What was not measured, each with all the rules that need it; what needs another machine comes last."""
         waiting: dict[tuple[str, str], list[Checked]] = {}
         for check in sorted(self.report.checks("not_measured"), key=lambda check: check.needs_a_gpu):
             waiting.setdefault((check.why, check.remedy), []).append(check)
@@ -328,12 +359,12 @@ class View:
 
     @property
     def only_information(self) -> bool:
-        """Whether none of the advice is more."""
+        """Whether all advice is information."""
         return all(item.severity == "info" for item in self.report.advice)
 
     @property
     def applied(self) -> list[Stop]:
-        """The step time from before the changes that this run was made with until after each; empty without any."""
+        """The step time before the changes that this run was made with, and after each; empty without any."""
         measured = [(each, each.seconds) for each in self.report.applied if each.seconds]
         if not measured:
             return []
@@ -342,16 +373,16 @@ class View:
 
     @property
     def fitted(self) -> list[str]:
-        """The changes without which it ran out of memory; empty if none."""
+        """The changes without which the program ran out of memory; empty without any."""
         return [f"{self._title(each.rule)}: {outcome(each)}" for each in self.report.applied if each.seconds is None]
 
     def _title(self, rule: str) -> str:
-        """What a rule advises; its id if it is no longer there."""
+        """Return the title of a rule, or its id if the rule is gone."""
         return next((check.title for check in self.report.checked if check.rule == rule), rule)
 
     @staticmethod
     def effects(item: Recommendation) -> list[Tile]:
-        """What else a change should bring or take; nothing where a trial spoke against it."""
+        """Return the other expected effects of a change; empty if a trial spoke against it."""
         if item.tried_in_vain:
             return []
         found = []
@@ -368,23 +399,28 @@ class View:
 
     @staticmethod
     def tried(item: Recommendation) -> str:
-        """What came of it when it was tried; nothing if it was not."""
+        """Return the outcome of a trial; empty if the advice was not tried."""
         return outcome(item.verified) if item.verified else ""
 
     @staticmethod
     def tried_on(item: Recommendation) -> str:
-        """By how many runs, and what else they showed."""
+        """Return the number of runs in a trial, and what else they showed."""
         return details(item.verified) if item.verified else ""
 
     @staticmethod
     def bands(item: Recommendation) -> Bands | None:
-        """Predicted beside measured, to draw."""
+        """Return the predicted and measured bands, to draw."""
         return bands(item.verified) if item.verified else None
 
     def where(self, change: Change) -> str:
-        """File and line of a change, as seen from where the program was started; nothing if they are not known."""
+        """Return the file and line of a change; empty if not known.
+
+        The path is relative to the folder in which the program was started.
+        """
         if change.file is None:
             return ""
+        if change.file.startswith(CELL):
+            return f"{change.file}, line {change.line}" if change.line else change.file
         path = PurePath(change.file)
         inside = bool(self.report.run.cwd) and path.is_relative_to(self.report.run.cwd)
         short = path.relative_to(self.report.run.cwd) if inside else path
@@ -392,22 +428,25 @@ class View:
 
     @staticmethod
     def differences(change: Change, arrow: str = "\u2192") -> str:
-        """What is to be set anew, as "num_workers: 0 \u2192 5"; nothing where the present settings are not known."""
+        """Return the new settings, such as "num_workers: 0 -> 5" with the given arrow.
+
+        Empty if the present settings are not known.
+        """
         return ", ".join(f"{one.name}: {one.before} {arrow} {one.after}" for one in change.differences)
 
     @staticmethod
     def severity(item: Recommendation) -> str:
-        """For people."""
+        """Return the severity for readers."""
         return SEVERITIES[item.severity]
 
     @staticmethod
     def gain(item: Recommendation) -> str:
-        """What the change brings where it stands in the plan."""
+        """Return the gain of the change at its place in the plan."""
         return gain_text(item.in_plan) if item.in_plan else "no gain in step time predicted"
 
     @staticmethod
     def gains(item: Recommendation) -> list[str]:
-        """The predictions there are, of step time and of cost; none where a trial spoke against it."""
+        """Return the predictions of step time and cost; empty if a trial spoke against the change."""
         if item.tried_in_vain:
             return []
         known = ((item.in_plan, "step time"), (item.cost, "cost"))
@@ -415,14 +454,19 @@ class View:
 
     @staticmethod
     def fact(fact: Measured) -> str:
-        """A measured fact beside its limit, on a line."""
+        """Return a measured fact with its limit, on one line."""
         return f"{fact.label}: {fact.text}" + (f" ({fact.limit_text})" if fact.limit_text else "")
 
     @staticmethod
     def value(row: Row) -> str:
-        """A row of the environment."""
+        """Return the value of a row of the environment."""
         if isinstance(row.value, bool):
             return "yes" if row.value else "no"
         if isinstance(row.value, int | float):
             return size(row.value) if row.name in BYTES else f"{row.value:,}"
         return str(row.value)
+
+
+def _inline(label: str) -> str:
+    """Return a label as it stands within a sentence."""
+    return f"{label[:1].lower()}{label[1:]}"

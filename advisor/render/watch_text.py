@@ -1,4 +1,4 @@
-"""A run as it goes on, on a terminal of any size: as many lines as there is room for."""
+"""Draw a run that goes on, on a terminal of any size: as many lines as there is room for."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ NOTICEABLE = 0.005
 """Share of a step below which a phase has no line."""
 
 SILENT = 10.0
-"""Seconds without a step after which that is said, if steps take less."""
+"""Seconds without a step after which that is mentioned, if steps take less."""
 
 WAITS = ("data_wait", "loader_overhead", "h2d", "communication", "sync", "gc")
 
 
 def draw(seen: Snapshot, width: int, height: int, *, ascii_only: bool = False, note: str = "") -> Text:
-    """No line is wider than `width`, and there are no more than `height`: phases give way first, then GPUs."""
+    """Return the view with no line wider than `width`, and at most `height` lines.
+
+    Phases are dropped first, then GPUs.
+    """
     marks = ASCII if ascii_only else BLOCKS
     head = [_title(seen), *_steps(seen.steps, width, marks), Text()]
     host = [_gauge("CPU", seen.cpu, _cores(seen.cpu), width, marks)]
@@ -77,7 +80,7 @@ def _steps(steps: Steps | None, width: int, marks: str) -> list[Text]:
 
 
 def _phases(steps: Steps | None, marks: str) -> list[Text]:
-    """Largest first."""
+    """Return the lines of the phases, largest first."""
     if steps is None or not steps.mean:
         return []
     shown = [(name, value / steps.mean, value) for name, value in steps.phases.items() if value is not None]
@@ -116,7 +119,7 @@ def _gauge(name: str, gauge: Gauge, value: str, width: int, marks: str) -> Text:
 
 
 def sparkline(curve: Curve, top: float | None, width: int, marks: str = BLOCKS) -> str:
-    """The newest `width` seconds of it; a blank where nothing was measured, which is not nothing."""
+    """Return the newest `width` seconds of a curve; a blank is not measured, which is not zero."""
     shown = curve[-width:] if width else ()
     highest = top or max((value for value in shown if value is not None), default=0.0)
     return "".join(" " if value is None else _mark(value, highest, marks) for value in shown)
@@ -128,7 +131,7 @@ def _mark(value: float, highest: float, marks: str) -> str:
 
 
 def _advice(seen: Snapshot, width: int) -> list[Text]:
-    """Three lines at most."""
+    """Return the advice in three lines at most."""
     if seen.advice is None:
         return [Text("Nothing to advise so far." if seen.steps else "", style="dim")]
     gain = f": {gain_text(seen.advice.gain)}" if seen.advice.gain else ""

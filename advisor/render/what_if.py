@@ -1,4 +1,4 @@
-"""The controls that ask what the memory would be at other settings."""
+"""Build the controls for memory at other settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTS = (
     ("activations", "Activations and the rest of a step"),
     ("rest", "Cached, and outside PyTorch"),
 )
-"""As `advisor.models.anatomy.Parts` calls them, and for people."""
+"""Names in `advisor.models.anatomy.Parts`, and labels for readers."""
 
 STAGES = (
     "0: every GPU holds everything",
@@ -37,7 +37,7 @@ OPTIMIZERS = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a control."""
+    """One option of a control."""
 
     value: str
     label: str
@@ -46,7 +46,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A select; `name` is the field of `advisor.models.anatomy.Setting`."""
+    """A select control; `name` is the field of `advisor.models.anatomy.Setting`."""
 
     name: str
     label: str
@@ -54,7 +54,7 @@ class Control:
 
 
 def controls(asked: WhatIf) -> tuple[Control, ...]:
-    """Those that have something to choose from."""
+    """Return the controls that offer a choice."""
     return tuple(control for control in _all(asked) if len(control.choices) > 1)
 
 

@@ -1,5 +1,7 @@
-"""The rules, one file each. Nothing is registered: every module here is one, but `base` and those
-that begin with an underscore, which hold what several rules share.
+"""Load the rules, one module per rule.
+
+There is no registry. Every module in this package is a rule, except `base` and modules whose name starts
+with an underscore; those hold code that several rules share.
 """
 
 from __future__ import annotations
@@ -30,16 +32,19 @@ _TYPES: dict[str, Any] = {
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule of this package, by tier and id."""
+    """Return every rule of this package, sorted by tier and id."""
     names = (info.name for info in pkgutil.iter_modules(__path__) if info.name != "base" and info.name[0] != "_")
     return in_order(rule_of(importlib.import_module(f"{__name__}.{name}")) for name in names)
 
 
 def rule_of(module: ModuleType) -> Rule:
-    """The `RULE` of a module, with what the module itself tells: id, page and thresholds.
+    """Return the `RULE` of a module, completed with its id, page and thresholds.
+
+    All three come from the module: the id from its name, the page from its docstring, the thresholds from its
+    `Threshold` constants.
 
     Raises:
-        TypeError: it is no rule's module; the message says what it lacks.
+        TypeError: the module does not define a valid rule; the message says what is missing or wrong.
     """
     rule = getattr(module, "RULE", None)
     if not isinstance(rule, Rule):
@@ -49,9 +54,9 @@ def rule_of(module: ModuleType) -> Rule:
     for name, wanted in _TYPES.items():
         value = getattr(rule, name)
         if not isinstance(value, wanted):
-            raise TypeError(f"its {name} is of type {type(value).__name__}, not {wanted.__name__}")
+            raise TypeError(f"its {name} has type {type(value).__name__}, not {wanted.__name__}")
     if rule.difficulty not in (1, 2, 3):
-        raise TypeError("its difficulty is none of 1, 2, 3")
+        raise TypeError("its difficulty is not 1, 2 or 3")
     for function, opening in ((rule.when, "If"), (rule.then, "then")):
         if not (function.__doc__ or "").startswith(opening):
             raise TypeError(f'the docstring of its {function.__name__} does not begin with "{opening}"')
@@ -64,5 +69,5 @@ def rule_of(module: ModuleType) -> Rule:
 
 
 def in_order(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """By tier and id."""
+    """Return the rules sorted by tier, then by id."""
     return tuple(sorted(rules, key=lambda rule: (rule.tier.value, rule.id)))

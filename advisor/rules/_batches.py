@@ -1,4 +1,4 @@
-"""What rules about the making of batches share: how much of the step can be gained there."""
+"""Estimate how much of the step a change to data loading can save."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from advisor.models.state import Effect, Scenario, State, removed
 
 
 def gain(m: Metrics, effect: Effect) -> float:
-    """Share of the step that is expected to go with this change of how its batches are made.
+    """Return the share of the step (0 to 1) that a change to batch preparation is expected to save.
 
-    Waiting is in series with the rest of the step, unless workers that are behind set its pace, as the judge has it.
+    Waiting for data is modelled as serial with the rest of the step, unless the workers are behind and set the
+    step's pace. The judge uses the same model.
     """
     wait, behind = m[data_wait_fraction], m[workers_are_behind]
     step = State(phases={"other": 1.0 - wait}, load=0.0 if behind else wait, supply=1.0 if behind else 0.0)

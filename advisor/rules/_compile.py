@@ -1,4 +1,4 @@
-"""What rules about torch.compile share."""
+"""Helpers for the rules about `torch.compile`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ CAPABILITY = (7, 0)
 
 
 def compile_intervention(m: Metrics, mode: str | None = None) -> Intervention | None:
-    """Compiling made from outside; None for a model that the program compiles itself, in a way of its own."""
+    """Return the intervention that compiles the model from outside.
+
+    None if the program already compiles a model, because it may do so in its own way.
+    """
     known = m.get(flags)
     if known is not None and known.compile:
         return None

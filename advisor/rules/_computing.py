@@ -1,4 +1,4 @@
-"""What rules about a part of the computing share: how much of forward and backward it is."""
+"""Relate a part of the step to its forward and backward passes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from advisor.models.effects import COMPUTE
 
 
 def of_computing(m: Metrics, part: float) -> float:
-    """A part of the step that lies in forward and backward, as a share of these two."""
+    """Convert a share of the step into a share of forward and backward time, at most 1."""
     seconds = m[phase_seconds]
     computing = sum(seconds.get(phase, 0.0) for phase in COMPUTE)
     return min(1.0, part * sum(seconds.values()) / computing) if computing > 0 else 0.0

@@ -1,4 +1,7 @@
-"""What rules about copies, synchronising and collectives share: such time is a phase of its own, or part of others."""
+"""Helpers for rules about exposed copies, synchronization and collectives.
+
+Exposed time is either a phase of its own or a part of other phases.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,18 @@ from advisor.models.state import Effect, Scenario, State
 
 
 def exposed(m: Metrics) -> float:
-    """Seconds of a step in collectives that nothing hides; without the waiting for slower ranks where that is known,
-    for sharding changes nothing about it.
+    """Return the seconds per step of exposed communication.
+
+    Waiting for slower ranks is excluded where it was measured, because sharding does not change it.
     """
     return max(0.0, m[exposed_comm_seconds] - (m.get(straggler_wait) or 0.0))
 
 
 def remove_exposed(phase: str, seconds: float, shares: Triple, within: tuple[str, ...] = ("other",)) -> Effect:
-    """Of so many idle seconds of a step `shares` are gone.
+    """Return the effect of saving `shares` of the given exposed seconds per step.
 
-    Where they are no phase of their own they lie in those of `within`; the kernels there stay as they are.
+    The seconds come out of `phase` if the step has that phase, otherwise out of the phases in `within`. Kernel
+    time in those phases stays the same.
     """
 
     def effect(state: State, scenario: Scenario) -> State:

@@ -1,4 +1,4 @@
-"""What rules that need memory to be short show of it."""
+"""The evidence that rules about memory pressure show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from advisor.rules.base import Fact
 
 
 def pressure(m: Metrics) -> tuple[Fact, ...]:
-    """Without limits: any one of them may be what `memory_pressure` comes from."""
+    """Return the facts that `memory_pressure` is derived from.
+
+    They carry no limits, because any one of them may be the reason.
+    """
     return (
         Fact(oom_count, m[oom_count]),
         Fact(alloc_retries, m[alloc_retries]),

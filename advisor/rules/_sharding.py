@@ -1,4 +1,4 @@
-"""What rules about sharding share: the settings to copy."""
+"""The settings to copy for rules about sharding."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ from advisor.rules.base import Change
 
 
 def to_stage(m: Metrics, zero: int) -> tuple[Change, ...]:
-    """In the words of the framework that drives the loop; else DeepSpeed's and FSDP2's."""
+    """Return the changes that shard the model at the given ZeRO stage.
+
+    They are written for the framework that drives the loop. If it has no setting for sharding, both a DeepSpeed
+    configuration and FSDP2 code are returned.
+    """
     why = (
-        "; each block is gathered on its own"
+        "; each block is gathered separately"
         if zero == 3
-        else "; False keeps weights gathered until the\n# backward pass is done, which is ZeRO stage 2; of "
-        "FullyShardedDataParallel:\n# sharding_strategy=ShardingStrategy.SHARD_GRAD_OP"
+        else "; False keeps weights gathered until the\n"
+        "# backward pass is done, which is ZeRO stage 2; for FullyShardedDataParallel:\n"
+        "# sharding_strategy=ShardingStrategy.SHARD_GRAD_OP"
     )
     return spelling(m).shard(zero) or (
         Change(language="json", code=deepspeed(m, zero), file="ds_config.json"),
@@ -28,7 +33,7 @@ def to_stage(m: Metrics, zero: int) -> tuple[Change, ...]:
 
 
 def deepspeed(m: Metrics, zero: int, **options: object) -> str:
-    """Its configuration, as far as it is about this."""
+    """Return the DeepSpeed configuration, as JSON, limited to sharding, batch size and precision."""
     config: dict[str, object] = {"zero_optimization": {"stage": zero, "overlap_comm": True, **options}}
     source, settings = m.get(loader), m.get(flags)
     if source is not None and source.batch_size:
@@ -41,11 +46,18 @@ def deepspeed(m: Metrics, zero: int, **options: object) -> str:
 
 
 def fsdp(m: Metrics, why: str, argument: str = "", imports: str = "fully_shard") -> str:
-    """`fully_shard` for every block and the model, with an argument of its own and a comment that says why."""
+    """Return code that applies `fully_shard` to every block and to the model.
+
+    Args:
+        m: The metrics of the run.
+        why: A comment, appended to the line that says where the code belongs.
+        argument: An extra argument for each `fully_shard` call.
+        imports: The names to import from `torch.distributed.fsdp`.
+    """
     fact, name = m.get(model), spelling(m).model
     more = f", {argument}" if argument else ""
     if hybrid(m):
-        more, why = f", mesh=mesh{more}", f"{why}; with the mesh there is,\n# or all ranks share one copy"
+        more, why = f", mesh=mesh{more}", (f"{why}; pass the mesh,\n# or all ranks share one copy")
     blocks = (
         f"for block in [module for module in {name}.modules() if type(module).__name__ == {fact.block!r}]:\n"
         f"    fully_shard(block{more})\n"
@@ -54,5 +66,6 @@ def fsdp(m: Metrics, why: str, argument: str = "", imports: str = "fully_shard")
     )
     return (
         f"from torch.distributed.fsdp import {imports}\n\n"
-        f"# in place of any other wrapper, before the optimizer is made{why}\n{blocks}fully_shard({name}{more})\n"
+        f"# replaces any other wrapper; call it before creating the optimizer{why}\n"
+        f"{blocks}fully_shard({name}{more})\n"
     )

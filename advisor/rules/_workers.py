@@ -1,4 +1,4 @@
-"""What rules about DataLoader workers share: the right number of them, what it brings, and the code to copy."""
+"""Helpers for rules about DataLoader workers: their best number, its effect, and the code to copy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPAWNED_WORKER = 160_000_000
 
 
 def right_workers(m: Metrics) -> Workers:
-    """Workers as they would work for this run's loader, at the contention that is expected."""
+    """Return the model of DataLoader workers for this run, at the expected CPU contention."""
     workers = Workers(
         t_w=m[t_w],
         u_w=m[u_w],
@@ -41,23 +41,26 @@ def right_workers(m: Metrics) -> Workers:
 
 
 def hand_over(m: Metrics) -> float:
-    """Seconds in which a batch is handed over from another process; of few tensors where nobody counted them."""
+    """Return the seconds to transfer one batch from a worker process.
+
+    A small number of tensors is assumed if they were not counted.
+    """
     number = m.get(batch_tensors)
     return transfer_time(m[batch_bytes], FEW_TENSORS if number is None else number)
 
 
 def right_number(m: Metrics) -> int:
-    """W*: workers that keep up with the step, as far as the cores go."""
+    """Return W*, the number of workers that keeps up with the step, within the available cores."""
     return right_workers(m).number(m[t_g])
 
 
 def time_with_workers(m: Metrics) -> float:
-    """Seconds the step would take with W* workers if handing its batches over cost nothing."""
+    """Return the step's seconds with W* workers if transferring batches cost nothing."""
     return _with_workers(m, m[t_g])
 
 
 def expected_time(m: Metrics) -> float:
-    """Seconds the step is expected to take with W* workers, as `workers_effect` has it."""
+    """Return the step's expected seconds with W* workers, consistent with `workers_effect`."""
     return _with_workers(m, m[t_g] + _hand_over(m) * Scenario.EXPECTED.of(HAND_OVER))
 
 
@@ -66,7 +69,10 @@ def _with_workers(m: Metrics, compute: float) -> float:
 
 
 def workers_effect(m: Metrics) -> Effect:
-    """The step no longer waits for a batch to be made, only for as long as W* workers cannot keep up."""
+    """Return the effect of using W* workers.
+
+    The step no longer waits for a batch to be prepared, except as far as W* workers cannot keep up.
+    """
     workers = right_workers(m)
     low, expected, high = _contention(m, workers)
     handing = _hand_over(m)
@@ -80,22 +86,28 @@ def workers_effect(m: Metrics) -> Effect:
 
 
 def beyond_cores(m: Metrics, number: int) -> str:
-    """What torch says of more workers than cores, and what to make of it; nothing for fewer."""
+    """Return a note on torch's warning about more workers than cores; empty if there are not more."""
     cores = m.get(cores_allowed)
     if cores is None or number <= cores:
         return ""
-    return f" torch warns that {number} workers are more than the cores; these mostly wait, so that is fine."
+    return (
+        f" torch warns that {number} workers exceed the number of cores; these workers mostly wait, so ignore "
+        "the warning."
+    )
 
 
 def workers_memory(m: Metrics, workers: int, prefetch: int = PREFETCH) -> int:
-    """Bytes of host memory that so many workers and the batches they hold ready take."""
+    """Return the bytes of host memory used by the workers and the batches they hold ready."""
     own = FORKED_WORKER if m[loader].context in (None, "fork") else SPAWNED_WORKER
     return workers * (own + prefetch * m[batch_bytes])
 
 
 def loader_intervention(fact: LoaderFact, **settings: object) -> Intervention | None:
-    """The same made from outside; None where nobody saw the loader made, or the data set would have to be told to share
-    itself out among another number of workers."""
+    """Return the intervention that sets these arguments from outside.
+
+    None if the loader's construction was not seen. None also for a new number of workers on an
+    `IterableDataset`, which would have to be sharded differently.
+    """
     if fact.place is None or (fact.iterable and "num_workers" in settings):
         return None
     return Intervention(
@@ -104,27 +116,28 @@ def loader_intervention(fact: LoaderFact, **settings: object) -> Intervention | 
 
 
 def sharding_change(fact: LoaderFact) -> tuple[Change, ...]:
-    """For an IterableDataset: without it every worker yields every sample."""
+    """Return the sharding code for an `IterableDataset`; without it every worker yields every sample."""
     if not fact.iterable:
         return ()
     code = (
-        "import itertools\n\nimport torch\n\n"
+        "import itertools\n\n"
+        "import torch\n\n"
         "# in the data set: each worker yields its own part\n"
         "def __iter__(self):\n"
         "    info = torch.utils.data.get_worker_info()\n"
         "    first, of = (info.id, info.num_workers) if info else (0, 1)\n"
-        "    yield from itertools.islice(self.samples(), first, None, of)  # samples(): what __iter__ did\n"
+        "    yield from itertools.islice(self.samples(), first, None, of)  # samples(): the previous __iter__\n"
     )
     return (Change(language="python", code=code),)
 
 
 def same_samples(fact: LoaderFact) -> str:
-    """What becomes of the samples if other processes make the batches."""
+    """Describe how moving batch preparation to other processes affects the order of samples."""
     return "the same samples in another order" if fact.iterable else "the same samples in the same order"
 
 
 def _hand_over(m: Metrics) -> float:
-    """Seconds a step that handing its batches over would add; a loader with workers hands them over already."""
+    """Return the seconds per step that transferring batches would add; 0 if the loader has workers."""
     return 0.0 if m[loader].num_workers else m[batches_per_step] * hand_over(m)
 
 

@@ -1,13 +1,14 @@
-"""What is done once an update - the optimizer, and reducing gradients - takes much of the step.
+"""The work done once per update, the optimizer and gradient reduction, takes much of the step.
 
-With k micro-batches to an update it is done once for k times as many samples. Under DistributedDataParallel the first
-k - 1 backward passes then run under `no_sync`, or gradients travel k times all the same.
+With k micro-batches per update, this work is done once for k times as many samples. Under
+DistributedDataParallel the first k - 1 backward passes must run under `no_sync`; otherwise gradients are
+reduced k times anyway.
 
-The update sees k times as many samples: that is another training, so the rule speaks only where a larger batch has been
-declared wanted (`--target-batch`), and suggests at most.
+Each update then averages over k times as many samples, which is a different training. The rule therefore fires
+only if a larger batch was declared (`--target-batch`), and its advice is never stronger than "suggest".
 
-Wrong when: the memory holds a larger micro-batch, which costs less than accumulating; the optimizer is merely slow (a
-fused one is no change to the training); or the batch is already larger than gradient noise rewards.
+Wrong when: a larger micro-batch fits in memory, which costs less than accumulation; the optimizer itself is slow
+(a fused optimizer does not change the training); or the batch is already larger than the gradient noise rewards.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Severit
 from advisor.units import share
 
 MIN_SHARE = Threshold(
-    0.15, "With four micro-batches three quarters of it go: of less than this, hardly a tenth of the step."
+    0.15, "Four micro-batches save three quarters of this share: below this, hardly a tenth of the step."
 )
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If a larger batch is wanted, and the optimizer and exposed communication take at least 15 % of the step,"""
+    """If the declared batch is at least twice the present one, and the optimizer and exposed communication take
+    at least 15 % of the step,
+    """
     wanted = m[target_per_rank]
     if wanted is None or _times(m, wanted) < 2:
         return None
@@ -43,31 +46,32 @@ def when(m: Metrics) -> Evidence | None:
     facts.append(Fact(micro_steps_per_step, m[micro_steps_per_step]))
     return Evidence(
         tuple(facts),
-        note=f"together {share(paid_once)} of the step; {m.goals.target_batch} samples an update are wanted",
+        note=f"together {share(paid_once)} of the step; the target is {m.goals.target_batch} samples per update",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then update once for as many micro-batches as make up the batch that is wanted."""
+    """then update once per as many micro-batches as make up the declared batch."""
     times = _times(m, m[target_per_rank] or 0)
     k = round(times * m[micro_steps_per_step])
     return Advice(
-        then=f"Update once for {k} micro-batches of {m[loader].batch_size} samples: the optimizer and the reduction of "
-        f"gradients are then paid once for {times} times as many samples.",
+        then=f"Update once every {k} micro-batches of {m[loader].batch_size} samples: the optimizer and the "
+        f"gradient reduction then run once for {times} times as many samples.",
         changes=spelling(m).accumulate(k),
-        basis=f"Of what is paid once an update, 1 - 1/{times} goes, a sample; forward and backward passes stay.",
+        basis=f"Per sample, 1 - 1/{times} of the cost of an update goes away; forward and backward passes stay.",
         effect=_effect(m, times),
         memory=0,
-        risk=f"Medium: updates of {times} times as many samples, and {times} times fewer of them. The learning rate "
-        "grows with the batch (linear for SGD, its root for Adam); compare the loss by samples.",
+        risk=f"Medium: each update uses {times} times as many samples, and there are {times} times fewer updates. "
+        "The learning rate grows with the batch (linearly for SGD, with its square root for Adam); compare "
+        "the loss at equal numbers of samples.",
     )
 
 
 def _times(m: Metrics, wanted: int) -> int:
-    """How many of the present updates make up the wanted one."""
+    """Return how many of the present batches make up the wanted one."""
     size = m[loader].batch_size
     if not size:
-        raise Missing("The loader's batch size is unknown", "Let the DataLoader make the batches: batch_size=N.")
+        raise Missing("The loader's batch size is unknown", "Let the DataLoader create the batches: batch_size=N.")
     return int(wanted / (size * max(1.0, m[micro_steps_per_step])))
 
 
@@ -76,7 +80,10 @@ def _communication(m: Metrics) -> float:
 
 
 def _effect(m: Metrics, times: int) -> Effect:
-    """What steps do not tell of communication lies in the passes that wait for it."""
+    """Return the effect of updating less often.
+
+    Communication time that the step does not report separately comes out of the backward pass, which waits for it.
+    """
     gone = amortized_share(times)
     shares = (gone, gone, gone)
     return in_turn(

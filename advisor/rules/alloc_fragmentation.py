@@ -1,11 +1,11 @@
-"""The allocator holds memory that no tensor fits into.
+"""The allocator holds free memory that no tensor fits into.
 
-torch's allocator keeps freed blocks for later. If sizes vary, the blocks do not fit the next tensors: memory runs out,
-or is given back and asked for anew at the price of a synchronisation, although much of it is free. Expandable segments
-let blocks grow instead.
+PyTorch's allocator keeps freed blocks for later. If tensor sizes vary, the blocks do not fit the next tensors.
+Although much memory is free, the program runs out of it, or the allocator returns its blocks and requests new
+ones, which costs a synchronization. Expandable segments let blocks grow instead.
 
-Wrong when: the program uses the `cudaMallocAsync` backend, or shares CUDA tensors between processes, which expandable
-segments do not support everywhere.
+Wrong when: the program uses the `cudaMallocAsync` backend, or shares CUDA tensors between processes, which
+expandable segments do not support everywhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from advisor.metrics.settings import flags, primary_rank
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
 MIN_FRAGMENTATION = Threshold(
-    0.15, "Reserved and unused beyond a seventh is more than rounding and the caching of a regular step leave."
+    0.15, "Rounding and the caching of a regular step leave less than a seventh reserved but unused."
 )
 
 # Of what is reserved and unused, the share that expandable segments give back (assumption).
@@ -27,7 +27,7 @@ OFF = "expandable_segments:False"
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If allocations failed, for good or at first, while at least 15 % of the reserved memory held no tensor,"""
+    """If allocations failed or were retried while at least 15 % of the reserved memory held no tensor,"""
     ratio, retries, failures = m[fragmentation_ratio], m[alloc_retries], m[oom_count]
     settings = m.get(flags)
     if settings and SETTING in (settings.allocator_config or ""):
@@ -44,7 +44,7 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then let the allocator use expandable segments, and judge memory again after that."""
+    """then let the allocator use expandable segments, and record again before changing anything else about memory."""
     settings = m.get(flags)
     before = (settings.allocator_config if settings else None) or ""
     config = before.replace(OFF, SETTING) if OFF in before else f"{before},{SETTING}".lstrip(",")
@@ -60,18 +60,22 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 f"# torch before 2.9: export PYTORCH_CUDA_ALLOC_CONF={config}\n",
             ),
         ),
-        basis="0.7 of the memory that is reserved but unused at the peak; the time of the retries is not predicted.",
+        basis="0.7 of the memory that is reserved but unused at the peak; no gain is predicted for the time of "
+        "the retries.",
         memory=-freed,
         intervention=Intervention(
             name="environment", settings={"variables": {_variable(m): config}}, safety=Safety.EXACT
         ),
-        risk="None known to results; a little more time at the first allocations.",
+        risk="No known effect on results; the first allocations take slightly longer.",
         fault=True,
     )
 
 
 def _variable(m: Metrics) -> str:
-    """Newer versions say that the old name is deprecated, older ones know no other."""
+    """Return the name of the environment variable for this version of torch.
+
+    Versions before 2.9 know only the old name; later ones deprecate it.
+    """
     rank = m.get(primary_rank)
     version = ((rank.process.torch if rank else None) or "").split("+")[0].split(".")[:2]
     new = len(version) == 2 and all(map(str.isdigit, version)) and tuple(map(int, version)) >= (2, 9)
@@ -79,7 +83,7 @@ def _variable(m: Metrics) -> str:
 
 
 RULE = Rule(
-    title="Let the allocator's segments expand",
+    title="Use expandable segments in the allocator",
     tier=Tier.MEMORY,
     when=when,
     then=then,

@@ -1,7 +1,7 @@
-"""What a rule is: one file that says If (measured facts), Then (the exact change), its gain, risk, and limits.
+"""The parts of a rule: If (measured facts), Then (the exact change), gain, risk and limits.
 
-A rule sees metrics only. A metric that is Missing ends the rule as "not measured"; an exception ends it as "crashed";
-neither stops the others.
+A rule sees metrics only. A missing metric ends the rule as "not measured"; an exception ends it as "crashed".
+Neither stops the other rules.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from advisor.models.state import Effect
 
 
 class Tier(Enum):
-    """The order in which advice is taken; a fault of tier 0 voids the predictions of the others."""
+    """The order in which to take advice. A fault in tier 0 invalidates the predictions of all other tiers."""
 
     VALIDITY = 0
     STALLS = 1
@@ -38,7 +38,7 @@ class Severity(Enum):
 
 
 class Confidence(Enum):
-    """How far the gain model of a rule is trusted before any trial has tested it."""
+    """How far a rule's gain model is trusted before a trial has tested it."""
 
     PHASE_REMOVAL = 0.9
     ROOFLINE = 0.75
@@ -48,7 +48,7 @@ class Confidence(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a threshold or a model comes from."""
+    """The source of a threshold or a model."""
 
     title: str
     url: str | None = None
@@ -56,7 +56,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One measured value and the limit it was held against; `relation` reads "value relation limit"."""
+    """A measured value and the limit it was compared with; `relation` reads "value relation limit"."""
 
     metric: Metric[Any]
     value: float
@@ -66,16 +66,16 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Why a rule fired."""
+    """The reason why a rule fired."""
 
     facts: tuple[Fact, ...]
     note: str = ""
-    """Anything beyond numbers: which GPU, which loader, which throttle reason. Plain text."""
+    """Details that are not numbers, as plain text: which GPU, which loader, which throttle reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A setting as it is and as it should be."""
+    """A setting's current and suggested value."""
 
     name: str
     before: str
@@ -84,71 +84,76 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Code or a setting to copy; file and line are where the agent saw the thing made."""
+    """Code or a setting to copy; `file` and `line` are where the agent saw the object created."""
 
     language: Literal["python", "shell", "json", "text"]
     code: str
     file: str | None = None
     line: int | None = None
     differences: tuple[Difference, ...] = ()
-    """What is known of the settings as they are."""
+    """The changed settings whose current values are known."""
 
 
 class Safety(Enum):
-    """What a change that is tried by itself may alter beside speed."""
+    """What a change that is tried automatically may alter in addition to speed."""
 
     EXACT = "exact"
-    """Nothing: the same numbers in the first epoch. Workers that persist shuffle later ones otherwise."""
+    """Nothing: the first epoch has the same numbers. Persistent workers shuffle later epochs differently."""
     NUMERICS = "numerics"
     """Rounding."""
     MEMORY = "memory"
-    """How much memory is taken, for the same numbers."""
+    """The amount of memory in use; the numbers stay the same."""
     TRAJECTORY = "trajectory"
-    """What is trained: the batch, the optimizer."""
+    """What is trained: the batch or the optimizer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervention:
-    """The change as the agent makes it from outside: a file in profiler/agent/interventions, and its settings."""
+    """A change that the agent makes from outside: a file in `profiler/agent/interventions` and settings."""
 
     name: str
     settings: Mapping[str, object]
     safety: Safety
     leaves: str = ""
-    """What of the advice it does not do, as it follows "without"; nothing if it does all."""
+    """The part of the advice it does not cover, worded to follow "without"; empty if it covers all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What to do about it in *this* run. Plain text throughout; numbers filled in."""
+    """What to do in *this* run, as plain text with the numbers filled in."""
 
     then: str
     changes: tuple[Change, ...]
     basis: str
-    """How the gain was predicted, in a sentence."""
+    """How the gain was predicted, in one sentence."""
     effect: Effect | None = None
-    """What the change does to the step; None where no gain in step time is predicted."""
+    """How the change affects the step; None if no gain in step time is predicted."""
     memory: int | None = None
-    """Bytes the change adds to (or, negative, frees from) the peak of GPU memory of one rank; None if unknown."""
+    """Bytes added to one rank's peak GPU memory, negative if freed; None if unknown."""
     host_memory: int | None = None
     cost: tuple[float, float, float] | None = None
-    """Share of the training's cost that goes, low, expected, high, where that is not the share of the step time: fewer
-    or cheaper GPUs, an earlier end."""
+    """Share of the training cost saved (low, expected, high), if it is not the share of step time saved.
+
+    Examples are fewer or cheaper GPUs, or an earlier end.
+    """
     risk: str
     fault: bool = False
-    """A fault of fit, correctness or hardware: to be acted on whatever the gain."""
+    """Whether this is a fault of fit, correctness or hardware, to be fixed whatever the gain."""
     intervention: Intervention | None = None
-    """How it is tried; None where that takes a hand."""
+    """How the change is tried automatically; None if it must be made by hand."""
     confidence: Confidence | None = None
-    """Lower than the rule's where an assumption stands in for a measurement; None: as the rule says."""
+    """Set if lower than the rule's, because an assumption replaces a measurement; None keeps the rule's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """`RULE` of a module in this package. Its id is the file's name with dashes; the module's docstring is its page."""
+    """A rule: the `RULE` constant of a module in this package.
+
+    Its id is the module's name with dashes, and the module's docstring is its page.
+    """
 
     title: str
-    """Imperative: what the advice says in a line."""
+    """The advice in one line, in the imperative."""
     tier: Tier
     when: Callable[[Metrics], Evidence | None]
     then: Callable[[Metrics, Evidence], Advice]
@@ -156,25 +161,25 @@ class Rule:
     difficulty: Literal[1, 2, 3]
     sources: tuple[Source, ...]
     cap: Severity = Severity.ACTION
-    """The highest severity this advice can have without the user's opting in."""
+    """The highest severity this advice can have unless the user opts in to more."""
     supersedes: tuple[str, ...] = ()
-    """Ids of rules that say nothing if this one fired."""
+    """Ids of the rules that are silenced when this one fires."""
     id: str = ""
     page: str = ""
     thresholds: Mapping[str, Threshold] = field(default_factory=dict, hash=False)
-    """By their names in lower case; id, docstring and thresholds are taken from the module by `rule_of`."""
+    """Thresholds by lower-case name; `rule_of` takes id, page and thresholds from the module."""
     limits: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """What the configuration sets in place of thresholds' values."""
+    """Threshold values that the configuration overrides."""
     origin: str = ""
-    """The file of a rule that is not ours."""
+    """The file of a user's own rule; empty for a built-in rule."""
     off: str = ""
-    """What switched the rule off, if anything did."""
+    """What switched the rule off; empty if nothing did."""
 
     @property
     def in_force(self) -> dict[str, float]:
-        """The limit that each threshold stands for."""
+        """The value in force for each threshold."""
         return {name: self.limits.get(name, threshold.value) for name, threshold in self.thresholds.items()}
 
     def view(self, metrics: Metrics) -> Metrics:
-        """The metrics as this rule sees them: with its own limits."""
+        """Return the metrics as this rule sees them, with its own limits."""
         return metrics.limited({self.thresholds[name]: value for name, value in self.limits.items()})

@@ -1,10 +1,11 @@
-"""The GPU is not filled by a batch, and has memory for a larger one.
+"""The batch does not fill the GPU, and memory has room for a larger one.
 
-What a step costs whatever its size - the update, launching kernels, collectives, multiprocessors without work - is
-shared by more samples if the batch is larger.
+Some costs of a step do not depend on the batch size: the update, kernel launches, collectives, idle
+multiprocessors. A larger batch spreads them over more samples.
 
-Wrong when: the batch is beyond the critical size of the problem (more samples to the same loss, McCandlish et al.), the
-schedule counts steps, or batch normalization depends on the size. A step gets longer: the gain is per sample.
+Wrong when: the batch is beyond the critical batch size, where more samples are needed to reach the same loss
+(McCandlish et al.); the schedule counts steps; or batch normalization depends on the batch size. Each step takes
+longer; the gain is per sample.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import replace
 
 from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.goals import target_per_rank
-from advisor.metrics.gpu import device, launch_bound_index
+from advisor.metrics.gpu import device, launch_bound_index, reached_multiprocessors
 from advisor.metrics.hardware import sm_active
 from advisor.metrics.input import loader
 from advisor.metrics.memory import mem_activations, mem_headroom, used
@@ -24,11 +25,11 @@ from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
 
-MIN_HEADROOM = Threshold(0.25, "With less to spare the next size up would leave the device fragile.")
+MIN_HEADROOM = Threshold(0.25, "With less free memory, the next larger batch would leave too small a margin.")
 
-SM_BUSY = Threshold(0.8, "NVIDIA's DCGM guide: .8 is necessary for a GPU to be used well, .5 is ineffective.")
+SM_BUSY = Threshold(0.8, "NVIDIA's DCGM guide: good use of a GPU needs .8 or more; .5 is ineffective.")
 
-MIN_LAUNCH_BOUND = Threshold(0.2, "Where a fifth of the time goes into waiting for launches, larger kernels fill it.")
+MIN_LAUNCH_BOUND = Threshold(0.2, "If the GPU waits for launches a fifth of the time, larger kernels fill the gaps.")
 
 # Tensor cores want multiples of 8 in every dimension of a product.
 MULTIPLE = 8
@@ -41,7 +42,9 @@ FILLED = (0.0, 0.5, 1.0)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If a quarter of the GPU's memory is free and its multiprocessors, or its launch queue, are often without work,"""
+    """If at least 25 % of GPU memory is free, and the GPU waits for launches for at least 20 % of the time or its
+    multiprocessors are active for less than 80 % of the time that is not data wait,
+    """
     headroom = m[mem_headroom]
     if headroom < m[MIN_HEADROOM]:
         return None
@@ -55,40 +58,51 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then raise the batch size as far as memory allows, and the learning rate with it."""
     batch, larger = _batch(m), _larger(m)
     return Advice(
-        then=f"Raise the batch size from {batch} to {larger}; by the memory one sample takes, that fits.",
+        then=f"Raise the batch size from {batch} to {larger}; given the memory per sample, that fits.",
         changes=(*spelling(m).batch_size(larger), *_learning_rate(m, larger / batch)),
-        basis=f"Per sample: update, collectives, launch gaps and a part of the idle multiprocessors' time are "
-        f"shared by {larger} samples instead of {batch}.",
+        basis=f"Per sample: {larger} samples instead of {batch} share the update, collectives, launch gaps and a "
+        "part of the idle multiprocessors' time.",
         effect=_effect(batch / larger, _active(m)),
         memory=round(_slope(m).each * (larger - batch)),
-        risk="Medium: it changes the optimisation. Compare the loss by samples seen, and beware of the critical batch "
-        "size, beyond which more samples are needed.",
+        risk="Medium: it changes the optimization. Compare the loss at equal numbers of samples. Beyond the "
+        "critical batch size, training needs more samples.",
     )
 
 
 def _idle(m: Metrics) -> Fact | None:
-    """What shows that a batch does not fill the GPU; Missing if what was measured cannot decide."""
+    """Return the fact that shows that a batch does not fill the GPU; None if it does.
+
+    Raises:
+        Missing: the metrics that were measured cannot decide.
+    """
     late = m.get(launch_bound_index)
     if late is not None and late >= m[MIN_LAUNCH_BOUND]:
         return Fact(launch_bound_index, late, m[MIN_LAUNCH_BOUND])
     active = _active(m)
     if active is not None and active < m[SM_BUSY]:
-        return Fact(sm_active, m[sm_active], m[SM_BUSY], "<")
-    m[sm_active]
+        told_by = reached_multiprocessors if m.get(sm_active) is None else sm_active
+        return Fact(told_by, m[told_by], m[SM_BUSY], "<")
+    if active is None:
+        m[sm_active]
     m[launch_bound_index]  # unknown, it might have shown what sm_active does not
     return None
 
 
 def _active(m: Metrics) -> float | None:
-    """SM activity in the time that was not spent waiting for data: a larger batch would be waited for as well."""
+    """Return SM activity in the time that was not spent waiting for data: a larger batch would be waited for as well.
+
+    Without counters (before Hopper), the multiprocessors that kernels reach while they run; None without either.
+    """
     active, fed = m.get(sm_active), 1 - (m.get(data_wait_fraction) or 0.0)
-    return active if active is None or fed <= active else active / fed
+    if active is None:
+        return m.get(reached_multiprocessors)
+    return active if fed <= active else active / fed
 
 
 def _batch(m: Metrics) -> int:
     size = m[loader].batch_size
     if not size:
-        raise Missing("The loader's batch size is unknown", "Let the DataLoader make the batches: batch_size=N.")
+        raise Missing("The loader's batch size is unknown", "Let the DataLoader create the batches: batch_size=N.")
     return size
 
 
@@ -97,7 +111,7 @@ def _slope(m: Metrics) -> Slope:
 
 
 def _larger(m: Metrics) -> int:
-    """The largest multiple of 8 that fits, is wanted, and is not too bold."""
+    """Return the largest multiple of 8 that fits, up to 4 times the batch and no more than is wanted."""
     slope, batch = _slope(m), _batch(m)
     most = MOST * batch
     if slope.each > 0:
@@ -112,11 +126,14 @@ def _learning_rate(m: Metrics, factor: float) -> tuple[Change, ...]:
     fact = m.get(optimizer)
     if fact is not None and fact.name == "SGD":
         return spelling(m).learning_rate(factor, "grows with the batch")
-    return spelling(m).learning_rate(factor**0.5, "grows with the batch's square root")
+    return spelling(m).learning_rate(factor**0.5, "grows with the square root of the batch")
 
 
 def _effect(ratio: float, active: float | None) -> Effect:
-    """The time of as many samples as now, in larger batches: what is fixed a step shrinks by `ratio`."""
+    """Return the effect on the time for the present number of samples.
+
+    Costs that are fixed per step shrink by `ratio`, the present batch size over the new one.
+    """
     idle = 0.0 if active is None else 1 - active
 
     def effect(state: State, scenario: Scenario) -> State:

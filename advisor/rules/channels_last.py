@@ -1,31 +1,32 @@
 """cuDNN converts the layout of images before and after every convolution.
 
-Its 16-bit convolutions on tensor cores work on NHWC, the channels of a pixel side by side. A model in the default NCHW
-layout has each input converted and each output converted back; in `channels_last` the tensors lie right from the start.
+On tensor cores, in 16 bits as well as TF32, cuDNN's convolutions use the NHWC layout, with the channels of a
+pixel next to each other. In a model with the default NCHW layout, every input and every output is converted. With
+`channels_last`, tensors have the right layout from the start.
 
-Wrong when: the model is a transformer or computes in fp32; or an operation in it knows NCHW only, and the conversions
-just move there.
+Wrong when: an operation in the model supports NCHW only, so that the conversions merely move there.
 """
 
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import compute_capability, conv_share, half_conv_share, layout_share, matmul_share
-from advisor.models.effects import divide_matmul
+from advisor.metrics.gpu import compute_capability, conv_share, layout_share, matmul_share, membound_share
+from advisor.models.effects import divide_matmul, divide_membound, in_turn
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 from advisor.units import share
 
-MIN_CONV = Threshold(0.3, "With fewer convolutions the layout of images is not what costs.")
+MIN_CONV = Threshold(0.3, "With fewer convolutions, the image layout is not the bottleneck.")
 
-MIN_LAYOUT = Threshold(0.05, "Converting takes so much of the GPU's time, or the layout is right already (assumption).")
-
-MIN_HALF = Threshold(0.5, "Half of the convolutions are of 16 bits: in fp32 NHWC brings nothing.")
+MIN_LAYOUT = Threshold(0.05, "Below this, the layout is already right or converting it costs little (assumption).")
 
 # Volta: the first with tensor cores.
 CAPABILITY = (7, 0)
 
 # Convolutions are divided by this: nothing at worst, a third at best (assumption).
 SPEEDUP = (1.0, 1.15, 1.35)
+
+# Conversions become so many times as short: the first input and what knows NCHW only still take some (assumption).
+CONVERTING = (2.0, 5.0, 20.0)
 
 CODE = """\
 model = model.to(memory_format=torch.channels_last)
@@ -34,28 +35,28 @@ inputs = inputs.to("cuda", memory_format=torch.channels_last, non_blocking=True)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If three tenths of the GPU's time or more go into convolutions, most of them of 16 bits, and a twentieth into
-    converting between NCHW and NHWC,
-    """
+    """If convolutions take at least 30 % of GPU time, and conversions between NCHW and NHWC at least 5 %,"""
     convolutions, converting = m[conv_share], m[layout_share]
     if convolutions < m[MIN_CONV] or converting < m[MIN_LAYOUT] or m[compute_capability] < CAPABILITY:
-        return None
-    if m[half_conv_share] < m[MIN_HALF] * convolutions:
         return None
     return Evidence((Fact(conv_share, convolutions, m[MIN_CONV]), Fact(layout_share, converting, m[MIN_LAYOUT])))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then keep model and inputs in channels_last."""
+    """then keep the model and its inputs in channels_last."""
     return Advice(
-        then=f"Keep the model and its inputs in channels_last: {share(m[layout_share])} of the GPU's time goes into "
-        "converting the layout of images.",
+        then="Keep the model and its inputs in channels_last: converting the image layout takes "
+        f"{share(m[layout_share])} of the GPU's time.",
         changes=(Change(language="python", code=CODE),),
-        basis="Convolutions become 1, 1.15 or 1.35 times as fast.",
-        effect=divide_matmul(SPEEDUP, portion=min(1.0, m[conv_share] / m[matmul_share])),
+        basis="Convolutions become 1, 1.15 or 1.35 times as fast; half, four fifths or nearly all of the "
+        "conversion goes away.",
+        effect=in_turn(
+            divide_matmul(SPEEDUP, portion=min(1.0, m[conv_share] / m[matmul_share])),
+            divide_membound(CONVERTING, portion=min(1.0, m[layout_share] / m[membound_share])),
+        ),
         memory=0,
         intervention=Intervention(name="channels_last", settings={}, safety=Safety.NUMERICS),
-        risk="Low: the same numbers in another order; a view() of an activation may have to become a reshape().",
+        risk="Low: the same numbers in another memory order; a view() of an activation may have to become a reshape().",
     )
 
 

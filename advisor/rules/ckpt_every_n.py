@@ -1,11 +1,12 @@
-"""Activations fill the memory, although one sample at a time is computed.
+"""Activations fill the memory, although the backward pass needs them only one block at a time.
 
-What the backward pass needs can be computed again instead of kept. A checkpointed block keeps its input only and runs
-its forward pass twice; checkpointing every N-th block frees as much as is needed and no more time than that costs.
+Activations can be recomputed for the backward pass instead of kept. A checkpointed block keeps only its input
+and runs its forward pass twice. Checkpointing every N-th block frees as much memory as needed and costs no more
+time than that requires.
 
-Wrong when: memory is not short - recomputing costs up to a third more time and gains none by itself - or optimizer
-state and gradients fill the memory rather than activations. Blocks that draw random numbers need `preserve_rng_state`,
-the default.
+Wrong when: memory is not short (recomputing adds up to a third more time and by itself gains none), or optimizer
+state and gradients fill the memory rather than activations. Blocks that draw random numbers need
+`preserve_rng_state`, which is the default.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from advisor.rules._pressure import pressure
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
-MIN_SHARE = Threshold(0.4, "Below that share of the peak, something else fills the memory.")
+MIN_SHARE = Threshold(0.4, "Below this share of the peak, something other than activations fills the memory.")
 
 # The forward passes of the checkpointed blocks, once more: low, expected, high gain. Measured by others 30 to 39 % of a
 # layer where a third was expected (Korthikanti et al.).
@@ -41,7 +42,7 @@ WORTHWHILE = 1.05
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If memory is under pressure, at least 40 % of its peak are activations, and nothing is checkpointed yet,"""
+    """If memory is under pressure, activations make up at least 40 % of its peak, and nothing is checkpointed yet,"""
     settings = m.get(flags)
     if not m[memory_pressure] or (settings and settings.checkpointing):
         return None
@@ -56,7 +57,7 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then checkpoint every N-th block, N as large as the memory that is needed allows."""
+    """then checkpoint every N-th block, with N as large as the required memory allows."""
     fact, blocks = m[model], _blocks(m)
     need = _need(m)
     every = blocks.every(need) if spelling(m).chooses_blocks else 1
@@ -65,17 +66,17 @@ def then(m: Metrics, found: Evidence) -> Advice:
     short = need - freed
     return Advice(
         then=f"Checkpoint {which} {fact.block} blocks: that frees {freed / 1e9:.2f} GB of {need / 1e9:.2f} GB needed"
-        + (". What is still missing must come from sharding or offloading. " if short > 0 else ". ")
+        + (". Sharding or offloading must free the rest. " if short > 0 else ". ")
         + _throughput(m, blocks, every),
         changes=spelling(m).checkpoint(fact.block or "", every),
-        basis="A checkpointed block keeps 1/17 of its activations, its input, and does its forward pass twice; "
-        "blocks are taken to be alike and to hold all activations.",
+        basis="A checkpointed block keeps 1/17 of its activations (its input) and runs its forward pass twice; "
+        "blocks are assumed to be alike and to hold all activations.",
         effect=_effect(every),
         memory=-round(freed),
         intervention=Intervention(
             name="checkpointing", settings={"block": fact.block, "every": every}, safety=Safety.MEMORY
         ),
-        risk="None to results: the same numbers are computed again.",
+        risk="No effect on results: the same numbers are recomputed.",
         fault=True,
     )
 
@@ -91,7 +92,10 @@ def _blocks(m: Metrics) -> Layers:
 
 
 def _need(m: Metrics) -> float:
-    """Bytes to free: what is above a safe filling and room for what did not fit or is wanted, or a safety margin."""
+    """Return the bytes to free.
+
+    This is the memory above a safe filling, plus room for what failed to fit or is wanted; at least a safety margin.
+    """
     capacity = m[device].memory_total
     over = used(m) - FILL * capacity
     wants_more = m[oom_count] > 0 or m.goals.more_memory
@@ -99,8 +103,8 @@ def _need(m: Metrics) -> float:
 
 
 def _throughput(m: Metrics, blocks: Layers, every: int) -> str:
-    """Whether the batch that the freed memory has room for makes up for the recomputation."""
-    fits = "This makes the step fit; it does not make it faster."
+    """Say whether the batch that the freed memory allows makes up for the recomputation."""
+    fits = "This makes the step fit in memory; it does not make it faster."
     source, phases = m.get(loader), m.get(phase_seconds)
     if source is None or not source.batch_size or phases is None:
         return fits
@@ -115,7 +119,7 @@ def _throughput(m: Metrics, blocks: Layers, every: int) -> str:
     ratio = checkpoint_throughput(fixed, each, batch, larger, recompute=1 + 1 / (3 * every))
     if ratio < WORTHWHILE:
         return fits
-    return f"With the batch of {larger} there is then room for, about {ratio - 1:.0%} more samples a second."
+    return f"The batch of {larger} that then fits processes about {ratio - 1:.0%} more samples a second."
 
 
 def _ordinal(number: int) -> str:

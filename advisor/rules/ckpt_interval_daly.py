@@ -1,13 +1,13 @@
-"""Checkpoints are saved more often, or more seldom, than failures call for.
+"""Checkpoints are saved more often, or less often, than failures call for.
 
-A save stops the training; a failure loses what was done since the last one. The best interval balances the two and
-follows from the time of a save and the mean time between failures (Young, Daly). How often the job fails cannot be
-seen in a run: where it was declared (`--mtbf`), the interval is Daly's. Where it was not, saving is brought to 2 % of
-the time, and nothing is said to be best.
+Saving a checkpoint stops the training; a failure loses the work since the last one. The best interval balances
+the two. It follows from the time of a save and the mean time between failures (Young, Daly). A run does not show
+how often the job fails. If that was declared (`--mtbf`), the rule advises Daly's interval. If not, it reduces
+saving to 2 % of the time, and does not call that optimal.
 
-Wrong when: the machine is taken away more often than was declared, or, with nothing declared, more often than the
-advice names: then save as often as now. A run that was recorded for its first minutes only may show more saves than
-its rest.
+Wrong when: the machine is interrupted more often than was declared or, if nothing was declared, more often than
+the advice states; then keep the present interval. A recording of only the first minutes may contain more saves
+than the rest of the run.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import seconds, share
 
-MOST = Threshold(0.02, "Without a known rate of failures: more than this is dear insurance (assumption).")
+MOST = Threshold(0.02, "With an unknown failure rate, saving costs too much above this share (assumption).")
 
-MIN_SAVES = Threshold(2, "One save may be that of the run's end, which has no interval.")
+MIN_SAVES = Threshold(2, "A single save may be the one at the end of the run, which has no interval.")
 
-TOO_OFTEN = Threshold(0.5, "Of Daly's interval; from half to twice of it the time lost is nearly the same.")
+TOO_OFTEN = Threshold(
+    0.5, "Fraction of Daly's interval; between half and twice that interval the lost time is nearly the same."
+)
 
-TOO_SELDOM = Threshold(2.0, "Of Daly's interval, as above.")
+TOO_SELDOM = Threshold(2.0, "Fraction of Daly's interval, as above.")
 
 # Failures come twice as often as declared, or half as often (assumption).
 MTBF_TIMES = (0.5, 1.0, 2.0)
@@ -55,14 +57,13 @@ WRITING_BEHIND = 0.3
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If checkpoints were saved twice or more and, where the time between failures was declared, the work between two
-    saves is less than half or more than twice Daly's interval, or, where it was not, saving took at least 2 % of the
-    run,
+    """If checkpoints were saved at least twice, and the work between two saves is less than half or more than
+    twice Daly's interval or, with no time between failures declared, saving takes at least 2 % of the run,
     """
     part, saves = m[checkpoint_save_share], m[checkpoint_saves]
     if saves < m[MIN_SAVES] or part <= 0:
         return None
-    note = f"{seconds(m[checkpoint_save_seconds])} a save, every {seconds(m[checkpoint_interval])} of training"
+    note = f"{seconds(m[checkpoint_save_seconds])} per save, every {seconds(m[checkpoint_interval])} of training"
     counted = Fact(checkpoint_saves, saves, m[MIN_SAVES])
     failures = m.get(time_between_failures)
     if failures is None:
@@ -76,23 +77,22 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then save at Daly's interval or, without a declared time between failures, so seldom that it costs 2 %."""
+    """then save at Daly's interval or, with no time between failures declared, so rarely that saving costs 2 %."""
     save, now, step = m[checkpoint_save_seconds], m[checkpoint_interval], m[step_time_mean]
     failures = m.get(time_between_failures)
     interval = _longest(m) if failures is None else _best(m, failures)
     every = max(1, math.ceil(interval / step))
     background = (
-        " A save as long as this is worth writing in the background: it then stops the training only for a copy."
-        if save >= LONG
-        else ""
+        " Write a save this long in the background: training then stops only for a copy." if save >= LONG else ""
     )
     why = _examples(m) if failures is None else f"That is Daly's interval for a failure every {seconds(failures)}."
     return Advice(
-        then=f"Save every {every} steps ({seconds(interval)}) instead of every {seconds(now)}: a save stops "
-        f"the training for {seconds(save)}, {share(m[checkpoint_save_share])} of the run in all. {why}{background}",
+        then=f"Save every {every:,} steps ({seconds(interval)}) instead of every {max(1, round(now / step)):,} "
+        f"({seconds(now)}): each save stops training for {seconds(save)}, in total "
+        f"{share(m[checkpoint_save_share])} of the run. {why}{background}",
         changes=spelling(m).save_every(every, seconds(interval), in_background=save >= LONG),
-        basis="Saves that are left out take no time; they may take longer or shorter than those recorded, by their "
-        "standard error, and at best the steps after them become faster, too.",
+        basis="Omitted saves take no time; their duration may differ from the recorded ones by the standard "
+        "error, and at best the steps after them also become faster.",
         effect=_effect(m, interval) if interval > now else None,
         cost=None if failures is None else _cost(m, interval, failures),
         memory=0,
@@ -101,20 +101,23 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _best(m: Metrics, failures: float) -> float:
-    """Daly's tau; no more often than saves can follow one another."""
+    """Return Daly's optimal interval in seconds, at least the time of one save."""
     return max(daly(m[checkpoint_save_seconds], failures), m[checkpoint_save_seconds])
 
 
 def _longest(m: Metrics) -> float:
-    """Seconds of work between two saves of which saving takes 2 %: delta (1 - 2 %) / 2 %; no less than now."""
+    """Return the seconds of work between saves at which saving takes 2 %: delta (1 - 2 %) / 2 %.
+
+    The result is never shorter than the present interval.
+    """
     return max(m[checkpoint_save_seconds] * (1 - m[MOST]) / m[MOST], m[checkpoint_interval])
 
 
 def _examples(m: Metrics) -> str:
     usual = " and ".join(f"{seconds(_best(m, time))} if it fails {often}" for often, time in USUAL)
     return (
-        f"Then saving costs {share(m[MOST])} of the time. How often the job fails was not declared (--mtbf): the best "
-        f"interval would be {usual}."
+        f"Saving then costs {share(m[MOST])} of the time. The failure rate of the job was not declared (--mtbf): "
+        f"the best interval would be {usual}."
     )
 
 
@@ -123,7 +126,7 @@ def _effect(m: Metrics, interval: float) -> Effect:
     error = m.get(checkpoint_save_uncertainty)
     apart = min(1.0, SAVES_DIFFER if error is None else ERRORS * error)
     saving = m[step_time_mean] * m[checkpoint_save_seconds] / m[checkpoint_interval]
-    """Seconds of saves for each step."""
+    """Seconds of saving per step."""
     return in_turn(
         remove("checkpoint_save", shares=(fewer * (1 - apart), fewer, fewer)),
         remove_seconds(*LAUNCHED, seconds=fewer * saving, shares=(0.0, 0.0, apart + WRITING_BEHIND)),
@@ -131,7 +134,11 @@ def _effect(m: Metrics, interval: float) -> Effect:
 
 
 def _cost(m: Metrics, interval: float, failures: float) -> tuple[float, float, float]:
-    """1 - E(then)/E(now) for as many failures as declared, twice and half as many. A restart falls out of it."""
+    """Return the share of cost saved, 1 - E(then)/E(now), as low, expected and high.
+
+    The three values are for half, once and twice the declared time between failures, sorted. The restart time
+    cancels out.
+    """
     save, now = m[checkpoint_save_seconds], m[checkpoint_interval]
 
     def saved(between: float) -> float:
@@ -143,7 +150,7 @@ def _cost(m: Metrics, interval: float, failures: float) -> tuple[float, float, f
 
 
 RULE = Rule(
-    title="Save checkpoints as often as failures call for",
+    title="Match the checkpoint interval to the failure rate",
     tier=Tier.COST,
     when=when,
     then=then,

@@ -1,15 +1,15 @@
-"""Attention's scores fill the memory until the backward pass.
+"""Attention scores fill the memory until the backward pass.
 
-Where attention is written out - a product, a softmax, a product - each layer keeps its scores, a number for every pair
-of tokens and head, and more with dropout. With 5 a s / h of 17 or more (a heads, s tokens, h hidden size) they are a
-third or more of what a layer keeps. Flash attention never writes them, and is faster; where it cannot be used,
-recomputing that core alone frees the same memory for a few percent of the time.
+Attention written as matmul, softmax, matmul keeps its scores in every layer: one number for each head and pair of
+tokens, and more with dropout. If 5 a s / h is 17 or more (a heads, s tokens, h hidden size), they are a third or
+more of what a layer keeps. Flash attention never stores them and is faster. Where it cannot be used, recomputing
+only this core frees the same memory for a few percent of the time.
 
-A trial recomputes the core, and the norms and activation functions of a block as well; what it measures of the time
-holds the cost of telling operators apart, which a checkpoint around the core does not have.
+A trial recomputes the core and also the norms and activation functions of a block. Its measured time includes the
+cost of telling operators apart, which a checkpoint around the core does not have.
 
-Wrong when: something else fills the memory, as optimizer state or logits do with few layers; or attention needs
-something between its two products that no kernel offers and that is dear to compute twice.
+Wrong when: something else fills the memory, such as optimizer state, or logits in a model with few layers; or
+attention does something between its two matmuls that no kernel offers and that is expensive to compute twice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from advisor.rules._pressure import pressure
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
 MIN_SCORES = Threshold(
-    17, "5as/h from which attention's scores are a third of what a layer keeps, 34 being the rest (Korthikanti et al.)."
+    17,
+    "Value of 5as/h at which attention scores are a third of a layer's activations, 34 being the rest "
+    "(Korthikanti et al.).",
 )
 
 # Of forward and backward, what recomputing attention's core adds: low, expected, high gain. The paper measured 7 %, and
@@ -39,8 +41,8 @@ SLOWER = (-0.07, -0.04, -0.02)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If memory is under pressure, nothing is checkpointed, and attention that is written out keeps its scores, which
-    are a third or more of what a layer keeps,
+    """If memory is under pressure, nothing is checkpointed, and attention that is not fused keeps scores that make
+    up at least a third of what a layer keeps (5as/h of 17 or more),
     """
     if not m[memory_pressure] or m[flags].checkpointing or m[attention_is_flash]:
         return None
@@ -60,17 +62,17 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then compute attention in one kernel, or, where that cannot be, recompute its core alone."""
+    """then compute attention in one kernel or, where that is not possible, recompute only its core."""
     freed = _freed(m)
     return Advice(
-        then=f"Call scaled_dot_product_attention, which never keeps the scores: {freed / 1e9:.2f} GB less, and faster. "
-        "Where the model does something between the products that it does not offer, recompute the core of attention "
-        "in the backward pass: the same memory, for some percent more time.",
+        then=f"Call scaled_dot_product_attention, which never stores the scores: {freed / 1e9:.2f} GB less, and "
+        "faster. If the model does something between the matmuls that this function does not offer, "
+        "recompute the core of attention in the backward pass: the same memory, for a few percent more time.",
         changes=(
             Change(
                 language="python",
                 code="import torch.nn.functional as F\n\n"
-                "# each (batch, heads, tokens, size); is_causal or attn_mask as now\n"
+                "# each (batch, heads, tokens, size); is_causal or attn_mask unchanged\n"
                 "out = F.scaled_dot_product_attention(\n"
                 "    query, key, value, dropout_p=dropout if model.training else 0.0, is_causal=True\n"
                 ")\n",
@@ -78,23 +80,27 @@ def then(m: Metrics, found: Evidence) -> Advice:
             Change(
                 language="python",
                 code="from torch.utils.checkpoint import checkpoint\n\n"
-                "# or: core is the function from the product of query and key to the product with value\n"
+                "# or: core is the function from the matmul of query and key to the matmul with value\n"
                 "out = checkpoint(core, query, key, value, use_reentrant=False)\n",
             ),
         ),
-        basis="Memory: the recorded shapes of the scores, no more than all activations. Time: 2, 4 or 7 % of forward "
-        "and backward pass, as others measured recomputing; flash attention gains instead.",
+        basis="Memory: the recorded shapes of the scores, at most all activations. Time: 2, 4 or 7 % of forward "
+        "and backward pass, from published measurements of recomputation; flash attention saves time "
+        "instead.",
         effect=remove(*COMPUTE, shares=SLOWER),
         memory=-round(freed),
         intervention=_recomputed(m),
-        risk="None to results but rounding, if the mask stays the same; recomputed dropout needs `preserve_rng_state`, "
-        "the default.",
+        risk="No effect on results except rounding, if the mask stays the same; recomputed dropout needs "
+        "`preserve_rng_state`, the default.",
         fault=True,
     )
 
 
 def _recomputed(m: Metrics) -> Intervention | None:
-    """The second of the two; a kernel cannot be put in from outside."""
+    """Return the intervention that recomputes the core, since a kernel cannot be inserted from outside.
+
+    None if the model's blocks are unknown.
+    """
     fact = m.get(model)
     if fact is None or not fact.block:
         return None
@@ -115,7 +121,7 @@ def _freed(m: Metrics) -> float:
 
 
 RULE = Rule(
-    title="Keep no attention scores",
+    title="Do not store attention scores",
     tier=Tier.MEMORY,
     when=when,
     then=then,

@@ -1,14 +1,14 @@
 """Activations are computed twice although there is room to keep them.
 
-Checkpointed blocks run their forward pass again in the backward pass. That buys memory; where the activations would
-fit, it buys nothing and costs up to a quarter of the step.
+Checkpointed blocks run their forward pass again during the backward pass to save memory. If the activations
+would fit anyway, this gains nothing and costs up to a quarter of the step.
 
-How much is recomputed shows in the times: a backward pass takes about twice its forward pass, one that recomputes
-everything three times. What the activations would take is reckoned as if every block were checkpointed, which is the
-most it can be.
+The times of the passes show how much is recomputed: a backward pass takes about twice as long as its forward
+pass, and three times as long if everything is recomputed. The memory of the activations is estimated as if every
+block were checkpointed, which gives an upper bound.
 
 Wrong when: a larger batch or model is planned that needs the room, longer inputs come later in the training, or
-attention keeps its scores: then a block holds more than the 17-fold of its input that is reckoned here.
+attention keeps its scores; a block then holds more than the 17 times its input that are assumed here.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from advisor.units import share
 
 SAFE = Threshold(
     0.88,
-    "Share of the device that the peak may reach without checkpointing: less than what may be filled on purpose, for "
-    "it is reckoned, not measured.",
+    "Share of the device that the peak may reach without checkpointing: below the usual limit, because this peak "
+    "is estimated, not measured.",
 )
 
 # A backward pass computes two gradients for each product of the forward pass.
@@ -34,8 +34,7 @@ BACKWARD_OVER_FORWARD = 2.0
 
 MIN_RECOMPUTED = Threshold(
     0.05,
-    "Recomputation of less than that share of the step is within what the times of the two passes vary by "
-    "(assumption).",
+    "Recomputation below this share of the step is within the variation of the two passes (assumption).",
 )
 
 # Of the recomputed share, how much goes: random states are no longer kept, but more memory is written.
@@ -43,8 +42,8 @@ REMOVED = (0.7, 0.9, 1.0)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If blocks are checkpointed, nothing more is wanted of the memory, their recomputation takes a twentieth of the
-    step, and without it the peak would stay below 88 % of the device,
+    """If blocks are checkpointed, no more memory is wanted, recomputation takes at least 5 % of the step, and
+    without it the peak would stay below 88 % of the device,
     """
     if not m[flags].checkpointing or m.goals.more_memory or m[memory_pressure]:
         return None
@@ -57,46 +56,49 @@ def when(m: Metrics) -> Evidence | None:
             Fact(forward_fraction, m[forward_fraction]),
             Fact(backward_fraction, m[backward_fraction]),
         ),
-        note=f"without checkpointing at most {_filled_without(m):.0%} of the device would be filled",
+        note=f"without checkpointing, at most {_filled_without(m):.0%} of the device would be filled",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then switch checkpointing off, or, should that not fit, checkpoint fewer blocks."""
+    """then turn checkpointing off or, if that does not fit, checkpoint fewer blocks."""
     grown = _blocks(m).kept(None) - m[mem_activations]
     return Advice(
-        then=f"Switch activation checkpointing off: about {share(_recomputed(m))} of the step recomputes activations "
+        then=f"Turn activation checkpointing off: about {share(_recomputed(m))} of the step recomputes activations "
         f"that would take {grown / 1e9:.2f} GB more, and {share(m[mem_headroom])} of the device is free.",
         changes=spelling(m).no_checkpoints(),
-        basis="What the backward pass takes beyond twice the forward pass, but no more than one forward pass, is taken "
-        "to be recomputation; a block to keep 17 times its input.",
+        basis="Backward time beyond twice the forward time, at most one forward pass, is assumed to be "
+        "recomputation; a block is assumed to keep 17 times its input.",
         effect=remove("backward", shares=REMOVED, portion=_recomputed(m) / m[backward_fraction]),
         memory=round(grown),
-        risk="None to results: the same numbers are kept, not computed again. Should memory run out, checkpoint every "
-        "second block.",
+        risk="No effect on results: the same numbers are kept, not recomputed. If memory runs out, checkpoint "
+        "every second block.",
     )
 
 
 def _recomputed(m: Metrics) -> float:
-    """Share of the step."""
+    """Return the share of the step (0 to 1) spent on recomputation."""
     forward = m[forward_fraction]
     return min(forward, max(0.0, m[backward_fraction] - BACKWARD_OVER_FORWARD * forward))
 
 
 def _blocks(m: Metrics) -> Layers:
-    """As if all of them were checkpointed: each keeps its input, and one at a time everything."""
+    """Return the layers as if all blocks were checkpointed.
+
+    Each block then keeps its input, and one block at a time keeps everything.
+    """
     fact, kept = m[model], m[mem_activations]
     if fact.blocks < 2 or kept <= 0:
         raise Missing(
-            "What the model would keep without checkpointing cannot be told: it has no equal blocks",
-            "Switch it off for some steps and record again.",
+            "The memory without checkpointing is unknown: the model has no equal blocks",
+            "Turn it off for some steps and record again.",
         )
     boundary = kept / (fact.blocks + LAYER_OVER_BOUNDARY)
     return Layers(number=fact.blocks, activations=LAYER_OVER_BOUNDARY * boundary, boundary=boundary)
 
 
 def _filled_without(m: Metrics) -> float:
-    """Share of the device at the peak."""
+    """Return the share of the device that the peak would fill without checkpointing."""
     return filled(m, _blocks(m).kept(None) - m[mem_activations])
 
 

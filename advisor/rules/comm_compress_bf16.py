@@ -1,12 +1,12 @@
-"""Gradients travel in fp32, and the backward pass does not hide it.
+"""Gradients are reduced in fp32, and the backward pass does not hide the communication.
 
-Gradients are averages of noisy samples: half of their bits are enough on the way. DistributedDataParallel has a hook
-that rounds each bucket to bf16, reduces it, and widens it again: half the bytes, in half the time. Weights, optimizer
-and local gradients stay fp32.
+Gradients are averages over noisy samples, so half of their bits are enough for the transfer.
+DistributedDataParallel has a hook that rounds each bucket to bf16, reduces it and converts it back: half the
+bytes, in half the time. Weights, optimizer state and local gradients stay fp32.
 
-Wrong when: ranks wait for a slow one rather than for the link (such waiting is subtracted), the loss is so sensitive
-that sums in bf16 over very many ranks change it, or the update reduces gradients more often than once (see
-ddp-no-sync: that time needs not be spent at all).
+Wrong when: ranks wait for a slow rank rather than for the link (such waiting is subtracted), the loss is so
+sensitive that bf16 sums over very many ranks change it, or each update reduces gradients more than once (see
+ddp-no-sync, which avoids that time altogether).
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 from advisor.units import seconds, share, size
 
-MIN_SHARE = Threshold(0.08, "Of the step: half of less hardly shows above what steps scatter by (assumption).")
+MIN_SHARE = Threshold(
+    0.08, "Share of the step: half of a smaller share is hardly visible above the variation of steps (assumption)."
+)
 
 MIN_RANKS = 2
 
@@ -42,13 +44,14 @@ HALF = 0.5
 MANY_BUCKETS = 8
 
 UNUSED = (
-    " Where parameters get no gradient in some step, leave find_unused_parameters on: the next would raise an error."
+    " If some step leaves parameters without a gradient, keep find_unused_parameters on: without it, the next "
+    "step raises an error."
 )
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If fp32 gradients are reduced, and what of it is exposed takes at least 8 % of the step, with waiting for slower
-    ranks left out,
+    """If fp32 gradients are reduced, and the exposed part of that, without waiting for slower ranks, takes at
+    least 8 % of the step,
     """
     if m[world_size] < MIN_RANKS or not m[flags].ddp or m[flags].fsdp or m.get(on_cpu):
         return None
@@ -70,7 +73,7 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then let gradients travel in bf16."""
+    """then reduce gradients in bf16."""
     fact = m[ddp]
     settings = _settings(m)
     place = fact.place
@@ -95,11 +98,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
         )
     gone = m[exposed_transfer] - _left(m)
     return Advice(
-        then="Register DDP's bf16 hook: gradients then travel in half of the bytes."
-        + (" Of its settings, change " + ", ".join(settings) + " too." if settings else ""),
+        then="Register DDP's bf16 hook: gradients then take half the bytes on the network."
+        + (" In the same call, change " + ", ".join(settings) + " too." if settings else ""),
         changes=tuple(changes),
-        basis=f"Collectives take half as long, the backward pass hides as much of them as now, and the last bucket is "
-        f"never hidden: {seconds(gone)} of {seconds(m[exposed_transfer])} go; half or 0.8 of that if cautious.",
+        basis="Collectives take half as long, the backward pass hides as much of them as now, and the last bucket "
+        f"is never hidden: this saves {seconds(gone)} of {seconds(m[exposed_transfer])}; the cautious cases "
+        "save half or 0.8 of that.",
         effect=remove_exposed("communication", gone, PARTLY, within=("backward",)),
         memory=-fact.gradient_bytes if "gradient_as_bucket_view" in settings else 0,
         intervention=Intervention(
@@ -111,7 +115,10 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _left(m: Metrics) -> float:
-    """Exposed seconds that remain: what the backward pass does not hide of half of it, and the last bucket."""
+    """Return the exposed seconds that remain with half of the bytes.
+
+    This is half of the collectives' time less what the backward pass hides, and at least the last bucket.
+    """
     fact = m[ddp]
     collectives = max(m[exposed_transfer], m[comm_total] - m[straggler_wait])
     hidden = max(0.0, m[comm_total] - m[exposed_comm_seconds])
@@ -120,7 +127,7 @@ def _left(m: Metrics) -> float:
 
 
 def _settings(m: Metrics) -> dict[str, object]:
-    """Arguments of DistributedDataParallel that cost something here, as they should be."""
+    """Return better values for the DistributedDataParallel arguments that cost time or memory here."""
     fact = m[ddp]
     better: dict[str, object] = {}
     if not fact.gradient_as_bucket_view:
@@ -133,7 +140,7 @@ def _settings(m: Metrics) -> dict[str, object]:
 
 
 RULE = Rule(
-    title="Let gradients travel in bf16",
+    title="Reduce gradients in bf16",
     tier=Tier.DISTRIBUTED,
     when=when,
     then=then,

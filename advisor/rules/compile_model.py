@@ -1,11 +1,11 @@
-"""An uncompiled model spends much of the GPU's time in small or memory-bound kernels.
+"""An uncompiled model spends much of the GPU time in small or memory-bound kernels.
 
-torch.compile fuses chains of elementwise operations, normalizations and casts into one kernel, which moves their data
-through memory once, and launches fewer kernels in all.
+`torch.compile` fuses chains of elementwise operations, normalizations and casts into one kernel. The data then
+moves through memory once, and fewer kernels are launched.
 
-Wrong when: the run is short (compiling takes a minute or more: twenty times that should remain), the shapes vary, the
-code breaks into many graphs, or the time lies in large matrix products, which gain nothing: a step of an 8 B model on
-long sequences was measured slower.
+Wrong when: the run is short (compilation takes a minute or more, and at least twenty times that should remain),
+the shapes vary, the code breaks into many graphs, or most of the time goes into large matmuls, which gain nothing:
+a step of an 8 B model on long sequences was measured to be slower.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ from advisor.rules._compile import CAPABILITY, compile_intervention
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 
-MIN_MEMBOUND = Threshold(0.25, "A quarter of the time made 1.2 to 2.5 times as fast is 4 to 15 % of it (assumption).")
+MIN_MEMBOUND = Threshold(0.25, "Making a quarter of the time 1.2 to 2.5 times as fast saves 4 to 15 % (assumption).")
 
-MIN_LAUNCH_BOUND = Threshold(
-    0.15, "Idle for want of launches, where a compiled step launches fewer kernels (assumption)."
-)
+MIN_LAUNCH_BOUND = Threshold(0.15, "The GPU waits for launches; a compiled step launches fewer kernels (assumption).")
 
 MAX_MATMUL = Threshold(
-    0.8, "Above that nothing worth fusing is left: steps of large products were measured at 0.94 times the speed."
+    0.8, "Above this share of large matmuls nothing is left to fuse: such steps were measured at 0.94 times the speed."
 )
 
-LEAST_LAUNCH_BOUND = Threshold(0.05, "A GPU that starves less than this is kept supplied.")
+LEAST_LAUNCH_BOUND = Threshold(0.05, "A GPU that waits less than this is well supplied.")
 
 # Memory-bound kernels are divided by this; and this share of the idle time for launches goes.
 FUSED = (1.2, 1.6, 2.5)
@@ -36,8 +34,8 @@ LAUNCHES = (0.3, 0.6, 0.8)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the model is not compiled, and a quarter of the GPU's time or more goes into memory-bound kernels, or it waits
-    for launches for 15 % of its time or more,
+    """If the model is not compiled, and memory-bound kernels take at least 25 % of GPU time or the GPU waits for
+    launches for at least 15 % of the time,
     """
     if m[flags].compile or m[compute_capability] < CAPABILITY:
         return None
@@ -50,16 +48,16 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then compile it."""
+    """then compile the model."""
     return Advice(
-        then="Compile the model: its many small or memory-bound kernels become fewer. Look at a step's time after some "
-        "minutes; if the shapes vary, set dynamic=True.",
+        then="Compile the model: this fuses its many small or memory-bound kernels. Check the step time after "
+        "some minutes; if the shapes vary, set dynamic=True.",
         changes=spelling(m).compile(),
-        basis="Memory-bound kernels become 1.2, 1.6 or 2.5 times as fast; 30, 60 or 80 % of the time the GPU waits for "
-        "launches goes. The compiling itself, a minute or so at the start, is not counted.",
+        basis="Memory-bound kernels become 1.2, 1.6 or 2.5 times as fast; 30, 60 or 80 % of the time the GPU "
+        "waits for launches goes away. Compilation itself, about a minute at the start, is not counted.",
         effect=in_turn(divide_membound(FUSED), remove_launch_idle(LAUNCHES)),
         intervention=compile_intervention(m),
-        risk="Low: the same operations, rounded in another order. Compare the loss over some hundred steps.",
+        risk="Low: the same operations, rounded in another order. Compare the loss over a few hundred steps.",
     )
 
 

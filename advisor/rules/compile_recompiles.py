@@ -1,10 +1,11 @@
-"""torch.compile compiles again and again in the middle of the training.
+"""`torch.compile` keeps recompiling during the training.
 
-A compiled function holds for what it was compiled for: shapes, dtypes, Python values. Where one of them changes, it is
-compiled anew, which takes seconds; after 8 variants of one function torch gives up and runs it uncompiled.
+A compiled function is valid for the shapes, dtypes and Python values it was compiled for. If one of them changes,
+the function is compiled again, which takes seconds. After 8 variants of one function torch gives up and runs it
+uncompiled.
 
-Wrong when: the shapes come in a fixed number that is soon seen: then the compiling ends by itself, and only a short
-recording is full of it. Set TORCH_LOGS=recompiles to read which guard failed.
+Wrong when: there are only a few distinct shapes and all of them appear early. Recompilation then ends by itself,
+and only a short recording is full of it. Set TORCH_LOGS=recompiles to see which guard failed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from advisor.units import share
 
 MIN_RECOMPILES = Threshold(
     7,
-    "With the first, those are the 8 variants of one function after which torch gives up (torch._dynamo.config, "
+    "With the first, these are the 8 variants of one function after which torch gives up (torch._dynamo.config, "
     "recompile_limit).",
 )
 
@@ -29,11 +30,11 @@ model = torch.compile(model, dynamic=True)  # shapes as symbols from the start
 # or, for one dimension of an input that varies: torch._dynamo.mark_dynamic(inputs, 1)
 """
 
-LOG = "TORCH_LOGS=recompiles python train.py  # as before: names the guard that fails each time\n"
+LOG = "TORCH_LOGS=recompiles python train.py  # otherwise unchanged: logs the guard that fails each time\n"
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If torch.compile made graphs in seven or more steps after the first,"""
+    """If torch.compile created graphs in 7 or more steps after the first,"""
     if not m[flags].compile:
         return None
     number = m[recompiles]
@@ -43,22 +44,22 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then mark what varies as dynamic, or let the shapes come in few sizes."""
+    """then mark the dimensions that vary as dynamic, or limit the shapes to a few sizes."""
     return Advice(
-        then=f"Stop torch.compile from compiling anew: {m[recompiles]} steps after the first did, which took "
-        f"{share(m[recompile_share])} of the run after its first steps. After 8 variants of a function torch runs it "
-        "uncompiled. Mark the varying dimension as dynamic, pad to a few lengths, or make a tensor of a number that "
-        "varies.",
+        then=f"Stop torch.compile from recompiling: {m[recompiles]} steps after the first recompiled, which took "
+        f"{share(m[recompile_share])} of the run after its first steps. After 8 variants of a function torch "
+        "runs it uncompiled. Mark the varying dimension as dynamic, pad to a few lengths, or turn a number "
+        "that varies into a tensor.",
         changes=(Change(language="python", code=CODE), Change(language="shell", code=LOG)),
-        basis="Half, 0.8 or all of what those after the first ten steps took beyond the others goes; what ran "
-        "uncompiled after torch gave up would gain as well and is not counted.",
+        basis="Half, 0.8 or all of the extra time of recompiling steps after the first ten goes away; code that "
+        "ran uncompiled after torch gave up would also gain, which is not counted.",
         effect=remove_run(up_to(min(1.0, m[recompile_share]))),
-        risk="Low: kernels for symbolic shapes may be a little slower than those for one shape.",
+        risk="Low: kernels for symbolic shapes may be slightly slower than those for one shape.",
     )
 
 
 RULE = Rule(
-    title="Stop torch.compile from compiling anew",
+    title="Stop torch.compile from recompiling",
     tier=Tier.KERNELS,
     when=when,
     then=then,

@@ -1,12 +1,12 @@
-"""What counts is how fast the trained model answers, and that is decided after training.
+"""The goal is the latency of the trained model, and that is decided after training.
 
-Distillation, pruning in structures, quantisation and low-rank layers make a model smaller and its answers faster. None
-of them makes the training faster: distilling and quantisation-aware training cost time, and zeros without a structure
-give dense kernels nothing. Of an existing model, LoRA trains a few adapters alone: that spares optimizer state, not
+Distillation, structured pruning, quantization and low-rank layers make a model smaller and inference faster. None
+of them makes training faster: distillation and quantization-aware training cost time, and unstructured zeros give
+dense kernels nothing. LoRA trains only a few adapters of an existing model; that saves optimizer state, not
 forward passes.
 
-Wrong when: the training itself is what takes too long; or answers are slow for other reasons than the model's size:
-measure the deployment first.
+Wrong when: the training itself takes too long, or inference is slow for reasons other than the model's size.
+Measure the deployment first.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule,
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the declared goal is the latency of the trained model, and the training fits the memory,"""
+    """If the declared goal is the latency of the trained model, and memory is not under pressure in training,"""
     goals = m[declared_goals]
     if m.goals.goal is None:
         raise Missing(
-            "What the run is for was not declared",
+            "The goal of the run was not declared",
             "Declare it: profile-train report RUN --goal NAME.",
             Need.DECLARATION,
         )
@@ -32,11 +32,12 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then make the trained model smaller, cheapest first, and judge it by its own latency and quality."""
+    """then compress the trained model, cheapest method first, and judge it by its own latency and quality."""
     return Advice(
-        then="After training, in this order: quantise the weights (post-training, 8 bits); if the quality suffers, "
-        "train on with quantisation in the loop; distil into a smaller model; prune whole heads, channels or layers. "
-        "Measure the 90th percentile of a single request, and the quality, after each. The training gets no faster.",
+        then="After training, in this order: quantize the weights (post-training, 8 bits); if the quality "
+        "suffers, continue with quantization-aware training; distill into a smaller model; prune whole "
+        "heads, channels or layers. After each, measure the 90th percentile of a single request, and the "
+        "quality. Training does not get faster.",
         changes=(
             Change(
                 language="python",
@@ -44,8 +45,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 "quantize_(model.eval(), Int8WeightOnlyConfig())  # then torch.compile, and measure\n",
             ),
         ),
-        basis="None in training: the gain is in inference.",
-        risk="Medium: other outputs. Compare the quality on your own data.",
+        basis="None in training: inference gets faster.",
+        risk="Medium: outputs change. Compare the quality on your own data.",
     )
 
 

@@ -1,12 +1,12 @@
-"""The CPU computes with a number of threads that nobody has chosen, and another one is faster.
+"""The number of CPU threads was not chosen by the program, and another number is faster.
 
-torch takes as many threads as there are cores, whatever part of them a container may use; torchrun and other launchers
-set OMP_NUM_THREADS=1, so that ranks do not get into one another's way. Which number is best depends on the sizes of the
-products: with small ones, threads wait for each other longer than they compute. So the largest product of the program
-was tried with several, after its end, by its own Python.
+torch uses one thread per core, even if a container may use only some of the cores. torchrun and other launchers set
+OMP_NUM_THREADS=1, so that ranks do not compete for cores. The best number depends on the sizes of the matmuls: with
+small ones, threads wait for each other longer than they compute. So after the program ended, its own Python timed
+its largest matmul with several numbers of threads.
 
-Wrong when: other programs share the cores while the training runs, or most of its time goes into other operations than
-matrix products. A number that the program sets itself is respected.
+Wrong when: other programs share the cores during training, or most of the time goes into operations other than
+matmuls. A number that the program sets itself is respected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ from advisor.metrics.threads import (
 from advisor.models.effects import divide
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
-MIN_GAIN = Threshold(1.3, "Repeated timings of one product differ by up to a fifth on busy machines (measured).")
+MIN_GAIN = Threshold(1.3, "Repeated timings of one matmul differ by up to a fifth on busy machines (measured).")
+
+MIN_GAIN_ALONE = Threshold(
+    1.05, "More threads than cores are not a fault in themselves: with one rank, the trial has measured their cost."
+)
 
 COMPUTE = ("forward", "backward", "optimizer")
 
@@ -35,8 +39,9 @@ PASSED_ON = (0.4, 0.8, 1.0)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the step computes on the CPU with a number of threads from the environment or by default, and the program's
-    largest product was 1.3 times as fast with another number, or all ranks have more threads than there are cores,
+    """If the step computes on the CPU with a number of threads that the program did not set, and the largest
+    matmul was at least 1.3 times as fast with another number, or all ranks together have more threads than there
+    are cores,
     """
     if not m[on_cpu] or m[threads_from] == "program" or m[compute_fraction] < m[MIN_COMPUTE]:
         return None
@@ -44,7 +49,8 @@ def when(m: Metrics) -> Evidence | None:
     facts = []
     if gain >= m[MIN_GAIN]:
         facts.append(Fact(thread_gain, gain, m[MIN_GAIN]))
-    if demand > cores and m[best_threads] < m[threads]:
+    crowded = m[local_ranks] > 1 or gain >= m[MIN_GAIN_ALONE]
+    if demand > cores and m[best_threads] < m[threads] and crowded:
         facts.append(Fact(thread_demand, demand, cores, ">"))
     if not facts:
         return None
@@ -52,7 +58,7 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then set the number that was fastest."""
+    """then set the number of threads that was fastest."""
     best, now = m[best_threads], m[threads]
     ranks = " in each rank" if m[local_ranks] > 1 else ""
     gain = max(1.0, m[thread_gain])
@@ -63,26 +69,27 @@ def then(m: Metrics, found: Evidence) -> Advice:
             Change(language="shell", code=f"export OMP_NUM_THREADS={best}  # before the program or launcher\n"),
             Change(
                 language="python",
-                code=f"import torch\n\ntorch.set_num_threads({best})  # first of all; DataLoader workers keep to 1\n",
+                code="import torch\n\n"
+                f"torch.set_num_threads({best})  # first statement; DataLoader workers keep using 1\n",
             ),
         ),
-        basis=f"The largest matrix product took 1/{gain:.2f} of its time with {best}; of that gain, forward, backward "
-        "and optimizer have 40, 80 or 100 %.",
-        effect=divide(*COMPUTE, by=(low, expected, high)),
+        basis=f"The largest matmul took 1/{gain:.2f} of its time with {best}; forward, backward and optimizer have "
+        "40, 80 or 100 % of that gain. The ranks' competition for cores is not predicted.",
+        effect=divide(*COMPUTE, by=(low, expected, high)) if gain > 1 else None,
         memory=0,
         intervention=Intervention(name="flags", settings={"threads": best}, safety=Safety.NUMERICS),
-        risk="Low: sums are taken in another order, so results may differ in their last digits.",
+        risk="Low: sums run in another order, so results may differ in their last digits.",
     )
 
 
 def _who(m: Metrics) -> str:
     if m[threads_from] == "environment":
         return "OMP_NUM_THREADS or MKL_NUM_THREADS has set the number of threads"
-    return "nobody has set the number of threads: torch takes one a core"
+    return "nothing has set the number of threads: torch uses one per core"
 
 
 RULE = Rule(
-    title="Compute with the fastest number of threads",
+    title="Use the fastest number of threads",
     tier=Tier.VALIDITY,
     when=when,
     then=then,

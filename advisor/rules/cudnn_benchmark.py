@@ -1,10 +1,10 @@
-"""cuDNN chooses its convolution algorithms by rule of thumb.
+"""cuDNN chooses its convolution algorithms by a heuristic.
 
-With `cudnn.benchmark` it times those it has at the first batch of every shape and keeps the fastest. Most often the
-rule of thumb was right or nearly so.
+With `cudnn.benchmark`, cuDNN times its algorithms at the first batch of each shape and keeps the fastest. Usually
+the heuristic was already right or nearly so.
 
-Wrong when: the shapes of inputs vary (images of many sizes): each new one is timed anew, which takes longer than any
-algorithm saves. Shapes are not recorded: more than some four are too many.
+Wrong when: input shapes vary (images of many sizes): each new shape is timed again, which takes longer than any
+algorithm saves. Shapes are not recorded; more than about four are too many.
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ from advisor.models.effects import divide_matmul
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
-MIN_CONV = Threshold(0.3, "With fewer convolutions their algorithm is not what costs.")
+MIN_CONV = Threshold(0.3, "With fewer convolutions, their algorithm is not the bottleneck.")
 
 # Of the time of convolutions nothing, 4 or 15 % goes (assumption).
 SPEEDUP = (1.0, 1 / 0.96, 1 / 0.85)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If three tenths of the GPU's time or more go into convolutions, cudnn.benchmark is off, and determinism was not
-    asked for,
-    """
+    """If convolutions take at least 30 % of GPU time, cudnn.benchmark is off, and determinism is not requested,"""
     m[device]
     settings, convolutions = m[flags], m[conv_share]
     if settings.cudnn_benchmark is None:
-        raise Missing("Whether cudnn.benchmark is on was not read", "Let the run go on past its first ten steps.")
+        raise Missing("The value of cudnn.benchmark was not read", "Let the run continue past its first ten steps.")
     if settings.cudnn_benchmark or settings.deterministic or convolutions < m[MIN_CONV]:
         return None
     return Evidence((Fact(conv_share, convolutions, m[MIN_CONV]),), "torch.backends.cudnn.benchmark is False")
@@ -38,13 +36,13 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then let cuDNN time its algorithms."""
     return Advice(
-        then="If all batches have the same shape, let cuDNN time its algorithms at the first of them.",
+        then="If all batches have the same shape, let cuDNN time its algorithms on the first batch.",
         changes=spelling(m).cudnn_benchmark(),
-        basis="Nothing, 4 or 15 % of the convolutions' time goes.",
+        basis="The convolutions take 0, 4 or 15 % less time.",
         effect=divide_matmul(SPEEDUP, portion=min(1.0, m[conv_share] / m[matmul_share])),
         intervention=Intervention(name="flags", settings={"cudnn_benchmark": True}, safety=Safety.NUMERICS),
-        risk="Low: another algorithm rounds in another order, and may take more workspace; runs are no longer the same "
-        "to the last bit.",
+        risk="Low: another algorithm rounds in another order and may need more workspace; runs are no longer "
+        "bitwise identical.",
     )
 
 

@@ -1,14 +1,15 @@
-"""The same samples are preprocessed alike in every epoch, and the training waits for it.
+"""Every epoch repeats the same preprocessing of the same samples, and training waits for it.
 
-Decoding, resizing, tokenizing: whatever of it uses no random numbers gives the same result each time. Done once and
-kept - before the training, on a local NVMe disk, or in memory as far as that goes - a sample costs only its reading.
+Any part of decoding, resizing or tokenizing that uses no random numbers gives the same result each time. If it is
+done once and the result is kept (before training, on a local NVMe disk, or in memory as far as it fits), only
+reading the sample remains.
 
-Nothing outside the program can know which stage is the same every time, so the program has to say it: with
+Nothing outside the program can know which stage gives the same result every time. The program has to mark it, with
 `profiler.region("preprocess")` around that stage in the data set's `__getitem__`.
 
-Wrong when: the region holds random augmentation, which has to differ from epoch to epoch; or what is kept is so much
-larger than the source (images decoded) that reading it takes longer. If only a part fits, keep a part for good: a
-cache that evicts, such as the page cache, misses everything when a data set is read in turn.
+Wrong when: the region contains random augmentation, which must differ between epochs; or the stored result is so
+much larger than the source (decoded images) that reading it takes longer. If only a part fits, keep a fixed part: a
+cache that evicts, such as the page cache, misses everything when a data set is read in order.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule,
 from advisor.units import seconds, share
 
 MIN_WAIT = Threshold(
-    0.05, "Gains of 5 % are the least that some 20 steps can confirm; who waits less cannot gain them."
+    0.05, "About 20 steps can confirm a gain of 5 % or more; waiting less than this leaves no such gain."
 )
 
-MIN_STAGE = Threshold(0.4, "Below two fifths the rest of making a batch costs more (assumption).")
+MIN_STAGE = Threshold(0.4, "Below two fifths, the rest of batch preparation costs more (assumption).")
 
-MIN_EPOCHS = Threshold(2, "A data set that is gone through once has nothing to keep.")
+MIN_EPOCHS = Threshold(2, "A data set that is read once gains nothing from a cache.")
 
 # Share of the stage that goes: what is kept has to be read again (assumption).
 REMOVED = (0.6, 0.9, 1.0)
@@ -62,9 +63,8 @@ class Kept(torch.utils.data.Dataset):
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the step waits for its batch, two fifths or more of making one lie in what the program has named as
-    preprocessing, at least a twentieth of the step is expected to go with that, and the data set is gone through more
-    than once,
+    """If the step waits for data, at least 40 % of batch preparation is in regions marked as preprocessing, caching
+    their results should save at least 5 % of the step, and the data set is read more than once,
     """
     wait, stage = m[data_wait_fraction], m[preprocess_share]
     if wait < m[MIN_WAIT] or stage < m[MIN_STAGE] or m[epochs_begun] < m[MIN_EPOCHS]:
@@ -82,19 +82,19 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then preprocess once, and keep the result."""
+    """then preprocess once and keep the result."""
     place = m[loader].place
     file, line = (place.file, place.line) if place else (None, None)
     return Advice(
-        then=f"Preprocess offline, or keep each sample as it is first made: {share(m[preprocess_share])} of the "
-        f"{seconds(m[t_w])} a batch takes is preprocessing that is the same in every epoch.",
+        then=f"Preprocess offline, or cache each sample when it is first made: {share(m[preprocess_share])} of the "
+        f"{seconds(m[t_w])} per batch is preprocessing that is the same in every epoch.",
         changes=(Change(language="python", code=CODE, file=file, line=line),),
-        basis="A batch takes that much less to make if 60, 90 or 100 % of the preprocessing goes; the step waits as "
-        "much less.",
+        basis="Preparing a batch takes 60, 90 or 100 % of the preprocessing time less; the step's wait shrinks "
+        "accordingly.",
         effect=faster_batches(m[preprocess_share], REMOVED),
         memory=0,
-        risk="Medium: it takes room on a disk, has to be made anew when the preprocessing changes, and must hold "
-        "nothing random.",
+        risk="Medium: it needs disk space, must be rebuilt when the preprocessing changes, and must not contain "
+        "anything random.",
     )
 
 

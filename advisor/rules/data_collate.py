@@ -1,11 +1,12 @@
-"""Putting samples together to a batch takes a large part of the time to make it.
+"""Collation takes a large part of the time to prepare a batch.
 
 A collate function that goes through Python lists, or pads and stacks sample by sample, handles every number as a
-Python object; of samples that hold lists torch's own makes a tensor for each position. One operation on arrays does the
-same for the whole batch; a data set that returns a batch at once (`__getitems__`) has nothing left to put together.
+Python object. For samples that contain lists, torch's own collate function creates a tensor per position. One array
+operation does the same for the whole batch. A data set that returns a whole batch (`__getitems__`) needs no
+collation at all.
 
-Wrong when: the collate function does work that belongs there, such as augmentation or tokenizing of the whole batch:
-then it is this work that has to get faster, or be done once and stored.
+Wrong when: the collate function does work that belongs there, such as augmenting or tokenizing the whole batch. That
+work then has to become faster, or be done once and stored.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule,
 from advisor.units import seconds, share
 
 MIN_WAIT = Threshold(
-    0.05, "Gains of 5 % are the least that some 20 steps can confirm; who waits less cannot gain them."
+    0.05, "About 20 steps can confirm a gain of 5 % or more; waiting less than this leaves no such gain."
 )
 
-MIN_COLLATE = Threshold(0.4, "Below two fifths the samples themselves cost more (assumption).")
+MIN_COLLATE = Threshold(0.4, "Below two fifths, the samples themselves cost more (assumption).")
 
 # Share of the collating that goes. Measured, lists against arrays of 4096 numbers: 15.7 to 5.5 ms a step.
 REMOVED = (0.5, 0.8, 0.95)
@@ -49,32 +50,31 @@ def __getitems__(self, indices):
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the step waits for its batch, putting samples together takes two fifths or more of the time to make one, and
-    at least a twentieth of the step is expected to go if that gets faster,
+    """If the step waits for data, collation takes at least 40 % of batch preparation, and speeding it up should
+    save at least 5 % of the step,
     """
     wait, collating = m[data_wait_fraction], m[collate_share]
     if wait < m[MIN_WAIT] or collating < m[MIN_COLLATE] or gain(m, _effect(m)) < m[MIN_WAIT]:
         return None
     facts = (Fact(data_wait_fraction, wait, m[MIN_WAIT]), Fact(collate_share, collating, m[MIN_COLLATE]))
-    return Evidence(facts, f"{m[loader].dataset} is put together by {_name(m)}")
+    return Evidence(facts, f"{_name(m)} collates {m[loader].dataset}")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then put batches together with one operation on arrays."""
+    """then collate batches with one array operation."""
     place = m[loader].place
     file, line = (place.file, place.line) if place else (None, None)
     whole = Change(language="python", code=WHOLE, file=file, line=line)
     own = Change(language="python", code=CODE, file=file, line=line)
     return Advice(
-        then=f"Vectorise {_name(m)}: {share(m[collate_share])} of the {seconds(m[t_w])} a batch takes is putting its "
-        f"samples together{_pieces(m)}. Return arrays from the data set, or the whole batch at once.",
+        then=f"Vectorize {_name(m)}: {share(m[collate_share])} of the {seconds(m[t_w])} per batch is "
+        f"collation{_pieces(m)}. Return arrays from the data set, or the whole batch at once.",
         changes=(whole,) if DEFAULT in _name(m) else (own, whole),
-        basis="A batch takes that much less to make if 50, 80 or 95 % of the collating goes; the step waits as much "
-        "less.",
+        basis="Preparing a batch takes 50, 80 or 95 % of the collation time less; the step's wait shrinks accordingly.",
         effect=_effect(m),
         memory=0,
         host_memory=0,
-        risk="Low: the same numbers; compare one batch before and after, its dtypes too.",
+        risk="Low: the same numbers; compare one batch before and after, including its dtypes.",
     )
 
 
@@ -83,9 +83,9 @@ def _effect(m: Metrics) -> Effect:
 
 
 def _pieces(m: Metrics) -> str:
-    """Many tensors are lists: torch makes one of each position in them."""
+    """Describe how many tensors a batch has; torch makes one per position of a list."""
     number = m.get(batch_tensors)
-    return "" if number is None else f", in {number} tensor{'s' if number != 1 else ''}"
+    return "" if number is None else f", into {number} tensor{'s' if number != 1 else ''}"
 
 
 def _name(m: Metrics) -> str:
@@ -93,7 +93,7 @@ def _name(m: Metrics) -> str:
 
 
 RULE = Rule(
-    title="Put batches together with array operations",
+    title="Vectorize collation",
     tier=Tier.STALLS,
     when=when,
     then=then,

@@ -1,11 +1,11 @@
-"""A sample is read from many small files.
+"""Each sample is read from many small files.
 
-Every file is looked up, opened, read and closed by itself; on network storage each is a round trip. Shards hold
-thousands of samples one after the other and are read in few large pieces.
+Every file is looked up, opened, read and closed separately; on network storage each of these is a round trip.
+Shards store thousands of samples in sequence and are read in a few large pieces.
 
-Wrong when: the files lie in the page cache and something else takes the time of a batch (decoding, augmentation), or
-samples must be picked at random one by one from a set too large to shard. Opened files are counted, not timed: compare
-a batch's time with reading replaced by zeros.
+Wrong when: the files are in the page cache and other work dominates batch preparation (decoding, augmentation), or
+samples must be picked at random from a data set too large to shard. Opened files are counted, not timed: compare a
+batch's time with reading replaced by zeros.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule,
 from advisor.units import digits, seconds
 
 MIN_WAIT = Threshold(
-    0.05, "Gains of 5 % are the least that some 20 steps can confirm; who waits less cannot gain them."
+    0.05, "About 20 steps can confirm a gain of 5 % or more; waiting less than this leaves no such gain."
 )
 
 MIN_FILES = Threshold(
-    8, "An image, its label and a few side files are common; more than that is a format (assumption)."
+    8, "An image, its label and a few side files are common; more files point to the storage format (assumption)."
 )
 
 # Share of a batch's time that goes: reading is half, 0.8 or all of it (it is not timed), and gets 1.5, 3 or 8 times as
@@ -56,8 +56,8 @@ class Samples(torch.utils.data.Dataset):
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the step waits for its batch, a sample is read from eight files or more, at least a twentieth of the step is
-    expected to go if they are read faster, and more workers would not help,
+    """If the step waits for data, a sample is read from at least 8 files, faster reading should save at least 5 %
+    of the step, and more workers would not help,
     """
     wait, files = m[data_wait_fraction], m[files_per_sample]
     if wait < m[MIN_WAIT] or files < m[MIN_FILES] or right_number(m) > m[loader].num_workers:
@@ -65,11 +65,11 @@ def when(m: Metrics) -> Evidence | None:
     if gain(m, EFFECT) < m[MIN_WAIT]:
         return None
     facts = (Fact(data_wait_fraction, wait, m[MIN_WAIT]), Fact(files_per_sample, files, m[MIN_FILES]))
-    return Evidence(facts, f"{m[loader].dataset} opens {digits(files)} files for a sample")
+    return Evidence(facts, f"{m[loader].dataset} opens {digits(files)} files per sample")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then keep the samples in shards that are read in large pieces."""
+    """then store the samples in shards that are read in large pieces."""
     place = m[loader].place
     return Advice(
         then=f"Keep the samples in shards (WebDataset, TFRecord, Parquet, HDF5, a memory map), on a local disk if you "
@@ -82,12 +82,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 line=place.line if place else None,
             ),
         ),
-        basis="Reading is taken for half, 0.8 or all of a batch's time, for only the files were counted, and gets "
-        "1.5, 3 or 8 times as fast.",
+        basis="Reading is assumed to take half, 0.8 or all of a batch's time, because only the files were "
+        "counted, and becomes 1.5, 3 or 8 times as fast.",
         effect=EFFECT,
         memory=0,
-        risk="Medium: the samples are stored twice, and what is written once must be written right. Shuffle within "
-        "and between shards.",
+        risk="Medium: the samples are stored twice, and an error in writing the shards affects every later run. "
+        "Shuffle within and between shards.",
     )
 
 

@@ -1,10 +1,10 @@
-"""The workers are fast enough on average, but single batches take so long that the queue runs dry.
+"""The workers are fast enough on average, but a few slow batches empty the queue.
 
-Batches are delivered in order: one slow batch holds up those behind it, ready or not. A queue of workers x
-prefetch_factor batches hides a stall no longer than the steps it holds in store.
+Batches are delivered in order, so one slow batch delays those behind it even if they are ready. A queue of
+workers x prefetch_factor batches hides a stall only for as many steps as it has batches ready.
 
-Wrong when: the slow batches come from a storage that stalls all workers at once, or there are few of them and at the
-start only. Then find out what makes them slow: one huge file, one long sequence, a retry over the network.
+Wrong when: the slow batches come from storage that stalls all workers at once, or only a few occur at the start of
+the run. Then find out why they are slow: one huge file, one long sequence, a retry over the network.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source,
 from advisor.units import count, seconds, share
 
 MIN_WAIT = Threshold(
-    0.05, "Less waiting than that is not worth the memory: gains of 5 % are the least that some 20 steps can confirm."
+    0.05, "Waiting less than this is not worth the memory: about 20 steps can only confirm a gain of 5 % or more."
 )
 
-MIN_RATIO = Threshold(3.0, "A batch in a hundred that takes three times the mean is more than the usual spread.")
+MIN_RATIO = Threshold(3.0, "One batch in a hundred that takes three times the mean exceeds the usual spread.")
 
 MIN_HIDDEN = Threshold(
-    0.1, "A longer queue that hides less of each stall than this does not help: the batches themselves must get faster."
+    0.1,
+    "A longer queue that hides a smaller share of each stall does not help: the batches themselves must get faster.",
 )
 
 # Of what the longer queue should hide of a stall, what it does. The queue in a simulation (in order, two workers, 7 to
@@ -41,8 +42,8 @@ SURE = 0.6
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the workers together are faster than the step, yet it waits, one batch in a hundred takes three times the mean
-    and longer than the queue lasts, and at least a twentieth of the step goes with a longer queue,
+    """If the workers together are faster than the step, yet the step waits for data, one batch in a hundred takes
+    three times the mean and longer than the queue lasts, and a longer queue should save at least 5 % of the step,
     """
     fact = m[loader]
     if not fact.num_workers:
@@ -60,16 +61,16 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then hold more batches ready, and make the slow ones faster."""
+    """then prefetch more batches, and make the slow ones faster."""
     fact, number = m[loader], _better_prefetch(m)
     added = fact.num_workers * (number - _prefetch(m))
     return Advice(
-        then=f"Raise prefetch_factor from {_prefetch(m)} to {number}: a slow batch takes {seconds(m[t_w_p99])}, the "
-        f"mean {seconds(m[t_w])}, and the queue lasts {seconds(_lasts(m, _prefetch(m)))}. Look for what makes single "
-        "samples slow.",
+        then=f"Raise prefetch_factor from {_prefetch(m)} to {number}: a slow batch takes {seconds(m[t_w_p99])}, "
+        f"the mean is {seconds(m[t_w])}, and the queue lasts {seconds(_lasts(m, _prefetch(m)))}. Find out why "
+        "single samples are slow.",
         changes=spelling(m).loader(prefetch_factor=number),
-        basis=f"The longer queue hides {share(_hidden(m))} of the longest stalls: of the waiting half as much goes, as "
-        "much, or, at best, all, for shorter stalls are hidden whole.",
+        basis=f"The longer queue hides {share(_hidden(m))} of the longest stalls: the waiting shrinks by half of "
+        "that share, by that share or, at best, to zero, because shorter stalls are hidden completely.",
         effect=remove_wait((REACHED[0] * _hidden(m), REACHED[1] * _hidden(m), 1.0)),
         memory=0,
         host_memory=workers_memory(m, fact.num_workers, number) - workers_memory(m, fact.num_workers, _prefetch(m)),
@@ -79,7 +80,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _pace(m: Metrics) -> float:
-    """Seconds in which the step uses up a batch."""
+    """Return the seconds in which the step consumes one batch."""
     return m[t_g] / m[batches_per_step]
 
 
@@ -92,12 +93,12 @@ def _better_prefetch(m: Metrics) -> int:
 
 
 def _lasts(m: Metrics, prefetch: int) -> float:
-    """Seconds a full queue feeds the step while one of its batches is late."""
+    """Return the seconds a full queue feeds the step while one of its batches is late."""
     return (m[loader].num_workers * prefetch - 1) * _pace(m)
 
 
 def _hidden(m: Metrics) -> float:
-    """Share of a stall's wait that the longer queue hides."""
+    """Return the share (0 to 1) of a stall that the longer queue hides."""
     now = m[t_w_p99] - _lasts(m, _prefetch(m))
     better = max(0.0, m[t_w_p99] - _lasts(m, _better_prefetch(m)))
     return 1 - better / now if now > 0 else 0.0

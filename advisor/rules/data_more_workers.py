@@ -1,17 +1,18 @@
-"""The loader's workers cannot keep up with the step.
+"""The DataLoader workers cannot keep up with the step.
 
-Together they deliver a batch every t_w / workers seconds. Where that is longer than the step, the queue is empty
-whenever a batch is asked for, every worker is busy all the time, and the step takes as long as its supply.
+Together they deliver one batch every t_w / workers seconds. If that is longer than the step, every worker is busy
+all the time and the step takes as long as its data supply. Few fetches need to find the queue empty: equally fast
+workers deliver at the same time, so that only one fetch in N waits, for as long as all N batches take.
 
-Wrong when: the workers wait for one storage or one server that is already at its limit: then more of them only share
-it, and the data must get smaller or nearer. Compare the time of a batch with one worker and with several.
+Wrong when: the workers wait for storage or a server that is already at its limit. More workers then only share it,
+and the data must become smaller or move closer. Compare the time of a batch with one worker and with several.
 """
 
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.host import cores_available
-from advisor.metrics.input import loader, queue_empty_fraction, t_w, worker_efficiency
+from advisor.metrics.input import loader, t_w, worker_efficiency
 from advisor.metrics.step import data_wait_fraction, step_time_mean
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import (
@@ -28,28 +29,23 @@ from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source,
 from advisor.units import seconds, share
 
 MIN_WAIT = Threshold(
-    0.05, "Less waiting than that is not worth a process: gains of 5 % are the least that some 20 steps can confirm."
+    0.05, "Waiting less than this is not worth a process: about 20 steps can only confirm a gain of 5 % or more."
 )
 
-MIN_EMPTY = Threshold(
-    0.5, "Half of the fetches unserved means that the workers' rate is the limit; fewer means that it varies."
-)
+MIN_EFFICIENCY = Threshold(0.8, "Workers that are idle a fifth of their time are not the bottleneck.")
 
-MIN_EFFICIENCY = Threshold(0.8, "Workers that rest a fifth of their time are not what is short.")
-
-MIN_GAIN = Threshold(0.03, "Where cores are short the model may see no gain; less than this is not advised.")
+MIN_GAIN = Threshold(0.03, "If cores are scarce, the predicted gain may be zero; a smaller gain is not advised.")
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the step waits for its batch for at least a twentieth of its time, half of the fetches find the queue empty,
-    the workers are busy, and there are cores for more of them,
+    """If the step spends at least 5 % of its time waiting for data, the workers are busy for at least 80 % of the
+    time, and there are cores for more of them,
     """
     fact = m[loader]
     if not fact.num_workers:
         return None
     facts = (
         Fact(data_wait_fraction, m[data_wait_fraction], m[MIN_WAIT]),
-        Fact(queue_empty_fraction, m[queue_empty_fraction], m[MIN_EMPTY]),
         Fact(worker_efficiency, m[worker_efficiency], m[MIN_EFFICIENCY]),
     )
     if any(each.value < (each.limit or 0.0) for each in facts) or right_number(m) <= fact.num_workers:
@@ -60,16 +56,16 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then raise num_workers until they keep up with the step, as far as the cores go."""
+    """then raise num_workers until they keep up with the step, as far as the cores allow."""
     fact, number = m[loader], right_number(m)
     prefetch = fact.prefetch_factor or PREFETCH
     added = workers_memory(m, number, prefetch) - workers_memory(m, fact.num_workers, prefetch)
     return Advice(
-        then=f"Raise num_workers from {fact.num_workers} to {number}: one worker needs {seconds(m[t_w])} for a batch "
-        f"and the step waits {share(m[data_wait_fraction])} of its time. Expect about "
-        f"{seconds(time_with_workers(m))} a step.",
+        then=f"Raise num_workers from {fact.num_workers} to {number}: one worker needs {seconds(m[t_w])} per batch "
+        f"and the step waits {share(m[data_wait_fraction])} of its time. This alone makes a step about "
+        f"{seconds(time_with_workers(m))}.",
         changes=(*spelling(m).loader(num_workers=number, persistent_workers=True), *sharding_change(fact)),
-        basis=f"The slower of the step without waiting and {number} workers side by side, slowed by 1, 1.15 or 1.5; "
+        basis=f"The slower of the step without waiting and {number} parallel workers, slowed by 1, 1.15 or 1.5; "
         f"cores left for workers: {m[cores_available]}.",
         effect=workers_effect(m),
         memory=0,

@@ -1,9 +1,9 @@
-"""The GPU waits for batches, and every core that could make them is at it.
+"""The GPU waits for batches, and every core that could prepare them is busy.
 
-Workers that compute all the time can be no more than the cores. What is left is to move their work: decoding and
-augmentation can run on the GPU, as long as it has time to spare, or on other machines that send finished batches.
+Workers that compute all the time cannot usefully outnumber the cores. What remains is to move their work: decoding
+and augmentation can run on the GPU, if it has time to spare, or on other machines that send finished batches.
 
-Wrong when: the work can be done once and stored, which is simpler; or it is short of efficiency rather than of cores
+Wrong when: the work can be done once and stored, which is simpler; or it is inefficient rather than short of cores
 (one image library may be several times as fast as another).
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, gpu_busy_fraction
-from advisor.metrics.input import loader, queue_empty_fraction, u_w
+from advisor.metrics.input import loader, u_w, worker_efficiency
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import remove_wait
 from advisor.rules._batches import gain
@@ -20,17 +20,16 @@ from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule,
 from advisor.units import share
 
 MIN_WAIT = Threshold(
-    0.05, "Gains of 5 % are the least that some 20 steps can confirm; who waits less cannot gain them."
+    0.05, "About 20 steps can confirm a gain of 5 % or more; waiting less than this leaves no such gain."
 )
 
 MIN_CPU = Threshold(
     0.8,
-    "Workers that compute for less of their time wait for storage or sleep: moving computation would not help them.",
+    "Workers that compute for a smaller share of their time wait for storage or sleep: moving computation would "
+    "not help them.",
 )
 
-MIN_EMPTY = Threshold(
-    0.5, "Half of the fetches unserved means that the workers' rate is the limit; fewer means that it varies."
-)
+MIN_EFFICIENCY = Threshold(0.8, "Workers that are idle a fifth of their time are not the bottleneck.")
 
 MAX_BUSY = Threshold(0.9, "A GPU busier than this has no time for preprocessing (assumption).")
 
@@ -50,13 +49,13 @@ Let other machines make the batches and send them: Ray Data, tf.data service, or
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If a GPU waits for its batch, half of the fetches find the queue empty, the workers compute all the time, there
-    are no cores for more of them, and at least a twentieth of the step is expected to go if their work is moved,
+    """If the GPU waits for data, the workers compute all the time, there are no cores for more of them, and moving
+    their work should save at least 5 % of the step,
     """
     m[device]
     facts = (
         Fact(data_wait_fraction, m[data_wait_fraction], m[MIN_WAIT]),
-        Fact(queue_empty_fraction, m[queue_empty_fraction], m[MIN_EMPTY]),
+        Fact(worker_efficiency, m[worker_efficiency], m[MIN_EFFICIENCY]),
         Fact(u_w, m[u_w], m[MIN_CPU]),
     )
     if any(each.value < (each.limit or 0.0) for each in facts) or right_number(m) > m[loader].num_workers:
@@ -67,7 +66,7 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then decode and augment on the GPU, or on other machines where the GPU has no time for it."""
+    """then decode and augment on the GPU, or on other machines if the GPU has no time to spare."""
     place = m[loader].place
     busy = m.get(gpu_busy_fraction)
     to_gpu = busy is None or busy <= m[MAX_BUSY]
@@ -79,12 +78,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
         line=place.line if place else None,
     )
     return Advice(
-        then=f"Decode or augment {where}: the step waits {share(m[data_wait_fraction])} of its time for workers that "
-        "have every core.",
+        then=f"Decode or augment {where}: the step waits {share(m[data_wait_fraction])} of its time for workers "
+        "that already use every core.",
         changes=(change,),
-        basis="30, 60 or 90 % of the waiting goes, by how much of the work can be moved.",
+        basis="30, 60 or 90 % of the waiting goes away, depending on how much of the work can move.",
         effect=EFFECT,
-        risk="Medium: other libraries resize and decode a little differently; compare the loss. On the GPU the "
+        risk="Medium: other libraries resize and decode slightly differently; compare the loss. On the GPU, "
         "batches before augmentation take memory.",
     )
 

@@ -1,11 +1,12 @@
-"""The DataLoader's workers are stopped and started anew at every epoch.
+"""The DataLoader stops its workers after every epoch and starts new ones.
 
-Without persistent_workers each epoch ends its worker processes and the next one starts them: a fork each, or, where
-they are spawned, a fresh Python that imports torch again. The step after it waits for all of that. After a fork it is
-slower, too: the first write to each page of memory, gradients and parameters above all, copies the page.
+Without `persistent_workers`, each epoch ends its worker processes and the next one starts them again: a fork per
+worker or, with the spawn method, a new Python that imports torch again. The next step waits for all of that. After
+a fork that step is also slower, because the first write to each page of memory, mostly gradients and parameters,
+copies the page.
 
-Wrong when: the data set changes between epochs in the training process (a curriculum, a new negative sample, an epoch
-number set on it): persistent workers keep the copy they were started with.
+Wrong when: the training process changes the data set between epochs (a curriculum, new negative samples, an epoch
+number set on it). Persistent workers keep the copy they started with.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from advisor.rules._workers import loader_intervention
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import count, seconds, share
 
-MIN_SHARE = Threshold(0.03, "As a share of the run; below that, epochs are long enough to make the starts invisible.")
+MIN_SHARE = Threshold(0.03, "Share of the run; below this, epochs are long enough to hide worker start-up.")
 
 # Of the start without the first batch, which is needed anyway; resetting live workers costs some messages.
 REMOVED = (0.7, 0.9, 1.0)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the loader has workers that do not persist, and starting them again takes at least 3 % of the run,"""
+    """If the loader has workers that are not persistent, and restarting them takes at least 3 % of the run,"""
     fact = m[loader]
     if not fact.num_workers or fact.persistent_workers:
         return None
@@ -46,21 +47,21 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then keep them from epoch to epoch."""
+    """then keep the workers from epoch to epoch."""
     fact, changes, made = m[loader], spelling(m).loader(persistent_workers=True), m.get(loaders_made) or 1
     intervention = loader_intervention(fact, persistent_workers=True)
     once = ""
     if made > 1 and not (fact.place and fact.place.via):  # a DataLoader's workers go with it; a framework makes one
         intervention = None
-        once = f" Make the DataLoader once, before the loop over the epochs: there were {made} of them in this run."
+        once = f" Create the DataLoader once, before the loop over the epochs: this run created {made}."
         first = replace(changes[0], code=f"# once, before the loop over the epochs\n{changes[0].code}")
         changes = (first, *changes[1:])
     return Advice(
         then=f"Keep the workers: each epoch begins with a stall of {seconds(m[epoch_start_seconds])}, "
         f"{share(m[epoch_restart_share])} of the run.{once}",
         changes=changes,
-        basis="70, 90 or 100 % of the starts of all epochs but the first, less one batch each that is needed anyway, "
-        "and of what the step after a fork takes longer.",
+        basis="70, 90 or 100 % of the start of every epoch after the first, minus one batch each that is needed "
+        "anyway, and of the extra time of the step after a fork.",
         effect=in_turn(
             remove("epoch_start", shares=REMOVED, portion=_start_up(m)),
             remove("epoch_settling", shares=REMOVED, portion=1.0 if _settling(m) else 0.0),
@@ -68,19 +69,19 @@ def then(m: Metrics, found: Evidence) -> Advice:
         memory=0,
         host_memory=0,
         intervention=intervention,
-        risk="Low: workers keep their copy of the data set, and their caches, for the whole run, and later epochs are "
-        "shuffled otherwise, for they draw fewer seeds.",
+        risk="Low: workers keep their copy of the data set, and their caches, for the whole run, and later epochs "
+        "are shuffled differently because they draw fewer seeds.",
     )
 
 
 def _start_up(m: Metrics) -> float:
-    """Share of an epoch's start that is not the making of its first batch."""
+    """Return the share (0 to 1) of an epoch's start that is not spent preparing its first batch."""
     start = m[epoch_start_seconds]
     return max(0.0, 1 - m[t_w] / start) if start > 0 else 0.0
 
 
 def _settling(m: Metrics) -> float:
-    """Share of the run that the first steps of epochs take longer because workers were forked, as far as is known."""
+    """Return the share of the run by which epochs' first steps are slower after a fork; 0 if unknown."""
     return (m.get(epoch_settling_share) or 0.0) if m[loader].context in (None, "fork") else 0.0
 
 

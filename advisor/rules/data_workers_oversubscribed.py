@@ -1,10 +1,10 @@
 """More DataLoader workers compete for the cores than there are cores.
 
-Workers that compute take turns with one another and with the training process: every switch empties caches, and the
-thread that launches the step's work waits for its turn. Fewer workers deliver the same batches.
+Workers that compute take turns with each other and with the training process. Every switch evicts cached data, and
+the thread that launches the step's work waits for its turn. Fewer workers deliver the same batches.
 
-Wrong when: the queue is full only because the run is short or the data set is cached just now; a first epoch from cold
-storage may need all of them.
+Wrong when: the queue is full only because the run is short or the data set happens to be cached; a first epoch from
+cold storage may need all workers.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from advisor.rules._spelling import spelling
 from advisor.rules._workers import PREFETCH, loader_intervention, right_number, workers_memory
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
 
-MIN_SATURATION = Threshold(0.95, "Below that some core is idle most of the time, and nobody waits for one.")
+MIN_SATURATION = Threshold(0.95, "Below this, some core is idle most of the time and no process waits for one.")
 
-MAX_EMPTY = Threshold(0.01, "One empty fetch in a hundred is a hiccup; more, and the workers may be needed.")
+MAX_EMPTY = Threshold(0.01, "One empty fetch in a hundred is noise; with more, the workers may be needed.")
 
 # Share of the time of what runs on the CPU that goes. Measured on 2 cores with 16 workers: 22.8 to 17.8 ms, 22 %.
 REMOVED = (0.0, 0.05, 0.25)
@@ -30,8 +30,8 @@ HOST_PHASES = ("loader_overhead", "other")
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If there are more workers than cores, they would use more cores than there are for them, the CPU is saturated,
-    and yet no fetch ever finds the queue empty, and fewer workers could do the work of all of them,
+    """If there are more workers than cores, they would fill more cores than are left for them, the CPU is
+    saturated, at most 1 % of fetches find the queue empty, and fewer workers could do the same work,
     """
     fact = m[loader]
     if fact.num_workers <= m[cores_per_rank]:
@@ -53,19 +53,20 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then lower num_workers to what keeps up with the step."""
+    """then lower num_workers to the number that keeps up with the step."""
     fact, number = m[loader], right_number(m)
     prefetch = fact.prefetch_factor or PREFETCH
     return Advice(
         then=f"Lower num_workers from {fact.num_workers} to {number}: that keeps up with the step and leaves it the "
         "cores.",
         changes=spelling(m).loader(num_workers=number),
-        basis="0, 5 or 25 % of the time of what runs on the CPU; 22 % were measured with 16 workers on 2 cores.",
+        basis="0, 5 or 25 % of the time of the phases that run on the CPU; 22 % was measured with 16 workers on 2 "
+        "cores.",
         effect=_effect(tuple(HOST_PHASES) if m.get(device) else None),
         memory=0,
         host_memory=workers_memory(m, number, prefetch) - workers_memory(m, fact.num_workers, prefetch),
         intervention=loader_intervention(fact, num_workers=number),
-        risk="Low: if fetches begin to find the queue empty, go back half of the way.",
+        risk="Low: if fetches start to find the queue empty, undo half of the change.",
     )
 
 

@@ -1,11 +1,11 @@
-"""The training process makes its batches itself, and trains on nothing meanwhile.
+"""The training process prepares its own batches, and does not train meanwhile.
 
-A DataLoader without workers reads, decodes and collates inside `next()`: those seconds and the seconds of the step add
-up. Worker processes make the next batches while this one is trained on, so that only the slower of the two counts.
+A DataLoader without workers reads, decodes and collates inside `next()`, so this time adds to the time of the step.
+Worker processes prepare the next batches during the step, so that only the slower of the two counts.
 
 Wrong when: the data set cannot live in another process (it holds a CUDA tensor, an open database handle, a lock), the
-whole run is a few batches long, so that starting workers costs more than they save, or the storage is already as fast
-as it gets.
+whole run is only a few batches long, so that starting workers costs more than they save, or storage is already at
+its limit.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source,
 from advisor.units import count, seconds, share
 
 MIN_WAIT = Threshold(
-    0.05, "Less waiting than that is not worth a process: gains of 5 % are the least that some 20 steps can confirm."
+    0.05, "Waiting less than this is not worth a process: about 20 steps can only confirm a gain of 5 % or more."
 )
 
 MIN_HAND_OVERS = Threshold(
-    2.0, "A batch that is made in twice the time of its way between processes gains nothing from being made elsewhere."
+    2.0, "A batch prepared in less than twice the time of its transfer between processes gains nothing from a worker."
 )
 
-MIN_GAIN = Threshold(0.03, "Where cores are short the model may see no gain; less than this is not advised.")
+MIN_GAIN = Threshold(0.03, "If cores are scarce, the predicted gain may be zero; a smaller gain is not advised.")
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the loader has no workers, the step waits for its batch for at least a twentieth of its time, a batch takes
-    longer to make than to hand over from another process, and there are cores to make it on,
+    """If the loader has no workers, the step spends at least 5 % of its time waiting for data, a batch takes at
+    least twice as long to prepare as to transfer from another process, and there are cores to prepare it on,
     """
     fact = m[loader]
     if fact.num_workers or (fact.batch_device or "cpu").startswith("cuda"):
@@ -62,24 +62,24 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then make the batches in worker processes: as many as keep up with the step, and the cores allow."""
+    """then prepare the batches in worker processes: as many as keep up with the step and the cores allow."""
     fact, number = m[loader], right_number(m)
     changes = spelling(m).loader(num_workers=number, persistent_workers=True, prefetch_factor=PREFETCH)
     faster = seconds(expected_time(m))
     return Advice(
-        then=f"Give the DataLoader {count(number, 'worker')}: a batch takes {seconds(m[t_w])} to make "
-        f"and the step waits {share(m[data_wait_fraction])} of its time for it. "
-        f"Expect about {faster} a step.{beyond_cores(m, number)}",
+        then=f"Give the DataLoader {count(number, 'worker')}: preparing a batch takes {seconds(m[t_w])} and the "
+        f"step waits {share(m[data_wait_fraction])} of its time for it. This alone makes a step about "
+        f"{faster}.{beyond_cores(m, number)}",
         changes=(*changes, *sharding_change(fact)),
-        basis=f"The slower of the step without waiting and {count(number, 'worker')} side by side, slowed by 1, "
+        basis=f"The slower of the step without waiting and {count(number, 'worker')} in parallel, slowed by 1, "
         f"1.15 or 1.5; cores left for workers: {m[cores_available]}.",
         effect=workers_effect(m),
         memory=0,
         host_memory=workers_memory(m, number),
         intervention=loader_intervention(fact, num_workers=number, persistent_workers=True, prefetch_factor=PREFETCH),
-        risk=f"Low: {same_samples(fact)} in the first epoch; later ones are shuffled otherwise, for workers that "
-        "persist draw fewer seeds. Random augmentation draws from others, too. A data set that "
-        'cannot be forked (open handles, CUDA) needs multiprocessing_context="spawn" or to open them in the worker.',
+        risk=f"Low: {same_samples(fact)} in the first epoch; later ones are shuffled differently because persistent "
+        "workers draw fewer seeds. Random augmentation also draws from other seeds. A data set that "
+        'cannot be forked (open handles, CUDA) needs multiprocessing_context="spawn" or must open them in the worker.',
     )
 
 

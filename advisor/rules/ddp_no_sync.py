@@ -1,10 +1,10 @@
-"""Gradients are accumulated, and travel after each micro-batch all the same.
+"""Gradients are accumulated, yet reduced after every micro-batch.
 
-DistributedDataParallel reduces gradients in every backward pass unless told not to. Of k micro-batches to an update
-only the last one's reduction is needed: it carries the sum. The k - 1 others cost their time for nothing.
+DistributedDataParallel reduces gradients in every backward pass by default. Of the k micro-batches of an update,
+only the last one's reduction is needed, because it carries the sum. The other k - 1 reductions gain nothing.
 
-Wrong when: passes belong to several updates of several optimizers (the rule is silent then), or the model is sharded:
-under FSDP, `no_sync` keeps whole gradients on every rank, and may not fit.
+Wrong when: backward passes belong to updates of different optimizers (the rule does not fire then), or the model is
+sharded: under FSDP, `no_sync` keeps whole gradients on every rank, which may not fit.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 from advisor.units import seconds
 
-MIN_MICRO_STEPS = Threshold(1.9, "Two micro-batches to an update, but for a last one at an epoch's end.")
+MIN_MICRO_STEPS = Threshold(1.9, "Two micro-batches per update; the last update of an epoch may have fewer.")
 
-MIN_REDUCTIONS = Threshold(1.5, "One is needed; under no_sync some epochs end in one more (assumption).")
+MIN_REDUCTIONS = Threshold(1.5, "One reduction is needed; with no_sync some epochs end with one more (assumption).")
 
 MIN_RANKS = 2
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If DistributedDataParallel reduces gradients more than once for each update, which has several micro-batches,"""
+    """If DistributedDataParallel reduces gradients more than once per update of several micro-batches,"""
     if m[world_size] < MIN_RANKS or not m[flags].ddp or m[flags].fsdp:
         return None
     if m[micro_steps_per_step] < m[MIN_MICRO_STEPS] or len(m[optimizers]) > 1:
@@ -43,17 +43,17 @@ def when(m: Metrics) -> Evidence | None:
             Fact(micro_steps_per_step, m[micro_steps_per_step], m[MIN_MICRO_STEPS]),
             Fact(world_size, m[world_size], MIN_RANKS),
         ),
-        note=f"DistributedDataParallel made in {place.file}, line {place.line}" if place else "",
+        note=f"DistributedDataParallel created in {place.file}, line {place.line}" if place else "",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then run forward and backward pass of all micro-batches but the last under `no_sync`."""
+    """then run forward and backward of all micro-batches but the last under `no_sync`."""
     k = round(m[micro_steps_per_step])
     return Advice(
         then=f"Run forward and backward pass of the first {k - 1} of {k} micro-batches under model.no_sync(). With "
-        "accelerate, that is `with accelerator.accumulate(model):`; Lightning's Trainer and transformers' do it by "
-        "themselves if they are told how many batches to accumulate.",
+        "accelerate, that is `with accelerator.accumulate(model):`; Lightning's Trainer and transformers' "
+        "Trainer do it themselves if you set the number of batches to accumulate.",
         changes=spelling(m).accumulate(k),
         basis=_basis(m),
         effect=_effect(m),
@@ -68,16 +68,17 @@ def then(m: Metrics, found: Evidence) -> Advice:
 def _basis(m: Metrics) -> str:
     exposed = m.get(exposed_transfer)
     if exposed is None:
-        return "What reducing gradients costs was not measured: no gain is predicted."
+        return "The cost of reducing gradients was not measured: no gain is predicted."
     needless = 1 - 1 / m[reductions_per_step]
     if _hidden_too(m):
         return (
-            f"Of {seconds(exposed)} a step in exposed reductions, {needless:.3g} are not needed: half or all of these "
-            f"go, at best as much of all {seconds(m[comm_total])}: what the backward pass hides takes its cores."
+            f"Of {seconds(exposed)} a step in exposed reductions, {needless:.3g} are not needed: half or all of "
+            f"these go away; at best the same fraction of all {seconds(m[comm_total])} does, because hidden "
+            "reductions use the backward pass's cores."
         )
     return (
-        f"Of {seconds(exposed)} a step in exposed reductions, {needless:.3g} are not needed: half, 0.8 or all of these "
-        "go, for ranks that meet less often still wait for the slowest once."
+        f"Of {seconds(exposed)} a step in exposed reductions, {needless:.3g} are not needed: half, 0.8 or all of "
+        "these go away, because ranks that synchronize less often still wait once for the slowest."
     )
 
 
@@ -91,9 +92,12 @@ def _effect(m: Metrics) -> Effect | None:
 
 
 def _hidden_too(m: Metrics) -> bool:
-    """Without a GPU, reductions behind the backward pass are copied and summed on the cores that compute it. Measured,
-    two ranks of gloo: 43 and 70 % of the step went, 31 and 41 % were exposed and not needed, and 71 % with the hidden
-    ones in the second run."""
+    """Return whether hidden reductions cost step time as well.
+
+    Without a GPU, reductions hidden behind the backward pass are copied and summed on the cores that compute it.
+    Measured with two gloo ranks in two runs: 43 and 70 % of the step were saved. Exposed and unneeded reductions
+    were 31 and 41 % of it; with the hidden ones, 71 % in the second run.
+    """
     exposed, total = m.get(exposed_transfer), m.get(comm_total)
     return m.get(device) is None and exposed is not None and total is not None and 0 < exposed < total
 

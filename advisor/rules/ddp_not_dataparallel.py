@@ -1,12 +1,12 @@
 """One process drives all GPUs through nn.DataParallel.
 
-In every step DataParallel copies the model to each GPU, runs one Python thread for each under the same interpreter
-lock, and gathers outputs and gradients on the first GPU, which works longer and fills up first.
-DistributedDataParallel has a process for each GPU: weights stay where they are, gradients travel while the backward
-pass runs.
+In every step, DataParallel copies the model to each GPU, runs one Python thread per GPU under the same interpreter
+lock, and gathers outputs and gradients on the first GPU, which does more work and fills up first.
+DistributedDataParallel has one process per GPU: weights stay in place, and gradients are reduced during the
+backward pass.
 
-Wrong when: one GPU is left for the wrapped model anyway (then the wrapper just goes), or the program cannot be started
-once for each GPU, as in a notebook.
+Wrong when: only one GPU is left for the wrapped model anyway (then just remove the wrapper), or the program cannot be
+started once per GPU, as in a notebook.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SPEEDUP = (1.1, 1.4, 2.0)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the model is wrapped in nn.DataParallel and the program sees two GPUs or more,"""
+    """If the model is wrapped in nn.DataParallel and the program sees two or more GPUs,"""
     if not m[flags].data_parallel or m[world_size] > 1 or m[device].count < MIN_GPUS:
         return None
     note = f"nn.DataParallel in one process, {m[device].count} GPUs"
@@ -35,14 +35,14 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then start one process for each GPU and wrap the model in DistributedDataParallel."""
+    """then start one process per GPU and wrap the model in DistributedDataParallel."""
     count, source = m[device].count, m.get(loader)
     place = source.place if source else None
     whole = source.batch_size if source else None
     size = f"batch_size={max(1, whole // count)}, " if whole else ""
     was = f"  # batch_size was {whole} for all GPUs together" if whole else ""
     return Advice(
-        then=f"Start {count} processes, one for each GPU, and wrap the model in DistributedDataParallel in place of "
+        then=f"Start {count} processes, one for each GPU, and wrap the model in DistributedDataParallel instead of "
         "DataParallel. Each process loads its own part of the data.",
         changes=(
             Change(language="shell", code=f"torchrun --standalone --nproc-per-node={count} train.py\n"),
@@ -61,14 +61,15 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 line=place.line if place else None,
             ),
         ),
-        basis="The step but for its batches is divided by 1.1, 1.4 or 2; so is the time in which the host enqueues it.",
+        basis="The step without data loading is divided by 1.1, 1.4 or 2; so is the time the host needs to enqueue it.",
         effect=in_turn(relieve_host(shares_of(SPEEDUP)), divide_step(SPEEDUP)),
-        risk="Low: the same gradients, averaged. Code outside the model runs once a process: let rank 0 alone write.",
+        risk="Low: the same gradients, averaged. Code outside the model runs once per process: let only rank 0 "
+        "write files.",
     )
 
 
 RULE = Rule(
-    title="Use DistributedDataParallel in place of DataParallel",
+    title="Use DistributedDataParallel instead of DataParallel",
     tier=Tier.DISTRIBUTED,
     when=when,
     then=then,

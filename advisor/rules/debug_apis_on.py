@@ -1,8 +1,8 @@
 """A debugging mode is on.
 
-Anomaly detection keeps a stack trace for every operation and searches every gradient for NaN; CUDA_LAUNCH_BLOCKING
-waits for every kernel; TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective; a profiler that is always on records
-everything. Each is for finding a fault, and slows every step until then; what is measured meanwhile is not the program.
+Anomaly detection keeps a stack trace for every operation and searches every gradient for NaN. CUDA_LAUNCH_BLOCKING
+waits for every kernel. TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective. A profiler that is always on records
+everything. Each of them slows every step, and what is measured meanwhile does not represent the program.
 
 Wrong when: you are looking for that fault right now.
 """
@@ -23,7 +23,7 @@ from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Inter
 class _Mode:
     phases: tuple[str, ...]
     speedup: Triple
-    """Those phases are divided by this."""
+    """The times of those phases are divided by this (low, expected, high gain)."""
 
 
 MODES = {
@@ -77,15 +77,15 @@ def then(m: Metrics, found: Evidence) -> Advice:
     on = m[debug_modes]
     slow = [MODES[mode] for mode in on if MODES[mode].phases]
     return Advice(
-        then=f"Turn off {found.note}, unless you are looking for a fault with it; then record again.",
+        then=f"Turn off {found.note}, unless you are using it to find a bug; then record again.",
         changes=tuple(change for mode in on for change in _changes(m, mode)),
         basis="Forward and backward divided by 1.2, 2.8 or 5 for anomaly detection (measured 2 to 3.4 for a whole "
-        "step); all three phases by 1, 1.5 or 3 for a profiler that records every step (measured about 2), nothing for "
-        "one that may be on for a few steps only; assumptions for the others.",
+        "step); all three phases divided by 1, 1.5 or 3 for a profiler that records every step (measured "
+        "about 2), no gain for one that may record only a few steps; assumptions for the others.",
         effect=_effect(slow) if slow else None,
         memory=None,
         intervention=_intervention([mode for mode in on if MODES[mode].phases]),
-        risk="None for the result. Without anomaly detection a NaN is not traced to where it came from.",
+        risk="No effect on results. Without anomaly detection the origin of a NaN is not reported.",
     )
 
 
@@ -98,7 +98,10 @@ def _changes(m: Metrics, mode: str) -> tuple[Change, ...]:
 
 
 def _intervention(slow: list[str]) -> Intervention | None:
-    """One change at a time: where several modes slow the step, it takes a hand."""
+    """Return the intervention that turns the mode off.
+
+    None if several modes of different kinds slow the step, because a trial makes one change at a time.
+    """
     if slow == ["anomaly"]:
         return Intervention(name="flags", settings={"anomaly": False}, safety=Safety.EXACT)
     if slow and all(mode in VARIABLES for mode in slow):
@@ -108,7 +111,10 @@ def _intervention(slow: list[str]) -> Intervention | None:
 
 
 def _effect(modes: list[_Mode]) -> Effect:
-    """The modes slow the host, which enqueues the step: what holds the GPU up falls alike."""
+    """Return the effect of turning the modes off.
+
+    They slow the host that enqueues the step, so the time the GPU waits for it falls by the same factor.
+    """
     return in_turn(
         *(in_turn(relieve_host(shares_of(mode.speedup)), divide(*mode.phases, by=mode.speedup)) for mode in modes)
     )

@@ -1,11 +1,11 @@
-"""Matrix products of a length that tensor cores do not like run at half speed.
+"""Matmuls with a dimension that is misaligned for tensor cores run at half speed.
 
-Tensor cores load 16 bytes at once: 8 numbers of fp16 or bf16, 16 of fp8. Where a length of a product is no multiple of
-that, a slower kernel computes it. The usual case is a vocabulary such as 50257; zero columns up to the next multiple of
-64 cost nothing to speak of.
+Tensor cores load 16 bytes at once: 8 numbers of fp16 or bf16, 16 of fp8. If a dimension of a matmul is not a multiple
+of that, a slower kernel runs. A typical case is a vocabulary of 50257; zero columns up to the next multiple of 64
+cost almost nothing.
 
-Wrong when: the length is given by the data and differs from batch to batch, or the padded rows are not kept out of the
-loss, of sampling and of the weights that are saved.
+Wrong when: the data determines that dimension and it differs between batches, or the padded rows are not kept out of
+the loss, of sampling and of the saved weights.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from advisor.models.effects import Triple, divide_matmul
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
-MIN_SHARE = Threshold(0.10, "With less of the GPU's time even twice the speed brings under 5 %.")
+MIN_SHARE = Threshold(0.10, "With a smaller share of the GPU's time, even twice the speed gains under 5 %.")
 
-MAX_EFFICIENCY = Threshold(0.5, "Some loss is due to the shape; half of what such products reach here is not.")
+MAX_EFFICIENCY = Threshold(0.5, "The shape itself explains some loss of speed, but not the loss of half of it.")
 
 # Volta: the first with tensor cores.
 CAPABILITY = (7, 0)
@@ -44,8 +44,8 @@ logits = head(states)[..., :{length}]  # a view: the loss does not see the paddi
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If a tenth of the GPU's time or more goes into 16-bit or fp8 products of a length that is no multiple of 8 or 16,
-    at less than half the speed of their aligned peers,
+    """If 16-bit or fp8 matmuls with a dimension that is not a multiple of 8 or 16 take at least 10 % of GPU time,
+    at less than half the speed of comparable aligned matmuls,
     """
     if m[compute_capability] < CAPABILITY:
         return None
@@ -61,22 +61,23 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then pad that length to a multiple of 64, or of 16 or 8 if it is short."""
+    """then pad that dimension to a multiple of 64, or of 16 or 8 if it is short."""
     length = m[misaligned_length]
     multiple = _multiple(length)
     padded = _padded(length, multiple)
     return Advice(
-        then=f"Pad the length {length} to {padded}: products that have it take {share(m[misaligned_matmul_share])} of "
-        f"the GPU's time at {share(m[misaligned_efficiency])} of the speed of others.",
+        then=f"Pad the length {length} to {padded}: matmuls with this length take "
+        f"{share(m[misaligned_matmul_share])} of the GPU's time at {share(m[misaligned_efficiency])} of the "
+        "speed of others.",
         changes=(Change(language="python", code=CODE.format(length=length, padded=padded, pad=multiple)),),
-        basis="Those products become 1.1, 1.3 or 2 times as fast.",
+        basis="These matmuls become 1.1, 1.3 or 2 times as fast.",
         effect=divide_matmul(SPEEDUP, portion=min(1.0, m[misaligned_matmul_share] / m[matmul_share])),
-        risk="Low for results; shapes change, so saved weights need padding as well.",
+        risk="Low for results; shapes change, so saved weights also need padding.",
     )
 
 
 def _multiple(length: int) -> int:
-    """The largest that lengthens it little."""
+    """Return the largest multiple that adds at most 10 % to the length."""
     little = (multiple for multiple in MULTIPLES if _padded(length, multiple) <= (1 + MOST_ADDED) * length)
     return next(little, MULTIPLES[-1])
 
@@ -86,7 +87,7 @@ def _padded(length: int, multiple: int) -> int:
 
 
 RULE = Rule(
-    title="Pad matrices to what tensor cores like",
+    title="Pad matrices to sizes that suit tensor cores",
     tier=Tier.PRECISION,
     when=when,
     then=then,

@@ -1,10 +1,10 @@
-"""torch, driver and GPU do not fit one another.
+"""PyTorch, the driver and the GPU do not fit together.
 
-A build of torch holds code for some compute capabilities, was made with one version of CUDA, or with none. Where it
-has no code for a GPU its kernels cannot run there; where the driver is older than that CUDA, or torch was built without
-it, the program trains on the CPU and the GPU stands idle.
+A build of torch contains code for some compute capabilities, and is built with one version of CUDA or without CUDA.
+If it has no code for a GPU, its kernels cannot run there. If the driver is older than that CUDA, or torch was built
+without it, the program trains on the CPU and the GPU stays idle.
 
-Wrong when: the program trains on the CPU on purpose, or the GPU belongs to somebody else.
+Wrong when: the program trains on the CPU on purpose, or the GPU is reserved for somebody else.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ CURES = {
     ARCHITECTURE: Change(
         language="shell",
         code='python -c "import torch; print(torch.__version__, torch.cuda.get_arch_list())"\n'
-        "# install the build that https://pytorch.org/get-started/locally/ names for the GPU\n",
+        "# install the build that https://pytorch.org/get-started/locally/ lists for the GPU\n",
     ),
     CPU_BUILD: Change(
         language="shell",
-        code="nvidia-smi  # its CUDA version is the newest that the driver serves\n"
+        code="nvidia-smi  # shows the newest CUDA version that the driver supports\n"
         "# install the build for it: https://pytorch.org/get-started/locally/\n",
     ),
     OLD_DRIVER: Change(
         language="shell",
-        code="nvidia-smi  # its CUDA version is the newest that the driver serves\n"
-        "# update the driver, or install a torch built for that CUDA: https://pytorch.org/get-started/locally/\n",
+        code="nvidia-smi  # shows the newest CUDA version that the driver supports\n"
+        "# update the driver, or install a torch built for that CUDA: "
+        "https://pytorch.org/get-started/locally/\n",
     ),
 }
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If torch has no code for the GPU, or trains on the CPU of a machine with a GPU because it was built without CUDA
-    or for a newer driver,
+    """If torch has no code for the GPU, or trains on the CPU of a machine with a GPU because torch was built without
+    CUDA or for a newer driver,
     """
     found = m[stack_mismatches]
     if not found:
@@ -49,15 +50,15 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then install a torch that fits driver and GPU."""
+    """then install a torch build that fits the driver and the GPU."""
     names = m[stack_mismatches]
     on_gpu = ARCHITECTURE in names
     unless = "" if on_gpu else ", unless you train on the CPU on purpose"
     return Advice(
         then=f"Install a torch and a driver that fit the GPU{unless}: {found.note}. Then record again.",
         changes=tuple(CURES[name] for name in names),
-        basis="None: what the GPU would bring only a new recording can tell.",
-        risk="Low: another build of torch may round differently. Try it in an environment of its own.",
+        basis="None: only a new recording can show what the GPU gains.",
+        risk="Low: another build of torch may round differently. Try it in a separate environment.",
         fault=on_gpu,
     )
 

@@ -1,10 +1,11 @@
-"""Evaluation records gradients that nobody uses.
+"""Evaluation records gradients that nothing uses.
 
-With gradients enabled every forward pass keeps its activations for a backward pass that never comes. That costs memory,
-as much as training with that batch, and some time.
+With gradients enabled, every forward pass keeps its activations for a backward pass that never comes. This costs as
+much memory as training with that batch, and some time.
 
-A trial evaluates under torch.no_grad(), which keeps no activations either. A tensor made in inference mode may not
-be needed by a later backward pass: what a model keeps of its evaluation, as a cache, cannot be seen from outside.
+A trial evaluates under `torch.no_grad()`, which does not keep activations either. Inference mode is not tried, because
+a later backward pass cannot use tensors made in it, and what a model keeps from its evaluation, such as a cache,
+cannot be seen from outside.
 
 Wrong when: the evaluation needs gradients (saliency, adversarial examples, physics-informed losses, test-time
 training).
@@ -33,8 +34,8 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then evaluate under torch.inference_mode()."""
     return Advice(
-        then=f"Evaluate under torch.inference_mode(): it takes {share(m[evaluation_share])} of the run, and keeps "
-        "activations as if it trained.",
+        then=f"Evaluate under torch.inference_mode(): evaluation takes {share(m[evaluation_share])} of the run and "
+        "keeps activations as if for training.",
         changes=(
             Change(
                 language="python",
@@ -51,8 +52,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
             safety=Safety.EXACT,
             leaves="inference mode, under torch.no_grad()",
         ),
-        risk="None, unless the evaluation itself calls backward; tensors made there cannot be "
-        "trained on later: where a model caches some, use torch.no_grad().",
+        risk="None, unless the evaluation itself calls backward; tensors created in inference mode cannot be "
+        "trained on later: if the model caches some, use torch.no_grad().",
     )
 
 

@@ -1,10 +1,10 @@
-"""Gradients overflow or vanish in fp16.
+"""Gradients overflow or underflow in fp16.
 
-The largest number of fp16 is 65504, its smallest 6e-8. A GradScaler multiplies the loss so that small gradients
-survive, and skips the update where large ones did not; a few skips at the start find the scale. Skipping throughout
-means that no scale fits: steps are computed and thrown away. Without any scale small gradients become zero unnoticed.
+The largest fp16 number is 65504, the smallest is 6e-8. A GradScaler multiplies the loss so that small gradients
+survive, and skips the update if large ones overflow; a few skips at the start find the right scale. If it keeps
+skipping, no scale fits: steps are computed and discarded. Without a scaler, small gradients silently become zero.
 
-Wrong when: the program scales its loss by hand, or the training diverges in fp32 as well: then find that first.
+Wrong when: the program scales its loss by hand, or the training diverges in fp32 as well; then find that cause first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule,
 from advisor.units import share
 
 MAX_SKIPPED = Threshold(
-    0.01, "A scale that fits costs one step in 2000, when it is tried twice as large; this is twenty times that."
+    0.01, "A well-chosen scale costs one step in 2000, when the scaler tries to double it; this is twenty times that."
 )
 
 # Below that fp16 is not what the program trains in: an evaluation, perhaps.
@@ -41,7 +41,7 @@ scaler.update()
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If GradScaler skips more than 1 % of the steps beyond finding its scale, or fp16 is trained without one,"""
+    """If GradScaler skips more than 1 % of the steps beyond finding its scale, or fp16 autocast runs without one,"""
     settings = m[flags]
     if settings.grad_scaler or m.get(scaler) is not None:
         skipped = m[skipped_step_fraction]
@@ -59,12 +59,12 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then train in bf16 where the GPU can, else scale, clip, and compute the loss in fp32."""
+    """then train in bf16 if the GPU supports it; if not, scale, clip, and compute the loss in fp32."""
     gpu = m.get(device)
     bf16 = gpu is not None and gpu.capability is not None and gpu.capability >= BF16_CAPABILITY
     skipped = m.get(skipped_step_fraction)
     cure = (
-        "Train in bf16, which has the range of fp32, and drop the GradScaler"
+        "Train in bf16, which has the range of fp32, and remove the GradScaler"
         if bf16
         else "Scale the loss with a GradScaler, clip the gradients after unscaling them, and compute the loss in fp32"
     )
@@ -72,12 +72,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"{cure}: {lost} ({found.note}).",
         changes=spelling(m).half("bf16") if bf16 else (Change(language="python", code=SCALED),),
-        basis="Half, 0.8 or all of the skipped steps need not be made again."
+        basis="Half, 0.8 or all of the skipped steps need not be repeated."
         if skipped is not None
-        else "No time is predicted: it is the result that is at risk.",
+        else "No time saving is predicted: the result is at risk.",
         effect=None if skipped is None else remove_run(up_to(min(1.0, skipped))),
         memory=0,
-        risk="Medium: it changes which updates are made. Compare the loss over some hundred steps.",
+        risk="Medium: it changes which updates are made. Compare the loss over a few hundred steps.",
         fault=True,
     )
 

@@ -1,16 +1,17 @@
-"""The loss over a large vocabulary takes time or memory of its own.
+"""The loss over a large vocabulary takes much time or memory.
 
-The logits of a micro-batch are a number for every token and word, kept in 16 bits and once more in fp32. Computed
-together with the product that makes them, a chunk at a time, they never lie in memory as a whole.
+The logits of a micro-batch are one number per token and vocabulary entry, kept in 16 bits and once more in fp32. If
+the loss is computed together with the matmul that makes the logits, one chunk at a time, they are never in memory as a
+whole.
 
-Wrong when: the logits are wanted for something else (distillation, a metric in every step), or there is no Triton for
-the GPU.
+Wrong when: the logits are used for something else (distillation, a metric in every step), or the GPU has no Triton
+support.
 """
 
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import compute_capability, cross_entropy_share, gpu_busy_fraction
+from advisor.metrics.gpu import compute_capability, cross_entropy_share, gpu_computing_fraction
 from advisor.metrics.matmul import head_share, logits, logits_bytes, vocabulary
 from advisor.metrics.memory import mem_peak_allocated
 from advisor.models.effects import COMPUTE, Triple, remove
@@ -19,11 +20,11 @@ from advisor.rules._computing import of_computing
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share, size
 
-MIN_SHARE = Threshold(0.05, "Of the step; less than that cannot bring what is worth a change.")
+MIN_SHARE = Threshold(0.05, "Share of the step; a smaller share gains too little to be worth a change.")
 
-MIN_MEMORY = Threshold(0.15, "Of the peak; a smaller part makes no room to speak of.")
+MIN_MEMORY = Threshold(0.15, "Share of the peak; a smaller share frees too little memory.")
 
-MIN_VOCABULARY = Threshold(10_000, "Over fewer classes launches are what costs: a language model has more.")
+MIN_VOCABULARY = Threshold(10_000, "With fewer classes, launches dominate: a language model has more.")
 
 # Of the loss and the product before it, so much goes; of the logits' memory, 0.8 (Liger's authors report a whole model
 # 20 % faster with 60 % less memory).
@@ -41,12 +42,12 @@ loss = loss_function(model.head.weight, states.flatten(0, 1), targets.flatten())
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the cross-entropy over a vocabulary of ten thousand words or more takes a twentieth of the step or more, or
-    its logits at least 15 % of the peak of memory,
+    """If the cross-entropy over a vocabulary of at least 10,000 entries takes at least 5 % of the step, or its
+    logits take at least 15 % of the memory peak,
     """
     if m[compute_capability] < CAPABILITY:
         return None
-    part = m[cross_entropy_share] * m[gpu_busy_fraction]
+    part = m[cross_entropy_share] * m[gpu_computing_fraction]
     if not part:  # no loss over classes, so no logits either
         return None
     if m[vocabulary] < m[MIN_VOCABULARY]:
@@ -59,19 +60,20 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then compute head and loss together, a chunk of tokens at a time."""
+    """then compute head and loss together, one chunk of tokens at a time."""
     return Advice(
         then=f"Compute head and loss together: the logits of {m[logits].rows} tokens over {m[vocabulary]} words "
-        f"hold {size(m[logits_bytes])}, and the loss takes {share(m[cross_entropy_share])} of the GPU's time.",
+        f"take {size(m[logits_bytes])}, and the loss takes {share(m[cross_entropy_share])} of the GPU's time.",
         changes=(Change(language="python", code=CODE),),
-        basis="10, 20 or 40 % of the time in the loss and in the product before it goes; 80 % of the logits' memory.",
+        basis="10, 20 or 40 % of the time in the loss and in the matmul before it goes away; so does 80 % of the "
+        "logits' memory.",
         effect=remove(
             *COMPUTE,
             shares=REMOVED,
-            portion=of_computing(m, (m[cross_entropy_share] + m[head_share]) * m[gpu_busy_fraction]),
+            portion=of_computing(m, (m[cross_entropy_share] + m[head_share]) * m[gpu_computing_fraction]),
         ),
         memory=-round(FREED * m[logits_bytes]),
-        risk="Low: the same loss, summed in another order. The logits are no longer there to be looked at.",
+        risk="Low: the same loss, summed in another order. The logits can no longer be inspected.",
     )
 
 

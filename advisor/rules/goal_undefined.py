@@ -1,10 +1,10 @@
-"""Nobody said, or not in full, what the run is for.
+"""The goal of the run was not declared, or not completely.
 
-A faster step is not the aim but a means: to reach a quality sooner, cheaper, or on less memory. MLPerf compares
-trainings by the time to a quality target; deployments by throughput or by a percentile of latency. With a goal the
-report ranks by it; without one it takes the time of a step, and leaves memory alone as long as nothing fails.
+A faster step is a means, not the aim: to reach a quality sooner, cheaper, or with less memory. MLPerf compares
+trainings by the time to a quality target, and deployments by throughput or a percentile of latency. With a goal, the
+report ranks its advice by it. Without one, it ranks by step time, and ignores memory as long as nothing fails.
 
-Wrong when: step time is what you want to know. Then nothing is missing.
+Wrong when: step time is what you want to know; nothing is missing then.
 """
 
 from __future__ import annotations
@@ -23,32 +23,30 @@ OPTIONS = {
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If what counts most, the quality that is wanted or, where cost counts, the price of a GPU was not declared,"""
+    """If the main goal, the target quality or, if the goal is cost, the price of a GPU was not declared,"""
     missing = m[undeclared_goals]
     return Evidence((Fact(undeclared_goals, len(missing), 0, ">"),)) if missing else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then declare it, or read the advice as ranked by step time, for a quality that stays as it is."""
+    """then declare it, or read the advice as ranked by step time at unchanged quality."""
     missing = m[undeclared_goals]
     meanwhile = {
-        "goal": f"No goal was declared, so advice is ranked by the time of a step, {seconds(m[step_time_mean])}.",
-        "quality": "No quality was declared, so the one that the training reaches must stay as it is.",
-        "gpu_price": "No price of a GPU was declared, so gains are not put into money.",
+        "goal": f"No goal was declared, so advice is ranked by step time, {seconds(m[step_time_mean])}.",
+        "quality": "No quality was declared, so the current training quality must be kept.",
+        "gpu_price": "No GPU price was declared, so gains are not converted to money.",
     }
     options = " ".join(OPTIONS[name] for name in missing)
     return Advice(
         then=" ".join(meanwhile[name] for name in missing),
-        changes=(
-            Change(language="shell", code=f"profile-train report RUN {options}  # beside what you declare already\n"),
-        ),
+        changes=(Change(language="shell", code=f"profile-train report RUN {options}\n"),),
         basis="None: a goal changes the order of advice, not the step.",
         risk="None.",
     )
 
 
 RULE = Rule(
-    title="Declare what the run is for",
+    title="Declare the goal of the run",
     tier=Tier.MODEL,
     when=when,
     then=then,

@@ -1,10 +1,11 @@
-"""A GPU's link to the host is narrower or slower than both can do.
+"""A GPU's PCIe link is narrower or slower than the GPU and its slot support.
 
-NVML tells the most that the GPU and its slot can do together. A link that stays below it under load has fallen back: a
-card that sits badly, a bad riser or lane, a setting of the firmware. Every batch then takes longer to copy.
+NVML reports the most that the GPU and its slot support together. A link that stays below this under load has fallen
+back, because of a badly seated card, a bad riser or lane, or a firmware setting. Every batch then takes longer to
+copy.
 
-Wrong when: the link is shared by a switch on purpose, or a virtual machine reports a link that is not the real one. A
-link that is slow only while the GPU is idle saves power and does not count.
+Wrong when: the link is shared by a switch on purpose, or a virtual machine does not report the real link. A link that
+is slow only while the GPU is idle saves power and does not count.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
-MIN_H2D = Threshold(0.03, "Below that the link is not what the step waits for.")
+MIN_H2D = Threshold(0.03, "Below this, the link does not hold up the step.")
 
-WHOLE = Threshold(1.0, "Width times speed, over the most they can be.")
+WHOLE = Threshold(1.0, "Width times speed, divided by the maximum.")
 
 FIELDS = "index,name,pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max"
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If a GPU's PCIe link stays below its width or speed under load, and exposed copies take at least 3 % of the
-    step,
+    """If a GPU's PCIe link stays below its width or speed under load, and exposed copies take at least
+    3 % of the step,
     """
     link, copies = m[pcie_ratio], m[h2d_fraction]
     if link >= m[WHOLE] or copies < m[MIN_H2D]:
@@ -35,25 +36,25 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then take the machine out of service and look at the link."""
+    """then take the machine out of service and inspect the link."""
     link = m[pcie_ratio]
     return Advice(
-        then=f"Look at the GPU's PCIe link: under load it runs at {share(link)} of its width times speed, and "
-        f"{share(m[h2d_fraction])} of the step is copying. Reseat the card; look at riser and firmware.",
+        then=f"Check the GPU's PCIe link: under load it runs at {share(link)} of its maximum width times speed, "
+        f"and {share(m[h2d_fraction])} of the step is copying. Reseat the card; check riser and firmware.",
         changes=(
-            Change(language="shell", code=f"nvidia-smi --query-gpu={FIELDS} --format=csv  # while it trains\n"),
+            Change(language="shell", code=f"nvidia-smi --query-gpu={FIELDS} --format=csv  # during training\n"),
             Change(language="shell", code="sudo dmesg | grep -iE 'xid|aer|pcie'  # errors of GPU and bus\n"),
         ),
-        basis="Half, 0.8 or all of what the link lacks goes from the exposed copies.",
+        basis="Half, 0.8 or all of what the link lacks is saved from the exposed copies.",
         effect=remove_exposed("h2d", m[h2d_fraction] * m[step_time_mean], up_to(1 - link)),
         memory=0,
-        risk="None for the program; the machine has to be looked at. All other predictions wait for it.",
+        risk="None for the program; the machine must be inspected. All other predictions depend on this repair.",
         fault=True,
     )
 
 
 RULE = Rule(
-    title="Look at the GPU's PCIe link",
+    title="Check the GPU's PCIe link",
     tier=Tier.VALIDITY,
     when=when,
     then=then,

@@ -1,9 +1,9 @@
-"""A GPU runs slower than it could because it is too hot or its power supply brakes it.
+"""A GPU runs slower than it could because of heat or its power supply.
 
-Hardware and software thermal slowdown and the power brake lower the clock until the GPU is safe. That is a fault of
-cooling, airflow or power, not of the program; with several GPUs all wait for the slowed one.
+Hardware and software thermal slowdown and the power brake lower the clock until the GPU is safe. This is a fault of
+cooling, airflow or power, not of the program. With several GPUs, all wait for the slow one.
 
-Wrong when: the clock was limited on purpose. The software power cap alone is normal on a GPU that works hard, and does
+Wrong when: the clock was limited on purpose. The software power cap alone is normal on a GPU under full load, and does
 not count.
 """
 
@@ -15,9 +15,9 @@ from advisor.models.state import Effect, Scenario, State
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
-MIN_SHARE = Threshold(0.05, "Of the samples in which the GPU was busy: less is a short peak.")
+MIN_SHARE = Threshold(0.05, "Share of the samples in which the GPU was busy: less is a short peak.")
 
-MAX_CLOCK = Threshold(0.9, "Clock over its maximum; above that there is less than a tenth to win back (assumption).")
+MAX_CLOCK = Threshold(0.9, "Clock over its maximum; above this, less than a tenth can be gained (assumption).")
 
 # Share of the lost clock that comes back as speed: what is bound by memory hardly follows the clock (assumption).
 RECOVERED = (0.5, 0.8, 1.0)
@@ -26,7 +26,9 @@ PHASES = ("forward", "backward", "optimizer")
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If heat or the power brake slowed a GPU in more than 5 % of its busy time, to a clock below nine tenths,"""
+    """If heat or the power brake slowed a GPU for more than 5 % of its busy time, to a clock below 90 % of
+    its maximum,
+    """
     slowed, clock = m[thermal_throttle_share], m[sm_clock_ratio]
     if slowed <= m[MIN_SHARE] or clock >= m[MAX_CLOCK]:
         return None
@@ -38,21 +40,21 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then see to its cooling, airflow and power."""
+    """then check its cooling, airflow and power."""
     index = m[throttled_gpu].index
     return Advice(
-        then=f"See to cooling, airflow and power of {found.note}: its clock is at {share(m[sm_clock_ratio])} of what "
-        "it can do.",
+        then=f"Check cooling, airflow and power of {found.note}: its clock runs at {share(m[sm_clock_ratio])} of "
+        "its maximum.",
         changes=(
             Change(
                 language="shell",
-                code=f"nvidia-smi -i {index} -q -d PERFORMANCE,TEMPERATURE,POWER,CLOCK  # while it trains\n",
+                code=f"nvidia-smi -i {index} -q -d PERFORMANCE,TEMPERATURE,POWER,CLOCK  # during training\n",
             ),
         ),
-        basis="Half, 0.8 or all of the lost clock comes back in forward, backward and optimizer.",
+        basis="Half, 0.8 or all of the lost clock speed returns in forward, backward and optimizer.",
         effect=_effect(1 - m[sm_clock_ratio]),
         memory=0,
-        risk="None for the program; the machine has to be looked at. All other predictions wait for it.",
+        risk="None for the program; the machine must be inspected. All other predictions depend on this repair.",
         fault=True,
     )
 
@@ -67,7 +69,7 @@ def _effect(lost: float) -> Effect:
 
 
 RULE = Rule(
-    title="Cool the GPU",
+    title="GPU is thermal throttling",
     tier=Tier.VALIDITY,
     when=when,
     then=then,

@@ -1,13 +1,13 @@
-"""The batch does not fit at once, but may be split.
+"""The batch does not fit in memory at once, but it can be split.
 
-Gradients add up over micro-batches before one update, so activations need memory for a micro-batch only, and the update
-sees the whole batch. It is the cheapest way to fit: launching is paid once more a micro-batch, nothing is recomputed.
-What does not shrink are the gradients: they stay from one micro-batch to the next, where a step of one batch has none
-while its activations are at their peak.
+Gradients add up over micro-batches before one update, so activations need memory for one micro-batch only, and the
+update still uses the whole batch. This is the cheapest way to make a batch fit: kernels are launched once more per
+micro-batch, and nothing is recomputed. Gradients do not shrink. They stay in memory from one micro-batch to the next,
+while a step with a single batch holds none of them when its activations peak.
 
-Wrong when: the batch already fits - accumulation never makes a given batch faster - or the model uses batch
-normalization, which sees micro-batches. With padded sequences, averaging micro-batches weighs tokens unequally: divide
-the summed loss by all tokens of the batch instead.
+Wrong when: the batch already fits (accumulation never makes a given batch faster), or the model uses batch
+normalization, which then sees micro-batches. With padded sequences, averaging over micro-batches weights tokens
+unequally: divide the summed loss by the number of tokens in the whole batch instead.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from profiler.schema import LoaderFact
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If memory ran out or allocations were retried, or the batch that is wanted does not fit, and a batch of more than
-    one sample can be split,
+    """If memory is under pressure or the batch that is wanted does not fit, and a batch of more than one sample can
+    be split,
     """
     batch = _batch(m)
     wanted = m[target_per_rank] or 0
@@ -38,7 +38,7 @@ def when(m: Metrics) -> Evidence | None:
         return None
     if _largest(m, _in_micro_batches(m)) < 1 or (wanted <= _largest(m, _at_once(m)) and not m[memory_pressure]):
         return None  # not even one sample fits, or all of them do
-    note = f"batch size {batch}" + (f"; {wanted} are wanted" if wanted else "")
+    note = f"batch size {batch}" + (f"; the target is {wanted}" if wanted else "")
     return Evidence(pressure(m), note)
 
 
@@ -52,10 +52,10 @@ def then(m: Metrics, found: Evidence) -> Advice:
     k, micro = pieces(whole, largest)
     return Advice(
         then=f"Load {micro} samples at a time and update after every {k} micro-batches: "
-        f"{k * micro * m[data_parallel_size]} samples an update.",
+        f"{k * micro * m[data_parallel_size]} samples per update.",
         changes=spelling(m).accumulate(k, micro),
-        basis="At the same samples an update it costs time: launching leaves its gaps in every micro-batch. Memory: "
-        "activations go by the samples of a micro-batch; gradients stay in memory all the time.",
+        basis="At the same samples per update it costs time: launching leaves its gaps in every micro-batch. "
+        "Memory: activations scale with the samples of a micro-batch; gradients stay in memory all the time.",
         effect=None if m.get(launch_bound_index) is None else _effect(k * batch / whole),
         memory=round(_in_micro_batches(m).peak(micro) - used(m)),
         intervention=in_pieces(m[loader], k) if whole == batch else None,
@@ -65,7 +65,10 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def in_pieces(fact: LoaderFact, k: int) -> Intervention | None:
-    """The same made from outside; None where a framework makes the loader, whose own batches it may count on."""
+    """Return the intervention that splits batches from outside.
+
+    None if the loader's construction was not seen, or a framework creates the loader and may rely on its batches.
+    """
     if fact.place is None or fact.place.via:
         return None
     settings = {"file": fact.place.file, "line": fact.place.line, "pieces": k}
@@ -75,7 +78,7 @@ def in_pieces(fact: LoaderFact, k: int) -> Intervention | None:
 def _batch(m: Metrics) -> int:
     size = m[loader].batch_size
     if not size:
-        raise Missing("The loader's batch size is unknown", "Let the DataLoader make the batches: batch_size=N.")
+        raise Missing("The loader's batch size is unknown", "Let the DataLoader create the batches: batch_size=N.")
     return size
 
 
@@ -84,23 +87,23 @@ def _accumulated(m: Metrics) -> float:
 
 
 def _largest(m: Metrics, slope: Slope) -> int:
-    """Samples that fit, by the memory one takes."""
+    """Return how many samples fit, by the memory that one takes."""
     return slope.largest(m[device].memory_total) if slope.each > 0 else _batch(m)
 
 
 def _at_once(m: Metrics) -> Slope:
-    """Peak by the size of a batch, made as now."""
+    """Return the memory peak as a function of batch size, with batches made as now."""
     return slope_of_one(_batch(m), used(m), m[mem_activations])
 
 
 def _in_micro_batches(m: Metrics) -> Slope:
-    """Peak by the size of each, if there are several."""
+    """Return the memory peak as a function of micro-batch size, if an update has several micro-batches."""
     staying = 0 if _accumulated(m) > 1 else m[mem_grads]
     return slope_of_one(_batch(m), used(m), m[mem_activations], staying)
 
 
 def _effect(times: float) -> Effect:
-    """Launch gaps as often as there are more micro-steps than now."""
+    """Return the effect of having `times` as many micro-steps as now, each with its launch gaps."""
 
     def effect(state: State, scenario: Scenario) -> State:
         return state.longer("forward", (times - 1) * state.launch_idle)

@@ -1,13 +1,14 @@
-"""The GPU waits for each batch to be copied, though the copy could run beside the kernels.
+"""The GPU waits for each batch to be copied, though copies could overlap kernels.
 
-A GPU has copy engines of its own. A copy from pinned memory that is started on another stream, one batch ahead, runs
-while the GPU works on the batch before. It gets shorter, too, if the batch travels as the integers it was stored as.
+A GPU has separate copy engines. A copy from pinned memory that is started on another stream, one batch ahead, runs
+while the GPU works on the previous batch. The copy also becomes shorter if the batch is sent as the integers it was
+stored as.
 
-It is not tried from outside: which tensors of a batch go to the GPU, and what the program writes into them before that,
-is known only once it copies them.
+This is not tried from outside, because which tensors of a batch go to the GPU, and what the program writes to them
+before, is known only once the program copies them.
 
-Wrong when: the copies come from pageable memory (pin first: such a copy waits for the host), the GPU cannot hold a
-second batch, or a batch is made from the results of the one before.
+Wrong when: the copies come from pageable memory (pin it first, because such a copy blocks the host), the GPU cannot
+hold a second batch, or a batch depends on the results of the one before.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
-MIN_H2D = Threshold(0.03, "Less exposed copying than that drowns in the noise of the step.")
+MIN_H2D = Threshold(0.03, "Exposed copying below this is within the noise of the step.")
 
 MAX_PAGEABLE = Threshold(
-    0.5, "From there on most of the copying time is of pageable memory: another rule's advice comes first."
+    0.5, "From this share on, most of the copying time is for pageable memory: another rule's advice comes first."
 )
 
 # Share of the exposed copies that a copy one batch ahead hides: all but what is longer than the step (assumption).
@@ -55,7 +56,7 @@ def one_ahead(loader, device="cuda"):
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If copies to the GPU that nothing hides take at least 3 % of the step, from pinned memory,"""
+    """If exposed copies to the GPU from pinned memory take at least 3 % of the step,"""
     copies = m[h2d_fraction]
     m[device]
     fact = m[loader]
@@ -70,11 +71,11 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then copy the next batch on a stream of its own while the GPU works on this one."""
+    """then copy the next batch on a separate stream while the GPU works on this one."""
     place = m[loader].place
     return Advice(
-        then=f"Copy each batch one ahead, on a stream of its own: {share(m[h2d_fraction])} of the step is exposed "
-        "copying. Send images as uint8 and convert them on the GPU; create constant tensors there.",
+        then=f"Copy each batch one step ahead, on a separate stream: {share(m[h2d_fraction])} of the step is "
+        "exposed copying. Send images as uint8 and convert them on the GPU; create constant tensors there.",
         changes=(
             Change(
                 language="python",
@@ -86,13 +87,14 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis="50, 80 or 95 % of the exposed copies are hidden behind kernels.",
         effect=remove_exposed("h2d", m[h2d_fraction] * m[step_time_mean], HIDDEN),
         memory=m.get(batch_bytes),
-        risk="Low: one more batch lies in the GPU's memory; a batch must not be written to on the host meanwhile.",
+        risk="Low: one more batch is in the GPU's memory; do not write to a batch on the host while it is being "
+        "copied.",
         confidence=None if m.get(h2d_pageable_share) is not None else Confidence.EMPIRICAL,
     )
 
 
 RULE = Rule(
-    title="Copy the next batch beside the kernels",
+    title="Copy the next batch while kernels run",
     tier=Tier.STALLS,
     when=when,
     then=then,

@@ -1,19 +1,20 @@
-"""Logging and metrics take a good part of every step.
+"""Logging and metrics take a large part of every step.
 
-What a step does outside the loader, the model and the optimizer - histograms, metrics, formatting, writing, flushing -
-keeps the model waiting, and on a GPU often makes it wait for the host as well. Done every k-th step it says the same.
+Work outside the loader, the model and the optimizer (histograms, metrics, formatting, writing, flushing) delays the
+next forward pass, and on a GPU often makes the GPU wait for the host as well. Done at every k-th step it gives the
+same information.
 
-That a program does more than train is no fault: a small model's Python overhead, a costly loss or a simulator lie in
-`other` too. So the rule asks for evidence of writing: time in log handlers or fsync that exceeds what logging may
-cost, or a write at every step beside so much other work that no plain training loop over a DataLoader has it.
+A program may do more than train: a small model's Python overhead, an expensive loss or a simulator are part of
+`other`, too. So the rule requires evidence of writing: time in log handlers or fsync that exceeds what logging may
+cost, or a write at every step together with more other work than a plain training loop over a DataLoader has.
 
-A trial leaves out, at all but every k-th step, what goes to log handlers, TensorBoard and wandb, what is printed, and
-functions that the loop calls at every step, that write, and that return nothing: with all that they compute. What the
-loop itself computes and writes - the loss that it reads before it prints - takes a hand, and so does a file it writes.
-`--with` a tuned.toml leaves such functions and prints alone: what they write may be needed.
+A trial skips, at all but every k-th step, calls to log handlers, TensorBoard and wandb, prints, and functions that
+the loop calls at every step, that write, and that return nothing, including all they compute. What the loop itself
+computes and writes, such as the loss that it reads before it prints, and files that it writes must be changed by
+hand. `--with` a tuned.toml leaves such functions and prints alone, because what they write may be needed.
 
-Wrong when: the log of every step is what the run is for, or the other work is not logging: a simulator, a search, a
-loss outside the model, with a progress line a step.
+Wrong when: the log of every step is the purpose of the run, or the other work is not logging: a simulator, a search, a
+loss outside the model, with one progress line per step.
 """
 
 from __future__ import annotations
@@ -29,25 +30,23 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 from advisor.units import seconds, share
 
-MIN_OTHER = Threshold(0.05, "A plain loop's remainder: zeroing gradients, the loss, Python itself.")
+MIN_OTHER = Threshold(0.05, "Share of a plain loop's remainder: zeroing gradients, the loss, Python itself.")
 
-BUDGET = Threshold(0.01, "What logging may cost; the cadence that is advised brings it back to this.")
+BUDGET = Threshold(0.01, "Budget for logging; the advised interval brings logging back to it.")
 
-MIN_OUTPUT = Threshold(
-    0.2e-3, "Seconds of writing a step, below which only a step that is tiny anyway exceeds the budget."
-)
+MIN_OUTPUT = Threshold(0.2e-3, "Seconds of writing per step; below this, only a tiny step exceeds the budget.")
 
 MIN_WAIT = Threshold(
-    0.05, "From there on waiting for data is a fault of its own, and logging is held against the rest of the step."
+    0.05, "From this share on, waiting for data is a separate fault, and logging is compared with the rest of the step."
 )
 
 LARGE_OTHER = Threshold(
-    0.25, "Without timed writing: a share of the step that the remainder of no plain training loop has."
+    0.25, "Without timed writing: a share of the step that no plain training loop's remainder reaches."
 )
 
-LARGE_OTHER_SECONDS = Threshold(2e-3, "The same in seconds, for Python alone can be that share of a tiny step.")
+LARGE_OTHER_SECONDS = Threshold(2e-3, "The same in seconds, because Python alone can take that share of a tiny step.")
 
-EVERY_STEP = Threshold(0.9, "Without timed writing: a write in nearly every step is the mark of a log with no cadence.")
+EVERY_STEP = Threshold(0.9, "Without timed writing: a write in nearly every step indicates a log without an interval.")
 
 # How much of what leads up to the log is for the log. All of it, where histograms of every parameter were written and
 # 64 % of the step led up to it: 63 to 67 % went, and the rest of a step gains from the caches. A moving average of the
@@ -59,9 +58,9 @@ FOR_THE_LOG = (0.0, 0.5, 1.0)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If at least a twentieth of the step is neither data, model nor optimizer, and the program writes: for more than
-    1 % of the step without its wait for data, or, fed by a DataLoader, at every step beside other work of a quarter of
-    the step or more,
+    """If at least 5 % of the step is neither data, model nor optimizer, and the program writes: for at least 1 % of
+    the step without its data wait, or, fed by a DataLoader, at every step while that other work takes at least 25 % of
+    the step,
     """
     other, step = m[other_fraction], m[step_time_mean]
     if other < m[MIN_OTHER]:
@@ -81,15 +80,15 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then log every k-th step, with k such that logging costs 1 %, and write in the background."""
+    """then log every k-th step, with k such that logging costs 1 %."""
     every = _cadence(m)
     return Advice(
         then=f"Compute and write the log every {every} steps: {share(m[other_fraction])} of the step "
-        f"({seconds(m[other_fraction] * m[step_time_mean])}) is neither data, model nor optimizer, {_of_it(m)}.",
+        f"({seconds(m[other_fraction] * m[step_time_mean])}) is not data, model or optimizer, {_of_it(m)}.",
         changes=spelling(m).log_every(every),
-        basis=f"Of all writing, 1 - 1/{every} goes, and of what leads up to it, from the end of what the training does "
-        "to the first line, half, all, or that and the rest of `other` beyond 5 % of the step. Where that was not "
-        "timed: of the rest of `other` none, half or all.",
+        basis=f"1 - 1/{every} of all writing goes away, and the same share of the time before it, from the end of "
+        "the training work to the first line: half of it, all, or all plus the rest of `other` beyond 5 % "
+        "of the step. If that was not timed: none, half or all of the rest of `other`.",
         effect=_effect(m[output_share] * m[step_time_mean], _for_the_log(m), 1 - 1 / every)
         if _is_timed(found)
         else None,  # a progress bar writes at every step, too, and costs nothing
@@ -100,12 +99,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
             safety=Safety.EXACT,
             leaves="what the training loop itself computes for the log",
         ),
-        risk="None for training: the log has fewer points. A crash loses what was not yet written.",
+        risk="No effect on training: the log has fewer points. A crash loses unwritten lines.",
     )
 
 
 def _own(m: Metrics) -> float:
-    """Share of the step that is left once waiting for data is cured: logging will be a share of this."""
+    """Return the share of the step left once waiting for data is fixed; logging is compared with this."""
     wait = m.get(data_wait_fraction) or 0.0
     return 1.0 - wait if wait >= m[MIN_WAIT] else 1.0
 
@@ -115,26 +114,29 @@ def _is_timed(found: Evidence) -> bool:
 
 
 def _leading_up(m: Metrics) -> float | None:
-    """None where it was not timed or, without a DataLoader, may be the data: a simulator before a line."""
+    """Return the share of the step that leads up to log output; None if it was not timed.
+
+    Also None without a DataLoader, because the work before a log line may then be the data, as in a simulator.
+    """
     return m.get(leading_up_share) if m.get(batches_per_step) else None
 
 
 def _of_it(m: Metrics) -> str:
     leading_up = _leading_up(m)
     if not m[output_share]:
-        return "and the program writes at every step; how much of it is for the log was not timed"
+        return "and the program writes at every step; the time for logging was not measured"
     if leading_up is None:
-        return f"and {share(m[output_share])} is log handlers and fsync alone"
-    return f"and {share(m[output_share] + leading_up)} is log handlers, fsync and what leads up to them"
+        return f"and log handlers and fsync alone take {share(m[output_share])}"
+    return f"and log handlers, fsync and the work that leads up to them take {share(m[output_share] + leading_up)}"
 
 
 def _excess(m: Metrics) -> float:
-    """Share of the step in the remainder beyond a plain loop's and the writing itself."""
+    """Return the share of the step in `other` beyond that of a plain loop and the writing itself."""
     return max(0.0, m[other_fraction] - m[MIN_OTHER] - m[output_share])
 
 
 def _shares(m: Metrics) -> Triple:
-    """Of the step, beside the writing itself, for the log."""
+    """Return the shares of the step (low, expected, high) spent on the log in addition to writing it."""
     excess, leading_up = _excess(m), _leading_up(m)
     if leading_up is None:
         low, expected, high = (excess * part for part in FOR_THE_LOG)
@@ -145,13 +147,16 @@ def _shares(m: Metrics) -> Triple:
 
 
 def _for_the_log(m: Metrics) -> Triple:
-    """The same in seconds."""
+    """Return the seconds per step (low, expected, high) spent on the log in addition to writing it."""
     low, expected, high = (part * m[step_time_mean] for part in _shares(m))
     return low, expected, high
 
 
 def _cadence(m: Metrics) -> int:
-    """k = ceil(cost / (1 % of the step without it and without waiting for data)); two at least."""
+    """Return the number of steps per log entry, at least 2.
+
+    k = ceil(cost / (1 % of the step without that cost and without waiting for data)).
+    """
     own = _own(m)
     cost = min((m[output_share] + max(_excess(m), _shares(m)[1])) / own, 0.99) if own > 0 else 0.99
     return max(2, math.ceil(cost / (m[BUDGET] * (1 - cost))))

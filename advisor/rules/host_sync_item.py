@@ -1,28 +1,44 @@
-"""The GPU runs dry because the host stopped to wait for it.
+"""The GPU runs out of work because the host waits for it.
 
 `.item()`, `.cpu()`, `print` of a tensor, `if` on a tensor and `nonzero` need a value that the GPU has yet to compute.
-The host waits until its queue is empty, and only then begins to fill it again: the GPU idles meanwhile.
+The host waits until the GPU's queue is empty, and only then starts to fill it again; meanwhile the GPU is idle.
 
-Wrong when: the value is needed to go on (a stopping criterion, a data-dependent shape), or the wait comes once every
-many steps. To wait as such costs nothing while kernels are queued: only idle time counts here.
+Wrong when: the value is needed to continue (a stopping criterion, a data-dependent shape), or the wait occurs only once
+in many steps. Waiting costs nothing while kernels are queued: only idle time counts here.
 """
 
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, gpu_busy_fraction
-from advisor.metrics.step import step_time_mean, sync_fraction
+from advisor.metrics.program import driver
+from advisor.metrics.step import step_time_mean, sync_causes, value_sync_fraction
 from advisor.models.effects import up_to
 from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
 MIN_SYNC = Threshold(
-    0.03, "One `.item()` a step was measured within the noise on a CPU; of less than this nothing is left to see."
+    0.03, "One `.item()` per step was measured to be within the noise on a CPU; a smaller share is not visible."
 )
 
 # Where synchronising is no phase of its own, the idle time may lie in any of these.
 PHASES = ("forward", "backward", "optimizer", "other")
+
+CURES = {
+    "item": "Take .item(), .cpu() and prints of tensors out of the step: sum values on the GPU and read them "
+    "about every 50 steps.",
+    "copy_out": "Take .cpu(), .numpy() and prints of tensors out of the step: gather values on the GPU and copy "
+    "them about every 50 steps.",
+    "branch": "Take `if tensor`, `while tensor` and assert on tensors out of the step: use torch.where, or test "
+    "about every 50 steps.",
+    "shape": "Take nonzero, boolean masks and unique out of the step, because the host must know the size of "
+    "their results: torch.where and multiplying by a mask keep the size.",
+    "grad_scaler": "Let a fused optimizer (fused=True) check for overflows on the GPU, or train in bf16 without a "
+    "GradScaler: the scaler's step() waits for the result.",
+    "synchronize": "Take torch.cuda.synchronize() out of the step, and time with CUDA events.",
+}
+"""What to do, by the cause of most of the waiting."""
 
 CODE = """\
 import torch
@@ -40,25 +56,34 @@ for step, (inputs, targets) in enumerate(loader):
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the GPU idles for at least 3 % of the step because the host waited for it,"""
+    """If the GPU is idle for at least 3 % of the step because the host waited for a value or for all work,"""
     m[device]
-    waiting = m[sync_fraction]
-    return None if waiting < m[MIN_SYNC] else Evidence((Fact(sync_fraction, waiting, m[MIN_SYNC]),))
+    waiting = m[value_sync_fraction]
+    return None if waiting < m[MIN_SYNC] else Evidence((Fact(value_sync_fraction, waiting, m[MIN_SYNC]),))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then keep values on the GPU and read them every so many steps."""
-    waiting, busy = m[sync_fraction], m.get(gpu_busy_fraction)
+    """then keep values on the GPU and read them only every few dozen steps."""
+    waiting, busy = m[value_sync_fraction], m.get(gpu_busy_fraction)
     idle = waiting if busy is None else min(waiting, 1 - busy)
     return Advice(
-        then=f"Take .item(), .cpu() and prints of tensors out of the step: the GPU idles {share(waiting)} of it "
-        "because the host waited. Add values up on the GPU and read them every 50 steps or so.",
+        then=f"{_cure(m)} The GPU idles {share(waiting)} of the step because the host waited.",
         changes=(Change(language="python", code=CODE),),
-        basis="Half, 0.8 or all of the waiting goes, as far as the GPU is idle at all.",
+        basis="Half, 0.8 or all of the waiting goes away, at most the time that the GPU is idle.",
         effect=remove_exposed("sync", idle * m[step_time_mean], up_to(1.0), PHASES),
         memory=0,
-        risk="None for the training; logged values come later, as means of several steps.",
+        risk="No effect on training; logged values come later, as means over several steps.",
     )
+
+
+def _cure(m: Metrics) -> str:
+    """Return what to do about the cause of most of the waiting."""
+    causes: dict[str, float] = m.get(sync_causes) or {}
+    mine = {cause: part for cause, part in causes.items() if cause in CURES}
+    main = max(mine, key=lambda cause: mine[cause], default="item")
+    if main == "branch" and m.get(driver) == "transformers":
+        return "Set logging_nan_inf_filter=False in TrainingArguments: the filter reads the loss in every step."
+    return CURES[main]
 
 
 RULE = Rule(

@@ -1,9 +1,9 @@
 """The training process may run far from its GPU.
 
-On a machine of several NUMA nodes a GPU hangs on one of them. From the cores of another, every copy and every launch
-goes over the link between them, and memory lies where the thread ran that touched it first.
+On a machine with several NUMA nodes, a GPU is attached to one of them. From the cores of another node, every copy and
+every launch crosses the link between the nodes. Memory is placed on the node of the thread that first touches it.
 
-Wrong when: the cores of the GPU's node are all taken by other ranks, or data loading needs more cores than it has.
+Wrong when: other ranks use all cores of the GPU's node, or data loading needs more cores than the node has.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ from advisor.models.effects import in_turn, remove, remove_launch_idle
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
-MIN_NODES = Threshold(2, "With one node, every core is as near as any other.")
+MIN_NODES = Threshold(2, "With one node, all cores are equally near.")
 
-NEAR = Threshold(1.0, "A process that may run elsewhere will, as soon as its node is busy.")
+NEAR = Threshold(1.0, "A process that may run on another node will do so as soon as its own node is busy.")
 
-MIN_H2D = Threshold(0.05, "Of less copying a tenth, the most there is to gain, is half a percent of the step.")
+MIN_H2D = Threshold(0.05, "The gain is at most a tenth of the copying: below this share, half a percent of the step.")
 
-MIN_LAUNCH_BOUND = Threshold(0.15, "Of less waiting for launches a tenth does not show in the step (assumption).")
+MIN_LAUNCH_BOUND = Threshold(
+    0.15, "Below this, a tenth of the waiting for launches is not visible in the step (assumption)."
+)
 
 # Share of host work and copies that goes, low, expected, high (assumption; from 0 where memory happens to lie well).
 FASTER = (0.0, 0.03, 0.10)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the machine has several NUMA nodes, the process may run on cores that are not of its GPU's node, and copies to
-    the GPU take 5 % of the step or launches keep it waiting for 15 % of the time,
+    """If the machine has several NUMA nodes, the process may run on cores outside its GPU's node, and copies to
+    the GPU take at least 5 % of the step or the GPU waits for launches for at least 15 % of the time,
     """
     count = m[numa_nodes]
     if count < m[MIN_NODES]:
@@ -47,23 +49,27 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then bind the process, and its memory, to the node of its GPU."""
+    """then bind the process and its memory to the node of its GPU."""
     node = m[gpu_node]
     one = f"numactl --cpunodebind={node} --membind={node} python train.py\n"
     every = "torchrun --numa-binding=node --nproc-per-node=N train.py  # torch 2.9 or newer\n"
     return Advice(
-        then=f"Bind the process to NUMA node {node}, where its GPU is: {share(1 - m[near_cores])} of the cores it may "
-        "run on are of another.",
+        then=f"Bind the process to NUMA node {node}, which holds its GPU: {share(1 - m[near_cores])} of the cores "
+        "it may run on belong to other nodes.",
         changes=(Change(language="shell", code=every if (m.get(world_size) or 1) > 1 else one),),
         basis="Copies, loading and launches get 0, 3 or 10 % faster.",
         effect=in_turn(remove("h2d", "loader_overhead", "other", shares=FASTER), remove_launch_idle(FASTER)),
         memory=0,
-        risk="Low: with --membind, memory beyond the node's own is refused; --preferred allows it.",
+        risk="Low: with --membind, allocations beyond the node's own memory fail; --preferred allows them.",
     )
 
 
 def _busy(m: Metrics) -> Fact | None:
-    """What there is to gain from; Missing if what was measured cannot decide."""
+    """Return the fact that shows what could be gained; None if there is none.
+
+    Raises:
+        Missing: the metrics that were measured cannot decide.
+    """
     copies, late = m.get(h2d_fraction), m.get(launch_bound_index)
     if copies is not None and copies >= m[MIN_H2D]:
         return Fact(h2d_fraction, copies, m[MIN_H2D])
@@ -75,7 +81,7 @@ def _busy(m: Metrics) -> Fact | None:
 
 
 RULE = Rule(
-    title="Run near the GPU",
+    title="Bind to the GPU's NUMA node",
     tier=Tier.VALIDITY,
     when=when,
     then=then,

@@ -1,11 +1,11 @@
-"""States fill the memory of the GPUs, and nothing cheaper than the host's memory is left.
+"""Gradients and optimizer state fill GPU memory, and only host memory is left to move them to.
 
-The optimizer's state is touched once an update. On the host it costs none of the GPU's memory but the time to send
-gradients down and weights up, and an update at the pace of the host's memory: often more than the step itself. So it is
-the last resort: after smaller micro-batches, checkpointing, 8-bit moments and sharding.
+The optimizer state is used once per update. On the host it takes no GPU memory, but gradients have to be sent down and
+weights up, and the update runs at the speed of host memory, often longer than the rest of the step. So this is the last
+resort, after smaller micro-batches, checkpointing, 8-bit moments and sharding.
 
-Wrong when: any of these is still possible in a way that this run does not show, or the host's memory is needed for the
-data. Where the update takes longer than the step, a smaller model or another GPU may be the better choice.
+Wrong when: one of these is still possible in a way that this run does not show, or the data needs the host's memory. If
+the update takes longer than the step, a smaller model or another GPU may be the better choice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from advisor.rules._sharding import deepspeed, fsdp
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import seconds
 
-MIN_SHARE = Threshold(0.25, "Below that share of the peak, offloading frees too little for what it costs (assumption).")
+MIN_SHARE = Threshold(0.25, "Below this share of the peak, offloading frees too little for its cost (assumption).")
 
 # Bytes/s that one GPU's PCIe 4.0 x16 link and a node's memory move in practice (assumption).
 PCIE = 25e9
@@ -33,14 +33,14 @@ HOST_MEMORY = 80e9
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If memory is under pressure on one rank, or with everything sharded, a quarter of its peak is gradients and
-    optimizer state, and the host has room for them,
+    """If memory is under pressure on a single rank or with everything sharded, gradients and optimizer state make
+    up at least 25 % of its peak, and the host has room for them,
     """
     if not m[memory_pressure] or offloaded(m) or (m[world_size] > 1 and stage(m) < 3):
         return None
     if not m[loader].batch_size:
         raise Missing(
-            "Whether the batch could be split is unknown", "Let the DataLoader make the batches: batch_size=N."
+            "Whether the batch can be split is unknown", "Let the DataLoader create the batches: batch_size=N."
         )
     moved, limit = _moved(m), m[MIN_SHARE] * m[mem_peak_allocated]
     if moved < limit or m[host_memory_available] < _host_memory(m):
@@ -60,10 +60,10 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then keep optimizer state and gradients in the host's memory, as the last resort."""
     zero = 3 if m[world_size] > 1 else 2
     return Advice(
-        then=f"Keep gradients and optimizer state in the host's memory: that frees {_moved(m) / 1e9:.2f} GB of each "
-        f"GPU, takes about {_host_memory(m) / 1e9:.0f} GB of the node's memory and up to {seconds(_time(m))} more a "
-        "step. If that is not enough, the weights can follow (offload_param), or states go to a fast NVMe drive, which "
-        "is slower still.",
+        then=f"Keep gradients and optimizer state in the host's memory: that frees {_moved(m) / 1e9:.2f} GB of "
+        f"each GPU, takes about {_host_memory(m) / 1e9:.0f} GB of the node's memory and makes a step up to "
+        f"{seconds(_time(m))} longer. If that is not enough, offload the weights too (offload_param), or move "
+        "states to a fast NVMe drive, which is slower still.",
         changes=(
             Change(
                 language="json",
@@ -74,18 +74,18 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 language="python",
                 code=fsdp(
                     m,
-                    "; FSDP2 takes the weights\n# to the host as well",
+                    "; FSDP2 also offloads\n# the weights to the host",
                     "offload_policy=CPUOffloadPolicy()",
                     "CPUOffloadPolicy, fully_shard",
                 ),
             ),
         ),
-        basis="4 bytes a parameter over the bus at 25 GB/s, 28 through the host's memory at 80 GB/s a node; at best "
-        "behind the backward pass.",
+        basis="4 bytes per parameter over the bus at 25 GB/s, 28 through the host's memory at 80 GB/s per node; "
+        "at best hidden behind the backward pass.",
         effect=_effect(m),
         memory=-round(_moved(m)),
         host_memory=round(_host_memory(m)),
-        risk="Low to results: the same update in fp32 on the host. Medium to speed: measure a short run first.",
+        risk="Low for results: the same update in fp32 on the host. Medium for speed: measure a short run first.",
         fault=True,
     )
 
@@ -95,22 +95,23 @@ def _moved(m: Metrics) -> float:
 
 
 def _updated(m: Metrics) -> float:
-    """Parameters that this rank updates."""
+    """Return the number of parameters that this rank updates."""
     fact = m[model]
     if not fact.bytes or not m[mem_params]:
         raise Missing(
-            "The rank's part of the weights was not seen", "Reckon what fits by hand: profile-train plan --help."
+            "The rank's part of the weights was not measured",
+            "Calculate what fits yourself: profile-train plan --help.",
         )
     return m[mem_params] / fact.bytes * fact.trainable
 
 
 def _host_memory(m: Metrics) -> float:
-    """Bytes of the node: 18 a parameter, at the update."""
+    """Return the bytes of the node's memory needed during the update: 18 per parameter."""
     return ALL * _updated(m) * m[local_ranks]
 
 
 def _time(m: Metrics) -> float:
-    """Of the update on the host, nothing hidden; a node's ranks share its memory."""
+    """Return the seconds of the update on the host with nothing hidden; a node's ranks share its memory."""
     return offload_time(_updated(m), 1, bus=PCIE, host=HOST_MEMORY / m[local_ranks])
 
 

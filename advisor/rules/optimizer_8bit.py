@@ -1,11 +1,11 @@
-"""Moments of the optimizer fill the memory, and no other rank could keep a part of them.
+"""The optimizer's moments fill the memory, and no other rank could keep a part of them.
 
-Adam keeps two numbers for every parameter, in fp32 twice the size of the weights. Kept in blocks of 8 bits with a scale
-each they take a quarter, and training follows the same course; embeddings, whose gradients are sparse and uneven, keep
-32 bits.
+Adam keeps two numbers per parameter; in fp32 they take twice the size of the weights. Stored in 8-bit blocks, each with
+a scale, they take a quarter of that, and training takes the same course. Embeddings keep 32 bits, because their
+gradients are sparse and uneven.
 
-Wrong when: activations fill the memory, as in convolutional networks; ranks could shard the state, which changes
-nothing in the update; or the result must be reproduced to the bit. Tensors of fewer than 4096 elements stay in fp32.
+Wrong when: activations fill the memory, as in convolutional networks; ranks could shard the state, which does not
+change the update; or results must be reproducible to the bit. Tensors of fewer than 4096 elements stay in fp32.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Severity, Source, Tier
 from profiler.schema import OptimizerFact
 
-MIN_SHARE = Threshold(0.25, "Below that share of the peak, three quarters of it free less than a fifth of the memory.")
+MIN_SHARE = Threshold(
+    0.25, "Below this share of the peak, saving three quarters of it frees less than a fifth of the memory."
+)
 
 # Those that have a counterpart with the same arguments.
 ADAMS = ("Adam", "AdamW")
@@ -30,8 +32,8 @@ FASTER = (-0.05, 0.0, 0.05)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If memory is under pressure, at least a quarter of its peak is Adam's state, and there is one rank, or the state
-    is sharded already,
+    """If memory is under pressure, Adam's state makes up at least 25 % of its peak, and there is only one rank or
+    the state is already sharded,
     """
     fact = m[optimizer]
     if not m[memory_pressure] or fact.name not in ADAMS or not fact.module.startswith("torch.optim"):
@@ -48,18 +50,18 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then keep the optimizer's moments in 8 bits, those of embeddings in 32."""
+    """then keep the optimizer's moments in 8 bits, and those of embeddings in 32."""
     fact, freed = m[optimizer], _freed(m, m[optimizer])
     return Advice(
-        then=f"Keep the moments of {fact.name} in 8 bits: its state goes from {m[mem_optim] / 1e9:.2f} to "
+        then=f"Keep the moments of {fact.name} in 8 bits: its state shrinks from {m[mem_optim] / 1e9:.2f} to "
         f"{(m[mem_optim] - freed) / 1e9:.2f} GB.",
         changes=spelling(m).eight_bit(),
-        basis="2.03 bytes a parameter for both moments and their scales, 8 in tensors of fewer than 4096 elements; all "
-        "tensors are taken to be of the same size.",
+        basis="2.03 bytes per parameter for both moments and their scales, 8 in tensors of fewer than 4096 "
+        "elements; all tensors are assumed to have the same size.",
         effect=remove("optimizer", shares=FASTER),
         memory=-round(freed),
         intervention=Intervention(name="optimizer_8bit", settings={"name": fact.name}, safety=Safety.TRAJECTORY),
-        risk="Medium: another update, by what rounding adds. Compare the loss with that of an unchanged run.",
+        risk="Medium: rounding changes the update. Compare the loss with that of an unchanged run.",
         fault=True,
     )
 
@@ -69,7 +71,10 @@ def _sharded(m: Metrics) -> bool:
 
 
 def _freed(m: Metrics, fact: OptimizerFact) -> float:
-    """Bytes. Of a sharded state the rank's part; two moments never have more than 8 bytes an element."""
+    """Return the bytes freed on this rank; for a sharded state, only the rank's own part counts.
+
+    Two moments never take more than 8 bytes per element.
+    """
     copies = m[data_parallel_size] / m[shard_size]
     elements = max(fact.parameters * copies / m[world_size], m[mem_optim] / MOMENTS["adamw"])
     each = round(elements / max(1, fact.tensors))

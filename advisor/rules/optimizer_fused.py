@@ -1,13 +1,13 @@
-"""The optimizer is not fused: it goes over memory again and again, or updates many tensors one after the other.
+"""The optimizer is not fused: it passes over memory repeatedly, or updates many tensors one by one.
 
-Every small tensor costs a handful of kernel launches or, on CPU, of calls: the loop, not the arithmetic, takes the
-time. Of large tensors, each of Adam's ten or so operations reads and writes all of them anew. A fused optimizer updates
-everything in one pass over memory. On CPU the default is the loop even where a fused kernel exists; on CUDA it is
-`foreach`, which is better but still moves every tensor through memory several times. SGD without momentum is one pass
-anyway: only many tensors make it slow.
+Every small tensor costs a few kernel launches or, on CPU, calls: the loop takes the time, not the arithmetic. For large
+tensors, each of Adam's ten or so operations reads and writes all of them again. A fused optimizer updates everything in
+one pass over memory. On CPU the default is the loop even if a fused kernel exists. On CUDA it is `foreach`, which is
+better but still moves every tensor through memory several times. SGD without momentum is a single pass anyway; only
+many tensors make it slow.
 
-Wrong when: the optimizer is a subclass that relies on the unfused code path, is made `differentiable`, or its
-parameters are spread over kinds of device that the fused kernel does not serve.
+Wrong when: the optimizer is a subclass that relies on the unfused code path, is created with `differentiable`, or its
+parameters are on several kinds of devices that the fused kernel does not support.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention,
 from advisor.units import digits
 from profiler.schema import OptimizerFact
 
-MIN_FRACTION = Threshold(0.05, "Less than that cannot bring 3 % even if two thirds of it go.")
+MIN_FRACTION = Threshold(0.05, "A smaller share cannot gain 3 % even if two thirds of it go away.")
 
 MIN_TENSORS = Threshold(
-    100, "On CUDA, or for SGD without momentum: with fewer tensors the loop over them is not what costs."
+    100, "On CUDA, or for SGD without momentum: with fewer tensors the loop over them is not the bottleneck."
 )
 
 SMALL = Threshold(
-    16384, "Elements of the mean tensor; up to that a pass over it takes no longer on a CPU than the call for it."
+    16384, "Elements of the mean tensor; up to this size, a pass over it on a CPU takes no longer than the call."
 )
 
 # Those of torch.optim with fused kernels on CPU and CUDA since torch 2.4, the oldest we support.
@@ -56,8 +56,8 @@ ON_CUDA: Triple = (1.3, 2.0, 4.0)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the optimizer takes at least a twentieth of the step, could be fused but is not, and makes several passes over
-    memory on a CPU (Adam, SGD with momentum) or updates a hundred tensors or more,
+    """If the optimizer takes at least 5 % of the step, could be fused but is not, and makes several passes over
+    memory on a CPU (Adam, SGD with momentum) or updates at least 100 tensors,
     """
     share = m[optimizer_fraction]
     fact = m[optimizer]
@@ -68,9 +68,9 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then build the optimizer with fused=True."""
+    """then create the optimizer with fused=True."""
     fact = m[optimizer]
-    instead = " in place of foreach=True" if fact.foreach else ""
+    instead = " instead of foreach=True" if fact.foreach else ""
     speedup = _speedup(m, fact)
     assert speedup is not None, "the rule has fired"
     low, expected, high = (digits(each) for each in speedup)
@@ -79,7 +79,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"{_mean(fact):,.0f} elements on average, instead of {'a loop' if _is_small(m, fact) else 'several'}.",
         changes=spelling(m).fused(),
         basis=f"The optimizer's part of the step is divided by {low}, {expected} or {high}, as measured for "
-        f"{fact.name} and tensors of such sizes; the passes gain nothing, 12 or 25 % of it, from the caches."
+        f"{fact.name} and tensors of such sizes; better cache use in the forward and backward passes saves "
+        "nothing, 12 or 25 % of that part."
         if _is_on_cpu(fact)
         else f"The optimizer's part of the step is divided by {low}, {expected} or {high}; the rest stays.",
         effect=_effect(fact, speedup),
@@ -95,7 +96,7 @@ def _fusible(fact: OptimizerFact) -> bool:
 
 
 def _speedup(m: Metrics, fact: OptimizerFact) -> Triple | None:
-    """Low, expected and high; None where the fused kernel is no faster."""
+    """Return the speed-up (low, expected, high); None if the fused kernel is no faster."""
     small, many = _is_small(m, fact), fact.tensors >= m[MIN_TENSORS]
     if not _is_on_cpu(fact):
         return ON_CUDA if many else None

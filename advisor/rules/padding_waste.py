@@ -1,13 +1,13 @@
-"""A large part of what is computed is padding.
+"""A large part of the computation is spent on padding.
 
-Sequences of a batch are filled up to one length, and every layer does its work for the filling, too; attention does it
-for every pair of positions. Filled up only to the longest of its batch, and batched with sequences of about its own
-length, a sequence costs what it is long.
+The sequences of a batch are padded to one length, and every layer computes the padding, too; attention does so for
+every pair of positions. If a sequence is padded only to the longest in its batch, and batched with sequences of similar
+length, its cost follows its real length.
 
-Sequences that the program packs for a recurrent layer (`pack_padded_sequence`) have left it out already.
+Sequences that the program packs for a recurrent layer (`pack_padded_sequence`) are not padded there.
 
-Wrong when: the model leaves padding out otherwise (nested tensors, attention of variable length), or needs one shape
-(CUDA graphs, torch.compile without dynamic shapes, some accelerators): there, a few fixed lengths do.
+Wrong when: the model skips padding in another way (nested tensors, variable-length attention), or needs a single shape
+(CUDA graphs, `torch.compile` without dynamic shapes, some accelerators). In that case use a few fixed lengths.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from advisor.models.padding import Padding
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
-MIN_WASTE = Threshold(0.15, "Batches of like lengths keep a few percent of padding; who has less gains little.")
+MIN_WASTE = Threshold(
+    0.15, "Batches of similar lengths keep a few percent of padding; below this there is little to gain."
+)
 
-MIN_WASTE_OF_PAIRS = Threshold(0.10, "Where attention takes much of the step, padding costs by its square.")
+MIN_WASTE_OF_PAIRS = Threshold(0.10, "If attention takes a large share of the step, padding costs quadratically.")
 
-MUCH_ATTENTION = Threshold(0.30, "From there on most of what padding costs is attention (assumption).")
+MUCH_ATTENTION = Threshold(0.30, "From this share on, most of the cost of padding is in attention (assumption).")
 
 # Padding that is left in batches of like lengths, over real tokens: pools of a hundred batches keep 2 to 5 %.
 LEFT = 1.05
@@ -79,8 +81,8 @@ class LikeLengths:
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If 15 % or more of the tokens in a batch are padding, or 10 % where attention takes 30 % of the computing, and
-    the program packs no sequences,
+    """If at least 15 % of the tokens in a batch are padding (10 % if attention takes at least 30 % of the
+    computation), and the program packs no sequences,
     """
     if m.get(packs_sequences):
         return None
@@ -92,36 +94,40 @@ def when(m: Metrics) -> Evidence | None:
     told = (Fact(attention_share, attention),) if attention is not None else ()
     return Evidence(
         (Fact(padding_waste, waste, limit), *told),
-        f"{m[padding].told_by} tells it, in {m[padding].batches} batches that were looked at",
+        f"{m[padding].told_by} shows it in {m[padding].batches} inspected batches",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then fill sequences up to the longest of their batch only, and batch those of about the same length."""
+    """then pad sequences only to the longest in their batch, and batch sequences of similar length."""
     place = m[loader].place
     file, line = (place.file, place.line) if place else (None, None)
     codes = [BUCKETS.replace("{size}", str(m[loader].batch_size or "batch_size"))]
-    how = "Batch sequences of about the same length"
+    how = "Batch sequences of similar length"
     if m[padding_beyond_longest] >= TO_THE_LONGEST:
         codes.insert(0, COLLATE)
-        how = "Fill sequences up to the longest of their batch only, and batch those of about the same length"
+        how = "Pad sequences only to the longest of their batch, and batch sequences of similar length"
     attention = m.get(attention_share)
     known = "as measured" if attention is not None else "assumed"
     attention = ATTENTION if attention is None else attention
     return Advice(
         then=f"{how}: {share(m[padding_waste])} of the tokens are padding.",
         changes=tuple(Change(language="python", code=code, file=file, line=line) for code in codes),
-        basis=f"Forward and backward shrink with the tokens, at best with their square; between, as attention takes "
-        f"{share(attention)} of the computing, {known}. Of the padding, {share(LEFT - 1)} of the real tokens stays.",
+        basis="Forward and backward shrink with the number of tokens, at best with its square; the expected value "
+        f"is between these, as attention takes {share(attention)} of the computing, {known}. The remaining "
+        f"padding is {share(LEFT - 1)} of the real tokens.",
         effect=divide(*COMPUTE, by=_needed(m).speedup(attention)),
         memory=0,
-        risk="Low to medium: batches are less mixed, so keep shuffling within and between them, and weigh the loss by "
-        "real tokens. Shapes vary: mark them dynamic for torch.compile.",
+        risk="Low to medium: batches are less mixed, so keep shuffling within and between them, and weight the "
+        "loss by real tokens. Shapes vary: mark them dynamic for torch.compile.",
     )
 
 
 def _needed(m: Metrics) -> Padding:
-    """Padded over needed, where needed is what batches of like lengths have, at most what they have now."""
+    """Return the padded work over the needed work.
+
+    Needed is what batches of similar lengths have, at most what the batches have now.
+    """
     fact = m[padding]
     tokens = min(fact.real * LEFT, fact.padded)
     pairs = min(fact.real_pairs * LEFT**2, fact.padded_pairs)
@@ -129,7 +135,7 @@ def _needed(m: Metrics) -> Padding:
 
 
 RULE = Rule(
-    title="Compute no padding",
+    title="Avoid computing padding",
     tier=Tier.STALLS,
     when=when,
     then=then,

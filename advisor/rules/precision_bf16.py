@@ -1,17 +1,16 @@
-"""Matrix products run in fp32 or TF32 on a GPU with bf16 tensor cores.
+"""Matmuls run in fp32 or TF32 on a GPU with bf16 tensor cores.
 
-bf16 has the range of fp32, so it needs no loss scaling, and its tensor cores do several times as many products a
-second; memory-bound kernels gain too, for they move half the bytes. Autocast keeps the sensitive operations in fp32.
+bf16 has the range of fp32, so it needs no loss scaling, and bf16 tensor cores do several times as many operations per
+second. Memory-bound kernels gain too, because they move half the bytes. Autocast keeps sensitive operations in fp32.
 
-Wrong when: the loader or the launching of kernels is the limit (the GPU only idles more), or the loss depends on small
-differences of large numbers. `torch.cuda.is_bf16_supported()` also says yes to slow emulation on older GPUs.
+Wrong when: data loading or kernel launches are the limit (the GPU would only be idle more), or the loss depends on
+small differences of large numbers. `torch.cuda.is_bf16_supported()` also returns True for slow emulation on older GPUs.
 """
 
 from __future__ import annotations
 
-from advisor.metrics.base import Metrics, Missing, Threshold
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import (
-    Device,
     achieved_matmul_flops,
     compute_capability,
     device,
@@ -21,17 +20,17 @@ from advisor.metrics.gpu import (
     simt_fp32_matmul_share,
 )
 from advisor.metrics.memory import mem_activations
+from advisor.metrics.peaks import matmul_calls, peak_rates
 from advisor.metrics.settings import flags, model
-from advisor.models.gpus import Peaks, peaks
-from advisor.models.precision import memory_change, to_half
+from advisor.models.precision import attained_half, memory_change, to_half
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
-MIN_SHARE = Threshold(0.2, "Below a fifth even infinitely fast products remove less than casting may cost elsewhere.")
+MIN_SHARE = Threshold(0.2, "Below a fifth, even infinitely fast matmuls save less than casting may cost elsewhere.")
 
 LAUNCH_BOUND = Threshold(
-    0.3, "At that level the GPU starves a third of the time: faster kernels mostly lengthen the gaps."
+    0.3, "At this level the GPU waits for launches a third of the time: faster kernels mostly lengthen the gaps."
 )
 
 # Ampere: the first with bf16 tensor cores.
@@ -39,8 +38,8 @@ CAPABILITY = (8, 0)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If at least a fifth of the GPU's time goes into fp32 or TF32 matrix products on a GPU with bf16 tensor cores,
-    without autocast, and the GPU is kept supplied,
+    """If fp32 or TF32 matmuls take at least 20 % of GPU time on a GPU with bf16 tensor cores, autocast is off, and
+    the GPU waits for launches for less than 30 % of the time,
     """
     if m[compute_capability] < CAPABILITY:
         return None
@@ -59,54 +58,58 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=effect(m),
         memory=memory_change(m.get(mem_activations), fact.parameters) if fact else None,
         intervention=Intervention(name="autocast", settings={"dtype": "bfloat16"}, safety=Safety.NUMERICS),
-        risk="Low: products round to 8 bits of mantissa. Compare the loss over some hundred steps.",
+        risk="Low: matmuls round to 8 bits of mantissa. Compare the loss over a few hundred steps.",
         confidence=confidence(m),
     )
 
 
 def slow_products(m: Metrics, least: Threshold, late: Threshold) -> Evidence | None:
-    """What any 16-bit format would cure: products of 32 bits that the GPU is busy with."""
+    """Return the evidence that a 16-bit format would help; None if there is none.
+
+    The evidence is fp32 or TF32 matmuls that keep the GPU busy.
+    """
     settings = m.get(flags)
     if settings and settings.autocast:
         return None
     share, waiting = m[fp32_matmul_share], m[launch_bound_index]
     if share < m[least] or waiting >= m[late]:
         return None
-    known_peaks(m[device])
+    m[peak_rates]  # without them nothing can be predicted
     facts = (Fact(fp32_matmul_share, share, m[least]), Fact(launch_bound_index, waiting, m[late], "<"))
     return Evidence(facts, note=m[device].name)
 
 
-def known_peaks(gpu: Device) -> Peaks:
-    """Its peak rates; Missing if they are not in the table, for then there is no prediction."""
-    known = peaks(gpu.name)
-    if known is None:
-        raise Missing(
-            f"The peak rates of {gpu.name} are not in the table of GPUs",
-            "Add the dense rates of its data sheet to advisor/models/gpus.py.",
-        )
-    return known
-
-
 def effect(m: Metrics) -> Effect:
-    """Of 16-bit autocast."""
+    """Return the effect of 16-bit autocast."""
     total, simt = m[matmul_share], m[simt_fp32_matmul_share]
     tf32 = max(0.0, m[fp32_matmul_share] - simt)
-    return to_half(simt / total, tf32 / total, known_peaks(m[device]), m.get(achieved_matmul_flops))
+    rate, calls = m.get(achieved_matmul_flops), m.get(matmul_calls) or ()
+    return to_half(simt / total, tf32 / total, m[peak_rates], rate, calls)
 
 
 def confidence(m: Metrics) -> Confidence:
-    """A class lower where the present rate of the products is assumed."""
-    return Confidence.EMPIRICAL if m.get(achieved_matmul_flops) is None else Confidence.ROOFLINE
+    """Return the confidence in the roofline model.
+
+    It is one class lower if the present rate of the matmuls is assumed, or the GPU's peak is derived.
+    """
+    assumed = m.get(achieved_matmul_flops) is None or m[peak_rates].derived
+    return Confidence.EMPIRICAL if assumed else Confidence.ROOFLINE
+
+
+def peak_of(m: Metrics) -> str:
+    """Return the name of the GPU, and a note if its peak does not come from a data sheet."""
+    name = f"the {m[device].name}'s"
+    return f"{name} (derived from its generation, multiprocessors and clock)" if m[peak_rates].derived else name
 
 
 def basis(m: Metrics) -> str:
-    """How the gain was predicted."""
+    """Return how the gain was predicted, in one sentence."""
+    low, expected, high = (f"{100 * share:.0f}" for share in attained_half(m[peak_rates]))
     now = m.get(achieved_matmul_flops)
     rate = "a typical share of its peak (shapes were not recorded)" if now is None else f"{now / 1e12:.3g} TFLOP/s"
     return (
-        f"Roofline: matrix products go from {rate} to 30, 55 or 75 % of the {m[device].name}'s 16-bit peak, "
-        "memory-bound kernels speed up by 1, 1.4 or 1.8, the rest stays."
+        f"Roofline: matmuls rise from {rate} to {low}, {expected} or {high} % of {peak_of(m)} 16-bit peak, limited "
+        "by memory bandwidth and kernel launches; memory-bound kernels speed up by 1, 1.4 or 1.8, the rest stays."
     )
 
 

@@ -1,9 +1,9 @@
-"""Matrix products run in fp32 on a Volta or Turing GPU, whose tensor cores know fp16 only.
+"""Matmuls run in fp32 on a Volta or Turing GPU, whose tensor cores support only fp16.
 
-fp16 products are several times as fast there, but small gradients vanish in its narrow range: the loss is scaled up
-before backward and the gradients down again before the update, by a factor that follows the overflows.
+fp16 matmuls are several times as fast there, but small gradients vanish in its narrow range. So the loss is scaled up
+before the backward pass, and the gradients are scaled down before the update, by a factor that adapts to overflows.
 
-Wrong when: the GPU has bf16 tensor cores (prefer those), or is older than Volta: fp16 brings it nothing. Clipping
+Wrong when: the GPU has bf16 tensor cores (prefer those), or is older than Volta, where fp16 gains nothing. Clipping
 before `unscale_` clips the wrong numbers.
 """
 
@@ -23,8 +23,8 @@ CAPABILITIES = ((7, 0), (7, 5))
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If at least a fifth of the GPU's time goes into fp32 matrix products on a Volta or Turing GPU, without autocast,
-    and the GPU is kept supplied,
+    """If fp32 matmuls take at least 20 % of GPU time on a Volta or Turing GPU, autocast is off, and the GPU waits
+    for launches for less than 30 % of the time,
     """
     oldest, newest = CAPABILITIES
     if not oldest <= m[compute_capability] <= newest:
@@ -36,15 +36,15 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then run forward and loss under fp16 autocast and scale the loss with a GradScaler."""
     fact = m.get(model)
     return Advice(
-        then=f"Run the forward pass and the loss under fp16 autocast and scale the loss: the {m[device].name} has fp16 "
-        "tensor cores and none for bf16.",
+        then=f"Run the forward pass and the loss under fp16 autocast and scale the loss: the {m[device].name} has "
+        "tensor cores for fp16 but not for bf16.",
         changes=spelling(m).half("fp16"),
         basis=basis(m),
         effect=effect(m),
         memory=memory_change(m.get(mem_activations), fact.parameters) if fact else None,
         intervention=Intervention(name="fp16_autocast", settings={}, safety=Safety.NUMERICS),
-        risk="Medium: fp16 overflows at 65504, and a step whose gradients overflowed is skipped. Compare the loss, and "
-        "watch that the scale settles well above 1.",
+        risk="Medium: fp16 overflows at 65504, and a step whose gradients overflow is skipped. Compare the loss, "
+        "and check that the scale settles well above 1.",
         confidence=confidence(m),
     )
 

@@ -1,29 +1,30 @@
-"""Large bf16 matrix products on a GPU that multiplies fp8 twice as fast.
+"""Large matmuls run in bf16 on a GPU that computes fp8 twice as fast.
 
-From compute capability 8.9 on tensor cores take 8-bit floats. With a scale for each row, products of large matrices
-were trained in it at 1.34 to 1.5 times the speed on clusters; converting costs what small products gain.
+From compute capability 8.9 on, tensor cores support 8-bit floats. With one scale per row, models with large matmuls
+were trained at 1.34 to 1.5 times the speed on clusters. For small matmuls, the conversion costs what fp8 gains.
 
-Wrong when: the matrices have a dimension below some 2048 (their sizes are not recorded: long kernels stand in for large
-matrices), the model is not compiled, or the loss has not been compared over a long run: 3 bits of mantissa are few.
+Wrong when: the matrices have a dimension below about 2048 (their sizes are not recorded; long kernels are taken as a
+sign of large matrices), the model is not compiled, or the loss has not been compared over a long run: 3 bits of
+mantissa are few.
 """
 
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import bf16_gemm_share, bf16_gemm_us, compute_capability, device, gpu_busy_fraction
+from advisor.metrics.gpu import bf16_gemm_share, bf16_gemm_us, compute_capability, device, gpu_computing_fraction
+from advisor.metrics.peaks import peak_rates
 from advisor.metrics.settings import flags
 from advisor.models.effects import divide_step
 from advisor.models.precision import FP8_STEP
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
-from advisor.rules.precision_bf16 import known_peaks
 
 # Ada and Hopper: the first with fp8 tensor cores.
 CAPABILITY = (8, 9)
 
-MIN_SHARE = Threshold(0.5, "Share of the step in products: with less, converting costs more than it brings.")
+MIN_SHARE = Threshold(0.5, "Share of the step in matmuls: with a smaller share, converting costs more than it saves.")
 
 MIN_DIMENSION = Threshold(
-    2048, "Smaller products lose to converting what the faster tensor cores bring (torchao advises to leave them out)."
+    2048, "In smaller matmuls, converting costs what the faster tensor cores save (torchao advises excluding them)."
 )
 
 CODE = """\
@@ -37,19 +38,19 @@ model = torch.compile(model)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If half of the step or more goes into bf16 matrix products of a compiled model, on a GPU with fp8 tensor cores,
-    and a product takes at least as long as one of 2048 in every dimension at peak rate,
+    """If bf16 matmuls of a compiled model take at least 50 % of the step on a GPU with fp8 tensor cores, and their
+    mean length is at least that of a matmul with 2048 in every dimension at peak rate,
     """
     gpu = m[device]
     if m[compute_capability] < CAPABILITY or not m[flags].compile:
         return None
-    peaks = known_peaks(gpu)
+    peaks = m[peak_rates]
     if peaks.fp8 is None:
         return None
     products = m[bf16_gemm_share]
     # With every dimension so long: a multiplication and an addition for each term of the product.
     least = 1e6 * 2 * m[MIN_DIMENSION] ** 3 / peaks.half
-    if products * m[gpu_busy_fraction] < m[MIN_SHARE] or m[bf16_gemm_us] < least:
+    if products * m[gpu_computing_fraction] < m[MIN_SHARE] or m[bf16_gemm_us] < least:
         return None
     return Evidence(
         (Fact(bf16_gemm_share, products, m[MIN_SHARE]), Fact(bf16_gemm_us, m[bf16_gemm_us], least)), gpu.name
@@ -57,13 +58,13 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then try fp8 with a scale for each row in the large layers."""
+    """then try fp8 with one scale per row in the large layers."""
     return Advice(
         then=f"If you may change the numerics, try fp8 with a scale for each row in the large linear layers: the "
         f"{found.note} multiplies it twice as fast as bf16.",
         changes=(Change(language="python", code=CODE),),
-        basis="The whole step becomes 1, 1.2 or 1.4 times as fast, as reported of clusters; the sizes of the products "
-        "were not recorded.",
+        basis="The whole step becomes 1, 1.2 or 1.4 times as fast, as reported for clusters; the sizes of the "
+        "matmuls were not recorded.",
         effect=divide_step(FP8_STEP),
         risk="High: 3 bits of mantissa. Compare loss and quality over a long run before you rely on it.",
     )

@@ -1,10 +1,11 @@
-"""fp32 matrix products run without tensor cores on a GPU that could use TF32 for them.
+"""fp32 matmuls run without tensor cores on a GPU that supports TF32.
 
-TF32 rounds the inputs of a product to 10 bits of mantissa and sums in fp32; on data-centre GPUs it is about eight times
-as fast. PyTorch switches it on for convolutions and leaves it off for matrix products until asked.
+TF32 rounds the inputs of a matmul to 10 bits of mantissa and sums in fp32. On data-center GPUs it is about eight times
+as fast. On a GeForce both have the same peak, but TF32 reaches nearly all of it and fp32 about two thirds. PyTorch
+enables TF32 for convolutions and leaves it off for matmuls by default.
 
-Wrong when: the GPU is a GeForce, whose TF32 peak equals its fp32 peak, or the products must be exact to fp32, as in
-solvers. bf16 autocast is faster still and saves memory: this is for programs, or parts of them, that stay in fp32.
+Wrong when: the matmuls must be exact to fp32, as in solvers. bf16 autocast is faster still and saves memory: this rule
+is for programs, or parts of them, that stay in fp32.
 """
 
 from __future__ import annotations
@@ -18,23 +19,26 @@ from advisor.metrics.gpu import (
     matmul_share,
     simt_fp32_gemm_share,
 )
+from advisor.metrics.peaks import matmul_calls, peak_rates
 from advisor.metrics.settings import flags
-from advisor.models.precision import to_tf32
+from advisor.models.precision import attained_tf32, to_tf32
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
-from advisor.rules.precision_bf16 import confidence, known_peaks
+from advisor.rules.precision_bf16 import confidence, peak_of
 
-MIN_SHARE = Threshold(0.2, "As for bf16: below a fifth of the time there is little to win.")
+MIN_SHARE = Threshold(0.2, "As for bf16: below a fifth of the time there is little to gain.")
 
-LAUNCH_BOUND = Threshold(0.3, "As for bf16: a GPU that starves a third of the time gains nothing from faster kernels.")
+LAUNCH_BOUND = Threshold(
+    0.3, "As for bf16: a GPU that waits for launches a third of the time gains nothing from faster kernels."
+)
 
 # Ampere: the first with TF32.
 CAPABILITY = (8, 0)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If at least a fifth of the GPU's time goes into fp32 matrix products without tensor cores on a GPU whose TF32 is
-    faster, TF32 is off, and the GPU is kept supplied,
+    """If fp32 matmuls without tensor cores take at least 20 % of GPU time on a GPU that supports TF32, TF32 is off,
+    and the GPU waits for launches for less than 30 % of the time,
     """
     settings = m.get(flags)
     if m[compute_capability] < CAPABILITY or (settings and settings.matmul_precision in ("high", "medium")):
@@ -42,30 +46,32 @@ def when(m: Metrics) -> Evidence | None:
     share, late = m[simt_fp32_gemm_share], m[launch_bound_index]
     if share < m[MIN_SHARE] or late >= m[LAUNCH_BOUND]:
         return None
-    rates = known_peaks(m[device])
-    if rates.tf32 is None or rates.tf32 <= rates.fp32:
+    rates = m[peak_rates]
+    if rates.tf32 is None:
         return None
     facts = (Fact(simt_fp32_gemm_share, share, m[MIN_SHARE]), Fact(launch_bound_index, late, m[LAUNCH_BOUND], "<"))
     return Evidence(facts, note=m[device].name)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then allow TF32 for matrix products."""
-    gpu = m[device]
+    """then allow TF32 for matmuls."""
+    gpu, rate = m[device], m.get(achieved_matmul_flops)
+    low, expected, high = (f"{100 * share:.0f}" for share in attained_tf32(m[peak_rates]))
     return Advice(
-        then=f"Allow TF32 for the matrix products that stay in fp32: the {gpu.name} has tensor cores for it.",
+        then=f"Allow TF32 for the matmuls that stay in fp32: the {gpu.name} has tensor cores for it.",
         changes=spelling(m).tf32(),
-        basis=f"Roofline: matrix products rise to 40, 60 or 80 % of the {gpu.name}'s TF32 peak, the rest stays.",
-        effect=to_tf32(m[simt_fp32_gemm_share] / m[matmul_share], known_peaks(gpu), m.get(achieved_matmul_flops)),
+        basis=f"Roofline: matmuls rise to {low}, {expected} or {high} % of {peak_of(m)} TF32 peak, limited by "
+        "memory bandwidth and kernel launches; the rest stays.",
+        effect=to_tf32(m[simt_fp32_gemm_share] / m[matmul_share], m[peak_rates], rate, m.get(matmul_calls) or ()),
         memory=0,
         intervention=Intervention(name="flags", settings={"matmul_precision": "high"}, safety=Safety.NUMERICS),
-        risk="Low: inputs of products round to 10 bits of mantissa, as convolutions' already do by default.",
+        risk="Low: inputs of matmuls round to 10 bits of mantissa, as those of convolutions already do by default.",
         confidence=confidence(m),
     )
 
 
 RULE = Rule(
-    title="Allow TF32 for fp32 matrix products",
+    title="Allow TF32 for fp32 matmuls",
     tier=Tier.PRECISION,
     when=when,
     then=then,

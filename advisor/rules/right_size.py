@@ -1,11 +1,11 @@
-"""The run holds more, or larger, GPUs than it makes use of.
+"""The run uses more GPUs, or larger ones, than it needs.
 
-Every GPU that is added brings less than the one before: gradients travel farther while all of them wait. Half as many,
-each with twice as many samples an update, make the same updates in fewer GPU-hours - and more time.
-A GPU that is half idle and half empty could be one of half the size, or a slice of it (MIG).
+Each additional GPU gains less than the one before, because gradients travel farther while all GPUs wait. Half as many
+GPUs, each with twice as many samples per update, make the same updates in fewer GPU-hours but more time. A GPU that is
+half idle and half empty could be replaced by one of half the size, or by a slice of it (MIG).
 
-Wrong when: the result is needed sooner rather than cheaper, the waiting is for one slow rank (cure that first), or the
-run that was recorded is smaller than those to come.
+Wrong when: the result is needed sooner rather than cheaper, the waiting is for one slow rank (fix that first), or the
+recorded run is smaller than those to come.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from advisor.rules._exposed import exposed
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
 from advisor.units import seconds, share
 
-MAX_EXPOSED = Threshold(0.3, "Of the step in exposed communication: the GPUs scale at less than 70 % (assumption).")
-MAX_BUSY = Threshold(0.5, "Of the time, and of the memory: half of the GPU would do.")
-MAX_WAIT = Threshold(0.05, "From there on the loader is what to cure: the GPU is idle for want of data.")
+MAX_EXPOSED = Threshold(
+    0.3, "Share of the step in exposed communication: the GPUs scale at less than 70 % (assumption)."
+)
+MAX_BUSY = Threshold(0.5, "Share of the time, and of the memory: half of the GPU would suffice.")
+MAX_WAIT = Threshold(0.05, "From this share on, fix data loading first: the GPU is idle because it waits for data.")
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If nothing more is wanted of the memory, and either GPUs that train together spend more than 30 % of the step in
-    exposed communication, and half of them would hold the model, or they are busy for no more than half of the time,
-    though not for want of data, and filled to no more than half,
+    """If no more memory is wanted, and either exposed communication takes more than 30 % of the step and half of
+    the GPUs could hold the model, or the GPU is busy for at most 50 % of the time, not because of data loading, and
+    filled to at most 50 %,
     """
     if m.goals.more_memory or m[memory_pressure]:
         return None
@@ -57,7 +59,7 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then train on half as many GPUs, or on smaller ones, if cost counts more than time."""
+    """then train on half as many GPUs or on smaller ones, if cost matters more than time."""
     return _fewer(m) if _scales_badly(m) else _smaller(m)
 
 
@@ -68,41 +70,45 @@ def _fewer(m: Metrics) -> Advice:
     fewer = "one GPU" if half == 1 else f"{half} GPUs, each"
     more = "twice" if count == 2 * half else f"{count / half:.3g} times"
     return Advice(
-        then=f"Train on {fewer} with {more} as many samples an update, by accumulating gradients, instead of on "
+        then=f"Train on {fewer} with {more} as many samples per update, by accumulating gradients, instead of on "
         f"{count}: the same updates, {share(expected)} fewer GPU-hours, {seconds(times[1])} a step instead of "
         f"{seconds(time)}.",
         changes=(
             Change(
                 language="shell",
-                code=f"torchrun --nproc-per-node={half} train.py  # on one node; {more} the samples a GPU and update\n",
+                code=f"torchrun --nproc-per-node={half} train.py  # on one node; {more} the samples per GPU and "
+                "update\n",
             ),
         ),
-        basis="(G1/G0)(T1/T0): all but the exposed communication is done by fewer GPUs; of that all stays, as much as "
-        "of the volume of a ring all-reduce, or nothing.",
+        basis="(G1/G0)(T1/T0): fewer GPUs do everything except the exposed communication; of that all stays, as "
+        "much as of the volume of a ring all-reduce, or nothing.",
         cost=(low, expected, high),
-        risk="Low: the same samples an update. The training takes longer.",
+        risk="Low: the same samples per update. The training takes longer.",
     )
 
 
 def _smaller(m: Metrics) -> Advice:
     gpu = m[device]
     return Advice(
-        then=f"A GPU half as large would do: {gpu.name} is busy for {share(m[gpu_busy_fraction])} of the time and "
-        f"filled to {share(1 - m[mem_headroom])}. First see whether other advice makes use of it; if not, take a "
-        "smaller one, a slice of this one (MIG), or let two trainings share it (MPS).",
+        then=f"A GPU half as large would suffice: {gpu.name} is busy for {share(m[gpu_busy_fraction])} of the time "
+        f"and filled to {share(1 - m[mem_headroom])}. First check whether other advice makes use of it; if "
+        "not, take a smaller one, a slice of this one (MIG), or let two training runs share it (MPS).",
         changes=(
             Change(
                 language="shell",
-                code="nvidia-smi mig -lgip  # the slices that this GPU can be cut into, if it can\n",
+                code="nvidia-smi mig -lgip  # lists the slices that this GPU supports\n",
             ),
         ),
-        basis="None: by how much the price falls is known to who pays it.",
+        basis="None: the price of a smaller GPU is not known to profile-train.",
         risk="Low: the same program. Kernels take longer on a smaller GPU; record a short run on it first.",
     )
 
 
 def _scales_badly(m: Metrics) -> bool:
-    """And half of the GPUs would hold it: what is sharded may take twice as much of each of them."""
+    """Return whether communication is the limit and half of the GPUs could hold the model.
+
+    Sharded states may take twice as much of each remaining GPU.
+    """
     if m[data_parallel_size] < m[world_size]:
         return False  # a mesh that the model is spread over: half of it is another program
     if not data_parallel(m) or exposed(m) <= m[MAX_EXPOSED] * m[step_time_mean]:
@@ -112,13 +118,19 @@ def _scales_badly(m: Metrics) -> bool:
 
 
 def _left_on_half(count: int) -> Triple:
-    """Shares of the exposed communication that stay, once an update: most at the low gain. One GPU has none."""
+    """Return the shares of exposed communication that remain per update, the largest for the low gain.
+
+    A single GPU has no communication.
+    """
     half = count // 2
     return (0.0 if half == 1 else 1.0, all_reduce_bytes(1, half) / all_reduce_bytes(1, count), 0.0)
 
 
 def _time_on_half(m: Metrics, left: float) -> float:
-    """Seconds a step of as many samples, if that share of the exposed communication stays."""
+    """Return the seconds per step with as many samples on half of the GPUs.
+
+    `left` is the share of exposed communication that remains.
+    """
     count, waiting = m[world_size], exposed(m)
     return (m[step_time_mean] - waiting) * count / (count // 2) + waiting * left
 

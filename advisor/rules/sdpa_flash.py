@@ -1,12 +1,14 @@
 """Attention writes its scores to memory.
 
-A softmax between two products reads and writes a number for every pair of tokens several times, and keeps it for the
-backward pass. `scaled_dot_product_attention` computes the same in one kernel, a block at a time: time and memory for
-the scores go. It chooses flash attention, a memory-efficient kernel or cuDNN's by what dtype, mask and GPU allow.
+A softmax between two matmuls reads and writes one number per pair of tokens several times, and keeps it for the
+backward pass. `scaled_dot_product_attention` computes the same in one kernel, a block at a time, which saves the time
+and memory for the scores. It chooses flash attention, a memory-efficient kernel or cuDNN's kernel, depending on dtype,
+mask and GPU.
 
-Wrong when: the scores themselves are wanted (to be shown, or returned), or something is done to them that it does not
-know: a dense mask or a bias rules out the flash kernel, a bias that is trained some others. On a CPU dropout of the
-scores does. Or it is in use already, and has fallen back to writing the scores: then see what its kernels ask for.
+Wrong when: the scores themselves are needed (to be displayed or returned), or are modified in a way that the function
+does not support. A dense mask or a bias rules out the flash kernel, a bias that is trained also rules out some others,
+and on a CPU dropout of the scores rules it out. Or the function is already in use and has fallen back to writing the
+scores; then check what its kernels require.
 """
 
 from __future__ import annotations
@@ -18,14 +20,14 @@ from advisor.metrics.attention import (
     sequence_length,
 )
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import gpu_busy_fraction
+from advisor.metrics.gpu import gpu_computing_fraction
 from advisor.metrics.settings import on_cpu
 from advisor.models.effects import COMPUTE, Triple, divide
 from advisor.rules._computing import of_computing
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
-MIN_SHARE = Threshold(0.10, "Less of the step cannot bring 5 % even at twice the speed.")
+MIN_SHARE = Threshold(0.10, "A smaller share of the step cannot gain 5 % even at twice the speed.")
 
 # Attention is divided by this on a GPU (assumption: from memory-efficient on short sequences to flash on long ones).
 SPEEDUP: Triple = (1.5, 2.5, 5.0)
@@ -41,8 +43,8 @@ out = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_cau
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If a tenth of the step or more goes into attention that writes its scores to memory, and there is a kernel that
-    would not,
+    """If attention that writes its scores to memory takes at least 10 % of the step, and there is a kernel that
+    would not write them,
     """
     part = _share_of_step(m)
     if part < m[MIN_SHARE] or (m.get(on_cpu) and m[scores_dropped_out]):
@@ -65,13 +67,14 @@ def then(m: Metrics, found: Evidence) -> Advice:
         + ("as measured on a CPU." if cpu else "an assumption that no trial has tested yet."),
         effect=divide(*COMPUTE, by=speedup, portion=of_computing(m, _share_of_step(m))),
         memory=None if kept is None else -round(kept),
-        risk="Low: the same result, summed in another order. Give it the mask: without one every token sees all.",
+        risk="Low: the same result, summed in another order. Pass the mask: without one, every token attends to "
+        "all others.",
     )
 
 
 def _share_of_step(m: Metrics) -> float:
-    """On a CPU operators are all there is."""
-    return m[materialised_attention_share] * (1.0 if m.get(on_cpu) else m[gpu_busy_fraction])
+    """Return the share of the step (0 to 1); on a CPU, operators make up the whole step."""
+    return m[materialised_attention_share] * (1.0 if m.get(on_cpu) else m[gpu_computing_fraction])
 
 
 RULE = Rule(

@@ -1,25 +1,25 @@
-"""Attention over long sequences takes most of the step although its kernel is as good as they get.
+"""Attention over long sequences takes most of the step, although its kernel is already efficient.
 
-Its work grows with the square of the sequence. A window that slides along, so that a token sees only the last few
-thousand before it, makes it grow linearly; layers with and without a window are often mixed.
+The work of attention grows with the square of the sequence length. With a sliding window, where a token sees only the
+last few thousand tokens before it, the work grows linearly. Models often mix layers with and without a window.
 
-Wrong when: what matters may lie anywhere in the sequence, or the model was trained with full attention and is only
-fine-tuned. It is another model: its quality has to be measured anew.
+Wrong when: the relevant tokens may be anywhere in the sequence, or the model was trained with full attention and is
+only fine-tuned. A window makes it a different model, whose quality has to be measured again.
 """
 
 from __future__ import annotations
 
 from advisor.metrics.attention import attention_is_flash, attention_share, sequence_length
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import device, gpu_busy_fraction
+from advisor.metrics.gpu import device, gpu_computing_fraction
 from advisor.models.effects import COMPUTE, remove, up_to
 from advisor.rules._computing import of_computing
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
 from advisor.units import share
 
-MIN_LENGTH = Threshold(8192, "In shorter sequences a window of some thousand tokens leaves out little.")
+MIN_LENGTH = Threshold(8192, "In shorter sequences, a window of some thousand tokens omits little.")
 
-MIN_SHARE = Threshold(0.40, "With less in attention, the rest of the model is what takes time.")
+MIN_SHARE = Threshold(0.40, "With a smaller share in attention, the rest of the model is the bottleneck.")
 
 # Tokens that a token sees, as models with sliding windows have it (Mistral 7B).
 WINDOW = 4096
@@ -40,9 +40,9 @@ out = attention(query, key, value, block_mask=mask)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If attention in one kernel, over 8192 tokens or more, takes four tenths of the step or more,"""
+    """If fused attention over at least 8192 tokens takes at least 40 % of the step,"""
     m[device]
-    part = m[attention_share] * m[gpu_busy_fraction]
+    part = m[attention_share] * m[gpu_computing_fraction]
     if part < m[MIN_SHARE] or not m[attention_is_flash] or m[sequence_length] < m[MIN_LENGTH]:
         return None
     return Evidence(
@@ -54,20 +54,20 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then try a window that slides along the sequence, if the model may change."""
+    """then try a sliding attention window, if the model may change."""
     length = m[sequence_length]
     return Advice(
         then=f"If the model may change, try attention with a sliding window of {WINDOW} tokens: "
         f"{share(m[attention_share])} of the GPU's time goes into attention over all {length}.",
         changes=(Change(language="python", code=CODE.format(window=WINDOW, length=length)),),
-        basis="Of attention goes the share of the tokens outside the window, six tenths of it at most.",
+        basis="Attention shrinks by the share of the tokens outside the window, at most by six tenths.",
         effect=remove(
             *COMPUTE,
             shares=up_to(REALISED * max(0.0, 1 - WINDOW / length)),
-            portion=of_computing(m, m[attention_share] * m[gpu_busy_fraction]),
+            portion=of_computing(m, m[attention_share] * m[gpu_computing_fraction]),
         ),
         memory=0,
-        risk="High: another model. Compare its quality on sequences whose parts depend on each other over long ways.",
+        risk="High: another model. Compare its quality on sequences with long-range dependencies.",
     )
 
 

@@ -1,11 +1,11 @@
-"""The run pays for machines that nobody may take away, though interruptions would cost less.
+"""The run pays for on-demand machines, although interruptible ones would cost less.
 
-Interruptible machines are sold at a discount and taken back at short notice. What is lost is the work since the last
-checkpoint, the saves themselves and the restarts: with the best interval between saves the run takes E times as long
-(Daly), and costs (1 - d) E times as much.
+Interruptible machines are sold at a discount and taken back at short notice. An interruption loses the work since the
+last checkpoint; saves and restarts cost time, too. With the best interval between saves, the run takes E times as long
+(Daly), and costs (1 - d) E times as much at a discount d.
 
-Wrong when: a restart from a checkpoint was never tried, the result is needed by a date, data must not leave certain
-machines, or environments must run in step with the training, as in reinforcement learning.
+Wrong when: restarting from a checkpoint was never tried, the result is needed by a certain date, data must not leave
+certain machines, or environments must run in step with the training, as in reinforcement learning.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from advisor.units import money as as_money
 from advisor.units import seconds, share
 
 MAX_RATIO = Threshold(
-    0.8, "Of the cost on demand: less than a fifth is not worth the trouble of interruptions (assumed)."
+    0.8, "Share of the on-demand cost: less than a fifth does not justify the interruptions (assumption)."
 )
 
 # Seconds from an interruption until training goes on, where it was not declared: a machine, its image, the checkpoint
@@ -32,7 +32,7 @@ MTBF_TIMES = (0.5, 1.0, 2.0)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If interruptible machines would cost less than 80 % of what those on demand do, by the declared discount and time
+    """If interruptible machines would cost less than 80 % of on-demand ones, by the declared discount and time
     between interruptions and the measured time of a save,
     """
     ratio = _ratio(m)
@@ -44,41 +44,41 @@ def when(m: Metrics) -> Evidence | None:
             Fact(time_between_failures, m[time_between_failures]),
             Fact(checkpoint_save_seconds, m[checkpoint_save_seconds]),
         ),
-        note=f"{share(ratio)} of the cost on demand",
+        note=f"{share(ratio)} of the on-demand cost",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then train on them, with saves at the best interval and restarts that were tried."""
+    """then train on interruptible machines, with saves at the best interval and tested restarts."""
     ratio, inflated = _ratio(m), _inflated(m)
     low, expected, high = (1 - _ratio(m, times) for times in MTBF_TIMES)
     price = m.goals.gpu_price
     worth = f" ({as_money(money(100 * (1 - ratio), price))} less for every 100 GPU-hours)" if price is not None else ""
     restart = (
-        "" if m.goals.restart is not None else f" A restart is taken to need {seconds(RESTART)}: declare --restart."
+        "" if m.goals.restart is not None else f" A restart is assumed to need {seconds(RESTART)}: declare --restart."
     )
     return Advice(
-        then=f"Train on interruptible machines: {share(ratio)} of the cost{worth} in {inflated:.2f} times the time, "
-        f"saving every {seconds(_interval(m))}. The discount pays from {share(break_even_discount(inflated))} on. Ask "
-        "for several kinds of machines, keep the leader of several nodes on demand, and save when notice is given."
-        + restart,
+        then=f"Train on spot instances: {share(ratio)} of the cost{worth} in {inflated:.2f} times the time, saving "
+        f"every {seconds(_interval(m))}. The discount pays from {share(break_even_discount(inflated))} on. "
+        "Request several instance types, keep the leader of several nodes on demand, and save on an "
+        "interruption notice." + restart,
         changes=(
             Change(
                 language="python",
                 code="import signal\n\n"
                 "ending = []\n"
                 "signal.signal(signal.SIGTERM, lambda number, frame: ending.append(number))\n"
-                "# have the machine's notice (AWS: 2 minutes, in its metadata) passed on as that signal\n\n"
+                "# have the interruption notice (AWS: 2 minutes, in the instance metadata) sent as that signal\n\n"
                 "# in the loop, after an update; several ranks must agree on which\n"
                 "if ending:\n"
                 '    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)\n'
                 "    raise SystemExit(0)\n",
             ),
         ),
-        basis="(1 - d) E with E = (M/tau) e^(R/M) (e^((tau+delta)/M) - 1) at Daly's tau, for twice, once or half as "
-        "many interruptions as declared; machines on demand are taken never to fail.",
+        basis="(1 - d) E with E = (M/tau) e^(R/M) (e^((tau+delta)/M) - 1) at Daly's tau, for twice, once or half "
+        "as many interruptions as declared; on-demand machines are assumed never to fail.",
         cost=(low, expected, high),
-        risk="Medium: the run depends on its restarts. Kill a short one and let it go on before you rely on them.",
+        risk="Medium: the run depends on its restarts. Kill a short run and let it resume before you rely on them.",
     )
 
 
@@ -87,7 +87,7 @@ def _interval(m: Metrics, times: float = 1.0) -> float:
 
 
 def _inflated(m: Metrics, times: float = 1.0) -> float:
-    """E, if so many times the declared time lies between interruptions."""
+    """Return E, by how much interruptions lengthen the run, at `times` the declared time between them."""
     restart = RESTART if m.goals.restart is None else m.goals.restart
     return inflation(_interval(m, times), m[checkpoint_save_seconds], times * m[time_between_failures], restart)
 
@@ -97,7 +97,7 @@ def _ratio(m: Metrics, times: float = 1.0) -> float:
 
 
 RULE = Rule(
-    title="Train on interruptible machines",
+    title="Train on spot instances",
     tier=Tier.COST,
     when=when,
     then=then,

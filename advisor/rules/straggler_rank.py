@@ -1,13 +1,14 @@
-"""One rank is slower than the others, and all wait for it in every step.
+"""One rank is slower than the others, and all of them wait for it in every step.
 
-Ranks that train one model meet in every backward pass, to reduce gradients: each step takes as long as the slowest
-rank's own work. The others spend the difference waiting, which looks like slow communication there; so ranks are
-compared by what they do without it. A rank that is always the slowest has a reason of its own: its host, its storage,
-its GPU's clocks, or code that runs there only.
+Ranks that train one model meet in every backward pass to reduce gradients, so each step takes as long as the slowest
+rank's own work. The other ranks spend the difference waiting, which looks like slow communication. Ranks are therefore
+compared by their work without communication. A rank that is always the slowest has its own cause: its host, its
+storage, its GPU's clocks, or code that runs only there.
 
-Wrong when: that rank does by intention what no other can do for it, or other programs on its host explain it and are
-about to end. Where the slowest rank changes from step to step, as with sequences of uneven length, the rule is silent:
-balance tokens between ranks.
+Wrong when: that rank does work on purpose that no other rank can do, or other programs on its host explain the delay
+and are about to end. If the slowest rank changes from step to step, as with sequences of uneven length, the rule does
+not
+fire: balance tokens between ranks.
 """
 
 from __future__ import annotations
@@ -15,35 +16,45 @@ from __future__ import annotations
 from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.communication import Work, common_step_count, own_work, straggler_persistence, straggler_skew
 from advisor.metrics.settings import world_size
-from advisor.metrics.stragglers import slowest_pair, straggler_causes, waits
+from advisor.metrics.stragglers import slow_gpu, slowest_pair, straggler_causes, waits
 from advisor.models.effects import PARTLY, remove_seconds, remove_wait
 from advisor.models.state import Effect
 from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import seconds
 
-MIN_SKEW = Threshold(0.08, "Ranks of one job differ by some percent even on equal hosts (assumption).")
+MIN_SKEW = Threshold(0.08, "Ranks of one job differ by a few percent even on equal hosts (assumption).")
 
 MIN_SHARE = Threshold(
     0.8,
-    "Of the steps. Measured with two ranks on two crowded cores: 0.53 to 0.63 without a straggler, 1 with one that "
-    "sleeps.",
+    "Share of the steps. Measured with two ranks on two crowded cores: 0.53 to 0.63 without a straggler, 1 with "
+    "one that sleeps.",
 )
 
-MIN_STEPS = Threshold(30, "A host that is busy for a few steps is no straggler (assumption).")
+MIN_STEPS = Threshold(30, "A host that is busy for a few steps is not a straggler (assumption).")
+
+STRONG_SKEW = Threshold(
+    0.5, "Every step taking half as long again does not come from a host that is busy for a while (assumption)."
+)
+
+STRONG_STEPS = Threshold(
+    10, "With two ranks, chance makes the same one the slowest in each of ten steps one time in 500."
+)
+
+FEW_STEPS = Threshold(3, "Traces hold no more steps; kernels do not get longer because a host is busy for a while.")
 
 MIN_RANKS = 2
 
 # By what was measured, what to do about it.
 _CURES = {
-    "batches": "Give every rank as many samples, or tokens, a step",
-    "gpu": "Look at the cooling and the power limit of its GPU",
-    "host": "Free its cores from what else runs there, or give it as many as the others have",
-    "gc": "Look at what is kept alive on that rank only",
+    "batches": "Give every rank as many samples, or tokens, per step",
+    "gpu": "Check the cooling and the power limit of its GPU",
+    "host": "Free its cores from other processes, or give it as many cores as the others have",
+    "gc": "Check which objects are kept alive on that rank only",
     "saving": "Let all ranks save their part, or save in the background",
-    "evaluation": "Share the evaluation among the ranks",
-    "data": "Look at its DataLoader: storage, number of workers, cores that other processes use",
-    "copies": "Look at its GPU's link, and whether its host pins memory",
+    "evaluation": "Distribute the evaluation over the ranks",
+    "data": "Check its DataLoader: storage, number of workers, cores that other processes use",
+    "copies": "Check its GPU's link, and whether its host pins memory",
 }
 
 # Where nothing that was measured accounts for it: by the phase that is longer, what to look at.
@@ -51,19 +62,21 @@ _HINTS = {
     "forward": "its GPU's clocks and temperature, its host's load, and whether its batches are larger or longer",
     "optimizer": "its GPU's clocks and its host's load",
 }
-_OTHER = "what runs on that rank only: logging, metrics, saving, progress bars; then its host's load"
+_OTHER = "code that runs on that rank only: logging, metrics, saving, progress bars; then its host's load"
 
 MOST_NAMED = 4
-"""Ranks whose waiting is told."""
+"""Number of ranks whose waiting is shown."""
 
 
 def when(m: Metrics) -> Evidence | None:
     """If one rank's own work, without communication, takes at least 8 % longer than the median rank's, and it is the
-    slowest in 80 % of 30 steps or more,
+    slowest in 80 % of 30 steps or more, or takes half as long again in each of 10 or more, or traces of all ranks show
+    that its GPU is late to their collectives,
     """
     if m[world_size] < MIN_RANKS or m[straggler_skew] < m[MIN_SKEW]:
         return None
-    if m[common_step_count] < m[MIN_STEPS]:
+    enough = _enough(m)
+    if m[common_step_count] < m[enough]:
         raise Missing(f"Only {m[common_step_count]} steps were steady on every rank", "Record more steps.")
     if m[straggler_persistence] < m[MIN_SHARE]:
         return None
@@ -72,17 +85,26 @@ def when(m: Metrics) -> Evidence | None:
         (
             Fact(straggler_skew, m[straggler_skew], m[MIN_SKEW]),
             Fact(straggler_persistence, m[straggler_persistence], m[MIN_SHARE]),
-            Fact(common_step_count, m[common_step_count], m[MIN_STEPS]),
+            Fact(common_step_count, m[common_step_count], m[enough]),
             Fact(world_size, m[world_size], MIN_RANKS),
         ),
-        note=f"A step's own work, without communication: rank {slowest.rank} {seconds(slowest.median)}, "
-        f"rank {middle.rank} {seconds(middle.median)}; the difference lies mostly in {_place(m)}. "
-        f"Waiting for rank {slowest.rank}, in each step: {_waiting(m)}",
+        note=f"A step's own work, without communication: rank {slowest.rank} {seconds(slowest.median)}, rank "
+        f"{middle.rank} {seconds(middle.median)}; most of the difference is in {_place(m)}. Waiting for rank "
+        f"{slowest.rank}, in each step: {_waiting(m)}",
     )
 
 
+def _enough(m: Metrics) -> Threshold:
+    """Return how many steps have to be seen."""
+    if m[straggler_persistence] < 1:
+        return MIN_STEPS
+    if m.get(slow_gpu) == _slowest(m).rank:
+        return FEW_STEPS
+    return STRONG_STEPS if m[straggler_skew] >= m[STRONG_SKEW] else MIN_STEPS
+
+
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then find out what that rank does, or what its host lacks."""
+    """then find out what that rank does differently, or what its host lacks."""
     slowest, middle = _slowest(m), _middle(m)
     lost = slowest.median - middle.median
     return Advice(
@@ -90,14 +112,16 @@ def then(m: Metrics, found: Evidence) -> Advice:
         changes=(
             Change(
                 language="shell",
-                code=f"# on the host of rank {slowest.rank}: who else uses its cores, its storage, its GPU?\n"
-                "top -b -n 1 | head -n 20\niostat -x 1 3\nnvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE\n",
+                code=f"# on the host of rank {slowest.rank}: what else uses its cores, its storage, its GPU?\n"
+                "top -b -n 1 | head -n 20\n"
+                "iostat -x 1 3\n"
+                "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE\n",
             ),
         ),
-        basis="Of what the slowest rank works longer than the lower median of all, half, 0.8 or all goes: every other "
-        "rank waits that much less.",
+        basis="Half, 0.8 or all of the extra work of the slowest rank over the lower median goes away: every "
+        "other rank waits that much less.",
         effect=_effect(m, lost),
-        risk="None for the training: the same work, on ranks that are equally fast.",
+        risk="No effect on training: the same work, on ranks that are equally fast.",
     )
 
 
@@ -106,16 +130,16 @@ def _slowest(m: Metrics) -> Work:
 
 
 def _middle(m: Metrics) -> Work:
-    """The lower median: of two ranks, the other one."""
+    """Return the rank with the lower median; of two ranks, the other one."""
     return m[slowest_pair].middle
 
 
 def _why(m: Metrics) -> str:
-    """What was measured, and what to do about it; else where to look."""
+    """Return the measured cause and what to do about it; if there is none, where to look."""
     causes = m.get(straggler_causes) or ()
     if not causes:
         hint = _HINTS.get(_phase(m), _OTHER)
-        return f"on rank {_slowest(m).rank} nothing that was measured tells why. Look at {hint}"
+        return f"on rank {_slowest(m).rank} no measurement shows the cause. Check {hint}"
     return "; ".join(cause.told for cause in causes) + f". {_CURES[causes[0].name]}"
 
 
@@ -126,7 +150,7 @@ def _waiting(m: Metrics) -> str:
 
 
 def _excess(m: Metrics) -> dict[str, float]:
-    """By phase, how much longer it is on the slowest rank."""
+    """Return how many seconds per step each phase takes longer on the slowest rank."""
     slowest, middle = _slowest(m), _middle(m)
     return {phase: own - middle.phases.get(phase, 0.0) for phase, own in slowest.phases.items()}
 
@@ -142,7 +166,10 @@ def _place(m: Metrics) -> str:
 
 
 def _effect(m: Metrics, lost: float) -> Effect:
-    """The step is that of the primary rank: if another is the slowest, it waits."""
+    """Return the effect of removing the delay on the primary rank's step.
+
+    If another rank is the slowest, the primary rank saves waiting for it.
+    """
     primary, slowest = m[own_work][0], _slowest(m)
     if slowest is not primary:
         waits = lost - max(0.0, primary.median - _middle(m).median)

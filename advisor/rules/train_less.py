@@ -1,12 +1,13 @@
-"""The training goes on although its validation no longer gets better.
+"""The training continues although its validation no longer improves.
 
-Once the best value has stood for several validations, further steps are mostly paid for nothing. Early stopping ends
-the run then and keeps the best checkpoint. An order of the samples from easy to hard (a curriculum) sometimes reaches
-the same quality sooner: that is an experiment, not a saving to count on.
+Once the best value has stood for several validations, further steps are mostly wasted. Early stopping ends the run then
+and keeps the best checkpoint. Ordering samples from easy to hard (a curriculum) sometimes reaches the same quality
+sooner; treat it as an experiment, not as a reliable saving.
 
-Wrong when: the learning rate is still to fall (a plateau before the decay is normal), the validation is noisier than
-what is hoped for, or what counts is something the validation does not show. Of a loss, where lower is better, declare
-the negative. Early stopping leaves a schedule that was made for more steps unfinished: then shorten the schedule.
+Wrong when: the learning rate has yet to decay (a plateau before the decay is normal), the validation is noisier than
+the improvement you hope for, or the goal is something that the validation does not show. For a loss, where lower is
+better, declare the negative value. Early stopping leaves a schedule for more steps unfinished; shorten the schedule
+then.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from advisor.models.effects import remove_run, up_to
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
 from advisor.units import share
 
-PATIENCE = Threshold(5, "Validations to wait for an improvement: fewer stop at a bad draw (usual practice).")
+PATIENCE = Threshold(
+    5, "Validations to wait for an improvement: with fewer, a bad draw stops the run (usual practice)."
+)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the last five of the declared validations, or more, did not improve the best value by a thousandth,"""
+    """If at least the last five of the declared validations did not improve the best value by a thousandth,"""
     if m[validations] <= m[PATIENCE]:
         raise Missing(
-            f"{m[validations]} validations are too few to tell a plateau",
+            f"{m[validations]} validations are too few to detect a plateau",
             f"Declare the results of more than {m[PATIENCE]:g}.",
             Need.DECLARATION,
         )
@@ -57,14 +60,14 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 f"stop = waited >= {patience}  # then leave the loop\n",
             ),
         ),
-        basis="(total - stop) / total of the declared validations, half to all of it: the next run may rise later.",
+        basis="(total - stop) / total of the declared validations, half to all of it: the next run may improve later.",
         effect=remove_run(up_to(gone)) if late > 0 else None,
-        risk="Medium: a later rise would be missed. Compare the quality on data that was not used for stopping.",
+        risk="Medium: a later improvement would be missed. Compare the quality on data that was not used for stopping.",
     )
 
 
 RULE = Rule(
-    title="Stop when the validation is flat",
+    title="Stop when validation results are flat",
     tier=Tier.MODEL,
     when=when,
     then=then,

@@ -1,11 +1,11 @@
-"""Too few steps were recorded to say more than a first impression.
+"""Too few steps were recorded to give more than a first impression.
 
-Step times vary; the mean of a handful of them may be off by more than any advice would bring. Until the interval of the
-typical step's mean is narrow enough, everything else in the report is information only. Single stalls do not count
-here: a long one in a hundred steps leaves the others as certain as they were.
+Step times vary, and the mean of a few of them may be off by more than any advice would gain. Until the confidence
+interval of the typical step time is narrow enough, everything else in the report is only informational. Single stalls
+do not count here: one long stall in a hundred steps leaves the others as certain as they were.
 
-Wrong when: the run is meant to be that short, or its steps differ by nature (sequences of all lengths): then compare
-whole epochs, not steps.
+Wrong when: the run is meant to be that short, or its steps differ by nature (sequences of all lengths). In that case
+compare whole epochs, not steps.
 """
 
 from __future__ import annotations
@@ -13,12 +13,23 @@ from __future__ import annotations
 import math
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.step import MIN_STEPS, WARM_UP, steady_step_count, typical_step_uncertainty
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
-from advisor.units import share
+from advisor.metrics.host import core_use
+from advisor.metrics.step import (
+    MIN_STEPS,
+    WARM_UP,
+    recording,
+    steady_step_count,
+    step_time_mean,
+    typical_step_uncertainty,
+)
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.units import count, digits, seconds, share
 
 MAX_UNCERTAINTY = Threshold(
-    0.05, "Half the width of the 95 % interval of the trimmed mean: advice that brings 5 % would drown in more."
+    0.05, "Half the width of the 95 % interval of the trimmed mean: above this, a gain of 5 % is within the noise."
+)
+MAX_RECORDING = Threshold(
+    600.0, "Seconds: ten minutes of training is a practical recording length; beyond it, use a quieter machine."
 )
 
 
@@ -34,39 +45,53 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then record as many steps as bring the uncertainty to 5 %."""
-    needed, steady = _needed(m), m[steady_step_count]
-    uncertainty = m.get(typical_step_uncertainty)
-    if steady < m[MIN_STEPS] or uncertainty is None:
-        said = f"Record at least {needed} steps; this run has {steady} steady one{'s' * (steady != 1)}."
-    else:
-        said = (
-            f"The {steady} steady steps vary so much that their typical time is uncertain by {share(uncertainty)}; "
-            f"it takes about {needed} steps to bring that to {share(m[MAX_UNCERTAINTY])}."
-        )
+    """then record enough steps to reduce the uncertainty to 5 % or, if that takes too long, use an idle machine."""
     return Advice(
-        then=said,
-        changes=(Change(language="text", code=f"Let the program train for {needed} steps or more.\n"),),
+        then=f"{_found(m)} {_next(m)}",
+        changes=(),
         basis="The width of the interval falls with the square root of the number of steps.",
         memory=0,
         risk="None.",
     )
 
 
+def _found(m: Metrics) -> str:
+    steady, uncertainty = m[steady_step_count], m.get(typical_step_uncertainty)
+    if steady < m[MIN_STEPS] or uncertainty is None:
+        recorded = m.get(recording)
+        of = f" of {recorded.steps} recorded" if recorded else ""
+        return f"This run has {count(steady, 'steady step')}{of}; it needs {digits(m[MIN_STEPS])}."
+    return f"The {steady} steady steps vary so much that their typical time is uncertain by {share(uncertainty)}."
+
+
+def _next(m: Metrics) -> str:
+    """Return what to do; advise more steps only if they settle it in reasonable time."""
+    needed, recorded, cores = _needed(m), m.get(recording), m.get(core_use)
+    step = recorded.seconds / recorded.steps if recorded else m.get(step_time_mean)
+    if cores and cores.is_crowded:
+        return f"Record again on an idle machine: other programs used {digits(cores.others)} of {cores.cores} cores."
+    if step is not None and needed * step > m[MAX_RECORDING]:
+        within = f"{round(m[MAX_RECORDING] / step):,} steps within {seconds(m[MAX_RECORDING])}"
+        return f"{within} would not be enough: compare whole epochs, or record on an idle machine."
+    lasts = f" ({seconds(needed * step)})" if step is not None else ""
+    return f"Record at least {needed:,} steps{lasts}, including warm-up and evaluations."
+
+
 def _needed(m: Metrics) -> int:
-    uncertainty = m.get(typical_step_uncertainty) or 0.0
-    steady = m[steady_step_count] * (uncertainty / m[MAX_UNCERTAINTY]) ** 2
-    return _rounded_up(WARM_UP + math.ceil(max(m[MIN_STEPS], steady)))
+    """Return the steps to record for enough steady ones, or for an interval narrow enough."""
+    steady, uncertainty, recorded = m[steady_step_count], m.get(typical_step_uncertainty), m.get(recording)
+    wanted = max(m[MIN_STEPS], steady * ((uncertainty or 0.0) / m[MAX_UNCERTAINTY]) ** 2)
+    return _rounded_up(recorded.needed(wanted) if recorded else 1 + WARM_UP + math.ceil(wanted))
 
 
 def _rounded_up(number: int) -> int:
-    """To two digits: the estimate is no better than that."""
+    """Round up to two digits, because the estimate is no more precise than that."""
     unit: int = 10 ** max(0, len(str(number)) - 2)
     return math.ceil(number / unit) * unit
 
 
 RULE = Rule(
-    title="Record more steps",
+    title="Record again for reliable timings",
     tier=Tier.VALIDITY,
     when=when,
     then=then,

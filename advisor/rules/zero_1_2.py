@@ -1,11 +1,11 @@
 """Every rank keeps a whole copy of gradients and optimizer state.
 
-In data parallel training the copies are the same. ZeRO gives each rank a part to keep and update: stage 1 shards the
-optimizer's state, stage 2 the gradients too. What travels between GPUs stays the same: a reduce-scatter and an
+In data-parallel training these copies are identical. ZeRO gives each rank a part to keep and update: stage 1 shards the
+optimizer state, stage 2 also the gradients. The communication volume stays the same, because a reduce-scatter and an
 all-gather are what an all-reduce consists of.
 
-Wrong when: there is one GPU (nothing to share with), or activations fill the memory rather than states. It makes
-nothing faster; only the larger batch it has room for may.
+Wrong when: there is only one GPU (nothing to share with), or activations fill the memory rather than these states.
+Sharding makes nothing faster by itself; only the larger batch that it makes room for may.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
 MIN_SHARE = Threshold(
-    0.35, "Below that share of the peak, sharding states frees too little to change what fits (assumption)."
+    0.35, "Below this share of the peak, sharding states frees too little to change what fits (assumption)."
 )
 
 MIN_RANKS = 2
@@ -31,8 +31,8 @@ NOT_BY_ELEMENT = ("LBFGS", "Muon", "SparseAdam")
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If memory is under pressure on two ranks or more, and at least 35 % of its peak are gradients and optimizer state
-    that every rank keeps whole,
+    """If memory is under pressure on two or more ranks, and gradients and optimizer state that every rank keeps
+    whole make up at least 35 % of its peak,
     """
     if m[data_parallel_size] < MIN_RANKS or not m[memory_pressure]:
         return None
@@ -53,26 +53,29 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then shard the optimizer's state over the ranks, and the gradients too if that does not suffice."""
+    """then shard the optimizer state over the ranks, and the gradients too if that is not enough."""
     before, ranks = states(m), m[shard_size]
     enough = 1 if filled_at(m, 1) <= FILL else 2
     after = before.sharded(enough, ranks)
     what = "optimizer state" if enough == 1 else "optimizer state and gradients"
     return Advice(
-        then=f"Shard {what} over the {ranks} ranks (ZeRO stage {enough}): weights, gradients and optimizer state of a "
-        f"rank go from {before.total / 1e9:.2f} to {after.total / 1e9:.2f} GB, optimizer state alone from "
-        f"{before.optimizer / 1e9:.2f} to {after.optimizer / 1e9:.2f} GB. Use either DeepSpeed or FSDP2.",
+        then=f"Shard {what} over the {ranks} ranks (ZeRO stage {enough}): weights, gradients and optimizer state "
+        f"of a rank shrink from {before.total / 1e9:.2f} to {after.total / 1e9:.2f} GB, optimizer state alone "
+        f"from {before.optimizer / 1e9:.2f} to {after.optimizer / 1e9:.2f} GB. Use either DeepSpeed or FSDP2.",
         changes=to_stage(m, enough),
-        basis="ZeRO: the sharded parts are divided by the number of ranks; the volume of communication stays.",
+        basis="ZeRO: the sharded parts are divided by the number of ranks; the communication volume stays.",
         memory=round(after.total - before.total),
         intervention=in_one_optimizer(m) if enough == 1 else None,
-        risk="Low: the same update. Checkpoints are sharded too: save and load them by the framework's functions.",
+        risk="Low: the same update. Checkpoints are sharded too: save and load them with the framework's functions.",
         fault=True,
     )
 
 
 def in_one_optimizer(m: Metrics) -> Intervention | None:
-    """Stage 1 made from outside; None where the optimizer is not torch's, or the ranks do not train one model."""
+    """Return the intervention that applies stage 1 from outside.
+
+    None if the optimizer is not torch's or cannot be sharded, or the ranks do not train one model.
+    """
     fact, settings = m.get(optimizer), m.get(flags)
     if (
         fact is None
@@ -88,15 +91,16 @@ def in_one_optimizer(m: Metrics) -> Intervention | None:
 
 
 def redundancy_free(m: Metrics) -> tuple[Change, ...]:
-    """Stage 1 without another framework."""
+    """Return the change to ZeRO stage 1 that needs no additional framework."""
     fact, name = m[optimizer], spelling(m).optimizer
     return spelling(m).shard(1) or (
         Change(
             language="python",
             code="from torch.distributed.optim import ZeroRedundancyOptimizer\n\n"
-            "# after DistributedDataParallel; its other arguments as before\n"
+            "# after DistributedDataParallel; other arguments unchanged\n"
             f"{name} = ZeroRedundancyOptimizer(\n"
-            f"    {spelling(m).model}.parameters(), optimizer_class=torch.optim.{fact.name}, ...\n)\n"
+            f"    {spelling(m).model}.parameters(), optimizer_class=torch.optim.{fact.name}, ...\n"
+            ")\n"
             f"{name}.consolidate_state_dict(to=0)  # on every rank, before rank 0 saves its state_dict()\n",
         ),
     )

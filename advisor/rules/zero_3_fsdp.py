@@ -1,11 +1,11 @@
-"""Every rank keeps a whole copy of the weights, and memory would be short even with all else sharded.
+"""Every rank keeps all weights, and memory would be short even with everything else sharded.
 
-ZeRO's third stage, which is what FSDP does by default, gives each rank a part of the weights too. Blocks are gathered
-one by one when they compute, for the forward pass and once more for the backward pass: half as much again travels
-between GPUs as with stages 1 and 2, which is why those come first.
+ZeRO stage 3, which is FSDP's default, also gives each rank a part of the weights. Blocks are gathered one by one when
+they compute, for the forward pass and again for the backward pass. The communication volume is 1.5 times that of stages
+1 and 2, which is why those come first.
 
-Wrong when: links between GPUs are slow; across machines, shard within each of them only (HSDP). Blocks that are not
-wrapped one by one are gathered all at once: then the weights are whole again while the model computes.
+Wrong when: links between GPUs are slow; across machines, shard only within each machine (HSDP). Blocks that are not
+wrapped individually are gathered all at once, so the weights are whole again while the model computes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from advisor.rules._sharding import to_stage
 from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
 
 MIN_FREED = Threshold(
-    0.05, "Of the device: what sharded weights free must be worth more than half again as much communication (assumed)."
+    0.05,
+    "Share of the device: the memory that sharded weights free must justify 1.5 times the communication (assumption).",
 )
 
 MIN_RANKS = 2
@@ -39,8 +40,8 @@ SHARES = (-2 * MORE_VOLUME, -MORE_VOLUME, 0.0)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If memory is under pressure on two ranks or more, would be even with optimizer state and gradients sharded (ZeRO
-    stage 2), and sharding the weights too frees at least a twentieth of the device,
+    """If memory is under pressure on two or more ranks, would be so even with optimizer state and gradients sharded
+    (ZeRO stage 2), and sharding the weights as well frees at least 5 % of the device,
     """
     if m[data_parallel_size] < MIN_RANKS or not m[memory_pressure] or not data_parallel(m) or stage(m) >= 3:
         return None
@@ -61,25 +62,27 @@ def then(m: Metrics, found: Evidence) -> Advice:
     ranks, of_each = m[shard_size], " of each group" if hybrid(m) else ""
     now, after = whole(m).sharded(stage(m), ranks).total, _sharded_total(m)
     filled = filled_at(m, 2) - _freed_by_weights(m) / m[device].memory_total
-    enough = "" if filled <= FILL else " What is still missing must come from checkpointing or offloading."
+    enough = "" if filled <= FILL else " Checkpointing or offloading must free the rest."
     return Advice(
         then=f"Shard weights, gradients and optimizer state over the {ranks} ranks{of_each} (ZeRO stage 3): a rank's "
         f"part and two gathered blocks take {after / 1e9:.2f} GB instead of {now / 1e9:.2f}. Use either FSDP2 or "
         f"DeepSpeed.{enough}",
         changes=to_stage(m, 3),
-        basis="ZeRO: everything is divided by the number of ranks, two units are whole at a time; communication is 1.5 "
-        "times as much, and what of it is exposed grows alike.",
+        basis="ZeRO: everything is divided by the number of ranks, two units are gathered at a time; "
+        "communication grows 1.5 times, and so does its exposed part.",
         effect=_effect(m),
         memory=round(after - now),
         intervention=in_place_of_ddp(m),
-        risk="Low: the same update. Checkpoints are sharded: save and load them by the framework's functions.",
+        risk="Low: the same update. Checkpoints are sharded: save and load them with the framework's functions.",
         fault=True,
     )
 
 
 def in_place_of_ddp(m: Metrics) -> Intervention | None:
-    """The same made from outside; None where the ranks do not train one model under DistributedDataParallel, or another
-    framework shards already."""
+    """Return the intervention that replaces DistributedDataParallel with FSDP2 from outside.
+
+    None if the ranks do not train one model under DistributedDataParallel, or another framework already shards.
+    """
     fact, settings = m.get(model), m.get(flags)
     if fact is None or settings is None or (m.get(data_parallel_size) or 1) < MIN_RANKS:
         return None
@@ -89,13 +92,13 @@ def in_place_of_ddp(m: Metrics) -> Intervention | None:
 
 
 def _sharded_total(m: Metrics) -> float:
-    """Bytes of a rank at stage 3, with what is gathered."""
+    """Return the bytes of one rank at stage 3, including the gathered blocks."""
     largest, element = unit(m)
     return fsdp_states(whole(m), m[shard_size], largest, element=element)
 
 
 def _freed_by_weights(m: Metrics) -> float:
-    """Bytes beyond what stage 2 frees."""
+    """Return the bytes freed beyond what stage 2 frees."""
     return whole(m).sharded(2, m[shard_size]).total - _sharded_total(m)
 
 
@@ -106,7 +109,7 @@ def _effect(m: Metrics) -> Effect | None:
 
 
 RULE = Rule(
-    title="Shard the weights over the ranks, too",
+    title="Shard the weights over the ranks as well",
     tier=Tier.DISTRIBUTED,
     when=when,
     then=then,

@@ -1,7 +1,7 @@
 """States are sharded or offloaded further than memory requires.
 
-ZeRO's third stage gathers the weights anew for every pass, half as much communication again as stage 2; an offloaded
-optimizer updates on the host, over the bus. Both buy memory. Where the step fits without, they only cost time.
+ZeRO stage 3 gathers the weights again for every pass, with half as much communication again as stage 2. An offloaded
+optimizer updates on the host, over the bus. Both save memory; if the step fits without them, they only cost time.
 
 Wrong when: a larger model or batch is planned that needs the room (declare it: `--capacity`), inputs get longer later
 in the training, or the ranks mostly wait for the slowest one, which no stage changes.
@@ -24,11 +24,14 @@ from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule,
 from advisor.units import share
 
 SAFE = Threshold(
-    0.85, "Of the device: less than the 92 % that may be filled, for the other stage's need is reckoned, not measured."
+    0.85,
+    "Share of the device: below the usual limit of 92 %, because the other stage's need is estimated, not measured.",
 )
 
 MIN_EXPOSED = Threshold(
-    0.05, "Of the step in exposed communication, or in the offloaded update: a third of less is noise (assumption)."
+    0.05,
+    "Share of the step in exposed communication, or in the offloaded update: a third of a smaller share is "
+    "noise (assumption).",
 )
 
 # Of the exposed communication, what goes: a third of it is the second gathering of the weights.
@@ -41,8 +44,8 @@ RETURNED = 8
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If weights are sharded (ZeRO stage 3) or the optimizer is offloaded, that takes a twentieth of the step, nothing
-    more is wanted of the memory, and without it the peak would stay below 85 % of the device,
+    """If weights are sharded (ZeRO stage 3) or the optimizer is offloaded, this takes at least 5 % of the step, no
+    more memory is wanted, and without it the peak would stay below 85 % of the device,
     """
     if m.goals.more_memory or m[memory_pressure]:
         return None
@@ -65,26 +68,26 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then take one step down: no offloading, or ZeRO stage 2 in place of 3."""
+    """then take one step down: no offloading, or ZeRO stage 2 in place of stage 3."""
     filled = _filled(m) or 0.0
     grown = filled - (1 - m[mem_headroom])
     back = offloaded(m)
     do = "Leave the optimizer on the GPU" if back else "Keep gathered weights until the backward pass is done (stage 2)"
     return Advice(
         then=f"{do}: that fills {share(filled)} of the device instead of {share(1 - m[mem_headroom])}. Then record "
-        "again: perhaps one more step down fits.",
+        "again: perhaps you can go down one more step.",
         changes=_back() if back else to_stage(m, 2),
         basis="0.7, 0.9 or all of the time of the offloaded update."
         if back
         else "0.2, 0.33 or 0.5 of the exposed communication: the second gathering is a third of stage 3's volume.",
         effect=_effect(m),
         memory=round(grown * m[device].memory_total),
-        risk="Low: the same update. If memory runs out, step up again.",
+        risk="Low: the same update. If memory runs out, go one step up again.",
     )
 
 
 def _filled(m: Metrics) -> float | None:
-    """Share of the device that the step would need one step down; None where there is no such step."""
+    """Return the share of the device that the step would fill one step down; None if there is none."""
     if offloaded(m):
         fact = m[optimizer]
         back = fact.state_bytes + RETURNED * fact.parameters
@@ -104,14 +107,15 @@ def _back() -> tuple[Change, ...]:
     return (
         Change(
             language="text",
-            code="DeepSpeed: take offload_optimizer (and offload_param) out of zero_optimization.\n"
-            "FSDP2: leave out offload_policy=CPUOffloadPolicy(); FSDP: cpu_offload=CPUOffload(offload_params=False).\n",
+            code="DeepSpeed: remove offload_optimizer (and offload_param) from zero_optimization.\n"
+            "FSDP2: omit offload_policy=CPUOffloadPolicy(); FSDP: "
+            "cpu_offload=CPUOffload(offload_params=False).\n",
         ),
     )
 
 
 RULE = Rule(
-    title="Shard and offload no further than memory requires",
+    title="Do not shard or offload more than memory requires",
     tier=Tier.DISTRIBUTED,
     when=when,
     then=then,

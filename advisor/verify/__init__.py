@@ -1,1 +1,1 @@
-"""Trying advice: the recorded program again, with the change and without, in turns; and what came of it."""
+"""Try advice: run the recorded program with and without a change, in turns, and judge the outcome."""

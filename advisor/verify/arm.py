@@ -1,4 +1,4 @@
-"""One process of a trial, as its recording tells it."""
+"""Read one process of a trial from its recording."""
 
 from __future__ import annotations
 
@@ -26,33 +26,42 @@ WARM_UP = 15
 
 
 class TrialFailed(Exception):
-    """A process of a trial told nothing about the change: why, in a sentence."""
+    """A process of a trial that shows nothing about the change; its message says why in a sentence."""
 
     def __init__(self, why: str, *, by_chance: bool = False) -> None:
         super().__init__(why)
         self.by_chance = by_chance
-        """Something may have befallen it that will not befall the next one: a signal, a port that was taken."""
+        """Whether another attempt may succeed: the cause was a signal or a taken port, for example."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """What one process measured."""
+    """Measurements of one process."""
 
     times: tuple[float, ...]
-    """Seconds each step cost, with what fell between it and the one before: evaluation, saves, starts of epochs."""
+    """Seconds that each step cost, with what fell between it and the one before.
+
+    That is evaluation, checkpoints and starts of epochs.
+    """
     between: float
-    """Share of that which fell between steps."""
+    """Share of that time which fell between steps."""
     period: int = 1
-    """Steps from one such to the next, median; 1 where there were fewer than two."""
+    """Median steps from one such event to the next; 1 if there were fewer than two."""
     losses: tuple[float | None, ...]
-    """Of every backward pass of rank 0 in the first epoch; None where it was not finite. In later ones workers that
-    persist draw the order of the samples otherwise."""
+    """Losses of each backward pass of rank 0 in the first epoch; None if not finite.
+
+    In later epochs, persistent workers draw the order of the samples differently.
+    """
     memory: int | None
-    """Largest peak of allocated GPU memory of a rank, bytes; None without a GPU."""
+    """Largest peak of allocated GPU memory of a rank, in bytes; None without a GPU."""
 
 
 def read(folder: Path, log: Path) -> Arm:
-    """The process recorded in `folder`. Raises TrialFailed if it made no change, or too few steps."""
+    """Return the measurements of the process recorded in `folder`.
+
+    Raises:
+        TrialFailed: the change was not made, the process ran out of memory, or it made too few steps.
+    """
     try:
         profile = load(folder)
     except ProfilerError as error:
@@ -86,7 +95,7 @@ def read(folder: Path, log: Path) -> Arm:
 
 
 def _after_warm_up(steps: list[Step]) -> int:
-    """How many rows hold the warm-up."""
+    """Return how many rows hold the warm-up."""
     passed = 0
     for row, step in enumerate(steps):
         if passed >= WARM_UP:
@@ -96,7 +105,7 @@ def _after_warm_up(steps: list[Step]) -> int:
 
 
 def _first_epoch(steps: Sequence[Step]) -> int | None:
-    """How many backward passes it had; None if no other began."""
+    """Return the number of backward passes in the first epoch; None if no other epoch began."""
     passes = 0.0
     for row, step in enumerate(steps):
         if row and step.tags & TAG_EPOCH_START:
@@ -112,7 +121,7 @@ def _period(steps: Sequence[Step]) -> int:
 
 
 def between(step: Step) -> float:
-    """Seconds of work that lies between this step and the one before."""
+    """Return the seconds of work between this step and the one before."""
     return sum(getattr(step, name) or 0.0 for name in BETWEEN)
 
 
@@ -122,7 +131,10 @@ def _peak(profile: Profile) -> int | None:
 
 
 def _last_line(log: Path) -> str:
-    """What the program said last: most often its error. A launcher says something of its own after that."""
+    """Return the last line of the program's output: most often its error.
+
+    A launcher adds lines of its own after it, which are skipped.
+    """
     try:
         text = log.read_text(errors="replace")
     except OSError:

@@ -1,10 +1,10 @@
-"""The smallest set of changes with which a program takes its steps that ran out of memory without them.
+"""Find the smallest set of changes that lets an out-of-memory program finish its steps.
 
-Of the smallest sets that fit it is the one that is predicted to cost least time, and of equal ones the least risky. As
-in a tuning there is no state but recordings: cut off, the same goes on where it was.
+Of the smallest sets that fit, it is the one with the lowest predicted cost in time, and among equals the least risky.
+As in a tuning, recordings are the only state: an interrupted fitting continues where it was.
 
-Nothing of it goes to the calibration: a program that died has no peak that a predicted one could be measured against,
-and what several changes free together is not known of each.
+Nothing of it goes to the calibration. A program that failed has no peak to compare a prediction with, and what several
+changes free together cannot be attributed to each.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ Remedies = tuple[Remedy, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a process went."""
+    """How a process ended."""
 
     fits: bool
     steps: int
-    """It has taken."""
+    """Number of steps that it took."""
     of_memory: bool = False
-    """It died for want of it."""
+    """Whether it failed for lack of memory."""
     why: str = ""
-    """It did not get through."""
+    """Why it did not finish."""
     step_time: float | None = None
-    """Mean, seconds."""
+    """Mean step time in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,29 +59,32 @@ class Fitted:
     """How a program was made to fit."""
 
     before: Ending
-    """As it is."""
+    """How the unchanged program ended."""
     kept: tuple[Kept, ...]
-    """What it takes; nothing if no set was found."""
+    """The changes that it needs; empty if no set was found."""
     after: Ending | None
-    """With these."""
+    """How it ended with these changes."""
     tried: tuple[tuple[Remedies, Ending], ...]
-    """In the order in which they were."""
+    """The sets that were tried, in their order."""
     left_out: tuple[str, ...]
-    """What else may free memory and was not tried, a sentence each."""
+    """Other changes that may free memory but were not tried, one sentence each."""
     profile: Path
-    """The recording with what was kept."""
+    """The recording with the changes that were kept."""
 
 
 def fit(program: Program, folder: Path, how: How, watcher: Watcher) -> Fitted | None:
-    """None if it takes its steps as it is. Raises ProfilerError if it ends for another reason than want of memory, or
-    if `folder` is another's."""
+    """Make the program fit; None if it takes its steps as it is.
+
+    Raises:
+        ProfilerError: it fails for another reason than lack of memory, or `folder` belongs to another program.
+    """
     claim(folder, program)
     steps, place = how.steps or STEPS, folder / "fitting"
     watcher.told(f"The program as it is, for {steps} steps")
     plain = place / "as-it-is"
     before = _run(program, (), plain, steps)
     if before.fits:
-        watcher.told("  it takes them: memory suffices for that")
+        watcher.told(f"  {steps} steps ran; memory is sufficient")
         return None
     if not before.of_memory:
         raise ProfilerError(f"Memory is not what it died for: {before.why}", f"See {plain}.log.")
@@ -130,7 +133,10 @@ def fit(program: Program, folder: Path, how: How, watcher: Watcher) -> Fitted | 
 
 
 def smallest(known: Sequence[Ladder], fits: Callable[[Remedies], bool]) -> Remedies:
-    """The best set that `fits`; empty if none does. What frees more is taken to fit wherever what frees less does."""
+    """Return the best set that `fits`; empty if none does.
+
+    What frees more is assumed to fit wherever what frees less does.
+    """
     for number in range(1, len(known) + 1):
         if number == 2 and not fits(tuple(ladder[-1] for ladder in known)):
             return ()
@@ -147,7 +153,10 @@ def smallest(known: Sequence[Ladder], fits: Callable[[Remedies], bool]) -> Remed
 
 
 def _eased(chosen: Sequence[Ladder], fits: Callable[[Remedies], bool]) -> Remedies:
-    """Each as cheap as can be, one after the other, the dearest first."""
+    """Return the changes, each replaced by the cheapest one that still fits.
+
+    The most expensive change is replaced first.
+    """
     now = [ladder[-1] for ladder in chosen]
     for place in sorted(range(len(now)), key=lambda each: now[each].weight, reverse=True):
         for cheaper in chosen[place][:-1]:
@@ -158,7 +167,7 @@ def _eased(chosen: Sequence[Ladder], fits: Callable[[Remedies], bool]) -> Remedi
 
 
 def _least(chosen: Sequence[Ladder]) -> tuple[float, int]:
-    """What the cheapest of each would weigh together."""
+    """Return the weight of the cheapest changes of each together."""
     return _weight([ladder[0] for ladder in chosen])
 
 
@@ -168,7 +177,7 @@ def _weight(chosen: Sequence[Remedy]) -> tuple[float, int]:
 
 
 def _sorted_out(known: Sequence[Ladder], allowed: Sequence[Safety]) -> tuple[list[Ladder], tuple[str, ...]]:
-    """What may be tried of each, and why the rest may not, a sentence a rule."""
+    """Return what may be tried of each ladder, and why the rest may not, one sentence per rule."""
     left_out: dict[str, str] = {}
     found = []
     for ladder in known:
@@ -179,8 +188,11 @@ def _sorted_out(known: Sequence[Ladder], allowed: Sequence[Safety]) -> tuple[lis
 
 
 def _that_can_be_made(ladder: Ladder, attempt: Callable[[Remedies], Ending]) -> Ladder:
-    """Without the strongest if its rule is another than the weaker ones', and it ends for another reason than memory:
-    these would never be tried for it."""
+    """Return the ladder, without its strongest change if that cannot be made.
+
+    This applies if the strongest change belongs to another rule than the weaker ones and fails for a reason other than
+    memory: the weaker ones would otherwise never be tried.
+    """
     weaker = tuple(each for each in ladder if each.finding.rule is not ladder[-1].finding.rule)
     if not weaker:
         return ladder

@@ -1,4 +1,4 @@
-"""From the times of two ways of training to a verdict on the prediction."""
+"""Judge a prediction by the times of two ways of training."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ from advisor.verify.verdict import Verdict
 # If so much of a step's cost falls between steps in either arm, trimming would leave out what the change is about.
 SPIKY = 0.01
 
+# Width of the 95 % interval over the gain from which a trial confirms no prediction: a gain of 45 % that may as well be
+# 3 or 69 % overlaps any (assumption).
+WIDEST = 1.0
+
 # 97.5 % quantile of Student's t over that of the normal distribution, by degrees of freedom: with three processes an
 # arm, what they differ by is known from four (Student, "The Probable Error of a Mean", 1908).
 _T = {1: 6.48, 2: 2.20, 3: 1.62, 4: 1.42, 5: 1.31, 6: 1.25, 8: 1.18, 10: 1.14}
@@ -31,22 +35,22 @@ _TWO_SIDED = NormalDist().inv_cdf(0.975)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """Of a trial that could be measured; shares of the step time that went, negative if it grew."""
+    """The judgement of a measured trial; shares of the step time that went, negative if it grew."""
 
     verdict: Verdict
     removed: Triple
     """low, estimate, high: the 95 % interval."""
     seconds: tuple[float, float]
-    """A step took, before and after."""
+    """Seconds per step, before and after."""
     memory: int | None
-    """Bytes of GPU memory more than before, at the peak; None if not measured."""
+    """Additional bytes of GPU memory at the peak; None if not measured."""
     losses_agree: bool | None
-    """None where they could not be compared, or differ by no more than might be chance."""
+    """Whether the losses agree; None if they could not be compared, or may differ by chance."""
     steps: int
-    """Measured in each arm."""
+    """Number of steps measured in each arm."""
     processes: int
     why: str = ""
-    """What the harm is, or how much longer a trial that told nothing should be."""
+    """What the harm is, or how much longer an inconclusive trial should be."""
 
 
 def judged(
@@ -57,9 +61,17 @@ def judged(
     same_losses: bool,
     memory: int | None = None,
 ) -> Judged:
-    """`predicted` is the share that was to go, or None: then anything faster is confirmed. `same_losses` is whether the
-    change is one that must train alike. `memory` is given where the change is made for memory's sake: bytes that it was
-    to add, so less than none. ValueError with too few steps.
+    """Judge the trial of a change.
+
+    Args:
+        before: The processes without the change.
+        after: The processes with it.
+        predicted: The share that was to go; None: anything faster is confirmed.
+        same_losses: The change must train alike.
+        memory: Bytes that the change was to add (negative) if it is made to free memory.
+
+    Raises:
+        ValueError: there are too few steps.
     """
     spiky = max(arm.between for arm in (*before, *after)) > SPIKY
     mean = fmean if spiky else trimmed_mean
@@ -80,7 +92,8 @@ def judged(
         verdict, why = _of_time(measured, predicted, 1.0 if spiky else _slower_tenth(before, after))
         if verdict is Verdict.INCONCLUSIVE:
             noise = Noise(steps=math.log(drawn.high / drawn.low) / (2 * _TWO_SIDED), process=process)
-            why = longer(noise, _least(removed[1], predicted), min(map(len, times)) // len(before), len(before))
+            effect = _least(removed[1], predicted) / (2 if removed[0] > 0 else 1)
+            why = longer(noise, effect, min(map(len, times)) // len(before), len(before))
     return Judged(
         verdict=verdict,
         removed=removed,
@@ -100,11 +113,24 @@ def _of_time(measured: Interval, predicted: Triple | None, p90_ratio: float) -> 
     found = outcome(measured, (1 / (1 - low), 1 / (1 - min(high, 0.999))), p90_ratio)
     if found is TrialOutcome.FAILED:
         return Verdict.HARMFUL, f"One step in ten takes at least {share(p90_ratio - 1)} longer."
+    if found is TrialOutcome.CONFIRMED and predicted is not None and _is_wide(measured):
+        return Verdict.INCONCLUSIVE, ""
     return Verdict(found.value), ""
 
 
+def _is_wide(measured: Interval) -> bool:
+    """Return whether the interval of the removed share is wider than that share.
+
+    Such an interval would confirm almost anything.
+    """
+    return 1 / measured.low - 1 / measured.high > WIDEST * (1 - 1 / measured.estimate)
+
+
 def _slower_tenth(before: Sequence[Arm], after: Sequence[Arm]) -> float:
-    """90th percentile after/before: the least that it can be, for what processes of one arm differ by."""
+    """Return the 90th percentile after/before, at its low end.
+
+    The low end allows for the differences between processes of one arm.
+    """
     ratio = _p90([time for arm in after for time in arm.times]) / _p90([time for arm in before for time in arm.times])
     process, freedom = _process_noise(before, after, _p90)
     noise = _student(freedom) * process * math.sqrt(1 / len(before) + 1 / len(after))
@@ -112,12 +138,12 @@ def _slower_tenth(before: Sequence[Arm], after: Sequence[Arm]) -> float:
 
 
 def _least(removed: float, predicted: Triple | None) -> float:
-    """What a longer trial should find: what was seen or what was promised, whichever is less."""
+    """Return the gain that a longer trial should find: the lesser of the observed and the promised one."""
     return min(abs(removed), predicted[0]) if predicted and predicted[0] > 0 else abs(removed)
 
 
 def _of_memory(more: int | None, promised: int, removed: Triple, predicted: Triple | None) -> tuple[Verdict, str]:
-    """Whether the memory was freed, at no more than the predicted cost in time."""
+    """Judge whether the memory was freed, at no more than the predicted cost in time."""
     if more is None:
         return Verdict.INCONCLUSIVE, "GPU memory was not measured."
     if predicted is not None and removed[2] < predicted[0]:
@@ -132,8 +158,10 @@ def _of_memory(more: int | None, promised: int, removed: Triple, predicted: Trip
 
 
 def _process_noise(before: Sequence[Arm], after: Sequence[Arm], mean: Estimator) -> tuple[float, int]:
-    """Standard deviation of the log of a process's time, from what processes of one arm differ by, and the degrees of
-    freedom it is known from."""
+    """Return the standard deviation of the log of a process's time, and its degrees of freedom.
+
+    It is derived from the differences of processes within an arm.
+    """
     arms = [[math.log(mean(arm.times)) for arm in each] for each in (before, after)]
     freedom = sum(len(each) - 1 for each in arms)
     if freedom == 0:

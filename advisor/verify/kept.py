@@ -1,4 +1,4 @@
-"""What was tried on a run, beside its recording: verified.json."""
+"""Keep what was tried on a run next to its recording, in verified.json."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from advisor.models.effects import Triple
 from advisor.verify.judgement import Judged
 from advisor.verify.verdict import Verdict
 from advisor.whole import whole
+from profiler import ours
 from profiler.errors import ProfilerError
 
 FILE = "verified.json"
@@ -22,31 +23,31 @@ SCHEMA = "profile-train/verified@1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """One rule's advice, as predicted and as measured; shares of the step time that go."""
+    """One rule's advice as predicted and as measured, in shares of the step time that go."""
 
     rule: str
     verdict: Verdict
     predicted: Triple | None
     removed: Triple | None = None
-    """95 % interval; None where nothing could be measured."""
+    """Measured share with its 95 % interval; None if nothing could be measured."""
     seconds: tuple[float, float] | None = None
-    """A step took, before and after."""
+    """Seconds per step, before and after."""
     memory: int | None = None
-    """Bytes of GPU memory more than before."""
+    """Additional bytes of GPU memory."""
     losses_agree: bool | None = None
     steps: int = 0
-    """Measured in each arm."""
+    """Number of steps measured in each arm."""
     processes: int = 0
     why: str = ""
     """Why it failed, what the harm is, or how much longer a trial should be."""
     leaves: str = ""
     """What of the advice was not tried, as it follows "without"."""
     applied: bool = False
-    """The recording beside which this is kept was made with the change."""
+    """Whether the recording next to it was made with the change."""
 
 
 def of(rule: str, predicted: Triple | None, found: Judged, leaves: str = "") -> Verified:
-    """What a measured trial says of a rule's advice."""
+    """Return the result of a measured trial of a rule's advice."""
     return Verified(
         rule=rule,
         verdict=found.verdict,
@@ -63,7 +64,10 @@ def of(rule: str, predicted: Triple | None, found: Judged, leaves: str = "") -> 
 
 
 def tried(trials: Iterable[Verified]) -> dict[str, Tried]:
-    """By rule, what the judge is told of them: what a recording was made with is no part of the step any more."""
+    """Return the trials for the judge, by rule.
+
+    Changes that the recording was made with are left out: they are part of the step already.
+    """
     return {
         each.rule: Tried(rule=each.rule, verdict=each.verdict, predicted=each.predicted, removed=each.removed)
         for each in trials
@@ -72,7 +76,11 @@ def tried(trials: Iterable[Verified]) -> dict[str, Tried]:
 
 
 def read(folder: Path) -> dict[str, Verified]:
-    """By rule; empty if nothing was tried. Raises ProfilerError for a file that is none of ours."""
+    """Return the trials by rule; empty if nothing was tried.
+
+    Raises:
+        ProfilerError: the file cannot be read, or another program wrote it.
+    """
     path = folder / FILE
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -87,7 +95,7 @@ def read(folder: Path) -> dict[str, Verified]:
 
 
 def write(folder: Path, trials: dict[str, Verified]) -> None:
-    """All of them, in one move."""
+    """Write all trials in one atomic move; a later recording into the folder takes the file away with its run."""
     text = json.dumps(
         {"schema": SCHEMA, "trials": [{**asdict(each), "verdict": each.verdict.value} for each in trials.values()]},
         indent=2,
@@ -95,10 +103,11 @@ def write(folder: Path, trials: dict[str, Verified]) -> None:
     )
     with whole(folder / FILE) as beside:
         beside.write_text(text + "\n", encoding="utf-8")
+    ours.add(folder / FILE)
 
 
 def _verified(fields: dict[str, Any]) -> Verified:
-    """Whoever wrote it: only what can be shown."""
+    """Return a trial read from a file, rejecting what cannot be shown."""
     predicted, removed, seconds = (_numbers(fields[name]) for name in ("predicted", "removed", "seconds"))
     memory, agree, steps, processes = (fields[name] for name in ("memory", "losses_agree", "steps", "processes"))
     texts = [fields["rule"], fields["why"], fields["leaves"]]
@@ -127,7 +136,7 @@ def _verified(fields: dict[str, Any]) -> Verified:
 
 
 def _numbers(values: list[float] | None) -> Any:
-    """Finite ones."""
+    """Return the numbers, which must be finite."""
     if values is None:
         return None
     numbers = tuple(float(value) for value in values)
@@ -137,5 +146,5 @@ def _numbers(values: list[float] | None) -> Any:
 
 
 def _rises(values: tuple[float, ...]) -> bool:
-    """And no more than all of the time goes."""
+    """Return whether the values ascend and no more than all of the time goes."""
     return list(values) == sorted(values) and values[-1] <= 1

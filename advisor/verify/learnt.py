@@ -1,4 +1,4 @@
-"""What a trial adds to the calibration file: the prediction with all that it was made from, and what became of it."""
+"""Add a trial to the calibration file: the prediction, what it was made from, and its outcome."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from profiler.version import __version__
 
 
 def keep(file: Path | None, tries: Trials, finding: Finding, found: Verified, watcher: Watcher) -> None:
-    """Add it to `file`, if there is to be one; that it cannot be written is told, and trials go on."""
+    """Add a trial to `file`, if there is one. A write error is reported, and trials continue."""
     if file is None:
         return
     confidence = finding.advice.confidence or finding.rule.confidence
@@ -43,5 +43,5 @@ def keep(file: Path | None, tries: Trials, finding: Finding, found: Verified, wa
 
 
 def _what(tries: Trials) -> tuple[str, ...]:
-    """The program with the changes that both ways have."""
+    """Return the identity of the program with the changes that both arms have."""
     return (tries.program.cwd, *tries.program.words, *(each.name for each in tries.changes))

@@ -1,4 +1,4 @@
-"""How much longer a trial that was too noisy should be."""
+"""Recommend how much longer a trial that was too noisy should be."""
 
 from __future__ import annotations
 
@@ -24,17 +24,19 @@ MOST_PROCESSES = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """What the ratio of two arms is uncertain by; of its log, standard deviations."""
+    """Uncertainty of the ratio of two arms, as standard deviations of its log."""
 
     steps: float
-    """As the steps within the processes vary."""
+    """Contribution of the varying steps within processes."""
     process: float
-    """Of one process: what processes of the same program differ by."""
+    """Contribution of one process: how far processes of the same program differ."""
 
 
 def longer(noise: Noise, effect: float, steps: int, processes: int) -> str:
-    """What would find a gain of `effect` 8 times in 10, in a sentence; `steps` were measured in each of the `processes`
-    of an arm."""
+    """Return what would find a gain of `effect` 8 times in 10, in a sentence.
+
+    `steps` were measured in each of the `processes` of an arm.
+    """
     effect = max(LEAST_EFFECT, effect)
     goal = f"to find a gain of {share(effect)} takes"
     effect -= NO_SPEEDUP - 1  # by so much it has to differ from none

@@ -1,4 +1,4 @@
-"""Whether the changed program trains as the unchanged one did."""
+"""Test whether the changed program trains as the unchanged one did."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ Losses = Sequence[float | None]
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """What two series of losses of the same steps have in common."""
+    """The comparison of two series of losses at the same steps."""
 
     agree: bool | None
-    """None where they could not be compared, or differ by no more than chance may make of dropout."""
+    """Whether they agree; None if they could not be compared, or may differ by chance, as with dropout."""
     why: str = ""
     """How they differ, in a sentence."""
 
 
 def likeness(before: Sequence[Arm], after: Sequence[Arm]) -> Likeness:
-    """Of the first process of each arm; what the first and the last unchanged one differ by is granted twice."""
+    """Compare the first process of each arm.
+
+    Twice the difference between the first and the last unchanged process is tolerated.
+    """
     number = min(len(arm.losses) for arm in (*before, *after))
     unchanged, changed = before[0].losses[:number], after[0].losses[:number]
     if _lost(changed) > _lost(unchanged) + MAX_LOST:
@@ -44,7 +47,7 @@ def _lost(losses: Losses) -> float:
 
 
 def _spread(losses: Losses, again: Losses) -> float:
-    """Mean difference of the logs."""
+    """Return the mean absolute difference of the logs."""
     pairs = [(a, b) for a, b in zip(losses, again, strict=True) if a is not None and b is not None]
     return fmean(abs(math.log(b / a)) for a, b in pairs)
 

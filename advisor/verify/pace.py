@@ -1,4 +1,4 @@
-"""How a program's steps go, and how many of them a trial takes."""
+"""Measure the pace of a program's steps, and choose how many of them a trial takes."""
 
 from __future__ import annotations
 
@@ -29,31 +29,42 @@ TIMES = 2
 AROUND = 1.0
 
 
+# Times what a recording suggests that trials take: 2 to 3 were measured on two shared cores. Each process starts cold,
+# and the sandbox lies between it and its files.
+LONGER = 2.0
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How the program's steps go, as recorded."""
+    """The recorded pace of the program's steps."""
 
     step_time: float
-    """Seconds, mean, with what falls between steps."""
+    """Mean seconds per step, with what falls between steps."""
     cv: float
-    """Spread over the mean."""
+    """Spread of the step time over its mean."""
     period: int = 1
-    """Steps from one evaluation, save or start of an epoch to the next; 1 where they cost nothing to speak of."""
+    """Steps from one evaluation, checkpoint or epoch start to the next; 1 if these cost next to nothing."""
     last: int | None = None
-    """Steps after which the program ends by itself; None if that is not known."""
+    """Number of steps after which the program ends by itself; None if not known."""
 
     start_up: float = 0.0
     """Seconds from the command to its first step."""
 
     def duration(self, processes: int, steps: int, change: Triple | None = None) -> float:
-        """Seconds that a trial takes, about: so many processes of so many steps each way, of which `change` removes its
-        share."""
+        """Return the approximate seconds of a trial.
+
+        It runs so many processes of so many steps each way, of which `change` removes its share.
+        """
         expected = change[1] if change else 0.0
-        return processes * (2 * (AROUND + self.start_up) + (2 - expected) * steps * self.step_time)
+        return LONGER * processes * (2 * (AROUND + self.start_up) + (2 - expected) * steps * self.step_time)
 
 
 def pace_of(m: Metrics) -> Pace:
-    """Raises ProfilerError if no steps were measured."""
+    """Return the pace of a recorded run.
+
+    Raises:
+        ProfilerError: no steps were measured.
+    """
     try:
         mean, cv = m[step_time_mean], m[step_time_cv]
     except Missing as missing:
@@ -74,13 +85,13 @@ def pace_of(m: Metrics) -> Pace:
 
 
 def predicted(finding: Finding) -> Triple | None:
-    """The share of the step time that this advice alone is to remove."""
+    """Return the share of the step time that this advice alone is expected to remove."""
     gain = finding.alone
     return None if gain is None else (gain.low, gain.expected, gain.high)
 
 
 def steps_needed(pace: Pace, finding: Finding, processes: int) -> int:
-    """Steps of each process, for the cautious end of the prediction to be found 8 times in 10."""
+    """Return the steps per process that find the cautious end of the prediction 8 times in 10."""
     promise = predicted(finding)
     effect = max(LEAST_EFFECT, promise[0] if promise else 0.0)
     measured = max(LEAST_STEPS, math.ceil(steps_per_arm(pace.cv, effect) / processes), TIMES * pace.period)
@@ -89,6 +100,6 @@ def steps_needed(pace: Pace, finding: Finding, processes: int) -> int:
 
 
 def _is_between_steps(finding: Finding) -> bool:
-    """Its gain lies there alone: a trial that sees no epoch begin says nothing of it."""
+    """Return whether the gain lies between steps alone: a trial without an epoch start would not show it."""
     effect, steps = finding.advice.effect, State(phases={"forward": 1.0})
     return effect is not None and removed(steps, effect(steps, Scenario.EXPECTED)) == 0.0

@@ -1,4 +1,4 @@
-"""Running a program once more, with changes; a process that has been run already is not run again."""
+"""Run a program once more with changes; a process that was already run is not run again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from profiler.recorder.folder import is_running
 from profiler.trial import Trial, run
 
 ENDED = "ended"
-"""File in a recording's folder that says the process had its time."""
+"""File in a recording's folder that marks a completed process."""
 
 # Seconds that a trial which lost its caller has to end itself.
 PARTING = 30.0
@@ -23,12 +23,13 @@ PARTING = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What is run again."""
+    """The program to run again."""
 
     words: tuple[str, ...]
     cwd: str
     in_place: bool = False
     covered: tuple[str, ...] = ()
+    network: bool = False
 
 
 def run_once(
@@ -41,10 +42,11 @@ def run_once(
     windows: bool = False,
     nudged: bool = False,
 ) -> None:
-    """Record it into `out`, and what it prints into `out`.log; `nudged` by a rounding error.
+    """Record the program into `out`, and its output into `out`.log; `nudged` by a rounding error.
 
-    Raises TrialFailed if it takes longer than `patience` seconds, ProfilerError if there is no sandbox, or no such
-    program.
+    Raises:
+        TrialFailed: it takes longer than `patience` seconds.
+        ProfilerError: there is no sandbox, or no such program.
     """
     if (out / ENDED).exists():
         return
@@ -59,6 +61,7 @@ def run_once(
         nudged=nudged,
         in_place=program.in_place,
         covered=program.covered,
+        network=program.network,
     )
     if run(trial, patience) is None:
         raise TrialFailed(f"It did not take its {steps} steps in {patience:.0f} s.")
@@ -66,12 +69,15 @@ def run_once(
 
 
 def forget(out: Path) -> None:
-    """What was recorded into `out` does not count: neither now nor when the same is asked for again."""
+    """Mark what was recorded into `out` as invalid, now and when the same is requested again."""
     (out / ENDED).unlink(missing_ok=True)
 
 
 def _forget(out: Path) -> None:
-    """What a process that was cut off has left. If we were killed, it is just ending itself."""
+    """Remove the remains of an interrupted process.
+
+    If its profile-train was killed, it is just ending.
+    """
     end = time.monotonic() + PARTING
     while is_running(out):
         if time.monotonic() > end:

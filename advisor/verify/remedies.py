@@ -1,7 +1,8 @@
-"""What may make a program fit that ran out of memory: what rules advise, and what can be seen to apply without them.
+"""Collect changes that may make an out-of-memory program fit.
 
-Rules want the memory of a GPU at the peak of a step. A run that died in its first step has none, nor has one on a CPU;
-that a model has equal blocks or a batch several samples is known there, too. How much is freed is then left to trying.
+They come from the rules' advice, and from what evidently applies without it. Rules need the memory of a GPU at the peak
+of a step. A run that failed in its first step has none, nor does one on a CPU. But equal blocks in a model, or several
+samples in a batch, are known there too. Trials then show how much they free.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Change, Evidence, Intervention, Safety, Severity
 
 _RISK = (Safety.EXACT, Safety.MEMORY, Safety.NUMERICS, Safety.TRAJECTORY)
-"""The least first."""
+"""Kinds of risk, the least first."""
 
 # Of a batch: in more of them an update takes very long, and hardly less memory.
 PIECES = (2, 4, 8, 16)
@@ -44,23 +45,23 @@ class Remedy:
 
     @property
     def weight(self) -> tuple[float, int]:
-        """Share of the step time that it adds, as predicted, and its risk: less is better."""
+        """The share of the step time that it is predicted to add, and its risk; less is better."""
         gain = self.finding.alone
         return (0.0 if gain is None else -gain.expected, _RISK.index(self.change.safety))
 
     @property
     def name(self) -> str:
-        """With what tells it from others of its rule."""
+        """The name, with the settings that distinguish it from others of its rule."""
         numbers = [f"{key} {value}" for key, value in self.change.settings.items() if key in ("every", "pieces")]
         return " ".join([self.finding.rule.id, *numbers])
 
 
 Ladder = tuple[Remedy, ...]
-"""Changes of which one is made, from what costs least to what frees most."""
+"""Changes of which one is made, from the cheapest to the one that frees most."""
 
 
 def ladders(m: Metrics, findings: Sequence[Finding]) -> list[Ladder]:
-    """Each of another kind; `findings` is what the rules say of the same run."""
+    """Return the ladders, each of another kind; `findings` are the rules' findings on the same run."""
     found = [ladder for ladder in (_checkpointed(m), _in_pieces(m), _in_half(m), _sharded(m)) if ladder]
     known = {remedy.finding.rule.id for ladder in found for remedy in ladder}
     return [*found, *((remedy,) for remedy in _advised(findings) if remedy.finding.rule.id not in known)]
@@ -92,7 +93,7 @@ def _checkpointed(m: Metrics) -> Ladder:
                 Intervention(
                     name="checkpointing", settings={"block": fact.block, "every": every}, safety=Safety.MEMORY
                 ),
-                "None to results: the same numbers are computed again.",
+                "No effect on results: the same numbers are recomputed.",
                 (low, expected, high),
             )
         )
@@ -133,13 +134,13 @@ def _in_half(m: Metrics) -> Ladder:
             "Run the forward pass and the loss under bf16 autocast: activations take about half the memory.",
             spelling(m).half("bf16"),
             Intervention(name="autocast", settings={"dtype": "bfloat16"}, safety=Safety.NUMERICS),
-            "Low: products round to 8 bits of mantissa. Compare the loss over some hundred steps.",
+            "Low: matmuls round to 8 bits of mantissa. Compare the loss over a few hundred steps.",
         ),
     )
 
 
 def _sharded(m: Metrics) -> Ladder:
-    """Stage 1 of ZeRO under DistributedDataParallel, or stage 3 in the place of that: never both."""
+    """Return stage 1 of ZeRO with DistributedDataParallel, and stage 3 in its place: never both at once."""
     found = []
     optimizer, everything = zero_1_2.in_one_optimizer(m), zero_3_fsdp.in_place_of_ddp(m)
     if optimizer is not None:

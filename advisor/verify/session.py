@@ -1,11 +1,12 @@
-"""Trying the advice on one run: what can be tried, what that takes, and carrying it out."""
+"""Try the advice on one run: what can be tried, how long it takes, and its execution."""
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.calibration import Calibration
@@ -23,39 +24,64 @@ from advisor.verify.verdict import Verdict
 from profiler.agent.redact import HIDDEN
 from profiler.errors import ProfilerError
 from profiler.printable import printable
+from profiler.store import runs as recorded
 
 FOLDER = "trials"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """What of a run's advice can be tried, in the order of the plan."""
+    """The advice of a run that can be tried, in the order of the plan."""
 
     folder: Path
+    runs: tuple[str, ...]
+    """The `Run.id` of each recording that the advice is about."""
     trials: Trials
     candidates: tuple[Finding, ...]
     left_out: tuple[str, ...] = ()
-    """Why other advice is not tried, a sentence each."""
+    """Why other advice is not tried, one sentence each."""
     on_demand: tuple[str, ...] = ()
-    """Rules whose advice is information, but could be tried."""
+    """Rules whose advice is information but could be tried."""
     calibration: Path | None = None
-    """File that verdicts are added to."""
+    """The file that verdicts are added to."""
 
     def carry_out(self, watcher: Watcher) -> None:
-        """Try each candidate; what came of it is kept after each, beside what is known of others. What was tried to its
-        end is tried anew, with new runs: the program may be another by now."""
+        """Try each candidate, and save its outcome with those of the others.
+
+        What was already tried to the end is tried anew with new runs: the program may have changed.
+
+        Raises:
+            ProfilerError: another recording replaced this one meanwhile. Nothing is stored next to that one.
+        """
+        self._check()
         known = kept.read(self.folder)
         for finding in self.candidates:
+            self._check()
             before = known.pop(finding.rule.id, None)
             if before is not None and before.verdict is not Verdict.INCONCLUSIVE:
                 self.trials.forget(finding)
                 kept.write(self.folder, known)
             watcher.trying(self.trials, finding)
             found = self.trials.attempt(finding, watcher.running)
+            self._check(finding)
             watcher.tried(finding, found)
             known[finding.rule.id] = found
             kept.write(self.folder, known)
             learnt.keep(self.calibration, self.trials, finding, found, watcher)
+
+    def _check(self, tried: Finding | None = None) -> None:
+        """Raise ProfilerError if the folder holds another recording now, and delete what was `tried` meanwhile."""
+        try:
+            if _ids(self.folder) == self.runs:
+                return
+        except ProfilerError:  # it is being replaced
+            pass
+        if tried is not None:
+            self.trials.forget(tried)
+        raise ProfilerError(
+            f"{self.folder} now holds another recording, so nothing was stored there.",
+            "Record the program into a folder of its own, and verify that.",
+        )
 
 
 def prepare(
@@ -67,14 +93,21 @@ def prepare(
     steps: int | None = None,
     in_place: bool = False,
     covered: Sequence[str] = (),
+    network: bool = False,
     goals: Goals | None = None,
     known: Sequence[Rule] | None = None,
     past: Calibration | None = None,
     calibration: Path | None = None,
 ) -> Session:
-    """`known` rules are asked, or all of ours; predictions are held to the `past`, and verdicts added to the file of
-    `calibration`. Raises ProfilerError if the run cannot be run again, or a rule is not
-    known."""
+    """Prepare the trials of a run's advice.
+
+    The `known` rules judge the run, or the built-in ones. Predictions are calibrated by the `past`, and verdicts are
+    added to the file `calibration`.
+
+    Raises:
+        ProfilerError: the run cannot be run again, or a rule is unknown.
+    """
+    runs = _ids(folder)  # first: a recording that replaces this one from here on is noticed
     profile = load(folder)
     metrics = Metrics(profile, goals)
     judgement = judge(metrics, known, past=past)
@@ -95,10 +128,11 @@ def prepare(
     left_out += [f"{rule}: it was not advised." for rule in rules if rule not in advised]
     return Session(
         folder=folder,
+        runs=runs,
         trials=Trials(
-            program=_program(profile, in_place, covered),
+            program=replace(_program(profile, in_place, covered), network=network),
             pace=pace_of(metrics),
-            folder=folder / FOLDER,
+            folder=folder / FOLDER / _digest(runs),  # an unfinished trial continues only for its own recording
             processes=processes,
             steps=steps,
             changes=tuned.changes(folder),
@@ -110,8 +144,17 @@ def prepare(
     )
 
 
+def _digest(runs: tuple[str, ...]) -> str:
+    """Return a name for a folder; an identifier of a foreign recording may hold anything."""
+    return hashlib.sha256("\n".join(runs).encode(errors="replace")).hexdigest()[:12]
+
+
+def _ids(folder: Path) -> tuple[str, ...]:
+    return tuple(run.id for run in recorded(folder))
+
+
 def announcement(session: Session) -> str:
-    """What will be run, before the first time."""
+    """Return what will run, for confirmation."""
     trials, number = session.trials, 2 * session.trials.processes
     lines = [
         f"  {finding.rule.id}: {number} runs of {trials.steps_of(finding)} steps, about "
@@ -130,18 +173,25 @@ def announcement(session: Session) -> str:
 
 
 def promise_of_harmlessness(program: Program) -> str:
-    """What becomes of what it writes."""
+    """Return what happens to the files that the program writes."""
     where = (
         "in your folder: what the program writes stays written."
         if program.in_place
-        else "on a view of your files that is thrown away: nothing of yours is changed."
+        else "on a view of your files that is thrown away: none of your files is changed."
     )
-    return f"It runs {where} Trackers are told to stay offline; what else it sends over the network is sent."
+    network = (
+        "what else it sends over the network is sent."
+        if program.in_place or program.network
+        else "it has no network, which --network gives it."
+    )
+    return f"It runs {where} Trackers are told to stay offline; {network}"
 
 
 def _with_what_is_heard(findings: Sequence[Finding], tried: Judgement) -> list[Finding]:
-    """Beside what the models say, what is said only since something that came before it was `tried` and refuted. The
-    rest of that judgement is no prediction any more."""
+    """Return the findings, and those that appear only after others were tried and refuted.
+
+    The rest of the judgement after trials is no prediction any more.
+    """
     named = {finding.rule.id for finding in findings}
     return [*findings, *(finding for finding in tried.findings if finding.rule.id not in named)]
 

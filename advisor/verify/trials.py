@@ -1,7 +1,7 @@
-"""The trials of one piece of advice: which processes, in which order, and what they showed.
+"""Run the trials of one piece of advice: which processes, in which order, and what they showed.
 
-Arms alternate (A B B A A B ...), so that a machine that grows slower or faster favours neither. A process that has been
-recorded already is not run again: a comparison that was cut off goes on where it was.
+Arms alternate (A B B A A B ...), so that a machine that grows slower or faster favors neither. A process that has been
+recorded already is not run again: an interrupted comparison continues where it was.
 """
 
 from __future__ import annotations
@@ -33,28 +33,32 @@ class Trials:
     program: Program
     pace: Pace
     folder: Path
-    """Recordings lie in folders of it, one for each rule."""
+    """Folder of the recordings, one subfolder per rule."""
     processes: int
-    """Each way."""
+    """Number of processes in each arm."""
     steps: int | None = None
-    """Of each process; None: as many as the prediction needs."""
+    """Steps of each process; None: as many as the prediction needs."""
     changes: tuple[Intervention, ...] = ()
-    """Which both ways have."""
+    """Changes that both arms have."""
 
     def steps_of(self, finding: Finding) -> int:
-        """Of each process that tries it."""
+        """Return the steps of each process that tries the advice."""
         return self.steps or steps_needed(self.pace, finding, self.processes)
 
     def duration(self, finding: Finding) -> float:
-        """Seconds that trying it takes, about."""
+        """Return the approximate seconds that trying it takes."""
         return self.pace.duration(self.processes, self.steps_of(finding), predicted(finding))
 
     def forget(self, finding: Finding) -> None:
-        """What was recorded of it."""
+        """Delete the recordings of this advice."""
         shutil.rmtree(self._place(finding), ignore_errors=True)
 
     def attempt(self, finding: Finding, running: Callable[[str, int, int], None]) -> Verified:
-        """Try it. Raises ProfilerError if there is no sandbox."""
+        """Try the advice, and return its result.
+
+        Raises:
+            ProfilerError: there is no sandbox.
+        """
         promise, change = predicted(finding), finding.advice.intervention
         assert change is not None, "the caller has asked why_not"
         try:
@@ -90,7 +94,10 @@ class Trials:
             raise TrialFailed(f"The processes cannot be compared: {error}.") from None
 
     def _arm(self, changes: Sequence[Intervention], out: Path, steps: int, nudged: bool) -> Arm:
-        """One process; one that something befell is run once more, and does not count later either."""
+        """Run one process and return its measurements, with a second attempt if it failed by chance.
+
+        The failed recording does not count later either.
+        """
         try:
             return self._once(changes, out, steps, nudged)
         except TrialFailed as failed:
@@ -110,38 +117,43 @@ class Trials:
 
 
 class Watcher(Protocol):
-    """Is told how trials go on."""
+    """An observer of trials."""
 
     def trying(self, trials: Trials, finding: Finding) -> None:
-        """Advice is going to be tried."""
+        """Report that advice is about to be tried."""
 
     def running(self, what: str, done: int, of: int) -> None:
-        """So many of its processes are done, and what runs next."""
+        """Report how many of its processes are done, and what runs next."""
 
     def tried(self, finding: Finding, found: Verified) -> None:
-        """What came of it."""
+        """Report the outcome of a trial."""
 
     def told(self, text: str) -> None:
-        """Something that the user should know."""
+        """Show a message to the user."""
 
 
 def order(processes: int) -> Iterator[bool]:
-    """False for the unchanged program, True for the changed one: A B B A A B B A ..."""
+    """Yield the order of arms: A B B A A B B A ...
+
+    False is the unchanged program, True the changed one.
+    """
     for pair in range(processes):
         yield from (False, True) if pair % 2 == 0 else (True, False)
 
 
 def why_not(finding: Finding, allowed: Sequence[Safety]) -> str | None:
-    """Why this advice is not tried, in a sentence; None if it can be."""
+    """Return why this advice is not tried, in a sentence; None if it can be."""
     change = finding.advice.intervention
     if change is None:
-        return "it takes a hand to make this change."
+        return "not tried: this change must be made by hand."
     if change.safety not in allowed:
         return f"it changes more than speed; --allow {change.safety.value} tries it."
     return None
 
 
 def _trains_alike(change: Intervention) -> bool:
-    """Whether losses that differ are harm. Workers of a loader draw other random numbers for augmentation than the
-    process itself, which is none."""
+    """Return whether different losses are a harm.
+
+    Loader workers draw other random numbers for augmentation than the process itself, which is none.
+    """
     return change.safety is not Safety.TRAJECTORY and change.name != "loader"

@@ -1,4 +1,4 @@
-"""tuned.toml, read again: the changes that a tuning has kept, to be made from outside in a run of their own."""
+"""Read tuned.toml: the changes that a tuning kept, applied from outside in a run of their own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from advisor.rules.base import Intervention, Safety
-from advisor.whole import whole
+from advisor.whole import keep as keep_in
+from profiler import ours
 from profiler.errors import ProfilerError
 
 if sys.version_info >= (3, 11):
@@ -17,29 +18,41 @@ else:
 
 
 FILE = "tuned.toml"
-"""Beside a recording that was made with its changes."""
+"""Copied next to a recording that was made with its changes."""
+
+
+VARIABLES = frozenset(
+    (
+        *("CUDA_LAUNCH_BLOCKING", "TORCH_DISTRIBUTED_DEBUG", "OMP_NUM_THREADS", "MKL_NUM_THREADS"),
+        *("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
+    )
+)
+"""Variables that a tuned.toml may set.
+
+The file may come from anyone, and other variables, such as LD_PRELOAD, run code.
+"""
 
 
 def keep(file: Path, folder: Path) -> None:
-    """Put a copy beside the recording that was made with it."""
-    text = file.read_bytes()
-    with whole(folder / FILE) as copy:
-        copy.write_bytes(text)
+    """Copy it next to the recording that was made with it."""
+    keep_in(folder, FILE, file.read_bytes())
 
 
 def changes(folder: Path) -> tuple[Intervention, ...]:
-    """What the recording in the folder was made with; nothing, of the program as it is."""
-    file = folder / FILE
+    """Return the changes that the recording in the folder was made with; empty for the unchanged program."""
+    file = ours.where(folder, FILE)
     if not file.exists():
         return ()
     return tuple(Intervention(name=each["name"], settings=each["settings"], safety=Safety.EXACT) for each in read(file))
 
 
 def read(file: Path) -> tuple[dict[str, Any], ...]:
-    """Each as profiler/agent/interventions takes it, {"name": ..., "settings": {...}}.
+    """Return the changes in a file in the form that profiler/agent/interventions needs.
+
+    Each is {"name": ..., "settings": {...}}.
 
     Raises:
-        ProfilerError: it is not of that form.
+        ProfilerError: the file cannot be read, or is not of that form.
     """
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -56,5 +69,7 @@ def _change(table: dict[str, Any]) -> dict[str, Any]:
         raise TypeError(f"the change {name!r} makes no sense")
     if name == "environment":
         # TOML has no null: a variable that is not to be there is an empty one.
+        if unknown := sorted(set(settings["variables"]) - VARIABLES):
+            raise ValueError(f"it must not set {', '.join(unknown)}")
         settings = {"variables": {key: str(value) or None for key, value in settings["variables"].items()}}
     return {"name": name, "settings": settings}

@@ -1,7 +1,7 @@
-"""Change after change: profile, try the best candidate, keep it if it is worth it, profile again, until none is left.
+"""Tune a program change by change: profile, try the best candidate, keep it if it helps, and repeat.
 
-There is no other state than the recordings: what to do next follows from them. So a tuning that was cut off goes on if
-the same is asked for again; processes that have had their time are not run again.
+It ends when no candidate is left. Recordings are the only state: what to do next follows from them. An interrupted
+tuning therefore continues when the same is requested again, and completed processes are not run again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MOST_ROUNDS = 12
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A change that was worth it, with what was tried of it."""
+    """A change that was worth keeping, with the result of its trial."""
 
     finding: Finding
     change: Intervention
@@ -54,44 +54,49 @@ class Tuned:
     """The story of a tuning."""
 
     before: float
-    """Seconds a step, as profiled at first."""
+    """Seconds per step in the first profile."""
     after: float
-    """As profiled with everything that was kept."""
+    """Seconds per step in the profile with everything that was kept."""
     kept: tuple[Kept, ...]
     given_up: tuple[Verified, ...]
-    """Tried and not kept."""
+    """Trials whose change was not kept."""
     by_hand: tuple[Finding, ...]
-    """What is left to advise and cannot be tried from outside, or was not allowed."""
+    """Advice that cannot be tried from outside or was not allowed."""
     profile: Path
     """The recording with everything that was kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
-    """What the user chose."""
+    """The user's choices."""
 
     allowed: Sequence[Safety]
     processes: int
     steps: int | None = None
-    """Of each process of a trial; None: as many as the prediction needs."""
+    """Steps of each process of a trial; None: as many as the prediction needs."""
     profile_steps: int = PROFILE_STEPS
     goals: Goals | None = None
     rules: Sequence[Rule] | None = None
-    """To be asked; None: all of ours."""
+    """The rules to use; None: all built-in ones."""
     past: Calibration | None = None
     calibration: Path | None = None
-    """File that verdicts are added to."""
+    """The file that verdicts are added to."""
 
 
 class Watcher(trials.Watcher, Protocol):
-    """Is told how the tuning goes on."""
+    """An observer of a tuning."""
 
     def profiling(self, number: int, kept: Sequence[Kept]) -> None:
-        """The program is profiled, for the `number`th time, with what was kept so far."""
+        """Report that the program is profiled for the `number`th time, with the changes kept so far."""
 
 
 def tune(program: Program, folder: Path, how: How, watcher: Watcher) -> Tuned:
-    """Raises ProfilerError if the program cannot be profiled, or `folder` is another's."""
+    """Tune a program, and return the story.
+
+    Raises:
+        ProfilerError: the program cannot be profiled, `folder` belongs to another program, or advice still comes after
+            MOST_ROUNDS rounds.
+    """
     claim(folder, program)
     done: list[Kept] = []
     given_up: list[Verified] = []
@@ -150,7 +155,7 @@ def _profile(program: Program, changes: Sequence[Intervention], out: Path, how: 
 
 
 def _pace(metrics: Metrics, profile: Path) -> Pace:
-    """Of a profile without steps there is none: it does not count when the same is asked for again."""
+    """Return the pace of a profile; one without steps does not count when the same is requested again."""
     try:
         return pace_of(metrics)
     except ProfilerError:
@@ -161,7 +166,7 @@ def _pace(metrics: Metrics, profile: Path) -> Pace:
 def _sorted_out(
     findings: Sequence[Finding], allowed: Sequence[Safety], done: Sequence[Kept], given_up: Sequence[Verified]
 ) -> tuple[list[tuple[Finding, Intervention]], list[Finding]]:
-    """What to try, in the order of the plan, and what only a hand can change."""
+    """Return what to try, in the order of the plan, and what can only be changed by hand."""
     over = {each.finding.rule.id for each in done} | {each.rule for each in given_up}
     candidates, by_hand = list[tuple[Finding, Intervention]](), list[Finding]()
     for finding in findings:
@@ -175,17 +180,26 @@ def _sorted_out(
     return candidates, by_hand
 
 
+def note(program: Program) -> dict[str, object]:
+    """Return what identifies a tuning when it is resumed."""
+    return {"schema": SCHEMA, "command": list(program.words), "cwd": program.cwd}
+
+
 def claim(folder: Path, program: Program) -> None:
-    """The folder is this program's tuning, or a new one."""
-    note = {"schema": SCHEMA, "command": list(program.words), "cwd": program.cwd}
+    """Check that the folder holds this program's tuning, or create a new one.
+
+    Raises:
+        ProfilerError: the folder holds something else.
+    """
     path = folder / NOTE
     try:
-        same = json.loads(path.read_text(encoding="utf-8")) == note
+        found = json.loads(path.read_text(encoding="utf-8"))
+        same = isinstance(found, dict) and {**found, **note(program)} == found
     except FileNotFoundError:
         if folder.exists() and any(folder.iterdir()):
             raise ProfilerError(f"{folder} is there and holds no tuning.", "Choose another folder: --out.") from None
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.write_text(json.dumps(note) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(note(program)) + "\n", encoding="utf-8")
         return
     except (OSError, ValueError):
         same = False

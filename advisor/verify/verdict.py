@@ -1,4 +1,4 @@
-"""How a trial of a piece of advice can end."""
+"""Define how a trial of a piece of advice can end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Verdict(Enum):
-    """What became of a piece of advice that was tried."""
+    """The outcome of a piece of advice that was tried."""
 
     CONFIRMED = "confirmed"
     """As predicted."""
@@ -15,20 +15,20 @@ class Verdict(Enum):
     PARTIAL = "partial"
     """Less than predicted, but something."""
     REFUTED = "refuted"
-    """Nothing."""
+    """No gain."""
     HARMFUL = "harmful"
-    """Slower, or one step in ten takes longer than before by more than 5 %, or it trains otherwise."""
+    """Slower, or one step in ten takes over 5 % longer than before, or the losses differ."""
     INCONCLUSIVE = "inconclusive"
-    """Too noisy to tell."""
+    """Too noisy to decide."""
     FAILED = "failed"
-    """The change could not be made, or the program ended with it."""
+    """The change could not be made, or the program failed with it."""
 
     @property
     def is_kept(self) -> bool:
-        """The change is worth having."""
+        """Whether the change is worth keeping."""
         return self in (Verdict.CONFIRMED, Verdict.BETTER, Verdict.PARTIAL)
 
     @property
     def is_against(self) -> bool:
-        """The change is not worth having."""
+        """Whether the change is not worth having."""
         return self in (Verdict.REFUTED, Verdict.HARMFUL)

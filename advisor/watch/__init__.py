@@ -1,1 +1,1 @@
-"""A run while it goes on, seen from its store alone: nothing of the program or its recorder is touched."""
+"""Watch a run from its store alone, without touching the program or its recorder."""

@@ -1,5 +1,7 @@
-"""The newest steps of a run, for a program that draws them while it trains. Runs as a process beside the program: each
-line on stdin is a question, each line on stdout an answer in the words of result.json.
+"""Report the newest steps of a run to a program that draws them while it trains.
+
+It runs as a process next to the program. Each line on stdin is a question, each line on stdout an answer in the format
+of result.json.
 """
 
 from __future__ import annotations
@@ -20,22 +22,25 @@ from profiler.schema import DeviceFact, ModelFact, Process, Step
 from profiler.store import Newest, Tables, decode_fact, find, read
 
 ROWS = 1 << 14
-"""Of steps, and of samples, that are read at most for an answer: some tenths of a second."""
+"""Most rows of steps, and of samples, that are read for an answer: some tenths of a second."""
 
 
 class Reading:
-    """Of one process's steps in a run folder."""
+    """A reader of one process's steps in a run folder."""
 
     def __init__(self, folder: Path, pid: int) -> None:
         self._folder = folder
         self._pid = pid
         self._path: Path | None = None
-        """The file that holds them: other nodes' need not be read again."""
+        """The file that holds the steps; those of other nodes are not read again."""
         self._since = -1.0
-        """When the last step began that has been told of."""
+        """Start of the last step that was reported."""
 
     def look(self) -> dict[str, Any]:
-        """Of the steps since the last look; nothing if there is none, or the run cannot be read just now."""
+        """Return the figures of the steps since the last look.
+
+        Empty if there are none, or if the run cannot be read at the moment.
+        """
         try:
             for path in [self._path] if self._path else find(self._folder):
                 node = read(path, Newest(self._pid, self._since, ROWS))
@@ -49,7 +54,11 @@ class Reading:
 
 
 def figures(node: Tables, pid: int) -> dict[str, Any]:
-    """Of all its steps that are like others, warm-up included. Raises Missing."""
+    """Return the figures of all its ordinary steps, warm-up included.
+
+    Raises:
+        Missing: no step time was measured.
+    """
     steps = tuple(ordinary(node.steps))
     m = Metrics(_profile(node, pid, steps), given={steady_steps: steps})
     mean = m[step_time_mean]
@@ -75,7 +84,7 @@ def _profile(node: Tables, pid: int, steps: tuple[Step, ...]) -> Profile:
 
 
 def main(arguments: list[str]) -> None:
-    """Arguments: run folder, PID of the program. Ends with its stdin."""
+    """Answer questions until stdin ends. Arguments: run folder, PID of the program."""
     folder, pid = arguments
     reading = Reading(Path(folder), int(pid))
     for _ in sys.stdin:

@@ -1,4 +1,4 @@
-"""What is to be seen of a run at one moment."""
+"""Take a snapshot of a run at one moment."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from profiler.schema import BETWEEN, PHASES, TAG_FIRST, GpuSample, Outcome, Step
 SCHEMA = "profile-train/watch@1"
 
 RECENT = 30.0
-"""Seconds that the present step rate and phases are taken over."""
+"""Seconds over which the present step rate and phases are measured."""
 
 SPAN = 120
-"""Seconds that curves reach back, a value each; None where nothing was measured."""
+"""Seconds that curves reach back, one value each; None is not measured."""
 
 MOST_GPUS = 64
-"""The first ones: more than a terminal has lines."""
+"""Most GPUs shown, the first ones: more than a terminal has lines."""
 
 Curve = tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Of the primary rank; seconds. None: none of them in the last RECENT seconds."""
+    """Steps of the primary rank; times in seconds. None: no step in the last RECENT seconds."""
 
     count: int
     rate: float | None
-    """Steps a second."""
+    """Steps per second."""
     mean: float | None
     phases: dict[str, float | None]
-    """Seconds of the mean step; None: not measured."""
+    """Seconds of each phase in the mean step; None: not measured."""
     between: float | None
-    """Seconds of evaluation, saving and epoch starts, for each step."""
+    """Seconds of evaluation, checkpoints and epoch starts per step."""
     rates: Curve
     silent: float
-    """Seconds since the last step's end."""
+    """Seconds since the end of the last step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A quantity now, and over time. None: not measured."""
+    """A quantity now and over time. None: not measured."""
 
     now: float | None
     of: float | None
-    """What there is of it."""
+    """The amount available."""
     curve: Curve
 
 
@@ -66,7 +66,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Advised:
-    """What the advice would begin with if the run ended now."""
+    """The first piece of advice if the run ended now."""
 
     rule: str
     title: str
@@ -82,28 +82,28 @@ class Snapshot:
     command: tuple[str, ...]
     ended: Outcome
     time: float
-    """Seconds on the run clock of the newest that was recorded."""
+    """Seconds on the run clock of the newest record."""
     ranks: int
     steps: Steps | None
     gpus: tuple[Gpu, ...]
     cpu: Gauge
-    """Cores."""
+    """CPU use in cores."""
     memory: Gauge
     """Bytes of the program's processes."""
     advice: Advised | None = None
 
     @property
     def is_over(self) -> bool:
-        """Nothing more will be recorded."""
+        """Whether nothing more will be recorded."""
         return self.ended != "running"
 
     def result(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the snapshot for JSON."""
         return {"schema": SCHEMA, **asdict(self)}
 
 
 def snapshot(profile: Profile, folder: str, advice: Advised | None = None) -> Snapshot:
-    """Of a profile as it stands."""
+    """Return the snapshot of a profile as it stands."""
     run = profile.runs[0]
     m = Metrics(profile)
     rank = m.get(primary_rank)
@@ -132,7 +132,7 @@ def snapshot(profile: Profile, folder: str, advice: Advised | None = None) -> Sn
 
 
 def advised(judgement: Judgement) -> Advised | None:
-    """Its first advice above information."""
+    """Return the first advice above information; None if there is none."""
     first = next((found for found in judgement.findings if found.severity.value != "info"), None)
     return None if first is None else Advised(first.rule.id, first.rule.title, first.advice.then, first.in_plan)
 
@@ -164,14 +164,14 @@ def _end(step: Step) -> float:
 
 
 def _share(step: Step, begin: float, end: float) -> float:
-    """Of the step's time, between these two moments."""
+    """Return the share of the step's time between these two moments."""
     last = _end(step)
     inside = min(last, end) - max(step.start, begin)
     return max(0.0, inside) / (last - step.start) if last > step.start else float(begin <= last < end)
 
 
 def _rates(steps: Sequence[Step], now: float) -> Curve:
-    """Steps a second; None before the first."""
+    """Return steps per second, one value per second; None before the first step."""
     first, start = steps[0].start, now - SPAN
     done = [0.0] * SPAN
     for step in reversed(steps):
@@ -193,7 +193,7 @@ def _gpu(index: int, name: str, total: int, samples: Sequence[GpuSample], now: f
 
 
 def _gauge(samples: Iterable[Any], now: float, value: Callable[[Any], float | None], of: float | None) -> Gauge:
-    """Means of each second; now: of the last one that has any."""
+    """Return the means of each second. The present value is the latest one in the last three seconds."""
     start = now - SPAN
     seconds: list[list[float]] = [[] for _ in range(SPAN)]
     for sample in samples:

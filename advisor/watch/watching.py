@@ -1,4 +1,4 @@
-"""Looking at a run again and again, for no more than a tenth of a core."""
+"""Look at a run again and again, using no more than a tenth of a core."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from profiler.errors import ProfilerError
 from profiler.recorder import folder as place
 
 EVERY = 1.0
-"""Seconds from one look to the next, at least."""
+"""Least seconds from one look to the next."""
 
 SHARE = 0.1
-"""Of a core, at most: reading a long run takes longer, and the training may want the core."""
+"""Largest share of one core. Reading a long run takes time, and the training may need the core."""
 
 JUDGED_EVERY = 10.0
-"""Seconds between two judgements, at least."""
+"""Least seconds between two judgements."""
 
 
 def latest(runs: Path = Path(place.DEFAULT)) -> Path:
-    """The run that was written to last; of those that still go on, if there is any.
+    """Return the run that was written to last, preferring those that still go on.
 
-    Raises ProfilerError if there is none.
+    Raises:
+        ProfilerError: there is no run.
     """
     found = [folder for folder in runs.glob("*") if any(folder.glob("run-*.db"))] if runs.is_dir() else []
     if not found:
@@ -39,19 +40,23 @@ def _written(folder: Path) -> float:
 
 
 class Watching:
-    """One run."""
+    """An observer of one run."""
 
     def __init__(self, folder: Path, rules: RuleSet, goals: Goals) -> None:
         self.folder = folder
         self.pause = EVERY
-        """Seconds until it is to be looked at again."""
+        """Seconds until the next look."""
         self._rules = rules
         self._goals = goals
         self._advice: Advised | None = None
         self._judge_at = 0.0
 
     def look(self) -> Snapshot:
-        """The run as it stands. Raises ProfilerError if it cannot be read."""
+        """Return the run as it stands.
+
+        Raises:
+            ProfilerError: the run cannot be read.
+        """
         begin = time.perf_counter()
         profile = load(self.folder)
         if begin >= self._judge_at:
@@ -65,5 +70,5 @@ class Watching:
 
     @property
     def is_recorded(self) -> bool:
-        """Somebody writes into the run; else nothing will change."""
+        """Whether a recorder still writes into the run; otherwise nothing will change."""
         return place.is_running(self.folder)

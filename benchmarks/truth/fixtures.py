@@ -10,7 +10,7 @@ from table import Row
 
 def told(cores):
     """Of every GPU row; ImportError where the tests cannot be imported."""
-    sys.path.append(str(checkout.ROOT / "tests"))
+    sys.path.append(str(checkout.ROOT / "tests" / "support"))
     import gpu_truth
     from gpu_runs import gpu_metrics
 

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from checkout import COMMAND
 from seen import Seen
-from ways import command
 
 ROWS = Path(__file__).resolve().with_name("rows")
 LONGEST = 600
@@ -78,7 +78,7 @@ def record(row, folder, words=()):
     """What profile-train says of the row."""
     out = folder / "run"
     shutil.rmtree(out, ignore_errors=True)
-    told = run(row, [*command(), "--out", out, *script(row), *words], folder)
+    told = run(row, [*COMMAND, "--out", out, *script(row), *words], folder)
     result = out / "result.json"
     if not result.exists():
         raise Failed(f"{row.id} has no result: {told[-1500:]}")

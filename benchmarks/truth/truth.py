@@ -9,7 +9,7 @@ Each row is a program in rows/ with one thing wrong with it, or, HC1 to HC6, non
 and result.json is judged: the first advice above information must be that of the table, and what the table forbids
 must not be above information. Where the advice is right, it is followed with the numbers that it names, and plain runs
 without and with the cure take turns: what was removed of the step time by the program's own clock is held against the
-interval that the advice predicted. Runs on GPUs are metrics (tests/gpu_truth.py) that go through the advisor.
+interval that the advice predicted. Runs on GPUs are metrics (tests/support/gpu_truth.py) that go through the advisor.
 
 On a busy machine steps may scatter so much that the advisor insists on nothing: it then holds its advice back to
 information, and says so. Such a run is judged by the order of its advice, and marked; of a healthy row it is taken

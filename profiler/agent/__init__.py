@@ -1,6 +1,7 @@
-"""What runs inside the training process.
+"""The part of profile-train that runs inside the training process.
 
-Standard library only, on Python 3.9 or newer; the program's own torch is used once the program has imported it. No
-thread, no socket, no lock. Whatever raises in here takes itself out and says so in the facts file; training goes on.
-In a program this package is loaded by path as `_profile_train_agent`, so that nothing of the program's is shadowed.
+The agent uses the standard library only and supports Python 3.9 and newer. It uses the program's own torch, and only
+once the program has imported it. It starts no thread, opens no socket and takes no lock. A part of the agent that
+raises removes itself and records the failure in the facts file; training goes on. In the program this package is
+loaded by path as `_profile_train_agent`, so it shadows none of the program's modules.
 """

@@ -1,7 +1,7 @@
-"""What `profile-train attach` has a running program do: put the hooks in, or take them out.
+"""The code that `profile-train attach` runs in a live program to install or remove the hooks.
 
-It runs in the main thread between two bytecodes, wherever that thread happens to be. There are moments at which hooks
-must be left as they are; then the answer is "busy", and it is asked for again some milliseconds later.
+It runs in the main thread between two bytecodes, at whatever point that thread has reached. At some points hooks must
+not change; the answer is then "busy", and profile-train asks again some milliseconds later.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ _BACKWARD = "_engine_run_backward"
 # What of ours calls code of the program's or of torch's, and can be left alone until that returns.
 _CONSTRUCTORS = ("__init__", "set_context", "_patch_step_function")
 _SWITCHES = ("__enter__", "__new__", "set_num_threads", "set_anomaly_enabled")
-_PASSES = ("__next__", "__iter__", "__call__", "lean", "run", "call", "save", "step", "fetch", "_timed")
+_PASSES = ("__next__", "__iter__", "__call__", "lean", "run", "call", "save", "step", "fetch")
 _WRAPPERS = frozenset((*_CONSTRUCTORS, *_SWITCHES, *_PASSES))
 _OURS = os.path.dirname(__file__) + os.sep
 
 
 def act(order: dict[str, Any]) -> None:
-    """Do it and write the answer. Whatever happens is told there: the program is not to see it."""
+    """Carry out the order and write the answer file.
+
+    Every error goes into the answer; the program never sees one.
+    """
     try:
         answer = _done(order)
     except KeyboardInterrupt:  # the user's Ctrl-C has met us; it is sent again
@@ -81,8 +84,11 @@ def _begin(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _steps_are_compiled(torch: Any) -> bool:
-    """torch.compile has made code of an optimizer's `step`. It holds for as long as optimizers have no hooks: with
-    ours it would be made anew, and none is called from it."""
+    """Return whether torch.compile has compiled an optimizer's `step`.
+
+    Such code is valid only while optimizers have no hooks. With the agent's hooks torch would recompile it, and the
+    compiled code would call none of them.
+    """
     try:
         parts = torch.optim.Optimizer.profile_hook_step.__code__.co_consts
         made = torch._C._dynamo.eval_frame._debug_get_cache_entry_list
@@ -98,10 +104,11 @@ def _out() -> None:
 
 
 def _is_busy() -> bool:
-    """Some thread is where hooks must not change: in a loop over torch's global hooks of optimizers; in a module's
-    call, whose inner modules would be taken for roots; in the middle of a backward pass; or in code of ours.
+    """Return whether some thread is at a point where hooks must not change.
 
-    What lies inside the fetch of a batch is none of these: transforms are modules, too.
+    Such points are: inside a loop over torch's global optimizer hooks; inside a module's call, whose inner modules
+    would be taken for roots; in the middle of a backward pass; inside the agent's own code. Code within the fetch of a
+    batch does not count, because transforms are modules, too.
     """
     optimizer = _file("torch.optim.optimizer")
     module = _file("torch.nn.modules.module")
@@ -131,7 +138,10 @@ def _is_busy() -> bool:
 
 
 def _program_frame() -> Any:
-    """The innermost frame of this thread that is the program's: below the two of the lines that have called us."""
+    """Return the innermost frame of this thread that belongs to the program.
+
+    It lies below the two frames of the injected lines that call the agent.
+    """
     frame: Any = sys._getframe()
     while frame is not None and frame.f_code.co_filename != "<profile-train>":
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""Keep torch.compile away from our wrappers."""
+"""Keep torch.compile away from the agent's wrappers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Any
 
 
 def not_for_dynamo(torch: Any, function: Any, *, callees: bool = False) -> None:
-    """Let Dynamo leave frames of this function alone, as it does torch's own: it would count one more graph break.
+    """Make Dynamo skip frames of `function`, as it skips torch's own.
 
-    `callees` too, for a function that calls nothing of the program's: what a hook of ours calls is as little for it.
-    The C functions behind it need no `torch._dynamo`, whose import takes seconds.
+    Without this, each wrapper counts as one more graph break. Set `callees` for a function that calls no code of the
+    program: Dynamo then skips everything it calls as well. The underlying C functions are used directly, because
+    importing `torch._dynamo` takes seconds.
     """
     try:
         frames = torch._C._dynamo.eval_frame

@@ -1,14 +1,17 @@
-"""What the model, the optimizer and the program's settings look like: dictionaries with the field names of
-`profiler.schema`'s fact classes. Read seldom, from attributes only: nothing is computed on a device, nothing waits.
+"""Facts about the model, the optimizer and the program's settings.
+
+Each fact is a dictionary with the field names of the matching fact class in `profiler.schema`. Facts are read rarely
+and from attributes only: nothing is computed on a device and nothing waits.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
-from . import ranks
+from . import look, ranks
 
 FSDP = "_fsdp_wrapped_module"
 WRAPPERS = ("module", "_orig_mod", "_forward_module", FSDP)  # DDP and DataParallel, torch.compile, Lightning Fabric
@@ -18,20 +21,18 @@ STAGES = {"FULL_SHARD": 3, "HYBRID_SHARD": 3, "SHARD_GRAD_OP": 2, "_HYBRID_SHARD
 
 
 def model(module: Any, number: int) -> dict[str, Any]:
-    """ModelFact of a root module."""
+    """Return the ModelFact of a root module."""
     wrappers = []
     inner = module
     while True:
-        name = type(inner).__name__
+        name = look.name_of(type(inner))
         if written(inner) is not type(inner):
-            wrappers.append(type(inner).__bases__[0].__name__)
-        if getattr(inner, "_compiled_call_impl", None) is not None and name != "OptimizedModule":
-            compiled = getattr(inner._compiled_call_impl, "__wrapped__", inner._compiled_call_impl)
-            if compiled is not None:
-                wrappers.append("Module.compile")
-        following = next(
-            (inner._modules[key] for key in WRAPPERS if key in inner._modules and len(inner._modules) == 1), None
-        )
+            wrappers.append(look.name_of(look.bases_of(type(inner))[0]))
+        if look.dict_of(inner).get("_compiled_call_impl") is not None and name != "OptimizedModule":
+            wrappers.append("Module.compile")
+        only = look.children(inner)
+        following = next((each for key in WRAPPERS if (each := look.child(inner, key)) is not None), None)
+        following = following if len(only) == 1 else None
         if following is None:
             break
         wrappers.append(name)
@@ -39,29 +40,33 @@ def model(module: Any, number: int) -> dict[str, Any]:
     dtypes: dict[str, int] = {}
     devices: dict[str, int] = {}
     count = trainable = tensors = size = 0
-    for parameter in module.parameters():
-        elements = parameter.numel()
+    sized = True
+    for parameter in map(look.tensor, look.parameters(module)):
+        if parameter is None:
+            sized = False
+            continue
+        elements = parameter.elements
         count += elements
-        size += elements * parameter.element_size()
-        if parameter.requires_grad:
+        size += parameter.bytes
+        if parameter.trainable:
             trainable += elements
             tensors += 1
-        dtype = str(parameter.dtype).replace("torch.", "")
-        dtypes[dtype] = dtypes.get(dtype, 0) + elements
+        dtypes[parameter.dtype] = dtypes.get(parameter.dtype, 0) + elements
         device = str(parameter.device)
         devices[device] = devices.get(device, 0) + elements
     classes: dict[str, int] = {}
-    for child in inner.modules():
-        name = written(child).__name__
+    for child in look.modules(inner):
+        name = look.name_of(written(child))
         classes[name] = classes.get(name, 0) + 1
     fact = {
         "id": number,
-        "name": written(inner).__qualname__,
+        "name": look.qualified_name_of(written(inner)),
         "wrappers": wrappers,
         "parameters": count,
         "trainable": trainable,
         "tensors": tensors,
         "bytes": size,
+        "sized": sized,
         "dtypes": dtypes,
         "devices": devices,
         "modules": dict(sorted(classes.items(), key=lambda item: -item[1])[:40]),
@@ -73,89 +78,110 @@ def model(module: Any, number: int) -> dict[str, Any]:
 
 
 def written(module: Any) -> type:
-    """The class as the program wrote it: `fully_shard` and `replicate` derive one from theirs and the program's."""
+    """Return the class as the program wrote it.
+
+    `fully_shard` and `replicate` derive a new class from one of theirs and the program's; this returns the program's.
+    """
     cls: type = type(module)
-    bases = cls.__bases__
-    return bases[1] if len(bases) == 2 and bases[0].__module__.startswith("torch.distributed.") else cls
-
-
-def held(tensor: Any) -> int:
-    """Bytes of it that this process holds: of a DTensor, its shard."""
-    local = getattr(tensor, "_local_tensor", tensor)
-    return int(local.numel() * local.element_size())
+    bases = look.bases_of(cls)
+    return bases[1] if len(bases) == 2 and look.module_of(bases[0]).startswith("torch.distributed.") else cls
 
 
 def _block(module: Any) -> dict[str, Any]:
-    """The repeated child with the most parameters in all: what activation checkpointing would wrap."""
+    """Return the repeated child class with the most parameter bytes in total.
+
+    It is what activation checkpointing would wrap. Returns an empty dictionary if no child repeats.
+    """
     best: tuple[int, dict[str, Any]] = (0, {})
-    for path, parent in module.named_modules():
+    for path, parent in look.named_modules(module):
         by_class: dict[type, list[Any]] = {}
-        for child in parent.children():
-            child = child._modules[FSDP] if FSDP in child._modules else child  # noqa: SIM401 - a scripted one has no get
+        for child in look.children(parent):
+            sharded = look.child(child, FSDP)
+            child = child if sharded is None else sharded
             by_class.setdefault(written(child), []).append(child)
         for cls, children in by_class.items():
-            if len(children) < 2 or cls.__module__ == "torch.nn.modules.container":
+            if len(children) < 2 or look.module_of(cls) == "torch.nn.modules.container":
                 continue  # the stages of a ResNet are Sequentials: the blocks are in them
-            sizes = [sum(p.numel() * p.element_size() for p in child.parameters()) for child in children]
-            if sum(sizes) > best[0] and next(children[0].children(), None) is not None:
+            sizes = [sum(p.bytes for p in map(look.tensor, look.parameters(child)) if p) for child in children]
+            if sum(sizes) > best[0] and look.children(children[0]):
                 best = (
                     sum(sizes),
-                    {"block": cls.__name__, "blocks": len(children), "block_path": path, "block_bytes": max(sizes)},
+                    {
+                        "block": look.name_of(cls),
+                        "blocks": len(children),
+                        "block_path": path,
+                        "block_bytes": max(sizes),
+                    },
                 )
     return best[1]
 
 
-def gradients(instance: Any) -> list[Any]:
-    """Tensors of an optimizer's parameters that exist now."""
-    grads = [parameter.grad for group in instance.param_groups for parameter in group["params"]]
-    return [grad for grad in grads if grad is not None]
+def parameters(instance: Any) -> list[Any]:
+    """Return what an optimizer updates, as far as it keeps its groups as torch's own optimizers do."""
+    return [each for group in _groups(instance) for each in look.values(group.get("params"))]
 
 
-def states(instance: Any) -> list[Any]:
-    """Tensors of an optimizer's state, as far as it exists; ZeroRedundancyOptimizer's is kept by the one inside it."""
-    kept = instance.state or getattr(getattr(instance, "optim", None), "state", {})
-    values = [value for state in kept.values() if isinstance(state, dict) for value in state.values()]
-    return [value for value in values if hasattr(value, "element_size") and hasattr(value, "numel")]
+def _groups(instance: Any) -> list[dict[str, Any]]:
+    return [group for group in look.values(look.dict_of(instance).get("param_groups")) if type(group) is dict]
 
 
-def held_on_gpu(tensors: list[Any]) -> int:
-    """Bytes of those on a GPU: steps are counted, and offloaded states lie, on the host."""
-    return sum(held(tensor) for tensor in tensors if getattr(tensor, "is_cuda", False))
+def gradients(instance: Any) -> list[look.Tensor]:
+    """Return the gradients of an optimizer's parameters that exist now."""
+    return _tensors(look.gradient(parameter) for parameter in parameters(instance))
+
+
+def states(instance: Any) -> list[look.Tensor]:
+    """Return the tensors of an optimizer's state that exist; ZeroRedundancyOptimizer's is kept by the one inside it."""
+    held = look.dict_of(instance)
+    kept = look.values(held.get("state")) or look.values(look.dict_of(held.get("optim")).get("state"))
+    return _tensors(value for state in kept for value in look.values(state))
+
+
+def _tensors(values: Iterable[Any]) -> list[look.Tensor]:
+    return [each for each in map(look.tensor, values) if each is not None]
+
+
+def held_on_gpus(tensors: list[look.Tensor]) -> dict[int, int]:
+    """Return the bytes held on each GPU, by GPU index.
+
+    Tensors on the host (step counts, offloaded states) are left out.
+    """
+    sizes: dict[int, int] = {}
+    for tensor in tensors:
+        if tensor.device.type == "cuda":
+            sizes[tensor.device.index] = sizes.get(tensor.device.index, 0) + tensor.held
+    return sizes
 
 
 def optimizer(instance: Any, number: int, where: Any) -> dict[str, Any]:
-    """OptimizerFact; bytes of the state as far as it exists, wherever it lies."""
-    tensors = elements = 0
-    device = None
-    floating = True
-    for group in instance.param_groups:
-        for parameter in group["params"]:
-            tensors += 1
-            elements += parameter.numel()
-            device = device or str(parameter.device)
-            floating = floating and parameter.is_floating_point()
-    defaults = getattr(instance, "defaults", {}) or {}
-    lr = instance.param_groups[0].get("lr") if instance.param_groups else None
+    """Return the OptimizerFact, with the bytes of the state that exists so far, on any device."""
+    groups, updated = _groups(instance), parameters(instance)
+    known = _tensors(updated)
+    first = groups[0] if groups else {}
+    defaults = look.dict_of(instance).get("defaults")
+    defaults = defaults if type(defaults) is dict else {}
+    switches = {name: value if type(value := defaults.get(name)) is bool else None for name in ("fused", "foreach")}
+    lr = first.get("lr")
     return {
         "id": number,
         "place": where,
-        "name": type(instance).__name__,
-        "module": type(instance).__module__,
-        "groups": len(instance.param_groups),
-        "tensors": tensors,
-        "parameters": elements,
-        "fused": defaults.get("fused"),
-        "foreach": defaults.get("foreach"),
-        "lr": lr if isinstance(lr, (int, float)) else None,
-        "state_bytes": sum(held(tensor) for tensor in states(instance)),
-        "gradient_bytes": sum(held(tensor) for tensor in gradients(instance)),
-        "device": device,
-        "floating": floating,
+        "name": look.name_of(type(instance)),
+        "module": look.module_of(type(instance)),
+        "groups": len(groups),
+        "tensors": len(updated),
+        "parameters": sum(each.elements for each in known),
+        "sized": bool(groups) and len(known) == len(updated),
+        **switches,
+        "lr": lr if type(lr) in (int, float) else None,
+        "state_bytes": sum(each.held for each in states(instance)),
+        "gradient_bytes": sum(each.held for each in gradients(instance)),
+        "device": str(known[0].device) if known else None,
+        "floating": all(each.floating for each in known),
     }
 
 
 def flags(torch: Any, used: dict[str, Any]) -> dict[str, Any]:
-    """FlagsFact: the switches of torch as they are now, and what the hooks have seen used."""
+    """Return the FlagsFact: torch's switches as they are now, and the features the hooks have seen in use."""
     environment = os.environ
     fact: dict[str, Any] = {
         "deterministic": torch.are_deterministic_algorithms_enabled(),
@@ -173,7 +199,10 @@ def flags(torch: Any, used: dict[str, Any]) -> dict[str, Any]:
 
 
 def zero_stage(sharded: list[Any], optimizers: list[dict[str, Any]]) -> Any:
-    """Of ZeRO: the highest of the models', 1 where an optimizer shards its own state; None if nothing tells."""
+    """Return the highest ZeRO stage in use, or None if it is unknown.
+
+    `sharded` holds the stages of the models; an optimizer that shards its own state counts as stage 1.
+    """
     stages = [stage for stage in sharded if stage is not None]
     if any(fact["name"] == "ZeroRedundancyOptimizer" for fact in optimizers):
         stages.append(1)
@@ -181,27 +210,34 @@ def zero_stage(sharded: list[Any], optimizers: list[dict[str, Any]]) -> Any:
 
 
 def sharding(module: Any) -> Any:
-    """Stage of ZeRO of a root module: 3 if part of its weights is freed after the forward pass to be gathered again, 2
-    if they are kept until the backward pass is done; None if nothing shards it, or does not tell.
+    """Return the ZeRO stage of a root module.
+
+    3 if part of its weights is freed after the forward pass and gathered again, 2 if they are kept until the backward
+    pass is done, None if nothing shards the module or its stage cannot be read.
     """
-    stages = [_stage(each) for each in module.modules()]
+    stages = [_stage(each) for each in look.modules(module)]
     return max((stage for stage in stages if stage is not None), default=None)
 
 
 def _stage(module: Any) -> Any:
-    """Of one module, if it is a unit that is sharded. The root unit is kept for the backward pass that follows."""
-    names = [cls.__name__ for cls in type(module).__mro__]
+    """Return the ZeRO stage of one module if it is a sharded unit, else None.
+
+    A root unit of FullyShardedDataParallel counts as 2 at most: its weights are kept for the backward pass that
+    follows.
+    """
+    names = [look.name_of(cls) for cls in look.mro_of(type(module))]
+    held = look.dict_of(module)
     try:
         if "FullyShardedDataParallel" in names:
-            stage = STAGES[module.sharding_strategy.name]
-            return min(stage, 2) if getattr(module, "_is_root", False) else stage
+            stage = STAGES[held["sharding_strategy"].name]
+            return min(stage, 2) if held.get("_is_root") is True else stage
         if names[1] == "FSDPModule":  # not that of `replicate`, which derives from it
-            state = module._get_fsdp_state()
-            groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
-            freed = [group.post_forward_mesh_info is not None for group in groups if group is not None]
+            groups = ranks.sharded_groups(module)
+            freed = [group.post_forward_mesh_info is not None for group in groups]
             return (3 if any(freed) else 2) if freed else None
         if "DeepSpeedEngine" in names:
-            return int(module.zero_optimization_stage())
+            engine = look.mro_of(type(module))[names.index("DeepSpeedEngine")]
+            return int(look.class_dict_of(engine)["zero_optimization_stage"](module))
     except Exception:  # these attributes are private, and of the versions we have read
         return None
     return None
@@ -222,7 +258,7 @@ def _matmul_precision(torch: Any) -> Any:
 
 
 def process(torch: Any, agent_pid: int) -> dict[str, Any]:
-    """What the recorder's `Process` row is made of."""
+    """Return the fields from which the recorder builds its `Process` row."""
     worker = sys.modules.get("torch.utils.data._utils.worker")
     info = getattr(worker, "_worker_info", None)
     return {
@@ -241,7 +277,7 @@ def process(torch: Any, agent_pid: int) -> dict[str, Any]:
 
 
 def _cpus() -> Any:
-    """Cores this process may run on, as Linux lists them: "0-15,32-47"."""
+    """Return the cores this process may run on, in Linux list format: "0-15,32-47"."""
     if not hasattr(os, "sched_getaffinity"):
         return None
     ranges: list[list[int]] = []
@@ -254,7 +290,7 @@ def _cpus() -> Any:
 
 
 def devices(torch: Any) -> list[dict[str, Any]]:
-    """DeviceFacts, once the program has initialised CUDA itself; never before."""
+    """Return the DeviceFacts, or an empty list while the program has not initialized CUDA itself."""
     cuda = torch.cuda
     if not cuda.is_initialized():
         return []

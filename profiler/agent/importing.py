@@ -1,4 +1,4 @@
-"""Notice the moment at which the program has imported a module, without importing it ourselves."""
+"""Notice when the program has imported a module, without importing it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+_traceback = BaseException.__dict__["__traceback__"]
+
 
 class _Watch:
-    """A finder for sys.meta_path. Not derived from importlib.abc, for the same reason."""
+    """A finder for `sys.meta_path`; not derived from importlib.abc, whose import takes long."""
 
     def __init__(self) -> None:
         self.callbacks: dict[str, Callable[[], None]] = {}
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """The spec that the finders after us give, its loader made to tell us.
+        """Return the spec that the later finders give, with its loader set to report the import.
 
         Programs ask for specs without importing (`importlib.util.find_spec("torch")`), so only the import itself ends
         the watch.
@@ -38,7 +40,7 @@ class _Watch:
             self.callbacks[name] = callback
 
     def _call_after_exec(self, name: str, loader: Any) -> None:
-        """Wrap exec_module on this one loader instance, for one call."""
+        """Wrap `exec_module` on this one loader instance, for one call."""
         plain = getattr(loader, "exec_module", None)
         if plain is None or isinstance(loader, type):  # a namespace or a built-in module: none of those we wait for
             return
@@ -48,8 +50,9 @@ class _Watch:
             try:
                 plain(module)
             except BaseException as error:  # as tracebacks.step_aside, of which nothing is loaded yet
-                if error.__traceback__ is not None:
-                    error.__traceback__ = error.__traceback__.tb_next
+                traceback = _traceback.__get__(error)
+                if traceback is not None:
+                    _traceback.__set__(error, traceback.tb_next)
                 raise
             callback = self.callbacks.pop(name, None)
             if not self.callbacks and self in sys.meta_path:
@@ -67,7 +70,7 @@ _watch = _Watch()
 
 
 def when_imported(name: str, callback: Callable[[], None]) -> None:
-    """Call back once `name` has been imported; at once if it has been already."""
+    """Call `callback` once `name` has been imported; at once if it already is."""
     if name in sys.modules:
         callback()
         return
@@ -77,7 +80,7 @@ def when_imported(name: str, callback: Callable[[], None]) -> None:
 
 
 def forget() -> None:
-    """Wait for nothing any more."""
+    """Stop waiting for imports."""
     _watch.callbacks.clear()
     if _watch in sys.meta_path:
         sys.meta_path.remove(_watch)

@@ -1,8 +1,8 @@
-"""A program of its own: what torch is installed for this Python, and whether its profiler sees the GPU's kernels.
+"""A script that reports which torch this Python has, and whether its profiler sees GPU kernels.
 
     python installed.py
 
-It prints JSON; what went wrong stands under "error". Nothing is left behind.
+It prints JSON, with failures under "error", and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def about() -> dict[str, Any]:
-    """What can be said of this Python and its torch."""
+    """Return what is known about this Python and its torch."""
     found: dict[str, Any] = {"python": platform.python_version(), "executable": sys.executable}
     try:
         import torch

@@ -1,4 +1,7 @@
-"""Attached to a running program, the hooks stay only as long as the command that put them in."""
+"""The lease of hooks attached to a running program.
+
+Hooks stay only as long as the command that installed them.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,17 @@ from typing import Any
 
 
 class Lease:
-    """Looked at seldom: at ticks, and in workers at each batch."""
+    """The link to the attaching command, checked rarely: at ticks, and in workers at each batch."""
 
     def __init__(self, settings: dict[str, Any], end: Callable[[], None] = lambda: None) -> None:
-        """`end` is how they go."""
+        """Take the lease; `end` removes the hooks."""
         self.end = end
         self._recorder = int(settings["recorder"])
         self._folder: str = settings["rings"]
 
     @property
     def is_over(self) -> bool:
-        """The recorder is gone, or has taken its rings away."""
+        """Whether the recorder has exited or has removed its rings folder."""
         try:
             os.kill(self._recorder, 0)
         except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Where a process's events and facts go: its ring, its facts file, and what both have cost."""
+"""The output of one process: its ring for events, its facts file, and the cost of both."""
 
 from __future__ import annotations
 
@@ -19,19 +19,26 @@ WORKER_RECORDS = 2048  # 128 KiB: a worker writes one record a batch
 
 
 class Outlet:
-    """The ring and the facts file of this process. Opened by its first event: what trains nothing has none."""
+    """The ring and the facts file of this process.
+
+    The first event of training opens them, so a process that trains nothing has none.
+    """
 
     def __init__(self, folder: str, worker: bool) -> None:
-        """Raises OSError when there is no room."""
+        """Create both files.
+
+        Raises:
+            OSError: there is no room for them.
+        """
         from .redact import known_secrets, redact_values  # it compiles its patterns; most processes need none
 
         self.pid = os.getpid()
         name = f"{self.pid}-{clock()}"
         self._facts = os.path.join(folder, name + ".facts")
         self._told: dict[tuple[str, Any], str] = {}
-        """The last fact of each kind and id."""
+        """The last fact written, by kind and id."""
         self.writes = 0
-        """Calls of ours to write(), which are none of the program's."""
+        """The agent's own write() calls, to be subtracted from the program's."""
         self._secrets = known_secrets(os.environ, sys.argv)
         self._redact = redact_values
         os.close(os.open(self._facts, _APPEND | os.O_CREAT | os.O_EXCL, 0o600))
@@ -43,12 +50,15 @@ class Outlet:
         self.write = self._ring.write
         self.per_event_ns = self._calibrate()
         self.measured_ns = 0
-        """Time of the rare, heavy things, each measured: facts, allocator statistics, look at the model."""
+        """Measured time of the rare, expensive work, ns: facts, allocator statistics, reading the model."""
         self.windows_ns = 0
         self.publish()
 
     def _calibrate(self) -> int:
-        """What one hooked call costs here and now: a wrapped no-op against the bare one, ns. Records have kind 0."""
+        """Return the cost of one hooked call in ns: a wrapped no-op compared with the bare one.
+
+        The records it writes have kind 0.
+        """
 
         waiting: list[tuple[int, ...]] = []
 
@@ -75,8 +85,10 @@ class Outlet:
         return max(200, (costs[1] - costs[0]) * 3)
 
     def fact(self, kind: str, body: dict[str, Any]) -> None:
-        """Append one JSON line, unless it says what the last one of this kind and id said. A full disk loses the fact,
-        never the program. The file is not kept open: a program that closes all descriptors may get that number anew.
+        """Append one JSON line, unless the last fact of this kind and id was the same.
+
+        A full disk loses the fact but never disturbs the program. The file is not kept open: a program that closes all
+        descriptors may then get that number for a file of its own.
         """
         told = json.dumps(body, default=str)
         if self._told.get((kind, body.get("id"))) == told:
@@ -96,9 +108,9 @@ class Outlet:
             return
 
     def publish(self) -> None:
-        """Let the recorder see what we cost."""
+        """Publish the agent's cost for the recorder."""
         self._ring.count(self.per_event_ns, self.measured_ns, self.windows_ns)
 
     def close(self) -> None:
-        """The last count; the files stay for the recorder."""
+        """Publish the final cost; the files stay for the recorder."""
         self.publish()

@@ -1,9 +1,9 @@
-"""A program of its own: how long a matrix product takes with so many threads.
+"""A script that measures how long a matmul takes with different numbers of threads.
 
     python products.py ROWS INPUTS OUTPUTS THREADS,THREADS,...
 
-It is run by the Python that ran the training, once that has ended, and prints seconds by number of threads, as JSON:
-none at all if other programs took the cores meanwhile.
+The Python that ran the training runs it once the training has ended. It prints seconds by number of threads, as JSON;
+the object is empty if other programs occupied the cores meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ FEWEST = 3
 
 
 def seconds(torch: Any, rows: int, inputs: int, outputs: int, numbers: list[int]) -> dict[int, float]:
-    """Medians of the rounds in which one thread had its core to itself. `numbers` begin with 1, and take turns."""
+    """Return the median seconds of a matmul by number of threads.
+
+    `numbers` begins with 1, and the numbers take turns. Only rounds in which a single thread had its core to itself
+    count; with fewer than FEWEST of them the result is empty.
+    """
     left, right = torch.ones(rows, inputs), torch.ones(inputs, outputs)
     times: dict[int, list[float]] = {number: [] for number in numbers}
     end = time.perf_counter() + LONGEST
@@ -52,7 +56,7 @@ def seconds(torch: Any, rows: int, inputs: int, outputs: int, numbers: list[int]
 
 
 def main(arguments: list[str]) -> None:
-    """See the module."""
+    """Run the script."""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != here]  # its names are the agent's
     import torch

@@ -1,10 +1,12 @@
-"""Which of the ranks this process is, whoever has started it, and how the ranks share a model."""
+"""Which rank this process is under any launcher, and how the ranks share a model."""
 
 from __future__ import annotations
 
 import os
 import sys
 from typing import Any
+
+from . import look
 
 # Names of a rank and of the number of ranks, by launcher: torchrun (accelerate, deepspeed), Open MPI, Hydra (MPICH,
 # Intel MPI), MVAPICH, Cray PALS, Flux, Slurm. Slurm comes last: where mpirun starts one daemon a node by srun, its
@@ -28,7 +30,10 @@ NODE_RANK = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID", "PALS_NODEID")
 
 
 def numbers() -> dict[str, int]:
-    """Rank, world size and the like: what torch.distributed says, if it is up by now, else the launcher's word."""
+    """Return the rank, local rank, world size and node rank.
+
+    Rank and world size come from torch.distributed if it is initialized, else from the launcher's variables.
+    """
     environment = os.environ
 
     def number(names: tuple[str, ...]) -> int:
@@ -50,13 +55,16 @@ def numbers() -> dict[str, int]:
 
 
 def is_batch_script(environment: Any) -> bool:
-    """Slurm tells a batch script how many tasks srun will start, though the script itself is none of several."""
+    """Return whether this process is a Slurm batch script.
+
+    Slurm gives a batch script the number of tasks that srun will start, but the script itself is not one of them.
+    """
     told = {name for name in RANK if name in environment}
     return told == {"SLURM_PROCID"} and environment["SLURM_PROCID"] == "0" and "SLURM_STEP_ID" not in environment
 
 
 def _joined() -> Any:
-    """Rank and world size in torch's default group; None where there is none."""
+    """Return rank and world size in torch's default group; None if there is none."""
     distributed = sys.modules.get("torch.distributed")
     try:
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
@@ -67,24 +75,28 @@ def _joined() -> Any:
 
 
 def sharing(module: Any) -> dict[str, Any]:
-    """Of ModelFact: the mesh that its DTensors lie on, how many ranks train it on data of their own, and how many of
-    these share one copy of it."""
+    """Return the ModelFact fields on sharing: `mesh`, `data_parallel` and `shards`.
+
+    These are the mesh of its DTensors, the number of ranks that train it on data of their own, and how many of those
+    share one copy of its weights.
+    """
     mesh: dict[str, int] = {}
-    for parameter in module.parameters():
+    for parameter in look.parameters(module):
         found = _mesh(parameter)
         if len(found) > len(mesh):
             mesh = found
-    sizes = [each for each in map(_reduced_among, module.modules()) if each]
+    sizes = [each for each in map(_reduced_among, look.modules(module)) if each]
     data_parallel, shards = max(sizes, default=(None, None))
     return {"mesh": mesh, "data_parallel": data_parallel, "shards": shards}
 
 
 def _mesh(parameter: Any) -> dict[str, int]:
-    """Sizes of a DTensor's mesh by the names of its dimensions."""
-    mesh = getattr(parameter, "device_mesh", None)
-    if mesh is None:
+    """Return the sizes of a DTensor's mesh by the names of its dimensions; none of another tensor."""
+    spec = look.class_dict_of(type(parameter)).get("_spec")
+    if not look.module_of(type(parameter)).startswith("torch.distributed.") or spec is None:
         return {}
     try:
+        mesh = spec.__get__(parameter).mesh
         shape = [int(size) for size in mesh.mesh.shape]
         names = mesh.mesh_dim_names or [f"dim{number}" for number in range(len(shape))]
         return dict(zip((str(name) for name in names), shape))  # noqa: B905 - Python 3.9 has no strict
@@ -92,19 +104,27 @@ def _mesh(parameter: Any) -> dict[str, int]:
         return {}
 
 
+def sharded_groups(module: Any) -> list[Any]:
+    """Return the groups of parameters of a module that `fully_shard` made a unit. The program may have overridden the
+    methods of the module's class, so that of torch's own base class is called."""
+    state = look.class_dict_of(look.mro_of(type(module))[1])["_get_fsdp_state"](module)
+    groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
+    return [group for group in groups if group is not None]
+
+
 def _reduced_among(module: Any) -> Any:
-    """Ranks that reduce its gradients together, and those that share a copy of its weights; None if nothing tells."""
-    names = [cls.__name__ for cls in type(module).__mro__]
+    """Return the ranks that reduce its gradients together, and those that share a copy of its weights; None if nothing
+    tells."""
+    names = [look.name_of(cls) for cls in look.mro_of(type(module))]
+    held = look.dict_of(module)
     try:
         if "DistributedDataParallel" in names:
-            return int(module.process_group.size()), 1
+            return int(held["process_group"].size()), 1
         if names[1:2] == ["FSDPModule"]:
-            state = module._get_fsdp_state()
-            groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
-            return max(_of_mesh(group.mesh_info) for group in groups if group is not None)
+            return max(_of_mesh(group.mesh_info) for group in sharded_groups(module))
         if "FullyShardedDataParallel" in names:
-            among = getattr(module, "_inter_node_pg", None)  # only where shards are replicated, too
-            shards = int(module.process_group.size())
+            among = held.get("_inter_node_pg")  # only where shards are replicated, too
+            shards = int(held["process_group"].size())
             return shards * (int(among.size()) if among is not None else 1), shards
     except Exception:  # these attributes are private, and of the versions we have read
         pass

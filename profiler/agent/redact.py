@@ -1,8 +1,8 @@
-"""Keep secrets out of what is written down: command lines, exception texts, names.
+"""Keep secrets out of everything that is written: command lines, exception texts, names.
 
-A secret is known by the name it is given under (`--api-key X`, `WANDB_API_KEY=X`, `Authorization: X`), by its place in
-a URL, by the shape that well-known services give their tokens, or because it is the value of a variable or an argument
-with such a name. In doubt it is hidden; what only counts (`--max-tokens 512`) stays readable.
+A secret is recognized by the name it is given under (`--api-key X`, `WANDB_API_KEY=X`, `Authorization: X`), by its
+place in a URL, by the shape that well-known services give their tokens, or because it is the value of a variable or an
+argument with such a name. When in doubt, the text is hidden; plain counts (`--max-tokens 512`) stay readable.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 # We are imported when there is a first event, maybe while the program's own torch.profiler records stacks: it remembers
@@ -20,16 +21,29 @@ _CODE = sys._getframe().f_code
 HIDDEN = "***"
 
 SHORTEST_KNOWN = 8
-"""Characters; a shorter value, as "root", would be hidden wherever those letters stand."""
+"""Minimum characters of a known secret.
+
+A shorter value, such as "root", would be hidden in unrelated text.
+"""
+
+
+LONGEST = 1 << 14
+"""Maximum characters of a text to inspect and keep, so that a long text does not delay the program."""
 
 
 def redact_text(text: str, known: Iterable[str] = ()) -> str:
-    """`text` without its secrets; `known` are secrets to hide wherever they stand (see `known_secrets`)."""
+    """Return `text` without its secrets, cut to LONGEST characters.
+
+    `known` are secrets to hide wherever they occur (see `known_secrets`).
+    """
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]}... ({len(text) - LONGEST} more characters)"
     for secret in known:
         text = text.replace(secret, HIDDEN)
     if not _WORD.fullmatch(text):
         text = _PRIVATE_KEY.sub(HIDDEN, text)
         text = _USER_IN_URL.sub(f"://{HIDDEN}@", text)
+        text = _LOGIN.sub(rf"\1{HIDDEN}", text)
         text = _hide_values(text, _HEADER, _LINE)
         text = _hide_values(text, _PAIR, _VALUE)
         text = _hide_values(text, _OPTION, _VALUE)
@@ -37,13 +51,16 @@ def redact_text(text: str, known: Iterable[str] = ()) -> str:
 
 
 def redact_command(words: Sequence[str], known: Iterable[str] = ()) -> tuple[str, ...]:
-    """The words of a command line without the secrets in them: `--token X`, `--token=X`, `env TOKEN=X`, ..."""
+    """Return the words of a command line without secrets: `--token X`, `--token=X`, `env TOKEN=X`, ..."""
     known = tuple(known)
     shown = []
     option = None
-    """Whose values are hidden."""
-    for word in words:
-        if option is not None and not _AN_OPTION.fullmatch(word):
+    """The option whose values are being hidden."""
+    for position, word in enumerate(words):
+        if position and words[position - 1] in ("-u", "--user") and _A_LOGIN.fullmatch(word):
+            shown.append(f"{word.partition(':')[0]}:{HIDDEN}")
+            continue
+        if option is not None and (not _AN_OPTION.fullmatch(word) or _RANDOM.match(word)):
             shown.append(redact_text(word, known) if _tells_nothing(option, word) else HIDDEN)
             if shown[-1] != HIDDEN or not option.endswith("s"):  # a plural takes several
                 option = None
@@ -58,7 +75,7 @@ def redact_command(words: Sequence[str], known: Iterable[str] = ()) -> tuple[str
 
 
 def redact_values(value: Any, known: Iterable[str] = ()) -> Any:
-    """The same for all texts within dictionaries, lists and tuples, keys too."""
+    """Return `value` with secrets removed from strings in dictionaries (keys, too), lists and tuples."""
     if isinstance(value, str):
         return redact_text(value, known)
     if isinstance(value, dict):
@@ -69,34 +86,37 @@ def redact_values(value: Any, known: Iterable[str] = ()) -> Any:
 
 
 def known_secrets(environ: Mapping[str, str], words: Sequence[str] = ()) -> tuple[str, ...]:
-    """The values that variables and arguments hold under the name of a secret, longest first."""
+    """Return the values of variables and arguments that have the name of a secret, longest first."""
     found = {value for name, value in environ.items() if is_secret(name) and not _tells_nothing(name, value)}
     for position, word in enumerate(words):
         name, equals, value = word.partition("=")
         if not equals and word.startswith("-"):
             following = words[position + 1] if position + 1 < len(words) else ""
-            value = "" if _AN_OPTION.fullmatch(following) else following
+            value = "" if _AN_OPTION.fullmatch(following) and not _RANDOM.match(following) else following
         if _A_NAME.fullmatch(name) and is_secret(name) and not _tells_nothing(name, value):
             found.add(value)
     kept = (each for each in found if len(each) >= SHORTEST_KNOWN and not os.path.isdir(each))  # SSH_KEY_DIR
     return tuple(sorted(kept, key=len, reverse=True))
 
 
+@lru_cache(1024)
 def is_secret(name: str) -> bool:
-    """Whether what is given under this name is one: "hf-token" and "apiKey" are such names, "tokenizer" is none."""
+    """Return whether a name denotes a secret: "hf-token" and "apiKey" do, "tokenizer" does not."""
     if name in _FOLDERS or name.endswith(("Error", "Exception", "Warning")):
         return False
     words = _words(name)
+    if _SECRET_NAME.search(name):
+        return True
     return any(map(_SECRET.search, words)) and not ("token" in words and any(map(_VOCABULARY.fullmatch, words)))
 
 
 def _words(name: str) -> set[str]:
-    """ "apiKey_2" as "apikey", "api", "key" and "2"."""
+    """Split a name into lower-case words: "apiKey_2" gives "apikey", "api", "key" and "2"."""
     return {word.lower() for word in _CAMEL.findall(name) + _SNAKE.findall(name)}
 
 
 def _tells_nothing(name: str, value: str) -> bool:
-    """The value of such a name is a switch or a count."""
+    """Return whether the value under such a name is only a switch or a count."""
     if not value or value.lower() in ("true", "false", "none", "null", HIDDEN):
         return True
     return bool(_NUMBER.fullmatch(value)) and any(map(_COUNTS.fullmatch, _words(name)))
@@ -119,10 +139,13 @@ def _hide_values(text: str, named: re.Pattern[str], values: re.Pattern[str]) -> 
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SNAKE = re.compile(r"[A-Za-z0-9]+")
 _SECRET = re.compile(
-    r"^(?:keys?|pass|pwd?|passcode|bearer|cookies?|jwt|signature|oauth|webhooks?)$"
+    r"^(?:keys?|pass|pwd?|passcode|bearer|cookies?|jwt|signature|oauth|webhooks?|creds?|dsn|t?otp|psk|csrf)$"
+    r"|^(?:admin|db|root|smtp|user)(?:pass|pwd?)$"
     r"|tokens?$|passw(?:or)?d|passphrase|credential|^secret(?!ar)|secrets?$|auth(?:orization|entication)?$"
     r"|(?:access|account|api|auth|client|deploy|encryption|host|license|master|private|secret|signing|ssh)keys?$"
 )
+# Names whose single words are no secrets.
+_SECRET_NAME = re.compile(r"(?:^|_)PAT$|^-*pat$|(?i:conn(?:ection)?[_-]?str(?:ing)?$|sess(?:ion)?[_-]?id$)")
 _FOLDERS = frozenset(("PWD", "OLDPWD"))  # the shell's working folder
 # The special tokens of a tokenizer.
 _VOCABULARY = re.compile(r"bos|cls|eos|image|mask|pad|sep|special|unk")
@@ -134,6 +157,10 @@ _COUNTS = re.compile(
 _NUMBER = re.compile(r"[+-]?\d[\d_]{0,15}(?:\.\d{1,8})?(?:[eE][+-]?\d{1,3})?[kKmMbBgGtT]?")
 _A_NAME = re.compile(r"[\w.@/+~-]+")
 _AN_OPTION = re.compile(r"--?[A-Za-z]|--[A-Za-z][\w.-]*(?:=.*)?|-[a-z]+(?:[-_][a-z]+)*", re.DOTALL)
+
+# Of upper and lower case and with digits: more a secret than an option.
+_RANDOM = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*\d)", re.DOTALL)
+_A_LOGIN = re.compile(r"[^\s:/]+:(?!//)\S+")
 
 # ---- texts ----
 
@@ -156,6 +183,7 @@ _HEADER = re.compile(
 )
 _LINE = re.compile(r"[^\s\"'`][^\r\n\"'`]*")
 _USER_IN_URL = re.compile(r"://(?:[^\s/?#\"'<>]*@|[^\s/:@?#\"'<>]+:(?!\d+/)[^\s@\"'<>]{1,256}@)")
+_LOGIN = re.compile(r"((?<![\w-])(?:-u|--user)[ =]?[^\s:/=]{1,100}:)(?!//)[^\s\"']+")
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.DOTALL
 )
@@ -169,7 +197,10 @@ _SHAPE = re.compile(
     r"|ya29\.[\w-]+|nvapi-[\w-]{16,}|gsk_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{30,}|dckr_pat_[\w-]{16,}"
     r"|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|r8_[A-Za-z0-9]{30,}|wandb_v1_\w{20,}|dapi[0-9a-f]{32}"
     r"|SG\.[\w-]{16,}\.[\w-]{16,}|rpa_[A-Za-z0-9]{30,}|hv[sb]\.[\w-]{20,}|GOCSPX-[\w-]{16,}"
+    r"|dop_v1_[0-9a-f]{32,}|tskey-[\w-]{10,}|xai-[\w-]{20,}|pplx-[\w-]{20,}|tvly-[\w-]{10,}|shpat_[0-9a-f]{16,}"
+    r"|whsec_[\w+/=]{16,}|\d{8,10}:AA[\w-]{30,}"
     r"|xapp-[\w-]{10,}|eyJ[\w-]{8,}\.eyJ[\w-]+\.[\w-]*)"
     r"|(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/-]+|(?<=/api/webhooks/)\d+/[\w-]+"
+    r"|(?<=office\.com/)webhook(?:b2)?/[^\s\"']+|(?<=api\.telegram\.org/)bot\d+:[\w-]+"
     r"|(?:(?<=[Bb]earer )|(?<=BEARER ))[\w.~+/=-]{8,}|(?<=[?&]sig=)[^\s&]+"
 )

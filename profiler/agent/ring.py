@@ -1,8 +1,8 @@
-"""The wire between a training process and the recorder: a ring of fixed-size records in a memory-mapped file.
+"""The channel from a training process to the recorder: a ring of records in a memory-mapped file.
 
-One process writes, one reads. A record is written by a single `struct.pack_into`, its sequence number last. Nobody
-waits for anybody: a writer that laps the reader overwrites, and the reader counts what it lost (`Reader` on how it
-tells).
+The records have a fixed size. One process writes, one reads. A single `struct.pack_into` writes a record, its sequence
+number last. Neither side ever waits: a writer that laps the reader overwrites records, and the reader counts those it
+lost (`Reader` describes how it detects them).
 
 The blocks of the file are reserved up front: writing to a sparse mapping on a full disk would end the program with
 SIGBUS.
@@ -37,17 +37,22 @@ FETCH = 1  # next() of a DataLoader iterator; id loader; a ready batches or -1 (
 ITER = 2  # iter() of a DataLoader; id loader; a 1 if it has workers
 FORWARD = 3  # a root module; id root; a 1 training mode; b 1 gradients enabled; c 1 it is compiled
 BACKWARD = 4  # a 0 backward(), 1 autograd.grad()
-OPTIMIZER = 5  # id optimizer; a tags (schema.TAG_*) of the step that it ends; b 1 inside the step of another optimizer
+# id optimizer; a tags (schema.TAG_*) of the step that it ends; b 1 inside the step of another optimizer; c 1 a CUDA
+# graph was replayed that holds it, and maybe other phases of the step
+OPTIMIZER = 5
 STEP = 6  # profiler.step() of the program; a tags as above
 SAVE = 7  # torch.save
 GC = 8  # a garbage collection; a generation
 BATCH = 9  # one batch made by a dataset fetcher; id loader; a CPU ns; b collate ns; c samples; d files opened or -1
 REGION = 11  # a named stretch of the program; id as in the fact "region"
-GPU = 12  # a boundary of the step as the GPU reached it; id MARK_*; a GPU ns since the mark before, -1 after a gap
+# a boundary of the step as a GPU reached it; id MARK_*; a GPU ns since the mark before on that device, -1 after a gap;
+# b device
+GPU = 12
 
 # Marks: the boundaries at which CUDA events are recorded.
 MARK_FETCH_START, MARK_FETCH_END, MARK_FORWARD_START, MARK_FORWARD_END = 1, 2, 3, 4
 MARK_BACKWARD_START, MARK_BACKWARD_END, MARK_OPTIMIZER_START, MARK_OPTIMIZER_END = 5, 6, 7, 8
+MARK_STEP = 9  # profiler.step() of the program
 
 # Threads that write at the same moment are fewer than this; see Reader.
 GUARD = 8
@@ -56,7 +61,7 @@ Write = Callable[..., None]
 
 
 class Event(NamedTuple):
-    """One record. Times are nanoseconds of `time.perf_counter_ns`, the same clock in every process of a host."""
+    """A record; times are ns of `time.perf_counter_ns`, the same clock in every process of a host."""
 
     start: int
     end: int
@@ -66,13 +71,13 @@ class Event(NamedTuple):
     d: int
     kind: int
     lane: int
-    """Thread: 0 is the main one."""
+    """Number derived from the thread; 0 is the main thread."""
     id: int
     sequence: int
 
 
 class Counters(NamedTuple):
-    """What a writer says of its cost: so much an event, and the measured time of what is rare and heavy."""
+    """The cost a writer reports: ns per event, and measured ns of rare, expensive work and of windows."""
 
     per_event_ns: int
     rare_ns: int
@@ -80,11 +85,19 @@ class Counters(NamedTuple):
 
 
 class Writer:
-    """The program's end. `write(thread, kind, start_ns, end_ns, id, a, b, c, d)` is a closure: attribute look-ups would
-    cost as much as the record."""
+    """The program's end of the ring.
+
+    `write(thread, kind, start_ns, end_ns, id, a, b, c, d)` is a closure: attribute look-ups would cost as much as the
+    record.
+    """
 
     def __init__(self, path: str, capacity: int) -> None:
-        """Raises OSError if there is no room or no mmap at `path`; `capacity` is a power of two, in records."""
+        """Create the ring at `path`; `capacity` counts records.
+
+        Raises:
+            ValueError: `capacity` is not a power of two.
+            OSError: there is no room or no mmap at `path`.
+        """
         if capacity < 1 or capacity & (capacity - 1):
             raise ValueError("capacity must be a power of two")
         size = HEADER_SIZE + capacity * RECORD.size
@@ -106,7 +119,7 @@ class Writer:
         self.write: Write = _writer(self._map, capacity, self._sequence)
 
     def count(self, per_event_ns: int, rare_ns: int, windows_ns: int) -> None:
-        """Publish what the hooks have cost so far."""
+        """Publish the cost of the hooks so far."""
         _COUNTERS.pack_into(self._map, _COUNTERS_AT, per_event_ns, rare_ns, windows_ns)
 
 
@@ -120,7 +133,10 @@ def _reserve(descriptor: int, size: int) -> None:
 
 
 def _file_size_limit() -> float:
-    """Bytes a file of this process may have. The module `resource` might be one of the program's own by that name."""
+    """Return the bytes a file of this process may have; infinity if unlimited or unknown.
+
+    The module `resource` is not used, because the program might have one of its own by that name.
+    """
     try:
         with open("/proc/self/limits", "rb") as file:
             (limit,) = (line.split()[3] for line in file if line.startswith(b"Max file size"))
@@ -147,22 +163,25 @@ def _writer(buffer: mmap.mmap, capacity: int, sequence: Any) -> Write:
 
 
 class Reader:
-    """The recorder's end; raises ValueError if the file is no ring of this version.
+    """The recorder's end of the ring.
 
     A record is taken only if it is whole, which its number alone does not show: a writer that laps the reader may be
-    overwriting a record while it is copied. So the records are copied first and the numbers around them are looked at
-    afterwards. Writers take numbers in order, each from the slot after the last; before one of them touches the slot of
-    record n again, the GUARD - 1 slots before it have got their next numbers, but for those whose thread stands between
-    taking a number and writing the record. Fewer than GUARD threads do so at once. Hence
+    overwriting a record while it is copied. So the reader first copies the records and then checks the numbers around
+    them. Writers take numbers in order, each from the slot after the last. Before one of them touches the slot of
+    record n again, the GUARD - 1 slots before it have got their next numbers, except those whose thread is between
+    taking a number and writing the record. Fewer than GUARD threads are at that point at once. Hence
 
     - if none of the GUARD slots before the copied records shows a later lap, no copied record was touched;
-    - else the newest number is searched, and what lies a whole ring less GUARD before it is void.
+    - else the newest number is searched, and everything a whole ring less GUARD before it is void.
 
-    In both cases the look comes after the copy, so it sees at least what the copy saw: the stores of a writer become
-    visible in their order (x86), or with the one cache line that a record is (ARM, in practice).
+    In both cases the check follows the copy, so it sees at least what the copy saw: a writer's stores become visible in
+    their order (x86), or with the one cache line that a record is (ARM, in practice).
 
-    `lost` counts every number that was passed without its record: void ones, laps, and holes, which a thread leaves
-    that is interrupted for good (Ctrl-C) between taking a number and writing the record.
+    `lost` counts every number that was passed without its record: void ones, laps, and holes. A hole is left by a
+    thread that is interrupted for good (Ctrl-C) between taking a number and writing the record.
+
+    Raises:
+        ValueError: the file is not a ring of this version.
     """
 
     def __init__(self, path: str, cursor: int = 0) -> None:
@@ -181,14 +200,14 @@ class Reader:
         """The sequence number of the last record read or given up."""
         self.lost = 0
         self._hole = 0
-        """The number that was missing at the last read, though later ones were there."""
+        """The number that was missing at the last read although later ones were present."""
 
     def counters(self) -> Counters:
-        """What the writer last published."""
+        """Return the cost that the writer last published."""
         return Counters(*_COUNTERS.unpack_from(self._map, _COUNTERS_AT))
 
     def read(self) -> list[Event]:
-        """Every whole record written since the last call, in order, up to about one ring of them."""
+        """Return every whole record written since the last call, in order, up to about one ring of them."""
         events: list[Event] = []
         while len(events) < self.capacity:
             last = self._last_of_run()
@@ -199,13 +218,13 @@ class Reader:
         return events
 
     def _number(self, position: int) -> int:
-        """The number now in the slot of record `position`; 0 if it can be none of that slot, or is absurd."""
+        """Return the number now in the slot of record `position`; 0 if it is impossible for that slot."""
         slot = position & (self.capacity - 1)
         (number,) = _NUMBER.unpack_from(self._map, HEADER_SIZE + slot * RECORD.size)
         return number if number & (self.capacity - 1) == slot and number < self.cursor + _ABSURD else 0
 
     def _last_of_run(self) -> int:
-        """The last record of those that follow the cursor without a break, in O(log capacity) looks."""
+        """Return the last record of the unbroken run after the cursor, in O(log capacity) look-ups."""
         there, step = self.cursor, 1
         while step < self.capacity and self._number(self.cursor + step) == self.cursor + step:
             there = self.cursor + step
@@ -220,7 +239,10 @@ class Reader:
         return there
 
     def _take(self, last: int, events: list[Event]) -> None:
-        """Copy the records after the cursor up to `last`; what a writer may have touched meanwhile is void."""
+        """Copy the records after the cursor up to `last`.
+
+        Those that a writer may have touched meanwhile are void.
+        """
         first = self.cursor + 1
         data = self._copy(first, last)
         if all(self._number(first - back) < first for back in range(1, GUARD + 1)):
@@ -245,11 +267,14 @@ class Reader:
         return self._map[at + begin * size :] + self._map[at : at + end * size]
 
     def _newest(self) -> int:
-        """The highest number in the ring; looks at all of them."""
+        """Return the highest number in the ring, looking at all of them."""
         return max(self._number(slot) for slot in range(self.capacity))
 
     def _skip(self) -> bool:
-        """Give up what will never be read, a lap or a hole; False if the next record is just not written yet."""
+        """Skip a lap or a hole that will never be read.
+
+        Return False if the next record is just not written yet.
+        """
         following = self.cursor + 1
         ahead = max(self._number(following + forward) for forward in range(GUARD))
         if ahead <= following:

@@ -1,4 +1,4 @@
-"""The agent of one process: its settings, its outlet, and the hooks that are in."""
+"""The agent of one process: its settings, its outlet, and the installed hooks."""
 
 from __future__ import annotations
 
@@ -41,8 +41,11 @@ MOST_WAITING = 1 << 16
 
 
 class Agent:
-    """State shared by the hooks. They add events with `put((thread, kind, start_ns, end_ns, id, a, b, c, d))`, where
-    the fields after `end_ns` may be left off from the right, and call `flush` when `flushed` is FLUSH_NS ago."""
+    """The state that the hooks share.
+
+    Hooks add events with `put((thread, kind, start_ns, end_ns, id, a, b, c, d))`, where trailing fields after `end_ns`
+    may be omitted. They call `flush` once `flushed` is FLUSH_NS ago.
+    """
 
     def __init__(self, torch: Any, settings: dict[str, Any]) -> None:
         self.torch = torch
@@ -53,52 +56,66 @@ class Agent:
         self.put: Callable[[tuple[int, ...]], None] = self._events.append
         self.flushed = self._begun = clock()
         self.attend = 0
-        """The clock from which on a step's end asks for more than its event. Until then hooks do the least they can:
-        whatever they touch goes out of the caches at the expense of the program's own code."""
+        """The clock time (ns) from which the end of a step requires more than its event.
+
+        Until then hooks do the least they can: everything they touch evicts the program's own code and data from the
+        caches.
+        """
         self.fetch_due = sys.maxsize
-        """The same, asked for by whoever looks at batches: at long steps every flush comes just before a fetch."""
+        """The clock time (ns) from which batches are to be inspected.
+
+        In long steps every flush comes just before a fetch.
+        """
         self._told_steps = 0
-        """Of which the windows know."""
+        """The steps that the windows know of."""
         self._muted = False
         self._turn: list[None] = [None]
-        """Taken by the thread that moves events."""
+        """A token held by the thread that moves events to the ring."""
         self.steps = 0
         self.next_tick = 0
         self.own_steps = False
-        """The program calls `profiler.step()`: its optimizers end no step."""
+        """Whether the program calls `profiler.step()`; its optimizers then end no step."""
         self.in_backward: set[int] = set()
-        """The threads that are in a backward pass they have begun."""
+        """The threads in a backward pass that they started."""
+        self.in_forward: set[int] = set()
+        """The threads in the call of a root module."""
         self.in_save: set[int] = set()
-        """The threads that are saving."""
+        """The threads that are writing a checkpoint."""
         self.loader = 0
-        """The DataLoader that is being iterated; 0 if unknown, as in workers that were spawned."""
+        """The DataLoader being iterated; 0 if unknown, as in spawned workers."""
         self.failed = False
-        """An exception has reached the top."""
+        """Whether an uncaught exception ended the program."""
         self.leave: Callable[[], None] | None = None
-        """Set once who attached us is gone: the next hook that can takes everything out by this."""
+        """Removes all hooks; set once the attaching command is gone, and called by the next hook that can."""
         self.lease: Any = None
-        """Attached to a running program: how long the hooks may stay."""
+        """The lease of hooks attached to a running program; else None."""
         self._finalizer: Any = None
         self.on_model: list[Callable[[Any], None]] = []
-        """Called with each root module, once it is known as one."""
+        """Called with each root module, once it is known to be one."""
         self.on_call: list[Callable[[Any], None]] = []
-        """Called with each as it is called for the first time, before it computes anything."""
+        """Called with each root module at its first call, before it computes anything."""
         self.losses: list[Any] = []
-        """Of a trial: tensors, of every backward pass."""
+        """In a trial, the loss tensors of all backward passes."""
         self.on_failure: list[Callable[[], None]] = []
-        """Called when an exception has reached the top."""
+        """Called when an uncaught exception ends the program."""
         self.windows: Any = None
         self.window_open = False
         self._window_just_closed = False
         self.compiled: Callable[[], int] | None = None
-        """How many graphs torch.compile has made."""
+        """Returns how many graphs torch.compile has compiled."""
         self._graphs = 0
         self.mark: Any = None
-        """Records a CUDA event at a boundary (ring.MARK_*); None where torch was built without CUDA."""
+        """Records a CUDA event at a boundary (ring.MARK_*); None if torch was built without CUDA."""
+        self.capturing: list[int] = []
+        """For each CUDA graph being captured, the number of the optimizer that has run in it, or 0."""
+        self.captured = False
+        """Whether a CUDA graph has been captured since the last step ended."""
+        self.uses_graphs = False
+        """Whether a CUDA graph has been captured or replayed."""
         self.dynamo: list[Any] = []
-        """Filled once `torch._dynamo` is there: only then can a frame be one that torch.compile looks at."""
+        """Non-empty once `torch._dynamo` is imported: only then can torch.compile be looking at a frame."""
         self._untold: list[tuple[str, BaseException]] = []
-        """Problems met before there was an outlet."""
+        """Problems that occurred before there was an outlet."""
         self.uninstall: list[tuple[str, Callable[[], None]]] = []
         self.on_open: list[Callable[[], None]] = []
         self.on_step: list[Callable[[], None]] = []
@@ -107,7 +124,7 @@ class Agent:
     # ---- the outlet ----
 
     def flush(self, opening: frozenset[int] = _TRAINING) -> None:
-        """Move the waiting events to the ring; the first of kind `opening`, which belong to training, opens it."""
+        """Move the waiting events to the ring; the first event of a kind in `opening` creates it."""
         self.flushed = clock()
         events = self._events
         outlet = self.outlet
@@ -172,26 +189,31 @@ class Agent:
 
     @property
     def is_worker(self) -> bool:
-        """This process is a DataLoader worker."""
+        """Whether this process is a DataLoader worker."""
         data = sys.modules.get("torch.utils.data._utils.worker")
         return data is not None and getattr(data, "_worker_info", None) is not None
 
     def is_recomputing(self) -> bool:
-        """This thread is in a backward pass: one it has begun, or as a thread of autograd's own."""
+        """Return whether this thread is in a backward pass, one it started or as a thread of autograd's own."""
         inside = self.in_backward
         return bool(inside) and (ident() in inside or ident() not in threading._active)  # type: ignore[attr-defined]
 
     def fail(self, error: dict[str, Any]) -> None:
-        """An exception has reached the top. What explains itself, as by want of memory, is told of a program that had
-        its first forward pass, too: it was going to train."""
+        """Record an uncaught exception.
+
+        An error with a message, such as out of memory, is recorded even if the program only had its first forward pass:
+        it was going to train.
+        """
         self.flush(_TRAINING | {FORWARD} if error["message"] else _TRAINING)
         self.fact("error", error)
         self.on_model.clear()  # there is nothing to be changed any more
         self._call(self.on_failure)
 
     def last_seen(self) -> tuple[int, int]:
-        """What this thread of the training did last: the clock at its end, or at the flush after it, and its kind; 0 if
-        that is not known any more."""
+        """Return when this thread last finished a part of a step (ns), and the kind of that event.
+
+        The time is that of the flush after it if that came later. The kind is 0 if it is no longer known.
+        """
         thread = ident()
         try:
             for event in reversed(self._events):
@@ -202,12 +224,12 @@ class Agent:
         return self.flushed, 0
 
     def fact(self, kind: str, body: dict[str, Any]) -> None:
-        """A structured fact; dropped while this process is none of the run."""
+        """Write a structured fact; dropped while this process is not part of the run."""
         if self.outlet is not None:
             self.outlet.fact(kind, body)
 
     def give_up(self, source: str, error: BaseException) -> None:
-        """A hook of ours has raised: take it out, say so, let training go on."""
+        """Remove a hook that has raised and report the error; training goes on."""
         for entry in list(self.uninstall):
             if entry[0] == source:
                 self.uninstall.remove(entry)
@@ -218,14 +240,14 @@ class Agent:
         self.problem(source, error)
 
     def problem(self, source: str, error: BaseException) -> None:
-        """Say what could not be measured; once there is an outlet, if there is none yet."""
+        """Report what could not be measured, as soon as there is an outlet."""
         if self.outlet is None:
             self._untold.append((source, error))
         else:
             self.fact("problem", {"source": source, "message": f"{type(error).__name__}: {error}"})
 
     def _call(self, callbacks: list[Callable[[], None]]) -> None:
-        """Call each; one that raises is called no more. The hook that happened to call is not to blame."""
+        """Call each callback; one that raises is removed, and the hook that called it stays."""
         for callback in tuple(callbacks):
             try:
                 callback()
@@ -234,10 +256,20 @@ class Agent:
                     callbacks.remove(callback)
                 self.give_up(getattr(callback, "__qualname__", "callback"), error)
 
+    def is_capturing(self) -> bool:
+        """Return whether a CUDA graph is being captured, by torch or another library.
+
+        CUDA must not be called then.
+        """
+        if self.capturing:
+            return True
+        cuda = self.torch.cuda
+        return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
     # ---- the rhythm ----
 
     def end_step(self, now: int) -> int:
-        """Called by whatever ends a step; returns the step's tags."""
+        """End a step and return its tags."""
         self.steps += 1
         tags = 0
         if self.on_step:
@@ -254,10 +286,13 @@ class Agent:
             if graphs != self._graphs:
                 self._graphs = graphs
                 tags |= TAG_COMPILE
+        if self.captured:
+            self.captured = False
+            tags |= TAG_COMPILE
         return tags
 
     def after_step(self, now: int) -> None:
-        """Called once the step's event has been put: what can wait for a moment that costs least."""
+        """Do the deferred work once the step's event has been put, when it costs least."""
         if now - self.flushed > FLUSH_NS:
             self.flush()
         # Not only after that flush: short epochs flush as they begin.
@@ -268,13 +303,16 @@ class Agent:
 
     def _next_attention(self) -> int:
         each_step = self.on_step or self.window_open or self._window_just_closed or self.own_steps
-        if each_step or self.mark is not None:
+        mark = self.mark
+        if each_step or (mark is not None and mark.on):
             return 0
         due = min(self.flushed + FLUSH_NS, self.fetch_due)
+        if mark is not None:
+            due = min(due, mark.due)
         return due if self.windows is None else min(due, self.windows.due)
 
     def tick(self) -> None:
-        """Refresh what is refreshed seldom; its time is counted as ours."""
+        """Refresh the rare facts; the time counts as the agent's cost."""
         outlet = self.outlet
         if outlet is None:
             return
@@ -288,7 +326,7 @@ class Agent:
     # ---- ends ----
 
     def after_fork(self) -> None:
-        """In a child: nothing of the parent's is ours; its first event opens its own outlet."""
+        """Reset the state in a forked child, whose first event opens an outlet of its own."""
         self._events.clear()
         self._untold.clear()
         self._turn[:] = [None]
@@ -297,12 +335,14 @@ class Agent:
         self.windows = None
         self.window_open = self._window_just_closed = False
         self.mark = None
+        self.capturing.clear()
         self.steps = 0
         self.in_backward.clear()
+        self.in_forward.clear()
         self.in_save.clear()
 
     def stop(self) -> None:
-        """Take every hook out and close the outlet."""
+        """Remove every hook and close the outlet."""
         for source, undo in reversed(self.uninstall):
             try:
                 undo()
@@ -315,7 +355,7 @@ class Agent:
             self._finalizer.cancel()
 
     def finish(self) -> None:
-        """The last events and facts, at exit. Never raises: an error of ours would be the user's to see."""
+        """Write the last events and facts at exit; never raise, because the user would see the error."""
         outlet = None
         try:
             self.flush()

@@ -1,7 +1,7 @@
-"""Whose code is on the stack: the program's own lines, and the frameworks between them and torch.
+"""Find the program's own lines on the stack, and the frameworks between them and torch.
 
-Only code objects and globals are looked at. A frame's `f_locals` would do harm: until Python 3.13 it makes a copy that
-keeps the program's tensors alive, and writes into a dictionary that the program may have got from `locals()`.
+Only code objects and globals are read. Reading a frame's `f_locals` would do harm: before Python 3.13 it makes a copy
+that keeps the program's tensors alive, and writes into a dictionary that the program may have got from `locals()`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from typing import Any
+
+from .look import class_dict_of, dict_of
 
 # By the beginning of a module's name. What starts programs and runs no loop is left out.
 _FRAMEWORKS = (
@@ -28,8 +30,11 @@ MOST_CALLERS = 4
 
 
 def place() -> dict[str, Any] | None:
-    """The innermost line of the user's own code on the stack: not torch's, not an installed package's, not ours; and
-    by `via` the frameworks that made the thing there on its behalf, outermost first."""
+    """Return the innermost line of the user's own code on the stack, or None.
+
+    Code of torch, of installed packages and of the agent does not count. `via` lists the frameworks between that line
+    and the object being made, outermost first.
+    """
     frame: Any = sys._getframe(1)
     fallback = None
     via: list[str] = []
@@ -45,7 +50,7 @@ def place() -> dict[str, Any] | None:
 
 
 def callers() -> list[dict[str, Any]]:
-    """The user's own lines on the stack, innermost first: where a thing was made, and who asked for it."""
+    """Return up to MOST_CALLERS of the user's own lines on the stack, innermost first."""
     frame: Any = sys._getframe(1)
     found: list[dict[str, Any]] = []
     while frame is not None and len(found) < MOST_CALLERS:
@@ -56,7 +61,7 @@ def callers() -> list[dict[str, Any]]:
 
 
 def frameworks() -> list[str]:
-    """Those on the stack, outermost first: the first drives the loop."""
+    """Return the frameworks on the stack, outermost first; the first one drives the loop."""
     frame: Any = sys._getframe(1)
     found: list[str] = []
     while frame is not None:
@@ -66,8 +71,8 @@ def frameworks() -> list[str]:
 
 
 def _note(found: list[str], frame: Any) -> None:
-    """Put this frame's framework first."""
-    module = frame.f_globals.get("__name__")
+    """Move this frame's framework to the front."""
+    module = dict.get(frame.f_globals, "__name__")
     if not isinstance(module, str) or module.partition(".")[0] not in _PACKAGES:
         return
     for beginning, name in _FRAMEWORKS:
@@ -80,7 +85,19 @@ def _note(found: list[str], frame: Any) -> None:
 
 
 def _line(frame: Any) -> dict[str, Any]:
-    return {"file": os.path.abspath(frame.f_code.co_filename), "line": frame.f_lineno}
+    file = frame.f_code.co_filename
+    return {"file": _cell(file) or os.path.abspath(file), "line": frame.f_lineno}
+
+
+def _cell(file: str) -> str | None:
+    """Return "notebook cell 2" for the name under which ipykernel compiles a cell; None for a file."""
+    if not os.path.basename(os.path.dirname(file)).startswith("ipykernel_"):
+        return None
+    module = sys.modules.get("IPython.core.interactiveshell")
+    cls = dict_of(module).get("InteractiveShell")
+    shell = class_dict_of(cls).get("_instance") if isinstance(cls, type) else None
+    number = dict_of(dict_of(shell).get("compile")).get("_filename_map", {}).get(file)
+    return "notebook cell" if number is None else f"notebook cell {number}"
 
 
 def _is_a_file(file: str) -> bool:
@@ -88,7 +105,7 @@ def _is_a_file(file: str) -> bool:
 
 
 def is_users(file: str) -> bool:
-    """Whether code of that file is the program's own."""
+    """Return whether code of that file is the program's own."""
     packages = "site-packages" in file or "dist-packages" in file
     return _is_a_file(file) and not packages and not file.startswith(_STDLIB)
 

@@ -1,4 +1,4 @@
-"""From the first sight of torch to a running agent, and back."""
+"""Start and stop the agent once the program has imported torch."""
 
 from __future__ import annotations
 
@@ -11,11 +11,25 @@ from typing import Any
 
 from . import facts, ranks, stack, tracebacks
 from .dynamo import not_for_dynamo
-from .hooks import backward, cuda_events, dataloader, ddp, forward, gc, optimizer, output, save, usage
+from .hooks import (
+    anomaly,
+    backward,
+    cuda_events,
+    cuda_graphs,
+    dataloader,
+    ddp,
+    forward,
+    gc,
+    optimizer,
+    output,
+    save,
+    usage,
+)
 from .importing import forget, when_imported
 from .lease import Lease
+from .look import parameters, tensor
 from .outlet import clock
-from .ring import REGION, STEP
+from .ring import MARK_STEP, REGION, STEP
 from .session import Agent, ident
 
 # Some programs make an optimizer a step, or a name a pass: what is told and kept of them must not grow with the run.
@@ -28,7 +42,7 @@ active: Agent | None = None
 
 
 def begin_or_leave(settings: dict[str, Any]) -> None:
-    """Begin; if that fails, take out again what is in already."""
+    """Start the agent; if that fails, remove what is already installed."""
     try:
         begin(settings)
     except Exception:
@@ -37,7 +51,7 @@ def begin_or_leave(settings: dict[str, Any]) -> None:
 
 
 def begin(settings: dict[str, Any]) -> Agent | None:
-    """Put every hook in; a hook that cannot be put in is left out and named."""
+    """Install every hook; a hook that cannot be installed is left out and reported."""
     global active
     if active is not None:
         return active
@@ -66,26 +80,31 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     put_in("optimizer", lambda: optimizer.install(agent, seen.optimizer, roots.look_again))
     put_in("backward", lambda: backward.install(agent))
     put_in("forward", roots.install)
+    if agent.mark is not None:
+        put_in("cuda_graphs", lambda: cuda_graphs.install(agent))
     put_in("ddp", parallel.install)
     put_in("save", lambda: save.install(agent))
     put_in("gc", lambda: gc.install(agent))
     put_in("usage", used.install)
     put_in("output", output.Output(agent).install)
     put_in("tracebacks", lambda: tracebacks.install(agent))
+    put_in("anomaly", lambda: anomaly.install(agent))
     when_imported("torch.utils.data.dataloader", lambda: put_in("dataloader", lambda: dataloader.install(agent)))
 
     def opened() -> None:
         agent.fact("process", facts.process(torch, os.getpid()))
         # Ranks wait for each other, so every rank's windows would cost all of them; attached, we are told whose.
         if not agent.is_worker and (agent.lease is not None or ranks.numbers()["rank"] == 0):
-            agent.windows = _windows(agent)
+            agent.windows = _windows(agent, seen)
 
     agent.on_open.append(opened)
     # Apart from one another: what fails takes one fact with it.
     agent.on_tick.append(lambda: _tell_flags(agent, seen, used))
     agent.on_tick.append(lambda: _tell_scaler(agent, used))
+    agent.on_tick.append(lambda: _tell_windows(agent))
     agent.on_tick.append(lambda: _tell_devices(agent, seen))
-    agent.on_tick.append(lambda: _tell_memory(agent, seen))
+    peaks: dict[int, dict[str, int]] = {}
+    agent.on_tick.append(lambda: _tell_memory(agent, seen, peaks))
 
     if "recorder" in settings:
         agent.lease = lease = Lease(settings, lambda: _leave(agent))
@@ -96,25 +115,28 @@ def begin(settings: dict[str, Any]) -> Agent | None:
 
 
 class _Seen:
-    """Facts of models and optimizers, told when they are first seen; kept for the flags and the memory fact."""
+    """The facts of models and optimizers, kept for the flags and memory facts once reported."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self.models: dict[int, dict[str, Any]] = {}
         self.optimizers: dict[int, dict[str, Any]] = {}
         self.devices = False
-        """They have been told."""
-        self._parameters: dict[int, tuple[weakref.ref[Any], dict[int, int]]] = {}
-        """Of each root: bytes of its parameters on a GPU, by their ids."""
+        """Whether the device facts have been reported."""
+        self._parameters: dict[int, tuple[weakref.ref[Any], dict[int, tuple[int, int]]]] = {}
+        """By root: the root, and device and bytes of each of its parameters on a GPU, by their `id`."""
         self._optimizers: dict[int, weakref.ref[Any]] = {}
-        self._updated: dict[int, tuple[int, int]] = {}
-        """Of each optimizer: bytes of gradients and of its state on a GPU."""
+        self._updated: dict[int, tuple[dict[int, int], dict[int, int]]] = {}
+        """By optimizer: bytes of its gradients and of its state, by device."""
         self.stages: dict[int, Any] = {}
-        """Of each root: the stage of ZeRO; None if it is not known to be sharded."""
+        """By root: the ZeRO stage; None if it is not known to be sharded."""
 
     def model(self, module: Any, number: int) -> None:
         def look() -> dict[str, Any]:
-            sizes = {id(p): facts.held(p) for p in module.parameters() if p.is_cuda}
+            read = {id(each): tensor(each) for each in parameters(module)}
+            sizes = {
+                key: (each.device.index, each.held) for key, each in read.items() if each and each.device.type == "cuda"
+            }
             self._parameters[number] = weakref.ref(module), sizes
             self.stages[number] = facts.sharding(module)
             return facts.model(module, number)
@@ -131,7 +153,7 @@ class _Seen:
             origin = made or {"place": None}  # None: it was made before we came
             fact = facts.optimizer(instance, number, origin["place"])
             gradients, state = facts.gradients(instance), facts.states(instance)
-            self._updated[number] = facts.held_on_gpu(gradients), facts.held_on_gpu(state)
+            self._updated[number] = facts.held_on_gpus(gradients), facts.held_on_gpus(state)
             return {**fact, "callers": origin.get("callers", []), "driven_by": stack.frameworks()}
 
         if number > MOST_OPTIMIZERS:
@@ -139,17 +161,19 @@ class _Seen:
         self._optimizers[number] = weakref.ref(instance)
         self._tell("optimizer", self.optimizers, number, look)
 
-    @property
-    def on_gpu(self) -> int:
-        """Bytes of the parameters on a GPU of the models that still are; DDP shares its with the module inside it."""
-        living = (sizes for module, sizes in self._parameters.values() if module() is not None)
-        return sum({key: size for sizes in living for key, size in sizes.items()}.values())
+    def on_gpu(self, device: int) -> int:
+        """Return the bytes of parameters on a GPU, each counted once.
 
-    @property
-    def updated_on_gpu(self) -> tuple[int, int]:
-        """Bytes of gradients and of optimizer state on a GPU, of the optimizers that still are."""
+        DDP shares its parameters with the module inside it.
+        """
+        living = (sizes for module, sizes in self._parameters.values() if module() is not None)
+        every = {key: each for sizes in living for key, each in sizes.items()}
+        return sum(size for where, size in every.values() if where == device)
+
+    def updated_on_gpu(self, device: int) -> tuple[int, int]:
+        """Return the bytes of gradients and of optimizer state on a GPU, for the optimizers that still exist."""
         living = [held for number, held in self._updated.items() if self._optimizers[number]() is not None]
-        return sum(gradients for gradients, _ in living), sum(state for _, state in living)
+        return sum(held.get(device, 0) for held, _ in living), sum(held.get(device, 0) for _, held in living)
 
     def _tell(
         self, kind: str, told: dict[int, dict[str, Any]], number: int, look: Callable[[], dict[str, Any]]
@@ -193,44 +217,53 @@ def _tell_scaler(agent: Agent, used: usage.Usage) -> None:
         )
 
 
+def _tell_windows(agent: Agent) -> None:
+    if agent.windows is not None:
+        agent.fact("windows", agent.windows.state)
+
+
 def _tell_devices(agent: Agent, seen: _Seen) -> None:
-    """Once the program has initialised CUDA."""
+    """Report the devices once the program has initialized CUDA."""
     if not seen.devices and agent.torch.cuda.is_initialized():
         seen.devices = True
         for fact in facts.devices(agent.torch):
             agent.fact("device", fact)
 
 
-def _tell_memory(agent: Agent, seen: _Seen) -> None:
+def _tell_memory(agent: Agent, seen: _Seen, peaks: dict[int, dict[str, int]]) -> None:
+    """Report the memory of every GPU on which torch has reserved some.
+
+    `peaks` holds the highest bytes so far by device and kind: a program may reset torch's own peaks, and its models and
+    optimizers are gone by the time it ends.
+    """
     cuda = agent.torch.cuda
     if not cuda.is_initialized():
         return
-    device = cuda.current_device()
-    statistics = cuda.memory_stats(device)
-    allocator = {
-        "device": device,
-        "allocated": statistics.get("allocated_bytes.all.current", 0),
-        "allocated_peak": statistics.get("allocated_bytes.all.peak", 0),
-        "reserved": statistics.get("reserved_bytes.all.current", 0),
-        "reserved_peak": statistics.get("reserved_bytes.all.peak", 0),
-        "retries": statistics.get("num_alloc_retries", 0),
-        "ooms": statistics.get("num_ooms", 0),
-    }
-    agent.fact("allocator", allocator)
-    gradients, state = seen.updated_on_gpu
-    agent.fact(
-        "memory",
-        {
-            "id": device,
-            "parameters": seen.on_gpu,
+    for device in range(cuda.device_count()):
+        statistics = cuda.memory_stats(device)  # the allocator's own: asks no device, and makes no context on one
+        if not statistics.get("reserved_bytes.all.peak"):
+            continue
+        gradients, state = seen.updated_on_gpu(device)
+        now = {
+            "allocated_peak": statistics.get("allocated_bytes.all.peak", 0),
+            "reserved_peak": statistics["reserved_bytes.all.peak"],
+            "parameters": seen.on_gpu(device),
             "gradients": gradients,
             "optimizer": state,
-            "allocated": allocator["allocated"],
-            "allocated_peak": allocator["allocated_peak"],
-            "reserved": allocator["reserved"],
-            "reserved_peak": allocator["reserved_peak"],
-        },
-    )
+        }
+        most = peaks.setdefault(device, now)
+        most.update({name: max(size, most[name]) for name, size in now.items()})
+        sizes = {
+            "id": device,
+            "allocated": statistics.get("allocated_bytes.all.current", 0),
+            "allocated_peak": most["allocated_peak"],
+            "reserved": statistics.get("reserved_bytes.all.current", 0),
+            "reserved_peak": most["reserved_peak"],
+        }
+        counts = {"retries": statistics.get("num_alloc_retries", 0), "ooms": statistics.get("num_ooms", 0)}
+        agent.fact("allocator", {"device": device, **sizes, **counts})
+        free, total = (None, None) if agent.is_capturing() else cuda.mem_get_info(device)
+        agent.fact("memory", {**sizes, **most, "free": free, "total": total})
 
 
 def _look_at(agent: Agent, lease: Lease) -> None:
@@ -239,15 +272,19 @@ def _look_at(agent: Agent, lease: Lease) -> None:
 
 
 def _graphs() -> int:
-    """Graphs torch.compile has made so far; 0 while the program does not use it. Asked at each step's end."""
+    """Return the number of graphs torch.compile has compiled; 0 if it is unused.
+
+    It is called at the end of each step.
+    """
     dynamo = sys.modules.get("torch._dynamo.utils")
     counters = getattr(dynamo, "counters", None)
     return int(counters["stats"]["unique_graphs"]) if counters else 0
 
 
-def _windows(agent: Agent) -> Any:
+def _windows(agent: Agent, seen: _Seen) -> Any:
     folder = agent.settings.get("windows")
     if not folder:
+        agent.fact("windows", {"id": 0, "taken": 0, "reason": "off"})
         return None
     try:
         from .window import Windows
@@ -255,7 +292,17 @@ def _windows(agent: Agent) -> Any:
         if "KINETO_LOG_LEVEL" not in os.environ:  # read when the first window opens: two lines on stderr less
             os.environ["KINETO_LOG_LEVEL"] = "6"
             agent.uninstall.append(("kineto", lambda: _forget("KINETO_LOG_LEVEL")))
-        return Windows(agent.torch, folder, agent.settings["budget"], clock, agent.fact)
+        return Windows(
+            agent.torch,
+            folder,
+            agent.settings["budget"],
+            clock,
+            agent.fact,
+            capturing=agent.is_capturing,
+            uses_graphs=lambda: agent.uses_graphs,
+            training_device=lambda: None if agent.mark is None else agent.mark.device,
+            may_read_shapes=lambda: all(fact["sized"] for fact in seen.models.values()),
+        )
     except Exception as error:
         agent.problem("windows", error)
         return None
@@ -266,11 +313,13 @@ def _forget(variable: str) -> None:
 
 
 def step() -> None:
-    """The program says that a step has ended."""
+    """Record that the program has declared the end of a step."""
     agent = active
     if agent is None:
         return
     try:
+        if agent.mark is not None:
+            agent.mark(MARK_STEP)
         now = clock()
         agent.own_steps = True
         agent.put((ident(), STEP, now, now, 0, agent.end_step(now)))
@@ -283,7 +332,7 @@ _regions: dict[str, int] = {}
 
 
 def region(name: str, begin_ns: int, end_ns: int) -> None:
-    """A named stretch of the program has ended."""
+    """Record a named region of the program that has ended."""
     agent = active
     if agent is None:
         return
@@ -306,7 +355,7 @@ def _leave(agent: Agent) -> None:
 
 
 def end() -> None:
-    """Take everything out again: the program goes on as if we had never been there."""
+    """Remove everything; the program continues as if the agent had never been there."""
     global active
     forget()
     if active is not None:
@@ -317,7 +366,7 @@ def end() -> None:
 
 
 def _after_fork() -> None:
-    """In a child: what the parent has told is in the parent's facts."""
+    """Reset the state in a forked child: facts the parent has written are in the parent's file."""
     _regions.clear()
     if active is not None:
         active.after_fork()

@@ -1,4 +1,4 @@
-"""An error reads as it would without us: no frame of ours in its traceback, whether it is caught, logged or the end."""
+"""Keep the agent's frames out of tracebacks, whether an error is caught, logged or ends the program."""
 
 from __future__ import annotations
 
@@ -8,28 +8,54 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from .look import module_of, qualified_name_of
+
 # Of an error's text, characters.
-MOST_WORDS = 300
+MOST_WORDS = 1000
+
+
+# An exception of the program may forbid setting its attributes, as a frozen dataclass does, or have them counted.
+_held: Any = BaseException.__dict__
+_traceback, _context, _cause = _held["__traceback__"], _held["__context__"], _held["__cause__"]
 
 
 def step_aside(error: BaseException) -> None:
-    """Take the frame of the hook that calls this out of the traceback. A bare `raise` after it adds none
-    anew; before Python 3.11 it brings this one back, and only `_straighten` takes it out."""
-    traceback = error.__traceback__
+    """Remove the calling hook's frame from the traceback.
+
+    A bare `raise` after it adds no frame. Before Python 3.11 it restores the removed one, which only `_straighten` then
+    removes.
+    """
+    traceback = _traceback.__get__(error)
     if traceback is not None:
-        error.__traceback__ = traceback.tb_next
+        _traceback.__set__(error, traceback.tb_next)
+
+
+def not_counted(function: Any) -> Any:
+    """Have `warnings` leave out the frames of a function, and of those defined in it, as it does those of importlib.
+
+    Its `stacklevel` then names the same line as without us. Decorates what calls the program or torch for it: it knows
+    importlib's frames by two words in the file's name.
+    """
+    function.__code__ = _renamed(function.__code__)
+    return function
+
+
+def _renamed(code: types.CodeType) -> types.CodeType:
+    inner = tuple(_renamed(each) if isinstance(each, types.CodeType) else each for each in code.co_consts)
+    return code.replace(co_filename=f"{code.co_filename} (importlib, _bootstrap)", co_consts=inner)
 
 
 def install(agent: Any) -> Callable[[], None]:
-    """Go before what prints uncaught exceptions; what it prints is its own."""
+    """Run before the hook that prints uncaught exceptions, which prints as usual."""
     plain = sys.excepthook
 
     def excepthook(kind: Any, value: Any, traceback: Any) -> None:
         agent.failed = True
         try:
             _tell(agent, value)
-            _straighten(agent.torch.nn.Module._wrapped_call_impl.__code__, value)
-            traceback = value.__traceback__
+            module = agent.torch.nn.Module
+            _straighten(module._wrapped_call_impl.__code__, module._call_impl.__code__, value)
+            traceback = _traceback.__get__(value)
         except Exception:  # then one line of torch's own reads differently
             pass
         plain(kind, value, traceback)
@@ -44,23 +70,38 @@ def install(agent: Any) -> Callable[[], None]:
 
 
 def _tell(agent: Any, error: BaseException) -> None:
-    """What has ended the program. Its words only where they are torch's own on memory or on a worker: any other
-    exception's may hold what is nobody's business."""
+    """Report the exception that ended the program.
+
+    Its message is kept only if it is torch's own about memory or a worker: any other message may hold private data.
+    """
     kind = type(error)
     message = None
-    if kind.__module__ in ("builtins", "torch"):  # no code of the program is run for these words
-        text = error.args[0] if error.args and type(error.args[0]) is str else ""
+    module, name = module_of(kind), qualified_name_of(kind)
+    if module in ("builtins", "torch"):  # no code of the program is run for these words
+        words = _held["args"].__get__(error)
+        text = words[0] if words and type(words[0]) is str else ""
         if (
-            kind.__name__ == "OutOfMemoryError"
+            name == "OutOfMemoryError"
             or text.startswith("DataLoader worker")
             or "DefaultCPUAllocator: can't allocate memory" in text
         ):
-            message = text[:MOST_WORDS]
-    agent.fail({"type": f"{kind.__module__}.{kind.__qualname__}".replace("builtins.", ""), "message": message})
+            message = _whole_sentences(text)
+    agent.fail({"type": f"{module}.{name}".replace("builtins.", ""), "message": message})
 
 
-def _straighten(module_call: types.CodeType, error: Any) -> None:
-    """Root modules are called through the slot of `Module.compile`; else torch would have gone one line further."""
+def _whole_sentences(text: str) -> str:
+    """Return the first MOST_WORDS characters, up to the end of a sentence."""
+    if len(text) <= MOST_WORDS:
+        return text
+    cut = text[:MOST_WORDS]
+    return cut[: max(cut.rfind(". "), cut.rfind(".\n")) + 1] or cut
+
+
+def _straighten(module_call: types.CodeType, module_run: types.CodeType, error: Any) -> None:
+    """Remove the agent's frames and correct the line number of torch's call frame.
+
+    Root modules are called through the place of `Module.compile`; without the agent torch would stand one line further.
+    """
     import dis
 
     at = max(each.offset for each in dis.get_instructions(module_call) if each.opname.startswith("CALL"))
@@ -69,27 +110,24 @@ def _straighten(module_call: types.CodeType, error: Any) -> None:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         entries = []
-        entry = error.__traceback__
+        entry = _traceback.__get__(error)
         while entry is not None:
             entries.append(entry)
             entry = entry.tb_next
         following = None
         for entry in reversed(entries):
             frame = entry.tb_frame
-            if frame.f_code.co_filename.startswith(_OURS):  # before Python 3.11, `raise` brings it back
+            if frame.f_code.co_filename.startswith(OURS):  # before Python 3.11, `raise` brings it back
                 continue
-            if frame.f_code is module_call and _only_ours(frame.f_locals["self"]._compiled_call_impl):
+            # What the program has compiled goes on elsewhere.
+            if frame.f_code is module_call and following is not None and following.tb_frame.f_code is module_run:
                 entry = types.TracebackType(following, frame, at, line or entry.tb_lineno)
             else:
                 entry.tb_next = following
             following = entry
-        error.__traceback__ = following
-        error = error.__context__ if error.__cause__ is None else error.__cause__
+        _traceback.__set__(error, following)
+        cause = _cause.__get__(error)
+        error = _context.__get__(error) if cause is None else cause
 
 
-_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
-
-
-def _only_ours(call: Any) -> bool:
-    """The slot holds our wrapper and nothing that the program has put there."""
-    return getattr(call, "__wrapped__", call) is None and call is not None
+OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep

@@ -1,6 +1,6 @@
-"""A trial: the program with a change, or without, for a number of steps; then it ends by itself.
+"""A trial: the program runs with or without a change for a number of steps and then ends by itself.
 
-Both arms of a comparison begin with the same seeds, so that a program which sets none still sees the same batches.
+Both arms of a comparison start from the same seeds, so a program that sets none still sees the same batches.
 """
 
 from __future__ import annotations
@@ -26,9 +26,16 @@ ENDED = 0
 
 
 class Trial:
-    """Of `settings`: `steps` after which the process ends, or None if the program is to train on with the changes, from
-    its own seeds, to its own end; `seed`, `nudged`, whether weights are changed by a rounding
-    error, `changes` ({"name": ..., "settings": {...}})."""
+    """A trial in this process.
+
+    `settings` holds
+
+    - `steps`: the steps after which the process ends, or None if the program is to train with the changes from its own
+      seeds to its own end;
+    - `seed`;
+    - `nudged`: whether weights are changed by a rounding error;
+    - `changes`: a list of {"name": ..., "settings": {...}}.
+    """
 
     def __init__(self, agent: Agent, settings: dict[str, Any]) -> None:
         self._agent = agent
@@ -40,7 +47,10 @@ class Trial:
         self._taken = 0
 
     def begin(self) -> None:
-        """Before the program trains. What keeps a change from being made ends the process, with that told."""
+        """Seed the program and apply the changes before it trains.
+
+        A change that cannot be made is reported as a problem of the trial.
+        """
         agent = self._agent
         if self._steps is None:
             self._change()
@@ -73,14 +83,20 @@ class Trial:
             atexit.register(self._tell)  # before the agent's own, which closes: the program may end sooner than planned
 
     def _nudge(self, model: Any) -> None:
-        """Where training amplifies what rounding makes of its numbers, losses come to differ as by another change."""
+        """Change weights by a rounding error, to show how much training amplifies rounding.
+
+        If it amplifies much, rounding alone makes losses differ as much as another change does.
+        """
         torch = self._agent.torch
         for parameter in model.parameters():
             if parameter.dtype in (torch.float32, torch.float64):
                 parameter.data.mul_(1.0 + torch.finfo(parameter.dtype).eps)
 
     def _at_step(self) -> None:
-        """Called before the step's own event is put: the one that comes too many is not recorded."""
+        """Count a step and end the process after the last one.
+
+        It is called before the step's own event is put, so the surplus step is not recorded.
+        """
         self._taken += 1
         if self._taken == self._steps + 1:
             self._tell()
@@ -127,6 +143,6 @@ class Trial:
 
 
 def _number(loss: Any) -> float | None:
-    """None for what is not finite, which JSON does not know."""
+    """Return the loss as a number; None if it is not finite, which JSON cannot hold."""
     value = float(loss)
     return value if math.isfinite(value) else None

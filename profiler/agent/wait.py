@@ -1,4 +1,7 @@
-"""All that runs of us before the program imports torch: a process that never does pays for nothing more."""
+"""The only agent code that runs before the program imports torch.
+
+A process that never imports it pays for nothing more.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from .importing import when_imported
 
 
 def wait_for_torch(settings: str) -> None:
-    """Install the agent once the program has imported torch. `settings` is the launcher's JSON."""
+    """Install the agent once the program has imported torch; `settings` is the launcher's JSON."""
 
     def torch_is_there() -> None:
         try:

@@ -1,9 +1,10 @@
-"""Short torch.profiler windows inside the training process, within a share of its run time.
+"""Short torch.profiler windows inside the training process, limited to a share of its run time.
 
-A window records a few whole steps and is saved to a file by the C++ side of torch.profiler; nothing is parsed here.
-It is opened and closed at step boundaries, in the training thread, because the profiler records the thread it was
-started in. The calls below `torch.autograd.profiler.profile` are used: in older versions of torch leaving that context
-manager builds a Python object per event, and it is what a program's own profiler is made of, which we watch for.
+A window records a few whole steps, and the C++ side of torch.profiler saves it to a file; nothing is parsed here.
+Windows open and close at step boundaries, in the training thread, because the profiler records the thread it was
+started in. They use the calls below `torch.autograd.profiler.profile`: in older versions of torch, leaving that
+context manager builds a Python object per event. It is also what a program's own profiler is made of, which the agent
+watches for.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections import deque
 from typing import Any, Callable  # noqa: UP035  the agent also runs on Python 3.9
 
 MARK = "profile-train step"
-"""Name of the instant we put into the trace at each step boundary; the recorder cuts the steps there."""
+"""Name of the instant that marks each step boundary in the trace; the recorder separates steps there."""
 
 STEPS = 3
 MOST_STEPS = 50
@@ -31,6 +32,25 @@ BYTES_PER_EVENT = 250  # of Kineto's JSON (CPU traces 150 to 250, CUDA 250 to 40
 # The GPU runs behind the host: as a window opens it is at work on kernels launched before, which the profiler does not
 # see. So the first of these steps only leads in, and the recorder leaves it out.
 LEAD_IN = {"cpu": 0, "cuda": 1}
+
+# Steps longer than this are recorded one at a time, once the GPU has nothing left to do: a step that leads in would
+# cost too much. Of steps longer than PARTIAL, a part that ends where a batch is fetched after RECORD will do.
+LONG, PARTIAL, RECORD = 0.5, 2.0, 1.5
+MOST_LONG = 12.0
+
+# On CUDA the first window may cost this many seconds whatever the budget, the start of CUPTI not counted: without
+# kernels most advice on a GPU is silent. It waits for a loop to settle no longer than so many steps or seconds.
+ALLOWANCE = 2.0
+PATIENT_STEPS, PATIENT_SECONDS = 40, 10.0
+# A run of ten long steps has no 20 to settle in: after those seconds so many that are alike will do.
+FEW, ALIKE = 4, 1.5
+
+# CUPTI takes some hundred MB of the GPU's memory as the first window opens (assumption: half of this).
+LEAST_FREE = 1 << 30
+
+# CUDA graphs and CUPTI: profiling a replay may hang before CUDA 12 (pytorch issue 75504), and the times of kernels in
+# graphs are wrong before CUDA 13.1 (kineto issue 1165).
+GRAPHS_MAY_HANG, GRAPH_TIMES_WRONG = (12, 0), (13, 1)
 
 # What the first window may cost, before one was measured: the profiler's own start-up, which on CUDA loads CUPTI, and
 # so many times the step for each step recorded. The worst seen was 8, on 4,800 tiny operators a step on a busy CPU; a
@@ -57,7 +77,7 @@ NEVER = 2**63
 
 
 class Windows:
-    """Decides when a window opens and closes, and what all of them have cost."""
+    """The windows of one process: when each opens and closes, and their total cost."""
 
     def __init__(
         self,
@@ -66,11 +86,30 @@ class Windows:
         budget: float,
         clock: Callable[[], int],
         report: Callable[[str, dict[str, Any]], None],
+        *,
+        capturing: Callable[[], bool] | None = None,
+        uses_graphs: Callable[[], bool] = lambda: False,
+        training_device: Callable[[], int | None] = lambda: None,
+        may_read_shapes: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`capturing()` says whether a CUDA graph is being captured, `uses_graphs()` whether one ever was,
+        `training_device()` on which GPU the model lies, if that is known, `may_read_shapes()` whether torch knows the
+        shapes of all parameters without calling code of the program."""
+        self.reason: str | None = "too_few_steps"
+        """Why no window has been taken, or no more are: see schema.WindowsFact. None: nothing prevents one."""
+        self._asked_capturing = capturing
+        self._uses_graphs = uses_graphs
+        self._training_device = training_device
+        self._may_read_shapes = may_read_shapes
+        self._granted = 0.0
+        """Seconds of `cost` not charged to the budget: the start of CUPTI and the first window."""
         self.cost = 0.0
-        """Seconds the windows have cost the program so far: starting, stopping, saving, and slower steps meanwhile."""
+        """Seconds the windows have cost the program so far.
+
+        That is starting, stopping, saving, and slower steps meanwhile.
+        """
         self.program_profiler = False
-        """The program uses a profiler of its own."""
+        """Whether the program uses a profiler of its own."""
         self._torch = torch
         self._folder = folder
         self._budget = budget
@@ -81,11 +120,13 @@ class Windows:
         self._steps = 0
         self._window: _Window | None = None
         self._out = budget <= 0
+        if self._out:
+            self.reason = "off"
         self._due = NEVER if self._out else 0
         self._count = 0
         self._events_per_step = 0.0
         self._cost_per_step: dict[bool, float] = {}
-        """Of the last window, without and with shapes."""
+        """Seconds per step of the last window without shapes (False) and with shapes (True)."""
         self._watched: list[tuple[Any, Any, Any]] = []
         for name in ("profile", "emit_nvtx", "emit_itt"):
             self._watch(getattr(torch.autograd.profiler, name))
@@ -95,16 +136,17 @@ class Windows:
 
     @property
     def due(self) -> int:
-        """The clock before which `at_step_boundary` has nothing to do and need not be called."""
+        """The clock time (ns) before which `at_step_boundary` has nothing to do and need not be called."""
         return self._due
 
     def at_step_boundary(self, now_ns: int, steps: int = 1) -> bool:
-        """Call at the end of each step, in the thread that trains, with the clock at that end.
+        """Open, advance or close a window at the end of a step; return whether one is open.
 
-        Steps may be left out until `due`; `steps` is how many have ended since the last call.
+        Call it in the thread that trains, with the clock time at the end of the step. Calls may be omitted until `due`;
+        `steps` is how many steps have ended since the last call.
 
-        True while a window is open: the step that begins here is then not a steady one. Nor is the step after a window,
-        which bears its saving.
+        While a window is open, the step that begins here is not a steady one. Neither is the step after a window, which
+        includes its saving.
         """
         self._steps += steps
         if steps > 1:
@@ -119,16 +161,32 @@ class Windows:
         return self._window is not None
 
     def at_fetch(self, now_ns: int) -> None:
-        """Call when the program asks for a batch, in an evaluation too.
+        """End a window when the program requests a batch, in an evaluation, too.
 
-        Ends a window in whose step something long has begun: it would record all of it, until memory is full.
+        This ends a window whose step has turned into something long: it would otherwise record all of it, until memory
+        is full.
         """
         window = self._window
-        if window is not None and now_ns > window.deadline and window.is_here():
+        if window is None or not window.is_here():
+            return
+        if now_ns > window.deadline:
             self._stop(window)
+        elif window.may_end(now_ns) and not self._capturing(window.device):
+            try:
+                window.share = window.recorded(now_ns)
+                self._finish(window, now_ns)
+            except Exception as error:
+                self._retire(_told(error))
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The WindowsFact."""
+        before = GRAPH_TIMES_WRONG
+        wrong = self._count > 0 and self._uses_graphs() and _version(self._torch.version.cuda, before) < before
+        return {"id": 0, "taken": self._count, "reason": self.reason, "graph_times_wrong": wrong}
 
     def close(self) -> None:
-        """Call as the program ends: a window still open keeps the whole steps it has seen."""
+        """End the windows with the program; a window still open keeps the whole steps it has recorded."""
         window = self._window
         if window is not None and window.is_here():
             self._stop(window)
@@ -142,75 +200,128 @@ class Windows:
         if window is not None:
             if not window.is_here():
                 return
-            window.mark(now)
             if self._out:
                 self._end(window.abandon())
-            elif window.steps >= window.planned and not self._capturing(window.device):
-                if window.finish():
-                    self._save(window)
-                else:
-                    self._end(window.abandon())
-            return
-        if len(self._ends) <= 2 * HALF:
+            elif window.steps + 1 >= window.planned:
+                self._finish(window, now)
+            else:
+                window.mark(now)
             return
         device = "cuda" if self._torch.cuda.is_initialized() else "cpu"
         ends = list(self._ends)
         durations = [(ends[i] - ends[i - 1]) / 1e9 for i in range(1, len(ends))]
+        if len(durations) < 2 * HALF:
+            if device != "cuda" or self._count or not _few_will_do(durations, now - self._born):
+                return
+            durations = durations[-FEW:]
         step = max(median(durations), 1e-9)
-        if not self._settled(durations) or self._capturing(device) or self._profiled():
+        if not self._settled(durations, device, now) or self._capturing(device) or self._profiled():
             self._due = now + int(HALF * step * 1e9)
             return
-        shapes = self._count % 2 == 1
-        steps = self._plan(step, 1 if shapes else STEPS, LEAD_IN[device])
-        if not self._cost_per_step and now < self._affordable(device, steps, step):
-            steps = self._plan(step, 1, LEAD_IN[device])
-        if steps <= LEAD_IN[device]:
-            self._retire(f"steps of {step:.1f} s make more events than a window may hold.")
+        obstacle = self._obstacle(device)
+        if obstacle is not None:
+            self.reason = obstacle
+            self._due = now + int(HALF * max(step, 0.1) * 1e9)
             return
-        self._due = self._affordable(device, steps, step, shapes)
+        shapes = self._count % 2 == 1 and self._may_read_shapes()
+        is_long = device == "cuda" and step > LONG
+        lead_in = 0 if is_long else LEAD_IN[device]
+        steps = self._plan(step, 1 if shapes else STEPS, lead_in)
+        if is_long:
+            steps = max(steps, 1) if step <= MOST_LONG else 0
+        first = not self._cost_per_step
+        granted = ALLOWANCE if device == "cuda" else (now - self._born) / 1e9 * self._budget - FIRST_COST[device]
+        if first and (is_long or steps * step * FIRST_SLOWER[device] > granted):
+            steps = min(steps, self._plan(step, 1, lead_in) or 1) if steps else 0
+        if steps <= lead_in:
+            self._retire(f"steps of {step:.1f} s make more events than a window may hold.", "steps_too_long")
+            return
+        self._due = now if first and device == "cuda" else self._affordable(device, steps, step, shapes)
         if now < self._due:
+            self.reason = "budget"
             return
-        self._window = _Window(self._torch, device, steps, self._clock, self._steps, step, shapes)
+        window = _Window(self._torch, device, steps, self._clock, self._steps, step, shapes, drain=is_long)
+        if window.failed:
+            self._end(window.waited)
+            return
+        self._window = window
         self._due = 0
 
+    def _finish(self, window: _Window, now: int) -> None:
+        """End a window that has recorded enough, unless it must wait for the end of a capture."""
+        window.mark(now)
+        if self._capturing(window.device):
+            return
+        if window.finish():
+            self._save(window)
+        else:
+            self._end(window.abandon())
+
+    def _obstacle(self, device: str) -> str | None:
+        """Return why no window may open now, apart from budget and time; None if nothing else forbids it."""
+        environment = os.environ
+        if environment.get("KINETO_USE_DAEMON"):
+            return "kineto_daemon"  # our window would end the trace that a daemon has asked for
+        if device != "cuda":
+            return None
+        if environment.get("NSYS_PROFILING_SESSION_ID") or environment.get("CUDA_INJECTION64_PATH"):
+            return "other_tool"  # CUPTI serves one at a time
+        if self._uses_graphs() and _version(self._torch.version.cuda, GRAPHS_MAY_HANG) < GRAPHS_MAY_HANG:
+            return "cuda_graphs"
+        index = self._training_device()
+        if index is not None and self._torch.cuda.mem_get_info(index)[0] < LEAST_FREE:
+            return "memory"
+        return None
+
     def _affordable(self, device: str, steps: int, step: float, shapes: bool = False) -> int:
-        """The clock from which on the budget covers one more window, of so many steps of `step` seconds."""
+        """Return the clock time (ns) from which the budget covers a window of `steps` steps of `step` s."""
         if not self._cost_per_step:
             predicted = FIRST_COST[device] + steps * step * FIRST_SLOWER[device]
         elif shapes not in self._cost_per_step:
             predicted = steps * self._cost_per_step[not shapes] * SHAPES_SLOWER
         else:
             predicted = steps * self._cost_per_step[shapes]
-        return self._born + int((self.cost + predicted) / self._budget * 1e9)
+        return self._born + int((self.cost - self._granted + predicted) / self._budget * 1e9)
 
-    def _settled(self, durations: list[float]) -> bool:
+    def _settled(self, durations: list[float], device: str, now: int) -> bool:
+        if len(durations) <= FEW:
+            return True
         before, after = median(durations[:HALF]), median(durations[HALF:])
-        return abs(after - before) < SETTLED * before or self._steps >= UNSETTLED_AFTER
+        if abs(after - before) < SETTLED * before or self._steps >= UNSETTLED_AFTER:
+            return True
+        patient = self._steps < PATIENT_STEPS and now - self._born < PATIENT_SECONDS * 1e9
+        return device == "cuda" and not self._count and not patient
 
     def _plan(self, step: float, least: int, lead_in: int) -> int:
-        """How many steps of `step` seconds to record, those that lead in among them; 0 if one is too many."""
+        """Return how many steps of `step` seconds to record, lead-in included; 0 if even one is too many."""
         wanted = min(MOST_STEPS, max(least, math.ceil(LEAST_SECONDS / step)) + lead_in)
         most = min(MOST_SECONDS / step, MOST_EVENTS / max(self._events_per_step, 1.0))
         return min(wanted, int(most))
 
     def _capturing(self, device: str) -> bool:
+        if self._asked_capturing is not None:
+            return self._asked_capturing()
         return device == "cuda" and bool(self._torch.cuda.is_current_stream_capturing())
 
     def _profiled(self) -> bool:
-        """Another profiler is recording, which the program has made before we watched or otherwise than we watch for. A
-        second one would silently end it."""
+        """Return whether another profiler is recording; a window would silently end it.
+
+        This finds profilers that the program made before the watch began or in ways that are not watched.
+        """
         profiler = self._torch.autograd.profiler
         recording = self._torch._C._autograd._profiler_enabled() or getattr(profiler, "_is_profiler_enabled", False)
         self.program_profiler = self.program_profiler or bool(recording)
+        if recording:
+            self.reason = "program_profiler"
         return bool(recording)
 
     # ---- ending ----
 
     def _stop(self, window: _Window) -> None:
-        """End a window before its time, in the middle of a step."""
+        """End a window early, in the middle of a step."""
         try:
             # To wait for the GPU here could be to wait for ever, if the program ends because a collective hangs.
-            if window.steps > LEAD_IN[window.device] and window.is_idle():
+            if window.steps > window.lead_in and window.is_idle():
                 self._save(window)
             else:
                 self._end(window.abandon())
@@ -220,9 +331,14 @@ class Windows:
     def _save(self, window: _Window) -> None:
         path = os.path.join(self._folder, f"window-{os.getpid()}-{self._count}.json")
         cost = window.save(path)
+        opening = 0.0
+        if window.device == "cuda" and not self._count:
+            opening = window.opening
+            self._granted = opening + min(ALLOWANCE, max(0.0, cost - opening))
         self._end(cost)
         self._count += 1
-        self._cost_per_step[window.shapes] = cost / window.steps
+        self.reason = None
+        self._cost_per_step[window.shapes] = (cost - opening) / window.steps
         if not window.shapes:
             self._events_per_step = os.path.getsize(path) / BYTES_PER_EVENT / window.steps
         self._report(
@@ -233,7 +349,9 @@ class Windows:
                 "end_ns": window.marks[-1],
                 "first_step": window.first_step,
                 "steps": window.steps,
+                "share": window.share,
                 "cost_s": cost,
+                "opening_s": opening,
                 "device": window.device,
             },
         )
@@ -244,9 +362,10 @@ class Windows:
         self._ends.clear()  # the steps of a window and the one that bears its saving are no measure of the others
         self._due = NEVER if self._out else self._born + int((self._clock() - self._born) * SPREAD)
 
-    def _retire(self, reason: str) -> None:
-        """No more windows in this process; the program goes on."""
+    def _retire(self, reason: str, code: str = "failed") -> None:
+        """Take no more windows in this process; the program continues."""
         window, self._window = self._window, None
+        self.reason = code
         self._out, self._due = True, NEVER
         with contextlib.suppress(Exception):  # it may be what failed
             if window is not None:
@@ -257,7 +376,7 @@ class Windows:
     # ---- giving way ----
 
     def _watch(self, profiler: Any) -> None:
-        """Have `profiler`'s constructor tell us that the program makes one. Our windows construct none."""
+        """Detect that the program constructs `profiler`; the agent's own windows construct none."""
         original = profiler.__init__
 
         @functools.wraps(original)
@@ -276,8 +395,8 @@ class Windows:
         self._watched.clear()
 
     def _give_way(self) -> None:
-        """The program makes a profiler: end our window before it can start, and open none again."""
-        self._out, self.program_profiler = True, True
+        """End the open window before the program's profiler starts, and never open another."""
+        self._out, self.program_profiler, self.reason = True, True, "program_profiler"
         self._due = NEVER if self._window is None else 0
         try:
             if self._watched:
@@ -290,7 +409,7 @@ class Windows:
             self._retire(_told(error))
 
     def _after_fork(self) -> None:
-        """In a child, a DataLoader worker mostly: no windows, and an end to what the copied one records."""
+        """In a forked child, mostly a DataLoader worker, disable windows and silence the copied one."""
         window, self._window = self._window, None
         self._out, self._due = True, NEVER
         if window is not None:
@@ -298,7 +417,7 @@ class Windows:
 
 
 def _weakly(method: Callable[[], None]) -> Callable[[], None]:
-    """What is called after a fork cannot be taken back, and would keep every `Windows` there has been."""
+    """Return a fork callback that does not keep `Windows` alive: such callbacks cannot be unregistered."""
     reference = weakref.WeakMethod(method)
 
     def call() -> None:
@@ -310,7 +429,7 @@ def _weakly(method: Callable[[], None]) -> Callable[[], None]:
 
 
 class _Window:
-    """One recording, from its first mark to its last."""
+    """A recording, from its first mark to its last."""
 
     def __init__(
         self,
@@ -321,19 +440,41 @@ class _Window:
         first_step: int,
         step: float,
         shapes: bool,
+        *,
+        drain: bool = False,
     ) -> None:
+        """Start the recording.
+
+        With `drain` the GPU first finishes what is queued, instead of a lead-in step. That wait is bounded; `failed` is
+        set if the GPU did not finish.
+        """
         began = clock()
+        self.lead_in = 0 if drain else LEAD_IN[device]
+        self.share = 1.0
+        """Fraction of a step that was recorded, 0 to 1."""
+        self._partial = drain and step > PARTIAL
+        self.marks: list[int] = []
+        """The clock time (ns) of each recorded step boundary."""
         self._torch = torch
         self._clock = clock
         self._usual = step
         self._thread = threading.get_ident()
         self.device = device
         self.planned = planned
-        """Steps to record at least."""
+        """The minimum number of steps to record."""
         self.first_step = first_step
         """Position of its first step among all steps, from 0."""
         self.shapes = shapes
         autograd = torch.autograd
+        asked = began
+        self.failed = False
+        if drain:
+            self.failed = not self._drained(began, LEAST_WAIT + step)
+            asked = clock()
+        self.waited = (asked - began) / 1e9
+        """Seconds the program waited until the GPU had finished its queue."""
+        if self.failed:
+            return
         activities = {autograd.ProfilerActivity.CPU}
         if device == "cuda":
             activities.add(autograd.ProfilerActivity.CUDA)
@@ -346,11 +487,11 @@ class _Window:
         )
         autograd._prepare_profiler(config, activities)
         autograd._enable_profiler(config, activities)
-        self.marks: list[int] = []
-        """The clock at each step boundary recorded."""
         self.mark(clock())
-        self.deadline = self.marks[0] + int(2 * MOST_SECONDS * 1e9)
-        """The clock after which it must not go on."""
+        self.opening = (self.marks[0] - asked) / 1e9
+        """Seconds the profiler took to start; the first time on CUDA it loads CUPTI."""
+        self.deadline = self.marks[0] + int(2 * max(MOST_SECONDS, step) * 1e9)
+        """The clock time (ns) after which the window must end."""
         self._opening = self.marks[0] - began
 
     @property
@@ -365,29 +506,49 @@ class _Window:
         with self._torch._C._profiler._RecordFunctionFast(MARK):
             pass
 
+    def may_end(self, now: int) -> bool:
+        """Return whether enough of a long step is recorded to end it at a fetch."""
+        return self._partial and now - self.marks[0] > RECORD * 1e9
+
+    def recorded(self, now: int) -> float:
+        """Return the fraction of a usual step that has passed since the window opened, at most 1."""
+        return min(1.0, (now - self.marks[0]) / 1e9 / self._usual)
+
     def is_here(self) -> bool:
-        """Whether this is the thread it records, the only one that can end it."""
+        """Return whether this is the recorded thread, the only one that can end the window."""
         return self._thread == threading.get_ident()
 
     def is_idle(self) -> bool:
-        """Whether the GPU has nothing left to do on this thread's stream."""
+        """Return whether the GPU has nothing left to do on this thread's stream."""
         return self.device == "cpu" or bool(self._torch.cuda.current_stream().query())
 
     def finish(self) -> bool:
-        """Let the GPU end what is queued, which would be missing otherwise; False if that does not come to an end, as
-        where it waits for what another rank sends, and that rank for us."""
+        """Wait until the GPU has finished its queue, whose work would otherwise be missing.
+
+        Returns False if that does not happen in time: the GPU may be waiting for data from another rank, which in turn
+        waits for this one.
+        """
         if self.is_idle():
             return True
-        began = now = self._clock()
-        patience = began + int((LEAST_WAIT + self.steps * self._usual) * 1e9)
-        while not self.is_idle() and now <= patience:
+        began = self._clock()
+        drained = self._drained(began, LEAST_WAIT + self.steps * self._usual)
+        self._opening += self._clock() - began
+        return drained
+
+    def _drained(self, began: int, seconds: float) -> bool:
+        now, patience = began, began + int(seconds * 1e9)
+        while not self.is_idle():
+            if now > patience:
+                return False
             time.sleep(POLL)
             now = self._clock()
-        self._opening += now - began
-        return now <= patience
+        return True
 
     def save(self, path: str) -> float:
-        """End the recording and write it. Seconds it has cost, the slower steps and a slow file server included."""
+        """End the recording and write it; return its cost in seconds.
+
+        The cost includes slower steps and a slow file server.
+        """
         began = self._clock()
         # Where this fails we are told; Kineto would tell the program's stderr. It writes into the second and puts that
         # in the place of the first: both exist already, so that nobody else can ever read them.
@@ -396,25 +557,43 @@ class _Window:
         self._torch.autograd._disable_profiler().save(path)
         with contextlib.suppress(OSError):  # a Kineto that has no use for it
             os.unlink(path + ".tmp")
-        slower = (self.marks[-1] - self.marks[0]) / 1e9 - self.steps * self._usual
+        slower = (self.marks[-1] - self.marks[0]) / 1e9 - self.steps * self.share * self._usual
         return (self._opening + self._clock() - began) / 1e9 + max(0.0, slower)
 
     def abandon(self) -> float:
-        """End the recording and forget it. Seconds starting and ending have cost."""
+        """End the recording and discard it; return the seconds that starting and ending cost."""
         began = self._clock()
         self._torch.autograd._disable_profiler()
         return (self._opening + self._clock() - began) / 1e9
 
     def silence(self) -> None:
-        """Stop recording in a forked child, without the profiler's own end: that might touch the parent's GPU."""
+        """Stop recording in a forked child without ending the profiler, which might touch the parent's GPU."""
         self._torch._C._autograd._enable_record_function(False)
 
 
+def _few_will_do(durations: list[float], waited: int) -> bool:
+    """Return whether the last FEW steps are long and alike, and `waited` nanoseconds are enough to look at no more."""
+    last = durations[-FEW:]
+    return len(last) == FEW and waited >= PATIENT_SECONDS * 1e9 and LONG < max(last) <= ALIKE * min(last)
+
+
 def median(values: list[float]) -> float:
-    """Of at least one. Not from `statistics`: where torch has not imported that, a script of this name may be found."""
+    """Return the median of at least one value.
+
+    `statistics` is not imported: if torch has not imported it, that name may be a script of the program.
+    """
     ordered = sorted(values)
     half = len(ordered) // 2
     return (ordered[half] + ordered[~half]) / 2
+
+
+def _version(text: str | None, unknown: tuple[int, int]) -> tuple[int, int]:
+    """Return the major and minor number of torch.version.cuda; `unknown` if there is none, as on ROCm."""
+    try:
+        major, minor = str(text).split(".")[:2]
+        return int(major), int(minor)
+    except ValueError:
+        return unknown
 
 
 def _told(error: Exception) -> str:

@@ -1,1 +1,1 @@
-"""Put the agent into a program that runs already, and take it out again."""
+"""Attach to a running program: install the agent in it and remove it again."""

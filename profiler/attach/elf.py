@@ -1,4 +1,4 @@
-"""Where a function of a running program is: by the symbol table of the library or executable that holds it."""
+"""Find functions of a running program in the symbol tables of its libraries and executable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIBC = ("mmap", "munmap")
 
 
 class Addresses(NamedTuple):
-    """Of what is called in the program."""
+    """The addresses of the functions called in the program."""
 
     add_pending_call: int
     run_string: int
@@ -33,7 +33,11 @@ class Addresses(NamedTuple):
 
 
 def addresses(pid: int) -> Addresses:
-    """Raises ProfilerError if the process runs no CPython whose functions can be found."""
+    """Return the addresses of the functions to call in a process.
+
+    Raises:
+        ProfilerError: the process runs no CPython whose functions can be found.
+    """
     mapped = dict(_first_mappings(pid))
     libraries = [path for path in mapped if re.search(r"/libpython3[.\d]*[a-z]*\.so", path)]
     executable = str(Path(f"/proc/{pid}/exe").readlink())
@@ -45,7 +49,7 @@ def addresses(pid: int) -> Addresses:
 
 
 def _first_mappings(pid: int) -> Iterator[tuple[str, int]]:
-    """Each file that is mapped from its beginning, and where."""
+    """Yield each file that is mapped from its beginning, and its address."""
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
         match = _MAPPING.fullmatch(line)
         if match and int(match[2], 16) == 0:
@@ -53,7 +57,7 @@ def _first_mappings(pid: int) -> Iterator[tuple[str, int]]:
 
 
 def _found(pid: int, mapped: dict[str, int], paths: list[str], names: tuple[str, ...]) -> list[int] | None:
-    """The addresses of `names` in the first of these files that has them all."""
+    """Return the addresses of `names` in the first of these files that has them all; None if none does."""
     for path in paths:
         if path not in mapped:
             continue
@@ -69,7 +73,7 @@ def _found(pid: int, mapped: dict[str, int], paths: list[str], names: tuple[str,
 
 
 def _symbols(data: bytes, names: tuple[str, ...]) -> dict[str, int]:
-    """Offsets from where the file is mapped, of the functions that it exports."""
+    """Return the offsets of exported functions from the address where the file is mapped."""
     identity, _, _, _, _, segments, sections, _, _, segment_size, segment_count, size, count, _ = _HEADER.unpack_from(
         data
     )

@@ -1,4 +1,7 @@
-"""The same by gdb, for machines whose registers we do not know: a stop of a quarter to half a second."""
+"""Calls into a process through gdb, for machines whose registers are not supported.
+
+The process stops for a quarter to half a second.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,18 @@ PATIENCE = 30.0
 
 
 def is_there() -> bool:
-    """It can be run."""
+    """Return whether gdb can be run."""
     return shutil.which("gdb") is not None
 
 
 def call(pid: int, function: int, *arguments: int, write: tuple[Path, int] | None = None) -> int:
-    """The result of a call in the main thread, after a file was written to an address. Raises OSError."""
+    """Return the result of a call in the process's main thread.
+
+    `write` is a file to write to an address first.
+
+    Raises:
+        OSError: the call failed; PermissionError if gdb may not attach, TimeoutError if it does not finish in time.
+    """
     types = ",".join("long" for _ in arguments)
     values = ",".join(map(str, arguments))
     # Symbols of its libraries would take seconds to read, and are not needed: we know the addresses.

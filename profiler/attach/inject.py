@@ -1,8 +1,9 @@
-"""Have a running Python program run a few lines of ours: in its main thread, between two bytecodes.
+"""Run a few lines of code in a running Python program: in its main thread, between two bytecodes.
 
-From Python 3.14 on the interpreter offers that (sys.remote_exec). Before, the function is called that C extensions use
-for it, Py_AddPendingCall, which needs no interpreter lock and runs nothing itself. A program that is in native code for
-long runs our lines when it comes back; if we have stopped waiting by then, they find no order and do nothing.
+From Python 3.14 on the interpreter offers this (sys.remote_exec). Before, profile-train calls Py_AddPendingCall, the
+function that C extensions use for it, which needs no interpreter lock and runs nothing itself. A program that spends
+long in native code runs the lines when it returns; if profile-train has stopped waiting by then, they find no order
+and do nothing.
 """
 
 from __future__ import annotations
@@ -27,21 +28,24 @@ from profiler.errors import ProfilerError
 AGENT = Path(__file__).absolute().parents[1] / "agent"
 
 PATIENCE = 60.0
-"""Seconds to wait for the program to come back from native code."""
+"""Seconds to wait for the program to return from native code."""
 
 LONG = 3.0
-"""Seconds after which the user is told what is waited for."""
+"""Seconds after which the user is informed of the reason for the wait."""
 
 PAUSES = {"busy": (0.005, 0.05), "profiled": (1.0, 1.0)}
-"""Seconds, from and to, before asking again where it must wait: of no fixed length, or it could go along with the
-program's own rhythm; seldom where each question leaves its mark in a trace of the program's."""
+"""Range of seconds to wait before asking again, by the program's state.
+
+The length is random, because a fixed one could fall into step with the program's own rhythm. It is long while the
+program's profiler records stacks, because each question leaves a mark in that trace.
+"""
 
 REASONS = {
     "native": "its main thread has not come back from native code",
     "busy": "it was never where hooks can be changed",
     "profiled": "its own torch.profiler is recording stacks",
 }
-"""Why it took long."""
+"""Why an attempt took long, by the program's state."""
 
 _PAGE = 4096
 
@@ -85,7 +89,7 @@ except BaseException:
 
 
 class Way(Enum):
-    """How a process is asked."""
+    """A way to run code in a process."""
 
     INTERPRETER = "sys.remote_exec"
     PTRACE = "ptrace"
@@ -93,7 +97,11 @@ class Way(Enum):
 
 
 def way(pid: int, versions: Set[str] = frozenset()) -> Way:
-    """Into a process that runs one of these, as "python3.14". Raises ProfilerError if there is none."""
+    """Return the way into a process that maps these Python versions, such as "python3.14".
+
+    Raises:
+        ProfilerError: there is no way on this machine.
+    """
     if hasattr(sys, "remote_exec") and f"python3.{sys.version_info.minor}" in versions:
         return Way.INTERPRETER
     if ptrace.is_possible(pid):
@@ -104,7 +112,12 @@ def way(pid: int, versions: Set[str] = frozenset()) -> Way:
 
 
 class Injector:
-    """The way into one process. Raises ProfilerError if there is none, PermissionError if it is closed to us."""
+    """A connection into one process.
+
+    Raises:
+        ProfilerError: there is no way into the process.
+        PermissionError: the process may not be accessed.
+    """
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -116,7 +129,7 @@ class Injector:
         self._asked = 0
         self._page = 0
         self._waiting = False
-        """Our lines are still to be run."""
+        """Whether the injected lines have yet to run."""
         try:
             self._schedule = self._way()
         except BaseException:
@@ -126,8 +139,15 @@ class Injector:
     def ask(
         self, order: Mapping[str, Any], patience: float = PATIENCE, waits: Callable[[str], None] = lambda why: None
     ) -> dict[str, Any]:
-        """The program's answer. `waits` is called from time to time, with the reason. Raises TimeoutError;
-        ProcessLookupError if it has ended; PermissionError."""
+        """Return the program's answer to an order.
+
+        `waits` is called from time to time with the reason for the wait.
+
+        Raises:
+            TimeoutError: no answer came within `patience` seconds.
+            ProcessLookupError: the process has ended.
+            PermissionError: the process may not be accessed.
+        """
         deadline = time.monotonic() + patience
         why = REASONS["native"]
         while True:
@@ -164,7 +184,10 @@ class Injector:
         return told
 
     def close(self) -> None:
-        """Leave nothing behind: not even a page of memory, unless our lines may still be read there."""
+        """Remove everything.
+
+        A page of memory in the program stays if the injected lines may still be read there.
+        """
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._page and not self._waiting:
             try:
@@ -227,5 +250,5 @@ def _is_running(pid: int) -> bool:
 
 
 def _versions(pid: int) -> set[str]:
-    """Names like "python3.14" of what the process has mapped."""
+    """Return the Python versions the process has mapped, such as "python3.14"."""
     return set(re.findall(r"python3\.\d+", Path(f"/proc/{pid}/maps").read_text()))

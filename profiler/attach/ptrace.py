@@ -1,7 +1,8 @@
-"""Stop the main thread of a process for about a millisecond and have it call a function, by ptrace(2) on x86-64 Linux.
+"""Call a function in a process's main thread, by ptrace(2) on x86-64 Linux.
 
-Every register is put back as it was, those for floats and vectors included. Other threads go on meanwhile: a lock that
-one of them holds is freed. A call that does not return is broken off, and nothing has happened.
+The thread stops for about a millisecond. Every register is restored, those for floats and vectors included. Other
+threads continue meanwhile, so a lock that one of them holds gets released. A call that does not return is aborted and
+the thread is put back where it stood.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 PATIENCE = 2.0
-"""Seconds for a call: it takes microseconds."""
+"""Timeout of a call, in seconds; a call normally takes microseconds."""
 
 # linux/ptrace.h and linux/elf.h
 _CONT, _DETACH, _GETREGSET, _SETREGSET, _SEIZE, _INTERRUPT = 7, 17, 0x4204, 0x4205, 0x4206, 0x4207
@@ -36,7 +37,7 @@ _XSTATE_ROOM = 1 << 16  # AVX-512 and AMX need 11 KiB
 _MASK = (1 << 64) - 1
 
 NOWHERE = 0
-"""What a call returns to: nothing is there, so the thread stops."""
+"""The return address of a call: nothing is mapped there, so the thread stops."""
 
 
 class _Vector(ctypes.Structure):
@@ -49,17 +50,24 @@ _libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c
 
 
 def is_possible(pid: int) -> bool:
-    """This machine's calls are those that are written here; a shadow stack would not let a call return to nowhere."""
+    """Return whether ptrace calls work for this process: x86-64, and no shadow stack.
+
+    A shadow stack would not let a call return to an unmapped address.
+    """
     return os.uname().machine == "x86_64" and "shstk" not in Path(f"/proc/{pid}/status").read_text()
 
 
 class Thread:
-    """A thread that is stopped, until the block ends. Raises OSError."""
+    """A thread that is stopped until the block ends.
+
+    Raises:
+        OSError: the thread cannot be stopped.
+    """
 
     def __init__(self, tid: int) -> None:
         self._tid = tid
         self._pending: list[int] = []
-        """Signals that came in while it was stopped: it gets them when it goes on."""
+        """Signals that arrived while the thread was stopped, delivered when it continues."""
 
     def __enter__(self) -> Thread:
         _ptrace(_SEIZE, self._tid)
@@ -82,7 +90,12 @@ class Thread:
         self._detach()
 
     def call(self, function: int, *arguments: int) -> int:
-        """Its result. Raises TimeoutError or OSError; then the thread stands where it did."""
+        """Call a function in the thread and return its result.
+
+        Raises:
+            TimeoutError: the call did not return; the thread is put back where it was.
+            OSError: the call failed; the thread is put back where it was.
+        """
         registers = list(_REGISTERS.unpack(self._registers))
         stack = ((registers[_RSP] - _RED_ZONE) & ~0xF) - 8
         self.write(stack, struct.pack("<Q", NOWHERE))
@@ -100,7 +113,7 @@ class Thread:
             self._set(_NT_PRSTATUS, self._registers)
 
     def write(self, address: int, data: bytes) -> None:
-        """Into its memory."""
+        """Write to the process's memory."""
         with open(f"/proc/{self._tid}/mem", "r+b", buffering=0) as memory:
             memory.seek(address)
             memory.write(data)
@@ -108,7 +121,7 @@ class Thread:
     # ---- within ----
 
     def _run(self) -> None:
-        """Until the call returns."""
+        """Run the thread until the call returns."""
         _ptrace(_CONT, self._tid)
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -127,7 +140,11 @@ class Thread:
             _ptrace(_CONT, self._tid)
 
     def _stop(self, deadline: float) -> int | None:
-        """The status with which it stopped; None if it has not until then. Raises ProcessLookupError at its end."""
+        """Return the status with which the thread stopped; None if it has not by the deadline.
+
+        Raises:
+            ProcessLookupError: the process has ended.
+        """
         while True:
             pid, status = os.waitpid(self._tid, os.WNOHANG | _WALL)
             if pid:
@@ -139,7 +156,7 @@ class Thread:
             time.sleep(0.0001)
 
     def _wait_for_stop(self) -> bool:
-        """Until it stops as it was told to; what it was sent before that is kept for it."""
+        """Wait until the requested stop; signals that arrive earlier are kept for the thread."""
         deadline = time.monotonic() + PATIENCE
         while True:
             status = self._stop(deadline)
@@ -173,7 +190,7 @@ class Thread:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Ctrl-C waits: a thread that was left in the middle of a call would be the end of the program."""
+    """Delay Ctrl-C and similar signals: a thread left in the middle of a call would end the program."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
     try:
         yield

@@ -1,4 +1,4 @@
-"""Record a program that runs already: hooks in, record for a while, hooks out."""
+"""Record a running program: install the hooks, record for a while, remove the hooks."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ OUTSIDE = "Seen from outside only: no steps, phases, kernels or DataLoader, for 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What to record."""
+    """The options of a recording of a running process."""
 
     pid: int
     out: Path | None = None
     seconds: float | None = None
     steps: int | None = None
-    """Recording ends after so many steps, or seconds, or when it is told to."""
+    """Recording ends after this many steps, after `seconds`, or when the user stops it."""
     tree: bool = False
-    """Every rank below that process."""
+    """Whether to record every rank below that process."""
     outside: bool = False
-    """Put nothing into it."""
+    """Whether to record without installing hooks."""
     budget: float = 0.01
     rate: float = 10.0
     windows: bool = True
@@ -44,12 +44,16 @@ class Wanted:
 
 @dataclass(slots=True)
 class _Stop:
-    """Somebody wants the end."""
+    """A signal handler that remembers a request to stop."""
 
     asked: bool = False
 
     def look(self) -> None:
-        """Raises KeyboardInterrupt."""
+        """Stop if requested.
+
+        Raises:
+            KeyboardInterrupt: a stop was requested.
+        """
         if self.asked:
             raise KeyboardInterrupt
 
@@ -59,13 +63,18 @@ class _Stop:
 
 @dataclass(slots=True)
 class _Hooked:
-    """Processes that carry our hooks."""
+    """The processes that carry hooks."""
 
     say: Say
     inside: list[Injector] = field(default_factory=list)
 
     def begin(self, pid: int, settings: dict[str, object], wanted: Wanted, stop: _Stop) -> str | None:
-        """Why not, if a process is none of the run. Raises ProfilerError, PermissionError."""
+        """Install the hooks in a process; return why not if it is not part of the run, else None.
+
+        Raises:
+            ProfilerError: the process cannot take hooks.
+            PermissionError: the process may not be accessed.
+        """
         injector = Injector(pid)
         try:
             answer = injector.ask({"act": "begin", "settings": settings}, wanted.patience, _waits(pid, self.say, stop))
@@ -111,8 +120,10 @@ class _Hooked:
         )
 
     def end(self) -> list[str]:
-        """Take them out; what could not be done at once, a sentence each. The rings must go after that: hooks that are
-        still in then go by themselves."""
+        """Remove the hooks; return a sentence for each process where that did not work at once.
+
+        Delete the rings afterwards: hooks that are still installed then remove themselves.
+        """
         notes = []
         for injector in self.inside:
             try:
@@ -130,8 +141,11 @@ class _Hooked:
 
 
 def record(wanted: Wanted, say: Say) -> tuple[Path, tuple[str, ...]]:
-    """The run folder, and what the user should know. Raises ProfilerError if nothing was recorded; then nothing is left
-    in the program either."""
+    """Record and return the run folder and notes for the user.
+
+    Raises:
+        ProfilerError: nothing was recorded; nothing is left in the program either.
+    """
     pid = wanted.pid
     try:
         target.check(pid, inject=not wanted.outside)
@@ -143,9 +157,12 @@ def record(wanted: Wanted, say: Say) -> tuple[Path, tuple[str, ...]]:
         )
     words = target.as_typed(target.command(pid))
     name = next((word for word in words if word.endswith(".py")), words[0] if words else "python")
-    folder, note = place.make(wanted.out, name)
+    seat = place.join(wanted.out, name, None)
+    folder = seat.folder
     rings = place.make_rings(folder.absolute())
-    notes = [note] if note else []
+    notes = [seat.told] if seat.told else []
+    if seat.warning:
+        say(seat.warning)
     hooked = _Hooked(say)
     with _told_to_stop() as stop:
         try:
@@ -153,6 +170,7 @@ def record(wanted: Wanted, say: Say) -> tuple[Path, tuple[str, ...]]:
         except BaseException:
             hooked.end()
             place.forget(folder, rings)
+            place.restore(seat.earlier)
             raise
         ended = False
         try:
@@ -165,6 +183,7 @@ def record(wanted: Wanted, say: Say) -> tuple[Path, tuple[str, ...]]:
             left = hooked.end()
             notes += left
         recorder.finish(None if ended and not wanted.outside else "attached")
+        place.settle(seat.earlier, completed=True)
     return folder, tuple(notes)
 
 
@@ -209,7 +228,7 @@ def _recorder(wanted: Wanted, folder: Path, rings: Path, words: tuple[str, ...])
 
 
 def _watch(recorder: Recorder, wanted: Wanted, stop: _Stop) -> bool:
-    """Until it is enough; True if the program has ended before."""
+    """Record until an end condition is met; return True if the program ended before."""
     since = place.started(wanted.pid)
     while place.is_alive(wanted.pid, since):
         due = recorder.poll()
@@ -231,7 +250,7 @@ def _until(wanted: Wanted) -> str:
 
 
 def _waits(pid: int, say: Say, stop: _Stop) -> Callable[[str], None]:
-    """Told of once, if it takes long."""
+    """Return a callback that reports the reason once if a wait takes longer than LONG seconds."""
     since, told = time.monotonic(), False
 
     def wait(why: str) -> None:
@@ -246,7 +265,7 @@ def _waits(pid: int, say: Say, stop: _Stop) -> Callable[[str], None]:
 
 @contextlib.contextmanager
 def _told_to_stop() -> Iterator[_Stop]:
-    """Ctrl-C and the like end the recording, not this command."""
+    """Make Ctrl-C and similar signals end the recording, not this command."""
     stop = _Stop()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, stop) for number in numbers}

@@ -1,4 +1,4 @@
-"""Why we may not look into a process, and what to set so that we may."""
+"""Why a process may not be accessed, and which setting allows it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ OUTSIDE = "What can be seen without: profile-train attach --outside {pid}"
 
 
 def refusal(pid: int, proc: Path = Path("/proc")) -> ProfilerError:
-    """What to tell the user whom the kernel has refused to attach."""
+    """Return the error to show after the kernel refused to attach."""
     return ProfilerError(f"The kernel does not let us into process {pid}: {_why(pid, proc)}", OUTSIDE.format(pid=pid))
 
 
 def lifted(proc: Path = Path("/proc")) -> str:
-    """How the limit that kernel.yama.ptrace_scope sets is lifted here. The setting is the machine's: a container cannot
-    change it, and of capabilities given to it only root has any."""
+    """Return how to lift the limit of kernel.yama.ptrace_scope here.
+
+    The setting belongs to the machine: a container cannot change it, and only root can use capabilities given to the
+    container.
+    """
     sysctl = "sudo sysctl kernel.yama.ptrace_scope=0"
     if not _is_contained(proc):
         return f"Until the next boot this allows it to all your programs: {sysctl}"
@@ -37,6 +40,8 @@ def _why(pid: int, proc: Path) -> str:
     scope = _read(proc / "sys/kernel/yama/ptrace_scope")
     if tracer != "0":
         return f"process {tracer} (a debugger or strace) is attached to it already; end that first."
+    if pid == 1:
+        return "it is the first process of its machine or container. Give the training's own PID, as ps shows it."
     if scope == "3":
         return "kernel.yama.ptrace_scope is 3, which forbids it until the next boot."
     if scope in ("1", "2"):

@@ -1,4 +1,4 @@
-"""The process to attach to, as far as it can be told from outside, and the ranks among its children."""
+"""The process to attach to, as seen from outside, and the ranks among its children."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ _NEEDED = "Name the PID of a training process: ps -ef | grep python"
 
 
 def check(pid: int, *, inject: bool = True) -> None:
-    """Raises ProfilerError if there is nothing to attach to, PermissionError if we may not look."""
+    """Check that a process can be attached to.
+
+    Raises:
+        ProfilerError: there is nothing to attach to.
+        PermissionError: the process may not be inspected.
+    """
     if not Path("/proc/self/maps").exists():
         raise ProfilerError("Attaching needs Linux.", "Start the program with profile-train instead.")
     try:
@@ -52,8 +57,10 @@ def check(pid: int, *, inject: bool = True) -> None:
 
 
 def ranks(pid: int) -> list[int]:
-    """The processes of a tree that have torch loaded, without DataLoader workers. A launcher whose children are such
-    is none."""
+    """Return the processes of a tree that have torch loaded, without DataLoader workers.
+
+    A launcher with such children is not a rank; without any, the result is `pid` itself.
+    """
     root = psutil.Process(pid)
     try:
         children = [child.pid for child in root.children(recursive=True)]
@@ -67,7 +74,7 @@ def ranks(pid: int) -> list[int]:
 
 
 def has_torch(pid: int) -> bool:
-    """Its library is loaded, in a process of Python."""
+    """Return whether the process runs Python and has torch's library loaded."""
     try:
         maps = Path(f"/proc/{pid}/maps").read_text()
     except OSError:
@@ -76,7 +83,7 @@ def has_torch(pid: int) -> bool:
 
 
 def is_worker(pid: int) -> bool:
-    """Of a DataLoader, as far as its name tells."""
+    """Return whether the process is a DataLoader worker, judging by its name."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip() == WORKER
     except OSError:
@@ -84,7 +91,7 @@ def is_worker(pid: int) -> bool:
 
 
 def command(pid: int) -> tuple[str, ...]:
-    """What it was started with."""
+    """Return the command line of the process; empty if it cannot be read."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
     except OSError:
@@ -93,14 +100,17 @@ def command(pid: int) -> tuple[str, ...]:
 
 
 def as_typed(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The command as a user types it after `profile-train`: without the interpreter, where it has no options."""
+    """Return the command as a user types it after `profile-train`.
+
+    The interpreter is dropped if it has no options.
+    """
     if len(words) > 1 and re.fullmatch(r"python[\d.]*", Path(words[0]).name) and not re.match(r"-[^m]", words[1]):
         return words[1:]
     return words
 
 
 def folder(pid: int) -> str | None:
-    """Its working directory."""
+    """Return the working directory of the process; None if it cannot be read."""
     try:
         return str(Path(f"/proc/{pid}/cwd").readlink())
     except OSError:
@@ -115,7 +125,11 @@ def _parent(pid: int) -> int:
 
 
 def _namespaces(pid: int) -> list[str]:
-    """Of files and of processes. Raises PermissionError."""
+    """Return the mount and PID namespaces of a process.
+
+    Raises:
+        PermissionError: the process may not be inspected.
+    """
     return [str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in ("mnt", "pid")]
 
 

@@ -1,1 +1,1 @@
-"""Recordings that others made, as the tables of a run."""
+"""Import recordings of other tools as the tables of a run."""

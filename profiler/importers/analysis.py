@@ -1,4 +1,7 @@
-"""All that a trace tells of its rank, without its columns: small, however large the trace."""
+"""The analysis of one trace: everything the trace shows about its rank, without its columns.
+
+It stays small, however large the trace is.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,14 @@ from profiler.importers.launches import Launches, launches
 from profiler.importers.phases import steps_on_gpu, steps_on_host
 from profiler.importers.queue import Queue, queues
 from profiler.importers.steps import steps_of
+from profiler.importers.syncs import syncs
 from profiler.importers.work import device_count, work_of
-from profiler.schema import Kernel, Operator, Step, Window
+from profiler.schema import Exchange, Kernel, Launching, Operator, Step, Sync, TraceFact, Waiting, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """Of one file. What needs GPU work is None, or empty, where there is none."""
+    """The analysis of one trace file; fields that need GPU work are None or empty if there is none."""
 
     path: Path
     rank: int | None
@@ -34,25 +38,48 @@ class Analysis:
     devices: tuple[Device, ...]
     events: int
     marked: bool
-    """The trace marks steps; else it is taken as a whole."""
+    """Whether the trace marks steps; else it is analyzed as a whole."""
+    first: float
+    """When the first marked step began on the host, in seconds of the trace."""
+    cut_off: bool
+    """Whether the file ends too early; the analysis then covers what came before."""
     window: Window
     steps: tuple[Step, ...]
     kernels: tuple[Kernel, ...]
     operators: tuple[Operator, ...]
+    syncs: tuple[Sync, ...]
     breakdown: Breakdown | None
     queues: tuple[Queue, ...]
     launches: Launches | None
     collectives: tuple[Collectives, ...]
     critical: dict[Part, float] | None
-    """Seconds of the median step's critical path."""
+    """Seconds of the median step's critical path, by part."""
     problems: tuple[str, ...]
+
+    def fact(self, position: int = 0) -> TraceFact:
+        """Return what it tells beyond its rows; `position` is the window's among those of its process."""
+        time, calls, first = self.breakdown, self.launches, next(iter(self.queues), None)
+        return TraceFact(
+            id=position,
+            file=self.path.name,
+            events=self.events,
+            shapes=self.window.shapes,
+            steps=round(self.window.steps) if self.marked else None,
+            seconds=self.window.duration,
+            parts=time.parts() if time else {},
+            overlap=time.overlap / time.communication if time and time.communication else None,
+            queue=Waiting(mean=first.mean, most=first.most, empty=first.empty) if first else None,
+            launches=_launching(calls) if calls and calls.calls else None,
+            critical={str(part): spent for part, spent in (self.critical or {}).items()},
+            exchanges=tuple(_exchange(each) for each in self.collectives),
+        )
 
 
 def analyse(path: Path) -> Analysis:
-    """Read the trace at `path` and work out what it tells.
+    """Read the trace at `path` and analyze it.
 
     Raises:
-        ProfilerError: it cannot be read, is no trace, or holds nothing to measure.
+        ProfilerError: the file cannot be read, is not a trace, or holds nothing to measure.
     """
     trace = kineto.read(path)
     work = work_of(trace)
@@ -68,6 +95,7 @@ def analyse(path: Path) -> Analysis:
     inside = work.where(steps.asked_in(work))
     on_gpu = len(work) > 0
     parts = shares(trace, work, host, steps.begin, steps.end) if on_gpu else None
+    in_steps = steps_on_host(trace, steps) if parts is None else steps_on_gpu(trace, work, host, parts, steps)
     median = _median(steps.reached)
     return Analysis(
         path=path,
@@ -77,10 +105,13 @@ def analyse(path: Path) -> Analysis:
         devices=trace.devices,
         events=trace.events,
         marked=steps.marked,
-        window=tables.window(trace, work, parts, steps),
-        steps=steps_on_host(trace, steps) if parts is None else steps_on_gpu(trace, work, host, parts, steps),
+        first=steps.first * 1e-9,
+        cut_off=trace.cut_off,
+        window=tables.window(trace, work, parts, steps, in_steps),
+        steps=in_steps,
         kernels=tables.kernels(trace, work, steps) if on_gpu else tables.operators_by_name(trace, steps),
         operators=tables.operators(trace, work, steps),
+        syncs=syncs(trace, work, host, parts) if parts else (),
         breakdown=breakdown(work, host, steps.begin, steps.end) if on_gpu else None,
         queues=queues(work, steps.begin, steps.end),
         launches=launches(inside) if on_gpu else None,
@@ -91,7 +122,33 @@ def analyse(path: Path) -> Analysis:
 
 
 def _median(reached: Integers) -> tuple[int, int]:
-    """Begin and end of the step of median length; of two in the middle the shorter."""
+    """Return start and end of the step of median length; of two in the middle the shorter."""
     lengths = np.diff(reached)
     at = int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
     return int(reached[at]), int(reached[at + 1])
+
+
+def _launching(calls: Launches) -> Launching:
+    return Launching(
+        calls=calls.calls,
+        median=calls.call_median * 1e-9,
+        p99=calls.call_p99 * 1e-9,
+        slow=calls.slow_calls,
+        delay=calls.delay_median * 1e-9,
+        shorter=calls.shorter_than_call / calls.calls,
+    )
+
+
+def _exchange(each: Collectives) -> Exchange:
+    return Exchange(
+        name=each.key.name,
+        group=each.key.group,
+        ranks=each.key.ranks,
+        dtype=each.key.dtype,
+        calls=len(each.durations),
+        seconds=each.total * 1e-9,
+        exposed=each.exposed * 1e-9,
+        waited=None if each.waited is None else each.waited * 1e-9,
+        bytes=each.bytes,
+        bandwidth=each.bandwidth,
+    )

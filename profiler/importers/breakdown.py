@@ -1,9 +1,13 @@
-"""Where the GPU's time went between two moments: computing, talking to other ranks, moving memory, or idle and why.
+"""The GPU's time between two moments: computing, communication, moving memory, or idle and why.
 
-Each nanosecond belongs to one part, tried in this order: a kernel computed; a collective ran, hidden by none; a copy or
-fill ran, hidden by neither; idle. A gap in which nothing ran is idle for the first of these reasons that applies: the
-host was fetching a batch (data); the GPU had run dry while the host waited for it (sync); the host was late with the
-next launch (launch); the work had been queued in time (queued): it waited for another stream, or for the GPU itself.
+Each nanosecond belongs to exactly one part, tried in this order: a kernel computed; a collective ran while nothing
+computed; a copy or fill ran while neither did; idle. A gap in which nothing ran is idle for the first of these reasons
+that applies:
+
+- data: the host was fetching a batch;
+- sync: the GPU had run dry while the host waited for it;
+- launch: the host was late with the next launch;
+- queued: the work had been queued in time, so it waited for another stream or for the GPU itself.
 """
 
 from __future__ import annotations
@@ -13,18 +17,35 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler.importers.columns import ANNOTATION, CALL, COPY, Mask
+from profiler.importers.columns import ANNOTATION, CALL, COPY, Integers, Mask
 from profiler.importers.kineto import Trace
 from profiler.importers.spans import Spans, difference, either, intersection, union, within
 from profiler.importers.work import COMMUNICATION, COMPUTE, MEMORY, NOWHERE, Work
 
+SLOW_CALL = 50_000
+"""Nanoseconds from which a call counts as slow.
+
+A launch takes 5 to 10 us; one of more than 50 has waited for a full queue, a lock or memory.
+"""
+PARTS = (
+    "compute",
+    "communication_exposed",
+    "memory_exposed",
+    "idle_data",
+    "idle_sync",
+    "idle_launch",
+    "idle_queued",
+)
 FETCH = "enumerate(DataLoader)#"
-"""How torch.utils.data names the ranges of `next(loader)`."""
+"""Prefix that torch.utils.data gives the ranges of `next(loader)`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breakdown:
-    """Nanoseconds; all but `whole` and the three that may be hidden add up to `whole`."""
+    """The parts of a stretch of GPU time, in nanoseconds.
+
+    All fields except `whole`, `communication`, `memory` and `overlap` add up to `whole`.
+    """
 
     whole: int
     compute: int
@@ -35,19 +56,23 @@ class Breakdown:
     idle_launch: int
     idle_queued: int
     communication: int
-    """In which any collective ran, hidden by computing or not."""
+    """Time in which any collective ran, hidden by compute or not."""
     memory: int
     overlap: int
-    """Of `communication`, hidden by computing."""
+    """Part of `communication` that compute hides."""
+
+    def parts(self) -> dict[str, float]:
+        """Return seconds by part; they add up to `whole`."""
+        return {name: getattr(self, name) * 1e-9 for name in PARTS}
 
     @property
     def idle(self) -> int:
-        """For whatever reason."""
+        """Idle time for any reason."""
         return self.idle_data + self.idle_sync + self.idle_launch + self.idle_queued
 
 
 def breakdown(work: Work, host: Host, begin: int, end: int) -> Breakdown:
-    """Of the time from `begin` to `end`."""
+    """Return the breakdown of the time from `begin` to `end`."""
     compute, collective, memory = (
         within(work.spans(work.kind == kind), begin, end) for kind in (COMPUTE, COMMUNICATION, MEMORY)
     )
@@ -75,32 +100,38 @@ def breakdown(work: Work, host: Host, begin: int, end: int) -> Breakdown:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the host did that explains an idle GPU."""
+    """The host's activity that explains an idle GPU."""
 
     fetches: Spans
-    """In `next(loader)`."""
+    """Time in `next(loader)`."""
     waits: Spans
-    """In calls that return only when the GPU has done something."""
+    """Time in calls that return only once the GPU has done something."""
+    calls: Integers
+    """Positions of these calls among the trace's ranges."""
 
 
 def host_of(trace: Trace, work: Work) -> Host:
-    """Of all its threads."""
+    """Return the host activity of all threads."""
     ranges = trace.ranges
     fetching = named(trace, lambda name: name.startswith(FETCH)) & (ranges.category == ANNOTATION)
     waiting = named(trace, lambda name: "ynchronize" in name) & (ranges.category == CALL)
-    # Any copy to the host whose call returned only when it was done has made the host wait, too.
-    blocking = is_copy(trace, work, "DtoH") & work.launched & (work.call_end >= work.end)
+    # Any copy whose call returned only when it was done has made the host wait, too; so does one from pageable memory,
+    # which the driver first copies into a buffer of its own.
+    copies = (is_copy(trace, work, "DtoH") | is_copy(trace, work, "HtoD")) & work.launched
+    staged = is_copy(trace, work, "Pageable -> Device") & (work.call_end - work.call_start > SLOW_CALL)
+    blocking = copies & ((work.call_end >= work.end) | staged)
     return Host(
         union(ranges.start[fetching], ranges.end[fetching]),
         union(
             np.concatenate((ranges.start[waiting], work.call_start[blocking])),
             np.concatenate((ranges.end[waiting], work.call_end[blocking])),
         ),
+        np.concatenate((np.flatnonzero(waiting), work.call[blocking])),
     )
 
 
 def why_idle(gaps: Spans, active: Spans, work: Work, host: Host, begin: int) -> tuple[Spans, Spans, Spans]:
-    """Those of `gaps` that are due to synchronising, to late launches, and to neither."""
+    """Split `gaps` into those due to synchronization, those due to late launches, and the rest."""
     before = np.searchsorted(active.end, gaps.start, "right") - 1
     dry = np.where(before >= 0, np.append(active.end, 0)[before], begin)
     following = np.searchsorted(work.start, gaps.end, "left")
@@ -116,13 +147,13 @@ def why_idle(gaps: Spans, active: Spans, work: Work, host: Host, begin: int) -> 
 
 
 def named(trace: Trace, wanted: Callable[[str], bool]) -> Mask:
-    """Which ranges have such a name."""
+    """Return which ranges have a wanted name."""
     chosen = np.fromiter((wanted(name) for name in trace.names), bool, len(trace.names))
     return np.asarray(chosen[trace.ranges.name])
 
 
 def is_copy(trace: Trace, work: Work, way: str) -> Mask:
-    """Which work is a copy this way: "HtoD", "DtoH"."""
+    """Return which work is a copy in that direction: "HtoD", "DtoH"."""
     chosen = np.fromiter((way in name for name in trace.names), bool, len(trace.names))
     return np.asarray(chosen[work.name] & (work.category == COPY))
 

@@ -1,4 +1,4 @@
-"""What ranks tell one another: collectives by kind and group, their bytes, and who waits for whom."""
+"""Communication between ranks: collectives by kind and group, their bytes, and waiting times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SIZES = {
     **dict.fromkeys(("BFloat16", "Half", "Short"), 2),
     **dict.fromkeys(("Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2", "Float8_e4m3fnuz", "Float8_e5m2fnuz"), 1),
 }
-"""Bytes of a number, by torch's names."""
+"""Bytes per number, by torch's dtype names."""
 
 _IN_NAME = re.compile(
     r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv|broadcast|reduce", re.IGNORECASE
@@ -29,40 +29,48 @@ _IN_NAME = re.compile(
 
 
 class Key(NamedTuple):
-    """Collectives that are counted together."""
+    """The key by which collectives are grouped."""
 
     name: str
-    """In lower case without underscores: allreduce, allgather, reducescatter, alltoall, sendrecv, broadcast, ..."""
+    """Kind of collective in lower case without underscores.
+
+    Examples: allreduce, allgather, reducescatter, alltoall, sendrecv, broadcast.
+    """
     group: str
-    """As torch describes the group of ranks; "" if the trace does not tell."""
+    """Torch's description of the group of ranks; "" if the trace has none."""
     ranks: int | None
     dtype: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collectives:
-    """All of one key, between two moments. Times are nanoseconds."""
+    """All collectives of one key between two moments; times are nanoseconds."""
 
     key: Key
     durations: tuple[int, ...]
-    """Of each, in order."""
+    """Duration of each collective, in order."""
     exposed: int
-    """In which nothing was computed."""
+    """Time in which nothing was computed."""
     bytes: int | None
-    """Of the larger side of each, together."""
+    """Bytes of the larger side of each collective, summed; None if unknown."""
     waited: int | None = None
-    """For ranks that came later: by how much each took longer than on the rank that came last. None unless the traces
-    of all ranks of the group are there."""
+    """Time this rank waited for ranks that came later, summed over the collectives.
+
+    It is how much longer each one took than on the rank that came last. None unless the traces of all ranks of the
+    group are available.
+    """
 
     @property
     def total(self) -> int:
-        """Of all, each by itself."""
+        """Sum of the durations; overlaps count more than once."""
         return sum(self.durations)
 
     @property
     def bandwidth(self) -> float | None:
-        """Bytes a second over the link of each rank ("bus bandwidth" of nccl-tests, PERFORMANCE.md), waiting left
-        out where it is known."""
+        """Bytes per second over the link of each rank, without waiting time where that is known.
+
+        It is the "bus bandwidth" of nccl-tests (see its PERFORMANCE.md). None if bytes, ranks or time are unknown.
+        """
         seconds = (self.total - (self.waited or 0)) * 1e-9
         if not self.bytes or not self.key.ranks or seconds <= 0:
             return None
@@ -72,7 +80,7 @@ class Collectives:
 
 
 def collectives(trace: Trace, work: Work) -> tuple[Collectives, ...]:
-    """Of this work; most time first."""
+    """Return the collectives in this work, by key; most time first."""
     rows = np.flatnonzero(work.kind == COMMUNICATION)
     by_key: dict[Key, list[int]] = defaultdict(list)
     for row in rows.tolist():
@@ -94,9 +102,10 @@ def collectives(trace: Trace, work: Work) -> tuple[Collectives, ...]:
 
 
 def waits(ranks: Sequence[Sequence[Collectives]]) -> list[tuple[Collectives, ...]]:
-    """The same with `waited`, where the ranks of a group agree on how many collectives they made.
+    """Return the collectives with `waited` set if all ranks of a group made equally many of them.
 
-    A collective ends on all ranks together, and only the last rank to come does not wait: the shortest is the transfer.
+    A collective ends on all ranks together, and only the last rank to arrive does not wait, so the shortest duration is
+    the transfer.
     """
     everywhere: dict[Key, list[Collectives]] = defaultdict(list)
     for rank in ranks:
@@ -125,7 +134,7 @@ def _key(trace: Trace, told: int, name: int) -> Key:
 
 
 def _plain(name: str) -> str:
-    """torch writes allreduce, _allgather_base, all_to_allv, ..."""
+    """Return the kind of a collective: torch writes allreduce, _allgather_base, all_to_allv, ..."""
     bare = name.lower().replace("_", "")
     found = _IN_NAME.search(bare)
     return found[0] if found else bare[:40]

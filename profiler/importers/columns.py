@@ -1,4 +1,4 @@
-"""The ranges of a trace as columns: numbers in arrays, texts once each."""
+"""The ranges of a trace as columns: numbers in arrays, each distinct text stored once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 OPERATOR, ANNOTATION, CALL, KERNEL, COPY, FILL = range(6)
-"""What a range is: an operator or a named range of the host, a call into the GPU's runtime or driver, GPU work."""
+"""Categories of a range: host operator, named host range, call into the GPU's runtime, GPU work."""
 
 LARGEST = 1 << 63
-"""Numbers from here on are none of a call: some tools write -1 without its sign."""
+"""Correlation numbers from here on are invalid: some tools write -1 as an unsigned number."""
 LONGEST = 1e15
-"""Microseconds that any time is from the first at most: thirty years."""
+"""Largest distance of any time from the first, in microseconds: thirty years."""
 
 CATEGORIES = {
     "cpu_op": OPERATOR,
@@ -41,44 +41,49 @@ CATEGORIES = {
     "Memcpy": COPY,
     "Memset": FILL,
 }
-"""By Kineto's names. Ranges of Python functions, and annotations that are drawn again on the GPU, are not kept."""
+"""Category by Kineto's name.
+
+Ranges of Python functions, and annotations that are drawn again on the GPU, are not kept.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """One row a range. Times are whole nanoseconds from the begin of the first."""
+    """The columns of a trace, one row per range; times are whole nanoseconds from the start of the first."""
 
     start: Integers
     end: Integers
     category: npt.NDArray[np.int8]
     name: npt.NDArray[np.int32]
-    """Position in the trace's names; so are the others below in theirs."""
+    """Position in the trace's names; the other index columns refer to their own tables likewise."""
     thread: npt.NDArray[np.int32]
     stream: npt.NDArray[np.int32]
-    """Of GPU work; -1 on the host."""
+    """Stream of GPU work; -1 on the host."""
     correlation: Integers
-    """-1 where there is none."""
+    """Correlation number; -1 if there is none."""
     collective: npt.NDArray[np.int32]
-    """Of a collective that tells what it is; else -1."""
+    """Description of a collective that names itself; else -1."""
     inputs: npt.NDArray[np.int32]
-    """Shapes and types of an operator's arguments; -1 where they were not recorded."""
+    """Shapes and types of an operator's arguments; -1 if they were not recorded."""
+    blocks: npt.NDArray[np.float32]
+    """Of a kernel, for each multiprocessor; NaN where the trace does not tell."""
 
     def __len__(self) -> int:
         return len(self.start)
 
     def where(self, chosen: Mask | Integers) -> Columns:
-        """These rows."""
+        """Return the chosen rows."""
         return Columns(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """What a kernel of a collective says of itself, in Kineto's words."""
+    """A collective as its kernel describes itself, in Kineto's terms."""
 
     name: str
     group: str
     about: str
-    """What the group is for."""
+    """The purpose of the group."""
     ranks: int
     elements_in: int
     elements_out: int
@@ -86,7 +91,7 @@ class Collective:
 
 
 class Numbers(dict[Any, int]):
-    """Things, numbered as they are first asked for."""
+    """A mapping that numbers things in the order in which they are first requested."""
 
     def __missing__(self, thing: Any) -> int:
         self[thing] = number = len(self)
@@ -94,17 +99,17 @@ class Numbers(dict[Any, int]):
 
 
 class Builder:
-    """Columns out of events, piece by piece."""
+    """A builder of columns from events, batch by batch."""
 
     def __init__(self) -> None:
         self.names, self.threads, self.streams, self.collectives, self.inputs = (Numbers() for _ in range(5))
         self.seen = 0
-        """Events of any kind."""
+        """Number of events of any kind."""
         self._origin: float | None = None
         self._pieces: list[Columns] = []
 
     def add(self, events: list[Any]) -> None:
-        """Take over what is kept of these."""
+        """Add the kept ones of these events."""
         self.seen += len(events)
         # Maps of C functions: a loop of Python's own over every value would take longer than the parser.
         known = map(CATEGORIES.get, map(attrgetter("cat"), events), repeat(-1))
@@ -132,6 +137,7 @@ class Builder:
             correlation=np.full(number, -1, np.int64),
             collective=np.full(number, -1, np.int32),
             inputs=np.full(number, -1, np.int32),
+            blocks=np.full(number, np.nan, np.float32),
         )
         calls, args = self._told(kept, category >= CALL)
         piece.correlation[calls] = [each.correlation if each.correlation < LARGEST else -1 for each in args]
@@ -140,20 +146,23 @@ class Builder:
             self.streams[kept[row].pid, kept[row].tid if each.stream == -1 else each.stream]
             for row, each in zip(work.tolist(), args, strict=True)
         ]
+        piece.blocks[work] = [each.blocks if type(each.blocks) in (int, float) else np.nan for each in args]
         piece.collective[work] = [self._collective(each) if each.collective else -1 for each in args]
         operators, args = self._told(kept, category == OPERATOR)
         piece.inputs[operators] = [
             self.inputs[bytes(each.dims), bytes(each.types)] if each.dims else -1 for each in args
         ]
+        if open_ones := [row for row, each in zip(operators.tolist(), args, strict=True) if each.finished is False]:
+            piece = piece.where(np.delete(np.arange(number), open_ones))
         self._pieces.append(piece)
 
     @staticmethod
     def _told(kept: list[Range], chosen: Mask) -> tuple[Integers, list[Arguments]]:
-        """Positions of these, and what is told of each."""
+        """Return the positions of the chosen ranges, and their arguments."""
         return np.flatnonzero(chosen), [each.args or _NOTHING for each in compress(kept, chosen.tobytes())]
 
     def columns(self) -> Columns:
-        """All that was added, by start, of two that begin together the longer first."""
+        """Return everything added, sorted by start; of ranges that start together the longer comes first."""
         if not self._pieces:
             return _of([np.empty(0) for _ in _TYPES])
         whole = _of([np.concatenate([getattr(piece, each.name) for piece in self._pieces]) for each in fields(Columns)])
@@ -177,7 +186,18 @@ class Builder:
 
 
 _NOTHING = Arguments()
-_TYPES: tuple[Any, ...] = (np.int64, np.int64, np.int8, np.int32, np.int32, np.int32, np.int64, np.int32, np.int32)
+_TYPES: tuple[Any, ...] = (
+    np.int64,
+    np.int64,
+    np.int8,
+    np.int32,
+    np.int32,
+    np.int32,
+    np.int64,
+    np.int32,
+    np.int32,
+    np.float32,
+)
 
 
 def _of(arrays: list[npt.NDArray[Any]]) -> Columns:

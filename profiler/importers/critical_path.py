@@ -1,10 +1,10 @@
-"""What a step's length hangs on: the chain of host and GPU work of which each link waited for the one before.
+"""The critical path of a step: host and GPU work of which each link waited for the one before.
 
-It is followed backwards from the step's end. A kernel began late either because the work before it had not ended (the
-chain goes on there), or because the host asked late (it goes on at the call). The host was late because of all it did
-since it last waited for the GPU; then the chain goes on at the work that it waited for.
+It is followed backward from the step's end. A kernel began late for one of two reasons: the work before it had not
+ended (the chain continues there), or the host launched it late (the chain continues at the call). The host was late
+because of everything it did since it last waited for the GPU; then the chain continues at the work it waited for.
 
-Traces do not tell which stream waited for which: the work that ended last before a kernel began is taken for it.
+Traces do not record which stream waited for which. The work that ended last before a kernel began is taken for it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,14 @@ from profiler.importers.work import COMMUNICATION, COMPUTE, Work
 
 Part = Literal["compute", "communication", "memory", "gpu_gap", "launch", "data", "host", "sync"]
 PARTS: tuple[Part, ...] = ("compute", "communication", "memory", "gpu_gap", "launch", "data", "host", "sync")
-"""GPU work of three kinds; the GPU between two pieces that had both been asked for; from a launching call to its work;
-the host fetching a batch, or at anything else; from the end of awaited work to the return of the waiting call."""
+"""Parts of a critical path.
+
+- compute, communication, memory: GPU work of three kinds.
+- gpu_gap: the GPU between two pieces of work that had both been launched.
+- launch: from a launching call to its work.
+- data, host: the host fetching a batch, or doing anything else.
+- sync: from the end of awaited work to the return of the waiting call.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +43,12 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """The chain of one step, first link first: without gaps, from its begin to its end."""
+    """The chain of one step, first link first, without gaps from its start to its end."""
 
     links: tuple[Link, ...]
 
     def seconds(self) -> dict[Part, float]:
-        """By part, those that occur."""
+        """Return the seconds of each part that occurs."""
         sums: dict[Part, float] = defaultdict(float)
         for link in self.links:
             sums[link.part] += (link.end - link.start) * 1e-9
@@ -50,7 +56,7 @@ class Path:
 
 
 def critical_path(work: Work, host: Host, begin: int, end: int) -> Path:
-    """Of the step from `begin` to `end`."""
+    """Return the critical path of the step from `begin` to `end`."""
     walk = _Walk(work, host, begin)
     walk.back_from(end)
     return Path(tuple(reversed(walk.links)))
@@ -74,7 +80,7 @@ class _Walk:
                 moment, place, on_gpu = self._asked(moment, place)
 
     def _gpu(self, moment: int, place: int) -> tuple[int, int, bool]:
-        """Over a piece of work, to what it waited for."""
+        """Step back over a piece of GPU work, to what it waited for."""
         row = int(self._order[place])
         work = self._work
         start = int(work.start[row])
@@ -90,7 +96,7 @@ class _Walk:
         return min(ready, start), before, before >= 0
 
     def _asked(self, moment: int, place: int) -> tuple[int, int, bool]:
-        """Over what the host did before `moment`, to the work that it had waited for, if it had."""
+        """Step back over the host's activity before `moment`, to the GPU work it had waited for, if any."""
         waits = self._host.waits
         at = int(np.searchsorted(waits.end, moment, "right")) - 1
         while at >= 0 and waits.end[at] > self._begin:
@@ -105,7 +111,7 @@ class _Walk:
         return self._begin, -1, False
 
     def _host_links(self, start: int, end: int) -> None:
-        """The host's time, that of fetching told apart."""
+        """Add the host's time, with fetching as links of its own."""
         start = max(start, self._begin)
         if end <= start:
             return

@@ -1,4 +1,4 @@
-"""An event of a Chrome trace as Kineto writes it, with what is read of it; everything else in the file is skipped."""
+"""An event of a Chrome trace as Kineto writes it, with only the fields that are read."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from typing import Any
 from msgspec import Raw, Struct, defstruct, field
 
 Text = int | str
-"""Process and thread numbers, and streams, are written either way."""
+"""Text or number: process, thread and stream identifiers are written either way."""
 
 PHASES = "BEiICbneSTpFstfMNOD()PVvRca"
-"""Of Chrome's format, beside "X": moments, arrows, counters and names, of which nothing is kept."""
+"""Phases of Chrome's format apart from "X": instants, arrows, counters and names.
+
+None of these events is kept.
+"""
 
 
 class Arguments(Struct, gc=False):
-    """What Kineto says of an event beside its name and time."""
+    """Kineto's details of an event, apart from its name and time."""
 
     correlation: int = -1
-    """Ties GPU work to the call that launched it."""
+    """Number that links GPU work to the call that launched it."""
     stream: Text = -1
     collective: str = field(name="Collective name", default="")
     group_size: int = field(name="Group size", default=0)
@@ -26,12 +29,16 @@ class Arguments(Struct, gc=False):
     elements_in: int = field(name="In msg nelems", default=0)
     elements_out: int = field(name="Out msg nelems", default=0)
     dtype: str = ""
+    blocks: Any = field(name="blocks per SM", default=None)
+    """A number; whatever else a version of Kineto wrote must not cost the event."""
+    finished: bool | str = True
+    """False for a range whose end was not seen."""
     dims: Raw = field(name="Input Dims", default=Raw())
     types: Raw = field(name="Input type", default=Raw())
 
 
 class Range(Struct, gc=False, tag_field="ph", tag="X"):
-    """Something that lasted. Times are microseconds."""
+    """An event with a duration; times are microseconds."""
 
     name: str = ""
     cat: str = ""
@@ -43,9 +50,9 @@ class Range(Struct, gc=False, tag_field="ph", tag="X"):
 
 
 Unknown: Any = defstruct("Unknown", [("ph", str, "")], namespace={"cat": ""}, gc=False)
-"""An event of no phase, as an empty one that some put last, or of one that the format does not have."""
+"""An event with an unknown phase or none, such as the empty one that some tools append."""
 
 Event: Any = Range
-"""What msgspec tells apart by the phase, so that nothing is made of what another phase holds."""
+"""Union that msgspec resolves by the phase, so that the contents of other phases are not built."""
 for _phase in PHASES:
     Event |= defstruct("Other", (), namespace={"cat": ""}, gc=False, tag_field="ph", tag=_phase)

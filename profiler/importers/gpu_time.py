@@ -1,4 +1,4 @@
-"""A stretch of a trace in the terms of `schema.Window`: as `profiler.recorder.gpu_time` accounts for one of ours."""
+"""Split a stretch of a trace into the fields of `schema.Window`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,29 @@ from profiler.importers.breakdown import Host, is_copy, why_idle
 from profiler.importers.kineto import Trace
 from profiler.importers.spans import Spans, difference, either, intersection, union, within
 from profiler.importers.work import COMMUNICATION, Work
-from profiler.recorder.gpu_time import GpuTime
+
+
+class GpuTime(NamedTuple):
+    """Seconds, in the fields of `schema.Window`; busy, h2d and the four idle classes add up to the whole."""
+
+    busy: float
+    h2d: float
+    h2d_pageable: float | None
+    idle_data: float
+    idle_sync: float
+    idle_launch: float
+    idle_other: float
+    communication: float
+    communication_exposed: float
 
 
 class Shares(NamedTuple):
-    """Sets of time that together are the whole."""
+    """Disjoint sets of time that together make up the whole."""
 
     running: Spans
-    """Anything but copies from and to the host, and collectives."""
+    """Time in which anything ran except collectives and copies from and to the host."""
     communication: Spans
-    """Collectives, where nothing else of these ran."""
+    """Time in which collectives ran, but nothing of `running`."""
     data: Spans
     h2d: Spans
     sync: Spans
@@ -28,7 +41,7 @@ class Shares(NamedTuple):
 
 
 def shares(trace: Trace, work: Work, host: Host, begin: int, end: int) -> Shares:
-    """Share out the time from `begin` to `end`."""
+    """Split the time from `begin` to `end`."""
     incoming, outgoing = is_copy(trace, work, "HtoD"), is_copy(trace, work, "DtoH")
     collective = work.kind == COMMUNICATION
     running = within(work.spans(~incoming & ~outgoing & ~collective), begin, end)
@@ -53,7 +66,7 @@ def shares(trace: Trace, work: Work, host: Host, begin: int, end: int) -> Shares
 
 
 def account(trace: Trace, work: Work, parts: Shares, begin: int, end: int) -> GpuTime:
-    """The shares in seconds; what of the copying came from pageable memory; and all communication, hidden or not."""
+    """Return the shares in seconds, with the pageable copies and all communication, hidden or not."""
     copies = is_copy(trace, work, "HtoD")
     names = [trace.names[number] for number in np.unique(work.name[copies])]
     told = all("Pageable" in name or "Pinned" in name for name in names)

@@ -1,4 +1,4 @@
-"""A trace that torch.profiler wrote, wherever it did: Chrome's JSON with Kineto's categories, packed or not."""
+"""Read a trace that torch.profiler wrote: Chrome's JSON with Kineto's categories, compressed or not."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from profiler.errors import ProfilerError
 from profiler.importers.columns import Builder, Collective, Columns
 from profiler.importers.stream import NO_TRACE, Stream
+from profiler.schema import MOST_RANKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,37 +22,39 @@ class Device:
     name: str
     capability: tuple[int, int] | None
     memory: int
-    """Bytes."""
+    """Memory size in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """One file: the ranges of one process, its rank."""
+    """The contents of one trace file: the ranges of one process, which is one rank."""
 
     path: Path
     ranges: Columns
     names: tuple[str, ...]
     threads: tuple[tuple[object, object], ...]
     streams: tuple[tuple[object, object], ...]
-    """Of GPU work: its process (a device's number) and stream."""
+    """Process (a device's number) and stream of GPU work."""
     collectives: tuple[Collective, ...]
     inputs: tuple[tuple[bytes, bytes], ...]
     """JSON of the shapes and of the types of an operator's arguments."""
     events: int
-    """In the file, those of which nothing is kept too."""
+    """Number of events in the file, those not kept included."""
     rank: int | None
     world_size: int | None
     backend: str | None
     devices: tuple[Device, ...]
+    cut_off: bool
+    """Whether the file ends too early, or a part of it is damaged."""
     problems: tuple[str, ...]
-    """What could not be read, in sentences."""
+    """Sentences on everything that could not be read."""
 
 
 def read(path: Path) -> Trace:
-    """The trace at `path`, or of one that is cut off what there is of it.
+    """Return the trace at `path`; of a truncated file, the part that can be read.
 
     Raises:
-        ProfilerError: the file cannot be read, is no trace, or holds nothing that can be analysed.
+        ProfilerError: the file cannot be read, is not a trace, or holds nothing that can be analyzed.
     """
     stream, builder = Stream(path), Builder()
     for events in stream:
@@ -76,9 +79,10 @@ def read(path: Path) -> Trace:
         inputs=tuple(builder.inputs),
         events=builder.seen,
         rank=_rank(distributed, path),
-        world_size=_whole(distributed.get("world_size")),
+        world_size=_number_of_ranks(distributed.get("world_size")),
         backend=_text(distributed.get("backend")),
         devices=tuple(_devices(about.get("deviceProperties"))),
+        cut_off=bool(stream.cut_off),
         problems=tuple(_problems(stream, len(ranges))),
     )
 
@@ -98,7 +102,7 @@ _IN_NAME = re.compile(r"rank[-_. ]?(\d+)", re.IGNORECASE)
 
 
 def _rank(distributed: Mapping[str, Any], path: Path) -> int | None:
-    """As the trace says, else as the file is named."""
+    """Return the rank that the trace states, else the one in the file's name."""
     told = _whole(distributed.get("rank"))
     if told is not None:
         return told
@@ -124,10 +128,16 @@ def _mapping(found: object) -> Mapping[str, Any]:
 
 
 def _whole(found: object) -> int | None:
-    """Of a number or its digits, below 2**53."""
+    """Return a whole number, given as a number or as digits, below 2**53; else None."""
     if isinstance(found, str) and found.isdecimal() and len(found) < 16:
         return int(found)
     return found if type(found) is int and 0 <= found < 1 << 53 else None
+
+
+def _number_of_ranks(found: object) -> int | None:
+    """Return the number of ranks; None if it is larger than any job has."""
+    ranks = _whole(found)
+    return ranks if ranks is not None and ranks <= MOST_RANKS else None
 
 
 def _text(found: object) -> str | None:

@@ -1,4 +1,4 @@
-"""What the calls that launch GPU work cost the host, and how long the work then waits."""
+"""Cost of the host calls that launch GPU work, and how long the work then waits."""
 
 from __future__ import annotations
 
@@ -6,39 +6,37 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from profiler.importers.breakdown import SLOW_CALL
 from profiler.importers.columns import Integers, Mask
 from profiler.importers.work import Work
-
-SLOW_CALL = 50_000
-"""Nanoseconds: a launch takes 5 to 10 us; one of more than 50 has waited for a full queue, a lock or memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launches:
-    """Times are nanoseconds."""
+    """Statistics of launches; times are nanoseconds."""
 
     calls: int
     work: int
-    """Kernels, copies and fills that these calls launched: more than calls, where CUDA graphs are replayed."""
+    """Kernels, copies and fills that these calls launched; more than `calls` if CUDA graphs are replayed."""
     unknown: int
     """Work whose call is not in the trace."""
     call_total: int
     call_median: float
     call_p99: float
     slow_calls: int
-    """Longer than SLOW_CALL."""
+    """Calls longer than SLOW_CALL."""
     delay_median: float
-    """From the end of the call to the start of the work, not below zero."""
+    """Time from the end of the call to the start of the work, not below zero."""
     delay_p99: float
     delay_total: int
     shorter_than_call: int
-    """Work that took less time than its call: the GPU waits for the host."""
+    """Launches whose work took less time than the call: the GPU waits for the host."""
     median: float
-    """Length of a kernel, copy or fill."""
+    """Median length of a kernel, copy or fill."""
 
 
 def launches(work: Work) -> Launches:
-    """Of all of it."""
+    """Return the statistics of all the work."""
     known = work.where(work.launched)
     first = _first_of_call(known)
     calls = (known.call_end - known.call_start)[first]
@@ -60,7 +58,7 @@ def launches(work: Work) -> Launches:
 
 
 def _first_of_call(work: Work) -> Mask:
-    """Of the work that one call launched, what began first."""
+    """Return which work began first among the work of the same call."""
     chosen = np.zeros(len(work), bool)
     chosen[np.unique(work.call, return_index=True)[1]] = True
     return chosen

@@ -1,4 +1,4 @@
-"""Ranges of a thread inside one another: which is the innermost around each."""
+"""Nesting of the ranges of a thread: find the innermost range around each."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from profiler.importers.columns import Integers
 
 
 def around(thread: npt.NDArray[np.int32], start: Integers, end: Integers) -> Integers:
-    """Of each range the position of the innermost other one around it, on its thread; -1 if there is none.
+    """Return for each range the position of the innermost range around it on its thread; -1 if none.
 
-    Ranges that begin together lie in one another by length, of equal ones the later in the earlier.
+    Of ranges that start together the longer contains the shorter; of equal ones the earlier contains the later.
     """
     found = np.full(len(start), -1)
     for number in np.unique(thread).tolist():
@@ -22,7 +22,11 @@ def around(thread: npt.NDArray[np.int32], start: Integers, end: Integers) -> Int
 
 
 def _of_a_thread(rows: Integers, start: Integers, end: Integers) -> Integers:
-    """Those before it that have not ended are as many as it lies deep in, for ranges of a thread never just overlap."""
+    """Return the same for one thread.
+
+    A range lies as deep as the number of ranges before it that have not ended, because ranges of a thread never overlap
+    partially.
+    """
     ended = np.searchsorted(np.sort(end), start, "right")
     # Of those ranges one without length, and its like behind it, have not ended before it.
     instant = np.cumsum(end == start)

@@ -1,9 +1,9 @@
-"""Steps and their phases, as far as a trace tells them apart.
+"""Steps and their phases, as far as a trace distinguishes them.
 
-On a GPU they are exposed times: what of a step is not waiting, copying or talking belongs to the pass that asked for
-what runs, or that the host was in while the GPU waited for it. On a CPU they are the host's. A backward pass is told by
-the autograd engine's ranges, an update by the optimizer's; what comes before a step's last backward pass is forward,
-what comes after is other.
+On a GPU the phases are exposed times. The part of a step that is not waiting, copying or communication belongs to the
+pass that launched the running work, or that the host was in while the GPU waited for it. On a CPU the phases are the
+host's. Backward passes are recognized by the autograd engine's ranges, updates by the optimizer's. Everything before a
+step's last backward pass is forward, everything after it is other.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiler.importers.breakdown import FETCH, Host, named
+from profiler.importers.breakdown import FETCH, SLOW_CALL, Host, named
 from profiler.importers.columns import ANNOTATION, OPERATOR, Integers, Mask
 from profiler.importers.gpu_time import Shares
 from profiler.importers.kineto import Trace
-from profiler.importers.launches import SLOW_CALL
 from profiler.importers.spans import Spans, covered, covers, difference, either, intersection, union
 from profiler.importers.steps import Steps, numbers
 from profiler.importers.tables import PID, is_backward, optimizer_ranges
@@ -27,13 +26,13 @@ from profiler.schema import Step
 
 FORWARD, BACKWARD, OPTIMIZER, OTHER = range(4)
 SINGLE = f"{FETCH}_SingleProcessDataLoaderIter"
-"""Of a loader without workers: fetching is all waiting."""
+"""Prefix of a loader without workers, whose fetches are all waiting time."""
 BETWEEN_NODES = 10_000
 """Nanoseconds that the autograd engine may take from one node to the next (assumption)."""
 
 
 def steps_on_gpu(trace: Trace, work: Work, host: Host, parts: Shares, steps: Steps) -> tuple[Step, ...]:
-    """From when the GPU reached each to when it reached the next."""
+    """Return the steps, each from when the GPU reached it to when it reached the next."""
     passes = {
         "data_wait": parts.data if len(_fetches(trace)[0]) else None,
         "h2d": parts.h2d,
@@ -60,7 +59,7 @@ def steps_on_gpu(trace: Trace, work: Work, host: Host, parts: Shares, steps: Ste
 
 
 def steps_on_host(trace: Trace, steps: Steps) -> tuple[Step, ...]:
-    """From each mark to the next."""
+    """Return the steps, each from its mark to the next."""
     ranges = trace.ranges
     single = named(trace, lambda name: name.startswith(SINGLE)) & (ranges.category == ANNOTATION)
     data = union(ranges.start[single], ranges.end[single])
@@ -70,7 +69,7 @@ def steps_on_host(trace: Trace, steps: Steps) -> tuple[Step, ...]:
 
 
 def _passes(trace: Trace, steps: Steps, time: Spans) -> list[Spans]:
-    """When the host was in backward passes, forward passes and updates, of this time."""
+    """Return when the host was in backward passes, forward passes and updates, within `time`."""
     updating = intersection(time, optimizer_ranges(trace))
     rest = difference(time, updating)
     backward = intersection(rest, _backward(trace))
@@ -79,8 +78,11 @@ def _passes(trace: Trace, steps: Steps, time: Spans) -> list[Spans]:
 
 
 def _asking(work: Work, host: Host, steps: Steps) -> npt.NDArray[np.float64]:
-    """Seconds until the host had asked for all of each step, without fetching, and without waiting for the GPU: for
-    something that it was to do, or in a launch until a full queue had room."""
+    """Return the seconds until the host had launched all of each step.
+
+    Fetching and waiting for the GPU are left out. A wait for the GPU is one for a result, or a launch that waits for
+    room in a full queue.
+    """
     known = work.where(work.launched)
     slow = known.call_end - known.call_start > SLOW_CALL
     idle = either(either(host.fetches, host.waits), union(known.call_start[slow], known.call_end[slow]))
@@ -127,7 +129,7 @@ def _rows(
 
 
 def _pass_of(moments: Integers, trace: Trace, steps: Steps) -> Integers:
-    """To which pass belongs what was asked for at each moment."""
+    """Return the pass to which work launched at each moment belongs."""
     step = np.clip(np.searchsorted(steps.host, moments, "right") - 1, 0, len(steps.host) - 2)
     found = np.where(moments < _last_backward(trace, steps)[step], FORWARD, OTHER)
     found[covers(_backward(trace), moments)] = BACKWARD
@@ -136,7 +138,7 @@ def _pass_of(moments: Integers, trace: Trace, steps: Steps) -> Integers:
 
 
 def _last_backward(trace: Trace, steps: Steps) -> Integers:
-    """When the last backward pass of each step begins to end: the last range of it that begins in the step."""
+    """Return the start of the last backward range that begins in each step; the step's start if none does."""
     begins = _backward(trace).start
     at = np.searchsorted(begins, steps.host[1:], "left") - 1
     last = np.concatenate((begins, [0]))[at]
@@ -154,7 +156,7 @@ def _backward(trace: Trace) -> Spans:
 
 
 def _fetches(trace: Trace) -> tuple[Integers, Spans]:
-    """When each began, and their time."""
+    """Return the start of each fetch, and the time all fetches cover."""
     ranges = trace.ranges
     chosen: Mask = named(trace, lambda name: name.startswith(FETCH)) & (ranges.category == ANNOTATION)
     return np.sort(ranges.start[chosen]), union(ranges.start[chosen], ranges.end[chosen])

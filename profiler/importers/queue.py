@@ -1,4 +1,4 @@
-"""How much work waits on each stream: what the host has asked for, and the GPU has not begun."""
+"""The queue of each stream: work that the host has launched and the GPU has not begun."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ FULL = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """Of one stream between two moments."""
+    """The queue of one stream between two moments."""
 
     stream: int
     """Position among the trace's streams."""
     launches: int
     most: int
     mean: float
-    """Over time."""
+    """Mean length over time."""
     empty: float
-    """Share of the time in which nothing waited."""
+    """Fraction of the time in which nothing waited, 0 to 1."""
     full: float
-    """Share of the time in which FULL or more waited."""
+    """Fraction of the time in which FULL or more waited, 0 to 1."""
 
 
 def queues(work: Work, begin: int, end: int) -> tuple[Queue, ...]:
-    """Of every stream whose launches are known; the one with most launches first."""
+    """Return the queue of every stream whose launches are known; most launches first."""
     found = []
     for stream in np.unique(work.stream[work.launched]).tolist():
         times, lengths = length(work.where(work.launched & (work.stream == stream)))
@@ -53,9 +53,9 @@ def queues(work: Work, begin: int, end: int) -> tuple[Queue, ...]:
 
 
 def length(work: Work) -> tuple[Integers, Integers]:
-    """Each moment at which the length of a stream's queue changes, and the length from there on.
+    """Return the moments at which the length of a stream's queue changes, and the length from each on.
 
-    It grows when a call begins, and shrinks when its work does; where both fall together it grows first.
+    The length grows when a call begins and shrinks when its work begins; if both happen at once, it grows first.
     """
     times = np.concatenate((work.call_start, work.start))
     change = np.repeat((1, -1), len(work))
@@ -64,7 +64,10 @@ def length(work: Work) -> tuple[Integers, Integers]:
 
 
 def starved(work: Work, begin: int, end: int) -> float:
-    """Share of the time in which nothing waited or ran on any stream: the GPU had not been asked for anything."""
+    """Return the fraction of the time in which nothing waited or ran on any stream.
+
+    The host had then given the GPU nothing to do.
+    """
     known = work.where(work.launched)
     asked = union(np.maximum(known.call_start, begin), np.minimum(np.maximum(known.end, known.call_start), end))
     return 1 - asked.total / (end - begin) if end > begin else 0.0

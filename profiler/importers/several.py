@@ -1,4 +1,4 @@
-"""Several traces at once, each read by a process of its own, where that is worth starting one."""
+"""Analyze several traces at once, in processes of their own if that is worth starting them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from profiler.errors import ProfilerError
 from profiler.importers.analysis import Analysis, analyse
 
 LARGE = 100_000_000
-"""Bytes of JSON, together, that take a second to read; a process takes a third of one to start."""
+"""Bytes of JSON in total from which helper processes pay off.
+
+Reading that much takes a second; a process takes a third of a second to start.
+"""
 PACKED = 10
-"""Times that JSON of a trace is larger than what gzip makes of it, at least."""
+"""Assumed ratio of a trace's JSON to its gzip size, at least."""
 MOST = 8
-"""Processes: each holds the columns of its trace, which take up to half of the room of its JSON."""
+"""Maximum number of processes: each holds its trace's columns, up to half the size of the JSON."""
 
 
 def analyse_all(paths: Sequence[Path]) -> list[Analysis | ProfilerError]:
-    """What each trace tells, or why it tells nothing.
+    """Analyze each trace; return the analysis, or the error that explains why there is none.
 
-    What a process was reading that was ended, as for want of memory, is read here: one at a time needs the least.
+    A trace whose process was killed, for example for lack of memory, is read again here: one at a time needs the least.
     """
     processes = min(len(paths), MOST, _cores())
     if processes < 2 or sum(map(_size, paths)) < LARGE:
@@ -51,13 +54,13 @@ def analyse_all(paths: Sequence[Path]) -> list[Analysis | ProfilerError]:
 
 
 def _help(paths: Sequence[Path], taken: Any, into: Connection) -> None:
-    """In a process of its own."""
+    """Analyze traces in a helper process and send back the results."""
     into.send(dict(_some(paths, taken)))
     into.close()
 
 
 def _some(paths: Sequence[Path], taken: Any) -> Iterator[tuple[int, tuple[Analysis | None, str, str]]]:
-    """One trace after the other that no other process has taken, by its position."""
+    """Yield the analyses of traces that no other process has taken, with their positions."""
     while True:
         with taken.get_lock():
             number = taken.value
@@ -68,7 +71,7 @@ def _some(paths: Sequence[Path], taken: Any) -> Iterator[tuple[int, tuple[Analys
 
 
 def _told(path: Path) -> tuple[Analysis | None, str, str]:
-    """As texts: an exception of ours cannot be sent from one process to another."""
+    """Return an analysis or an error as plain texts: a `ProfilerError` cannot be sent between processes."""
     try:
         return analyse(path), "", ""
     except ProfilerError as error:

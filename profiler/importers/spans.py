@@ -1,7 +1,4 @@
-"""Sets of time in whole nanoseconds: sorted, disjoint, none of them empty, as two arrays.
-
-What `profiler.recorder.intervals` does for the few of a window, for the hundreds of thousands of a trace.
-"""
+"""Sets of time in whole nanoseconds: sorted, disjoint, non-empty spans stored as two arrays."""
 
 from __future__ import annotations
 
@@ -13,19 +10,19 @@ from profiler.importers.columns import Integers, Mask
 
 
 class Spans(NamedTuple):
-    """From each start to its end."""
+    """A set of time, from each start to its end."""
 
     start: Integers
     end: Integers
 
     @property
     def total(self) -> int:
-        """Nanoseconds of all."""
+        """Total length in nanoseconds."""
         return int((self.end - self.start).sum())
 
 
 def union(start: Integers, end: Integers) -> Spans:
-    """The time that any of these covers; they may come in any order and overlap."""
+    """Return the time that any of these ranges covers; they may be unsorted and overlap."""
     some = end > start
     start, end = start[some], end[some]
     if not len(start):
@@ -38,37 +35,37 @@ def union(start: Integers, end: Integers) -> Spans:
 
 
 def either(one: Spans, other: Spans) -> Spans:
-    """The time that one of them covers, or both."""
+    """Return the time that at least one of the two covers."""
     return union(*(np.concatenate(both) for both in zip(one, other, strict=True)))
 
 
 def intersection(one: Spans, other: Spans) -> Spans:
-    """The time both cover."""
+    """Return the time both cover."""
     times, in_one, in_other = _swept(one, other)
     return _kept(times, in_one & in_other)
 
 
 def difference(one: Spans, other: Spans) -> Spans:
-    """The time `one` covers and `other` does not."""
+    """Return the time `one` covers and `other` does not."""
     times, in_one, in_other = _swept(one, other)
     return _kept(times, in_one & ~in_other)
 
 
 def within(spans: Spans, begin: int, end: int) -> Spans:
-    """Their part between two moments."""
+    """Return the part between two moments."""
     start, stop = np.maximum(spans.start, begin), np.minimum(spans.end, end)
     some = stop > start
     return Spans(start[some], stop[some])
 
 
 def covers(spans: Spans, moments: Integers) -> Mask:
-    """Whether each moment lies in one of them; their ends do not."""
+    """Return whether each moment lies in a span; the end of a span does not belong to it."""
     at = np.searchsorted(spans.start, moments, "right") - 1
     return np.asarray((at >= 0) & (moments < np.append(spans.end, 0)[at]))
 
 
 def covered(spans: Spans, moments: Integers) -> Integers:
-    """How much of them lies before each moment, in nanoseconds."""
+    """Return how many nanoseconds of the spans lie before each moment."""
     before = np.concatenate(([0], np.cumsum(spans.end - spans.start)))
     begun = np.searchsorted(spans.start, moments, "right")
     reach = np.concatenate((moments[:1], spans.end))[begun]
@@ -76,7 +73,7 @@ def covered(spans: Spans, moments: Integers) -> Integers:
 
 
 def _swept(one: Spans, other: Spans) -> tuple[Integers, Mask, Mask]:
-    """All moments at which something begins or ends, and what is covered from each to the next."""
+    """Return all moments at which a span begins or ends, and what each set covers from there to the next."""
     times = np.concatenate((*one, *other))
     order = np.argsort(times, kind="stable")
     change = np.repeat((1, -1, 0, 0), (len(one.start), len(one.end), len(other.start), len(other.end)))[order]

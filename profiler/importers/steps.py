@@ -11,40 +11,49 @@ from profiler.importers.breakdown import named
 from profiler.importers.columns import ANNOTATION, OPERATOR, Integers, Mask
 from profiler.importers.kineto import Trace
 from profiler.importers.work import Work
-from profiler.recorder.kernels import MARK
 
+MARK = "profile-train step"
+"""The agent's mark at a step boundary, equal to `profiler.agent.window.MARK`; a test compares the two."""
 PROFILER_STEP = "ProfilerStep#"
-"""What torch.profiler calls its own, with `schedule` or `step()`."""
+"""Prefix of torch.profiler's own step ranges, made by `schedule` or `step()`."""
 _NUMBER = re.compile(rf"{PROFILER_STEP}\s*(\d{{1,15}})$")
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Nanoseconds of the trace."""
+    """The step boundaries, in nanoseconds of the trace."""
 
     host: Integers
-    """When each began on the host, and the end of the last; without marks the begin and end of all that there is."""
+    """When each step began on the host, and the end of the last.
+
+    Without marks these are the start and end of the trace.
+    """
     reached: Integers
-    """The same as the GPU reached it: once all that was asked for before it was done. Without GPU work as `host`."""
+    """When the GPU reached each boundary; `host` without GPU work.
+
+    It reaches a boundary when it has done all work launched before it.
+    """
     marked: bool
+    first: int
+    """When the first marked step began on the host; without marks the same as `begin`."""
 
     @property
     def number(self) -> int:
-        """Marked steps."""
+        """Number of marked steps."""
         return len(self.host) - 1 if self.marked else 0
 
     @property
     def begin(self) -> int:
-        """Of what is analysed."""
+        """Start of the analyzed time."""
         return int(self.reached[0])
 
     @property
     def end(self) -> int:
-        """As above."""
+        """End of the analyzed time."""
         return int(self.reached[-1])
 
     def asked_in(self, work: Work) -> Mask:
-        """Which work the host asked for in these steps; without marks, all."""
+        """Return which work the host launched in these steps; without marks, all."""
         asked = work.asked
         return np.asarray(
             (asked >= self.host[0]) & (asked < self.host[-1]) if self.marked else np.ones(len(work), bool)
@@ -52,7 +61,10 @@ class Steps:
 
 
 def steps_of(trace: Trace, work: Work) -> Steps:
-    """The marked steps, on a GPU without the first of several: it waits for work that was launched before the trace."""
+    """Return the marked steps.
+
+    On a GPU the first of several is left out: it waits for work launched before the trace.
+    """
     host = _marks(trace)
     marked = len(host) > 1
     if not marked:
@@ -61,17 +73,17 @@ def steps_of(trace: Trace, work: Work) -> Steps:
             host = np.array([work.start.min(), work.end.max()])
         else:
             host = np.array([ranges.start.min(), ranges.end.max()])
-        return Steps(host, host, False)
+        return Steps(host, host, False, int(host[0]))
     host = _without_stub(host, work.asked if len(work) else trace.ranges.start[trace.ranges.category == OPERATOR])
     if not len(work):
-        return Steps(host, host, True)
+        return Steps(host, host, True, int(host[0]))
     reached = _reached(host, work)
-    return Steps(host[1:], reached[1:], True) if len(host) > 2 else Steps(host, reached, True)
+    lead_in = 1 if len(host) > 2 else 0
+    return Steps(host[lead_in:], reached[lead_in:], True, int(host[0]))
 
 
 def numbers(trace: Trace, steps: Steps) -> list[int]:
-    """What torch.profiler counts each step as, so that those of several ranks can be told to be the same; else their
-    order."""
+    """Return torch.profiler's number of each step, which identifies steps across ranks; else its position."""
     ranges = trace.ranges
     rows = np.flatnonzero(np.isin(ranges.start, steps.host[:-1]) & (ranges.category == ANNOTATION))
     matches = ((int(ranges.start[row]), _NUMBER.match(trace.names[ranges.name[row]])) for row in rows)
@@ -80,7 +92,7 @@ def numbers(trace: Trace, steps: Steps) -> list[int]:
 
 
 def _without_stub(host: Integers, asked: Integers) -> Integers:
-    """A last step in which nothing is asked for is none: the profiler was stopped after its `step()`."""
+    """Drop a last step that launches nothing: the profiler was stopped after its `step()`."""
     if len(host) > 2 and not ((asked >= host[-2]) & (asked < host[-1])).any():
         return host[:-1]
     return host
@@ -94,7 +106,7 @@ def _reached(host: Integers, work: Work) -> Integers:
 
 
 def _marks(trace: Trace) -> Integers:
-    """Our own where there are any; of torch.profiler's all begins, and the last end."""
+    """Return the agent's marks, or else the starts of torch.profiler's steps and the last end."""
     ranges = trace.ranges
     ours = named(trace, lambda name: name == MARK) & np.isin(ranges.category, (OPERATOR, ANNOTATION))
     if ours.any():

@@ -1,6 +1,7 @@
-"""The events of a trace file, a few thousand at a time, so that a file of any size takes the room of its columns only.
+"""Read the events of a trace file, some thousands at a time.
 
-A file that ends too early, or is damaged, gives what can be read of it, and says so.
+A file of any size thus needs memory for its columns only. A file that ends too early or is damaged yields what can be
+read of it, and `Stream` records that.
 """
 
 from __future__ import annotations
@@ -17,49 +18,61 @@ from profiler.errors import ProfilerError
 from profiler.importers.events import Event, Unknown
 
 PIECE = 1 << 19
-"""Bytes of JSON that are looked at together: their events stay in the processor's cache until they are columns."""
+"""Bytes of JSON decoded together: their events stay in the CPU's cache until they become columns."""
 MOST_HEAD = 1 << 26
-"""Bytes before the events: more is some other JSON, and not worth reading to its end."""
+"""Maximum bytes before the events: a file with more is some other JSON, not worth reading to its end."""
 MOST_EVENT = 1 << 26
-"""Bytes without the end of an event: as above."""
+"""Maximum bytes of an event without an end, for the same reason."""
 MOST_TORN = 1 << 16
-"""Bytes of one event that could not be read whole."""
+"""Maximum bytes of one event that could not be read whole."""
 _COMPRESSED = 1 << 16
 _TRIES = 8
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
+_NAME = re.compile(rb'(?<="name": ").*?(?=",\s*"(?:pid|ph|cat)":)', re.DOTALL)
+"""A name as Kineto writes it; until 2024 it did not escape quotation marks and backslashes in names."""
 _NO_NUMBER = re.compile(rb":\s*[-+]?(?:nan|inf|infinity)(?=\s*[,}])", re.IGNORECASE)
 _AT = re.compile(r"\(byte (\d+)\)")
 
 DECODE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for texts that it cannot read."""
+"""Exceptions that msgspec raises for text it cannot read."""
 
 _events = msgspec.json.Decoder(list[Event])
 _parts = msgspec.json.Decoder(list[msgspec.Raw])
 _leniently = msgspec.json.Decoder(Event, strict=False)
 _phases = msgspec.json.Decoder(Unknown)
+_part = msgspec.json.Decoder(msgspec.Raw)
 
 NO_TRACE = "Give the JSON that torch.profiler's export_chrome_trace or tensorboard_trace_handler writes, packed or not."
 
 
 class Stream:
-    """One file, read once from front to back: iterate over it, then ask what else it said."""
+    """One trace file, read once from front to back.
 
-    def __init__(self, path: Path) -> None:
+    Iterate over it first; its other attributes are complete after that.
+    """
+
+    def __init__(self, path: Path, *, raw: bool = False) -> None:
+        """Open the trace at `path`; with `raw`, events are yielded as valid JSON and not decoded."""
         self.path = path
+        self._all: msgspec.json.Decoder[Any] = _parts if raw else _events
+        self._one: msgspec.json.Decoder[Any] = _part if raw else _leniently
+        self._raw = raw
         self.about: dict[str, Any] = {}
-        """What stands beside the events: devices, ranks, versions."""
+        """Everything besides the events: devices, ranks, versions."""
         self.cut_off = ""
-        """Why there is no more than this, as the end of a sentence; nothing if the file is whole."""
+        """Why the file ends early, as the end of a sentence; empty if it is whole."""
         self.unreadable = 0
-        """Events that are no JSON, or none that Kineto writes."""
+        """Number of events that are not JSON, or not in Kineto's format."""
+        self.repaired = 0
+        """Number of events that were not JSON until their name was escaped."""
 
     def __iter__(self) -> Iterator[list[Any]]:
-        """The events, some thousands at a time.
+        """Yield the events in lists of some thousands.
 
         Raises:
-            ProfilerError: the file cannot be read, or is no trace.
+            ProfilerError: the file cannot be read, or is not a trace.
         """
         source = self._bytes()
         text = self._head(source)
@@ -96,7 +109,7 @@ class Stream:
             ) from error
 
     def _unpacked(self, file: Any) -> Iterator[bytes]:
-        """Of gzip, several members one after the other as well."""
+        """Yield the decompressed gzip data, including files of several members."""
         unpacker, ready, size = zlib.decompressobj(31), [], 0
         packed = file.read(_COMPRESSED)
         try:
@@ -120,7 +133,7 @@ class Stream:
         yield b"".join(ready)
 
     def _head(self, source: Iterator[bytes]) -> bytes:
-        """Read up to the events; what follows, from their bracket on."""
+        """Read up to the events; return the text from their opening bracket on."""
         text = b""
         for more in source:
             text += more
@@ -128,7 +141,7 @@ class Stream:
             if start == b"[":
                 return text[text.index(b"[") :]
             if start not in (b"", b"{"):
-                raise self._no_trace("it is no JSON")
+                raise self._no_trace("it is not JSON")
             for found in _EVENTS.finditer(text):
                 about = _object(text[: found.end()] + b"]}")
                 if about is not None:
@@ -144,10 +157,10 @@ class Stream:
         raise self._no_trace("it holds no list of trace events" if text.strip() else "it is empty")
 
     def _take(self, text: bytes) -> tuple[list[Any], bytes, bool]:
-        """The events up to the last that surely ends in `text`, what follows, and whether the list ended there.
+        """Return the complete events at the start of `text`, the rest, and whether the list ended.
 
-        Text between two events may also stand inside one; then what comes before it is no list of events, and the
-        place before that is tried.
+        Text that looks like the gap between two events may also occur inside one. The text before it is then not a list
+        of events, and the place before that is tried.
         """
         end = len(text)
         for _ in range(_TRIES):
@@ -157,7 +170,7 @@ class Stream:
             end = between.start()
             whole = b"".join((b"[", memoryview(text)[: end + 1], b"]"))
             try:
-                return _events.decode(whole), text[between.end() :], False
+                return self._all.decode(whole), text[between.end() :], False
             except DECODE as error:
                 flaw = _flaw(error, whole)
                 if (closing := _closing(flaw, whole)) is not None:
@@ -167,7 +180,7 @@ class Stream:
         return [], text, False
 
     def _last(self, text: bytes) -> tuple[list[Any], bytes, bool]:
-        """The same of the end of the file."""
+        """Return the same for the end of the file."""
         events, rest, ended = self._take(text)
         if not ended:
             closed, rest, ended = self._closed(rest)
@@ -175,25 +188,25 @@ class Stream:
         return events, rest, ended
 
     def _closed(self, rest: bytes) -> tuple[list[Any], bytes, bool]:
-        """The last event alone, with or without what ends the list."""
+        """Return the same for the last event alone, with or without the end of the list."""
         whole = b"[" + rest
         try:
-            return _events.decode(whole), b"", True
+            return self._all.decode(whole), b"", True
         except DECODE as error:
             flaw = _flaw(error, whole)
             closing = len(whole) if flaw is None else _closing(flaw, whole)
             if closing is not None:
                 return self._tolerantly(whole[:closing]), whole[closing:], True
         try:
-            return _events.decode(whole.rstrip(b", \t\r\n") + b"]"), b"", False
+            return self._all.decode(whole.rstrip(b", \t\r\n") + b"]"), b"", False
         except DECODE:
             return [], rest, False
 
     def _tolerantly(self, whole: bytes) -> list[Any]:
-        """Each event by itself: one that is no JSON, or has a text where a number belongs, spoils no other."""
+        """Decode each event by itself, so that one with invalid JSON or wrong types spoils no other."""
         whole = _NO_NUMBER.sub(b": null", whole)
         try:
-            return _events.decode(whole)
+            return self._all.decode(whole)  # type: ignore[no-any-return]
         except DECODE:
             pass
         found = []
@@ -201,30 +214,42 @@ class Stream:
         for part in self._apart(whole):
             begun += part
             try:
-                found.append(_leniently.decode(begun))
+                found.append(self._one.decode(begun))
             except DECODE as error:
                 if _is_cut(_flaw(error, begun), begun) and len(begun) < MOST_TORN:
                     begun += b","  # what stands between two events may also stand inside one
                     continue
-                found += self._of_no_known_phase(begun)
+                found += self._repaired(begun)
             begun = b""
         self.unreadable += bool(begun)
         return found
 
+    def _repaired(self, event: bytes) -> list[Any]:
+        """Return the event with its name escaped, if it can be read then."""
+        try:
+            found = self._one.decode(_NAME.sub(_escaped, event, 1))
+        except DECODE:
+            return self._of_no_known_phase(event)
+        self.repaired += 1
+        return [found]
+
     def _of_no_known_phase(self, event: bytes) -> list[Any]:
-        """The event, if it is no range: of such nothing is kept, whatever else they hold."""
+        """Return the event if it is not a range; nothing is kept of such events, whatever they hold."""
         try:
             found = _phases.decode(event)
         except DECODE:
             found = None
-        if found is None or found.ph == "X":
+        if self._raw or found is None or found.ph == "X":
             self.unreadable += 1
             return []
         return [found]
 
     @staticmethod
     def _apart(whole: bytes) -> list[bytes]:
-        """The events; where something is no JSON, what stands between any two objects' ends and begins."""
+        """Split a list into its events.
+
+        If it is not valid JSON, it is split at every place that looks like a gap between two.
+        """
         try:
             return [bytes(part) for part in _parts.decode(whole)]
         except DECODE:
@@ -232,7 +257,7 @@ class Stream:
             return [*(part + b"}" for part in parts), last]
 
     def _tail(self, text: bytes) -> None:
-        """What is said of the whole trace after its events."""
+        """Read what the file says about the whole trace after its events."""
         said = _object(b"{" + text.lstrip(b" \t\r\n,"))
         if said is not None:
             self.about = {**self.about, **said}
@@ -240,11 +265,15 @@ class Stream:
             self.cut_off = "it ends in the middle of what follows its events"
 
     def _no_trace(self, why: str) -> ProfilerError:
-        return ProfilerError(f"{self.path} is no trace of torch.profiler: {why}.", NO_TRACE)
+        return ProfilerError(f"{self.path} is not a trace of torch.profiler: {why}.", NO_TRACE)
+
+
+def _escaped(name: re.Match[bytes]) -> bytes:
+    return msgspec.json.encode(name[0].decode(errors="replace"))[1:-1]
 
 
 def _last_between(text: bytes, before: int) -> re.Match[bytes] | None:
-    """The last place in `text` where one object ends and the next begins."""
+    """Return the last place in `text` where one object ends and the next begins."""
     at = before
     while (at := text.rfind(b"}", 0, at)) >= 0:
         if found := _BETWEEN.match(text, at):
@@ -253,7 +282,7 @@ def _last_between(text: bytes, before: int) -> re.Match[bytes] | None:
 
 
 def _flaw(error: Exception, text: bytes) -> Exception | None:
-    """What is wrong with its JSON; None if that is only not what Kineto writes."""
+    """Return the flaw in the JSON; None if the JSON is valid but not in Kineto's format."""
     if not isinstance(error, msgspec.ValidationError):
         return error
     try:
@@ -264,7 +293,7 @@ def _flaw(error: Exception, text: bytes) -> Exception | None:
 
 
 def _closing(flaw: Exception | None, text: bytes) -> int | None:
-    """How far the list reaches, if it is followed by something else."""
+    """Return the length of the list if something else follows it, else None."""
     at = _AT.search(str(flaw))
     if at is None or "trailing characters" not in str(flaw):
         return None
@@ -272,7 +301,7 @@ def _closing(flaw: Exception | None, text: bytes) -> int | None:
 
 
 def _is_cut(flaw: Exception | None, text: bytes) -> bool:
-    """Whether it ends inside a value, rather than holding one that cannot be read."""
+    """Return whether the text ends inside a value, as opposed to holding one that cannot be read."""
     at = _AT.search(str(flaw))
     return "truncated" in str(flaw) or (at is not None and int(at[1]) >= len(text) - 1)
 

@@ -1,8 +1,11 @@
-"""A trace as the rows that a recorder would have written of it: what it does not tell stays None."""
+"""Convert a trace to the rows that a recorder would have written.
+
+Fields that the trace does not cover stay None.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -14,23 +17,43 @@ from profiler.agent.redact import redact_text
 from profiler.importers.breakdown import named
 from profiler.importers.columns import ANNOTATION, KERNEL, OPERATOR, Integers, Mask
 from profiler.importers.gpu_time import Shares, account
+from profiler.importers.kernel_kinds import TENSOR_KINDS, kernel_kind, operator_kind
 from profiler.importers.kineto import Trace
 from profiler.importers.nesting import around
 from profiler.importers.spans import Spans, covers, union
-from profiler.importers.steps import Steps
+from profiler.importers.steps import MARK, Steps
 from profiler.importers.work import Work
-from profiler.recorder.kernel_kinds import kernel_kind, operator_kind
-from profiler.recorder.kernels import MARK, MAY_BE_OPTIMIZER, NAME_LENGTH
-from profiler.recorder.operators import MOST
-from profiler.recorder.trace import FLOATING
-from profiler.schema import Kernel, Operator, Window
+from profiler.schema import Kernel, Operator, Step, Window
 
 PID = 0
-"""Stands for the traced process in every row of its rank: the trace's own number may be another machine's."""
+"""Placeholder for the traced process in every row of its rank.
+
+The trace's own PID may be another machine's.
+"""
+NAME_LENGTH = 300
+"""Maximum characters of a name: C++ template names run to thousands, and the first few suffice."""
+MOST = 200
+"""Maximum rows of operators by shape.
+
+For a transformer that covers all that take a thousandth of the time.
+"""
+MAY_BE_OPTIMIZER = frozenset({"elementwise", "reduction", "normalization", "other"})
+"""Kinds of kernels that an optimizer without a fused or foreach implementation launches, too."""
+FLOATING = {
+    "double": "fp64",
+    "float": "fp32",
+    "c10::Half": "fp16",
+    "c10::BFloat16": "bf16",
+    "c10::Float8_e4m3fn": "fp8",
+    "c10::Float8_e5m2": "fp8",
+    "c10::Float8_e4m3fnuz": "fp8",
+    "c10::Float8_e5m2fnuz": "fp8",
+}
+"""Dtype by Kineto's name for a tensor type."""
 
 
-def window(trace: Trace, work: Work, parts: Shares | None, steps: Steps) -> Window:
-    """The analysed steps; where none are marked, all that there is, as one."""
+def window(trace: Trace, work: Work, parts: Shares | None, steps: Steps, in_steps: Sequence[Step]) -> Window:
+    """Return the Window of the analyzed steps; without marks the whole trace counts as one step."""
     row = Window(
         pid=PID,
         start=steps.begin * 1e-9,
@@ -43,30 +66,90 @@ def window(trace: Trace, work: Work, parts: Shares | None, steps: Steps) -> Wind
     if parts is None:
         return row
     inside = steps.asked_in(work) & (work.category == KERNEL)
+    asking = [step.host_launch for step in in_steps if step.host_launch is not None]
     lengths = (work.end - work.start)[inside]
     return replace(
         row,
         device="cuda",
         kernels=len(lengths),
         median_kernel=float(np.median(lengths)) * 1e-9 if len(lengths) else None,
+        host_launch=sum(asking) if asking else None,
         **account(trace, work, parts, steps.begin, steps.end)._asdict(),
     )
 
 
 def kernels(trace: Trace, work: Work, steps: Steps) -> tuple[Kernel, ...]:
-    """GPU work by name and kind, of the steps; most time first."""
+    """Return the steps' GPU work by name and kind; most time first."""
     inside = work.where(steps.asked_in(work))
     in_optimizer = covers(optimizer_ranges(trace), inside.asked)
     rows = []
+    reached, dtypes = _reached(inside), _dtypes(trace, inside)
     for number, of_optimizer, calls, total in _summed(inside.name, in_optimizer, inside.end - inside.start):
         told = kernel_kind(trace.names[number])
         kind = "optimizer" if of_optimizer and told.kind in MAY_BE_OPTIMIZER else told.kind
-        rows.append(_kernel(trace, "cuda", number, kind, calls, total, told.tensor_cores, told.dtype))
+        dtype = told.dtype or dtypes.get(number)
+        row = _kernel(trace, "cuda", number, kind, calls, total, told.tensor_cores, dtype)
+        rows.append(replace(row, reached=reached.get(number)))
     return _merged(rows)
 
 
+def _reached(work: Work) -> dict[int, float]:
+    """Return, by name, the share of the multiprocessors that kernels have blocks for, mean over their time."""
+    told = work.where(~np.isnan(work.blocks))
+    times = (told.end - told.start).astype(np.float64)
+    size = int(told.name.max(initial=-1)) + 1
+    whole = np.bincount(told.name, times, minlength=size)
+    reached = np.bincount(told.name, times * np.clip(told.blocks, 0, 1), minlength=size)
+    return {int(number): float(reached[number] / whole[number]) for number in np.flatnonzero(whole)}
+
+
+def _dtypes(trace: Trace, work: Work) -> dict[int, str]:
+    """Return the dtypes of matmuls whose names do not tell, as those of Inductor's templates (triton_tem_*) by name.
+
+    They are those of the inputs of the operator around the launch, if it is a matmul too or has the kernel's name, and
+    all launches agree. Inputs of fp32 may be computed in TF32: they tell nothing.
+    """
+    silent = {
+        number
+        for number in np.unique(work.name).tolist()
+        if (told := kernel_kind(trace.names[number])).dtype is None and told.kind in TENSOR_KINDS
+    }
+    if not silent or not trace.inputs:
+        return {}
+    asked = work.where(np.isin(work.name, list(silent)) & work.launched)
+    rows, caller = _callers(trace, asked)
+    around_it = rows[caller]
+    inputs = np.where(caller >= 0, trace.ranges.inputs[around_it], -1)
+    found: dict[int, set[str | None]] = {}
+    for number, operator, each in set(
+        zip(asked.name.tolist(), trace.ranges.name[around_it].tolist(), inputs.tolist(), strict=True)
+    ):
+        alike = number == operator or operator_kind(trace.names[operator]) in TENSOR_KINDS
+        dtype = _inputs(*trace.inputs[each])[1] if each >= 0 and alike else None
+        found.setdefault(number, set()).add(dtype)
+    agreed = {number: next(iter(dtypes)) for number, dtypes in found.items() if len(dtypes) == 1}
+    return {number: dtype for number, dtype in agreed.items() if dtype not in (None, "fp32")}
+
+
+def _callers(trace: Trace, work: Work) -> tuple[Integers, Integers]:
+    """Return the positions of all operators, and which of these is the innermost around the launch of each piece of
+    work, all of which has one; -1 for none."""
+    ranges = trace.ranges
+    calls, of_call = np.unique(work.call, return_inverse=True)
+    rows = np.concatenate((np.flatnonzero(ranges.category == OPERATOR), calls))
+    outer = around(ranges.thread[rows], ranges.start[rows], ranges.end[rows])
+    number = len(rows) - len(calls)
+    caller = outer[number:]
+    while len(climbing := np.flatnonzero(caller >= number)):  # a call of the driver lies in one of the runtime
+        caller[climbing] = outer[caller[climbing]]
+    return rows, caller[of_call]
+
+
 def operators_by_name(trace: Trace, steps: Steps) -> tuple[Kernel, ...]:
-    """The host's operators by name and kind, each without those that it called, of the steps; most time first."""
+    """Return the steps' host operators by name and kind, most time first.
+
+    Each operator's time leaves out the operators that it called.
+    """
     rows, own, _ = _operators(trace, steps)
     in_optimizer = covers(optimizer_ranges(trace), trace.ranges.start[rows])
     found = []
@@ -78,31 +161,29 @@ def operators_by_name(trace: Trace, steps: Steps) -> tuple[Kernel, ...]:
 
 
 def operators(trace: Trace, work: Work, steps: Steps) -> tuple[Operator, ...]:
-    """By name and shapes, where these were recorded: with the time of the GPU work that each launched itself; without
-    any such work with the operators' own. Most time first."""
+    """Return the operators by name and shapes, if shapes were recorded; most time first.
+
+    The times are those of the GPU work that each operator launched itself. Without GPU work they are the operators'
+    own.
+    """
     if not trace.inputs:
         return ()
-    ranges = trace.ranges
     if not len(work):
         rows, own, _ = _operators(trace, steps)
         return _by_shape(trace, "cpu", rows, own)
     inside = work.where(steps.asked_in(work) & work.launched)
-    calls, of_call = np.unique(inside.call, return_inverse=True)
-    rows = np.concatenate((np.flatnonzero(ranges.category == OPERATOR), calls))
-    outer = around(ranges.thread[rows], ranges.start[rows], ranges.end[rows])
-    number = len(rows) - len(calls)
-    caller = outer[number:]
-    while len(climbing := np.flatnonzero(caller >= number)):  # a call of the driver lies in one of the runtime
-        caller[climbing] = outer[caller[climbing]]
-    of_work = caller[of_call]
+    rows, of_work = _callers(trace, inside)
     known = of_work >= 0
-    times = np.bincount(of_work[known], (inside.end - inside.start)[known], minlength=number).astype(np.int64)
+    times = np.bincount(of_work[known], (inside.end - inside.start)[known]).astype(np.int64)
     launching = np.unique(of_work[known])
     return _by_shape(trace, "cuda", rows[launching], times[launching])
 
 
 def optimizer_ranges(trace: Trace) -> Spans:
-    """Time in `Optimizer.step`, less the steps whose closure runs forward and backward (LBFGS, Lightning)."""
+    """Return the time in `Optimizer.step`.
+
+    Steps whose closure runs forward and backward (LBFGS, Lightning) are left out.
+    """
     ranges = trace.ranges
     updates = named(trace, lambda name: name.startswith("Optimizer.step#")) & (ranges.category == ANNOTATION)
     backward = np.sort(ranges.start[named(trace, is_backward)])
@@ -112,12 +193,12 @@ def optimizer_ranges(trace: Trace) -> Spans:
 
 
 def is_backward(name: str) -> bool:
-    """Whether the operator is a node of the backward pass, with all that it calls."""
+    """Return whether the operator is a node of the backward pass; its range covers everything it calls."""
     return name.startswith("autograd::engine::evaluate_function")
 
 
 def _operators(trace: Trace, steps: Steps) -> tuple[Integers, Integers, Integers]:
-    """Positions of the steps' operators, their own nanoseconds, and the innermost around each."""
+    """Return the positions of the steps' operators, their own ns, and the innermost range around each."""
     ranges = trace.ranges
     rows = np.flatnonzero((ranges.category == OPERATOR) & ~named(trace, lambda name: name == MARK))
     start, end = ranges.start[rows], ranges.end[rows]
@@ -132,7 +213,7 @@ def _operators(trace: Trace, steps: Steps) -> tuple[Integers, Integers, Integers
 
 
 def _summed(name: npt.NDArray[np.int32], flag: Mask, times: Integers) -> Iterable[tuple[int, bool, int, int]]:
-    """By name and flag: how many, and their time together."""
+    """Yield the name, the flag, the count and the total time of each group of equal name and flag."""
     key = name.astype(np.int64) * 2 + flag
     found, at, calls = np.unique(key, return_inverse=True, return_counts=True)
     totals = np.zeros(len(found), np.int64)
@@ -165,7 +246,7 @@ def _kernel(
 
 
 def _merged(rows: list[Kernel]) -> tuple[Kernel, ...]:
-    """Most time first."""
+    """Return the rows sorted by time, most first."""
     return tuple(sorted(rows, key=lambda row: (-row.total, row.name, row.kind)))
 
 
@@ -199,7 +280,7 @@ def _by_shape(trace: Trace, device: Literal["cpu", "cuda"], rows: Integers, time
 
 
 def _inputs(dims: bytes, types: bytes) -> tuple[tuple[tuple[int, ...], ...], str | None]:
-    """As `profiler.recorder.trace` reads them."""
+    """Return the shapes of an operator's arguments, () for a non-tensor, and the first float dtype."""
     given = msgspec.json.decode(dims)
     shapes = tuple(
         tuple(each) if isinstance(each, list) and all(type(n) is int for n in each) else ()
@@ -211,5 +292,5 @@ def _inputs(dims: bytes, types: bytes) -> tuple[tuple[tuple[int, ...], ...], str
 
 
 def _shown(name: str) -> str:
-    """Short, and without secrets: a program may name its ranges anything."""
+    """Return the name shortened and without secrets: a program may name its ranges anything."""
     return redact_text(name[:NAME_LENGTH])

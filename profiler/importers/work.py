@@ -1,4 +1,4 @@
-"""The GPU work of a trace, each with the call that launched it."""
+"""The GPU work of a trace, each piece with the call that launched it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.importers.columns import CALL, COPY, KERNEL, Integers, Mask
+from profiler.importers.kernel_kinds import kernel_kind
 from profiler.importers.kineto import Trace
 from profiler.importers.spans import Spans, union
-from profiler.recorder.kernel_kinds import kernel_kind
 
 COMPUTE, COMMUNICATION, MEMORY = range(3)
-"""Kernels, kernels of collectives, and copies and fills."""
+"""Kinds of work: kernels, kernels of collectives, and copies and fills."""
 
 NOWHERE = np.iinfo(np.int64).min
-"""Times of a call that the trace does not have."""
+"""Time of a call that is not in the trace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One row a kernel, copy or fill, by start. Times are nanoseconds of the trace."""
+    """The GPU work, one row per kernel, copy or fill, sorted by start; times are nanoseconds of the trace."""
 
     start: Integers
     end: Integers
@@ -32,36 +32,38 @@ class Work:
     stream: npt.NDArray[np.int32]
     collective: npt.NDArray[np.int32]
     call: Integers
-    """Position of the call that launched it among the trace's ranges; -1 if the trace has none."""
+    """Position of the launching call among the trace's ranges; -1 if the trace has none."""
     call_start: Integers
     call_end: Integers
     thread: npt.NDArray[np.int32]
-    """That called; -1 as above."""
+    """Thread of the launching call; -1 if the trace has none."""
+    blocks: npt.NDArray[np.float32]
+    """As in Columns."""
 
     def __len__(self) -> int:
         return len(self.start)
 
     @property
     def launched(self) -> Mask:
-        """Whether the trace has the call."""
+        """Whether the trace has the launching call."""
         return np.asarray(self.call >= 0)
 
     @property
     def asked(self) -> Integers:
-        """When the host asked for it; where that is not known, when it began."""
+        """When the host launched the work; if unknown, when the work began."""
         return np.where(self.launched, self.call_start, self.start)
 
     def where(self, chosen: Mask | Integers) -> Work:
-        """These rows."""
+        """Return the chosen rows."""
         return Work(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
     def spans(self, chosen: Mask) -> Spans:
-        """The time in which any of these ran."""
+        """Return the time in which any of the chosen work ran."""
         return union(self.start[chosen], self.end[chosen])
 
 
 def work_of(trace: Trace) -> Work:
-    """All of it: of several GPUs that the process uses, the one with most kernels."""
+    """Return the GPU work of a trace; of several GPUs, that of the one with most kernels."""
     ranges = trace.ranges
     rows = np.flatnonzero(ranges.category >= KERNEL)
     rows = rows[_busiest(trace, ranges.stream[rows], ranges.category[rows] == KERNEL)]
@@ -70,7 +72,7 @@ def work_of(trace: Trace) -> Work:
     order = np.argsort(numbers, kind="stable")
     calls, numbers = calls[order], numbers[order]
     wanted = ranges.correlation[rows]
-    # Of calls with the same number the last, as `profiler.recorder.gpu_time` takes it.
+    # Of calls with the same number the last.
     at = np.searchsorted(numbers, wanted, "right") - 1
     known = (at >= 0) & (wanted >= 0)
     if len(numbers):
@@ -88,11 +90,12 @@ def work_of(trace: Trace) -> Work:
         call_start=np.where(known, ranges.start[call], NOWHERE),
         call_end=np.where(known, ranges.end[call], NOWHERE),
         thread=np.where(known, ranges.thread[call], -1).astype(np.int32),
+        blocks=ranges.blocks[rows],
     )
 
 
 def device_count(trace: Trace) -> int:
-    """GPUs that the process uses."""
+    """Return the number of GPUs that the process uses."""
     return len({device for device, _ in trace.streams})
 
 
@@ -106,7 +109,7 @@ def _busiest(trace: Trace, streams: npt.NDArray[np.int32], is_kernel: Mask) -> M
 
 
 def _kinds(trace: Trace) -> npt.NDArray[np.int8]:
-    """By name: as a kernel, and as a copy or fill."""
+    """Return the kind of each name, as a kernel and as a copy or fill."""
     used = set(np.unique(trace.ranges.name[trace.ranges.category == KERNEL]).tolist())
     kinds = np.full((len(trace.names), 2), COMPUTE, np.int8)
     for number in used:

@@ -1,5 +1,6 @@
-"""profile-train where people train: callbacks, trackers and a notebook magic, each on somebody else's package.
+"""Integrations with training frameworks: callbacks, trackers and a notebook magic.
 
-Import the one you need, as `from profiler.integrations.lightning import ProfileTrainCallback`. A recording that they
-open means what `with profile()` means, and takes its options.
+Each of them is for another package. Import the one you need, as in
+`from profiler.integrations.lightning import ProfileTrainCallback`. A recording that they open works like
+`with profile()` and takes the same options.
 """

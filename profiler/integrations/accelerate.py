@@ -1,14 +1,16 @@
-"""Hugging Face accelerate: a tracker that records from `init_trackers` to `end_training`, and tells the others.
+"""Hugging Face accelerate: a tracker that records from `init_trackers` to `end_training`.
 
-tracker = ProfileTrainTracker(out="run")
-accelerator = Accelerator(log_with=[tracker, "tensorboard"], project_dir=".")
-accelerator.init_trackers("demo")
-for step, batch in enumerate(loader):
-    ...
-    if told := tracker.newest(step):
-        accelerator.log(told, step)
-accelerator.log(tracker.summary())
-accelerator.end_training()
+It also supplies figures for the other trackers:
+
+    tracker = ProfileTrainTracker(out="run")
+    accelerator = Accelerator(log_with=[tracker, "tensorboard"], project_dir=".")
+    accelerator.init_trackers("demo")
+    for step, batch in enumerate(loader):
+        ...
+        if told := tracker.newest(step):
+            accelerator.log(told, step)
+    accelerator.log(tracker.summary())
+    accelerator.end_training()
 """
 
 from __future__ import annotations
@@ -30,13 +32,16 @@ except ImportError as error:
 
 
 class ProfileTrainTracker(GeneralTracker):
-    """Records a training. Takes the options of `profile`, and how many steps lie between two answers of `newest`; None:
-    it has none."""
+    """A tracker that records a training run.
+
+    It takes the options of `profile`. `every` is the number of steps between two results of `newest`; None means it
+    returns none.
+    """
 
     name = "profile_train"
     requires_logging_directory = False
     main_process_only = False
-    """The recording itself knows which ranks it is of."""
+    """False, because the recording itself knows which ranks it covers."""
 
     def __init__(self, *args: Any, every: int | None = EVERY, **options: Any) -> None:
         super().__init__()
@@ -46,31 +51,36 @@ class ProfileTrainTracker(GeneralTracker):
 
     @property
     def tracker(self) -> profile:
-        """What `accelerator.get_tracker("profile_train", unwrap=True)` gives."""
+        """The value of `accelerator.get_tracker("profile_train", unwrap=True)`."""
         return self.run
 
     def start(self) -> None:
-        """Begin."""
+        """Start recording."""
         self._recording.enter_context(self.run)
         self._recording.enter_context(self._live)
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
-        """The program's hyperparameters are the other trackers' to keep."""
+        """Do nothing: the other trackers keep the program's hyperparameters."""
 
     def log(self, values: dict[str, Any], step: int | None = None, **_: Any) -> None:
-        """The program's metrics, too."""
+        """Do nothing: the other trackers keep the program's metrics."""
 
     def finish(self) -> None:
-        """End, if that has not happened yet."""
+        """Stop recording, if it has not stopped yet."""
         self._recording.close()
 
     def newest(self, step: int) -> dict[str, float]:
-        """What the other trackers are to be told of the steps since the last time: mostly nothing. Call it as each step
-        ends."""
+        """Return the figures of the newest steps for the other trackers; empty for most steps.
+
+        Call it at the end of each step.
+        """
         return self._live.newest(step) if PartialState().is_main_process else {}
 
     def summary(self) -> dict[str, float | str]:
-        """End, and give back what the other trackers are to be told: step time, phases and the first advice."""
+        """Stop recording and return the final figures for the other trackers.
+
+        These are step time, phases and the first advice.
+        """
         self.finish()
         result = self.run.result() if PartialState().is_main_process else None
         return {} if result is None else {**figures(result), ADVICE: advice(result)}

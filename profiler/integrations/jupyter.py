@@ -1,4 +1,4 @@
-"""Notebooks: `%load_ext profiler`, then `%%profile_train` over a cell that trains."""
+"""Notebooks: `%load_ext profiler`, then `%%profile_train` at the top of a cell that trains."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import html
 from pathlib import Path
 from typing import Any
 
+from profiler import ours
 from profiler.session import profile
 
 try:
@@ -18,12 +19,15 @@ except ImportError as error:
     raise ImportError("These magics are for IPython, which is not installed: pip install ipython") from error
 
 HEIGHT = 700
-"""Pixels of the report in the notebook."""
+"""Height of the report in the notebook, in pixels."""
 
 
 class Inline:
-    """A report as a notebook shows it: in a frame that runs its script and reaches nothing of the notebook. Its own
-    Content-Security-Policy stays in it."""
+    """A report as a notebook displays it.
+
+    It is shown in a sandboxed frame that runs its script but cannot access the notebook. The report's own
+    Content-Security-Policy stays in effect.
+    """
 
     def __init__(self, report: Path) -> None:
         self.report = report
@@ -41,10 +45,10 @@ class Inline:
 
 @magics_class
 class ProfileTrainMagics(Magics):
-    """Recording and report in a notebook."""
+    """The notebook magics for recording and reports."""
 
     _last: Path | None = None
-    """The folder of the last run."""
+    """Folder of the last run."""
 
     @magic_arguments()
     @argument("--out", help="Run folder.  [profile-train-runs/<time>-<script>]")
@@ -54,8 +58,10 @@ class ProfileTrainMagics(Magics):
     @argument("--no-report", dest="report", action="store_false", help="Only record.")
     @cell_magic
     def profile_train(self, line: str, cell: str) -> None:
-        """Record what the cell trains, and show the report."""
-        with profile(**vars(parse_argstring(self.profile_train, line))) as run:
+        """Record the training in the cell and show the report."""
+        recording = profile(**vars(parse_argstring(self.profile_train, line)))
+        recording.summary = getattr(self.shell, "kernel", None) is None  # a notebook shows the report itself
+        with recording as run:
             self._last = run.folder
             self._run(cell)
         if run.report_path and run.report_path.exists():
@@ -67,18 +73,20 @@ class ProfileTrainMagics(Magics):
     def profile_train_report(self, line: str) -> None:
         """Show the report of a run."""
         folder = parse_argstring(self.profile_train_report, line).run or self._last
-        if folder is None or not (folder / "report.html").exists():
+        report = folder and ours.where(folder, "report.html")
+        if report is None or not report.exists():
             raise UsageError(
                 f"There is no report{f' in {folder}' if folder else ''}. "
                 "Train in a cell with %%profile_train, or name the folder of a run."
             )
-        display(Inline(folder / "report.html"))
+        display(Inline(report))
 
     def _run(self, cell: str) -> None:
-        """As a cell is run by itself: its last expression is shown. What it raises passes through."""
+        """Run the cell as IPython would: show its last expression, and let exceptions pass through."""
         shell: Any = self.shell
-        source = shell.transform_cell(cell)
-        name = shell.compile.cache(source, shell.execution_count, raw_code=cell)
+        source = "\n" + shell.transform_cell(cell)  # the magic's own line counts, too
+        number = len(shell.history_manager.input_hist_parsed) - 1  # IPython 9 counts on before it runs a cell
+        name = shell.compile.cache(source, number, raw_code=cell)
         tree = shell.transform_ast(shell.compile.ast_parse(source, filename=name))
         shown = [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) else []
         exec(shell.compile(tree, name, "exec"), shell.user_ns)

@@ -1,4 +1,4 @@
-"""Lightning: records what `Trainer.fit` does, and tells the trainer's loggers, while it trains and at the end.
+"""Lightning: record `Trainer.fit` and report to the trainer's loggers, during training and at the end.
 
 Trainer(callbacks=[ProfileTrainCallback(out="run")])
 """
@@ -23,8 +23,11 @@ except ImportError:
 
 
 class ProfileTrainCallback(Callback):
-    """Records a fit, from before optimizers and loaders are made to its end. Takes the options of `profile`; loggers
-    are told every so many steps (None: only at the end)."""
+    """A callback that records a fit, from before optimizers and loaders are made to its end.
+
+    It takes the options of `profile`. `every` is the number of steps between two reports to the loggers; None means
+    only at the end.
+    """
 
     def __init__(self, *args: Any, every: int | None = EVERY, **options: Any) -> None:
         self.run = profile(*args, **options)
@@ -33,26 +36,26 @@ class ProfileTrainCallback(Callback):
         self._recording = ExitStack()
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Begin."""
+        """Start recording."""
         # Where processes are forked, every one of them would take itself for the first.
         if stage == "fit" and trainer.local_rank == int(os.environ.get("LOCAL_RANK", "0")):
             self._recording.enter_context(self.run)
             self._live = self._recording.enter_context(Live(self.run, self._every))
 
     def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Tell the loggers of the newest steps."""
+        """Report the newest steps to the loggers."""
         if trainer.is_global_zero and trainer.loggers:
             self._live.tell(trainer.global_step, lambda told, step: _log(trainer.loggers, told, step))
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """End, and tell the loggers, which are finalized only after this."""
+        """Stop recording and report to the loggers, which are finalized only after this."""
         if stage == "fit":
             self._recording.close()
             if trainer.is_global_zero and trainer.loggers:
                 self._tell(trainer.loggers, trainer.global_step)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """End a fit that failed or was interrupted."""
+        """Stop recording a fit that failed or was interrupted."""
         self._recording.__exit__(type(exception), exception, exception.__traceback__)
 
     def _tell(self, loggers: list[Any], step: int) -> None:

@@ -1,13 +1,13 @@
-"""Figures of the newest steps while a training goes on, for trackers that draw curves.
+"""Figures of the newest steps during training, for trackers that draw curves.
 
-with profile() as run, Live(run, every=100) as live:
-    for step, batch in enumerate(loader):
-        train(batch)
-        if figures := live.newest(step):
-            tracker.log(figures, step)
+    with profile() as run, Live(run, every=100) as live:
+        for step, batch in enumerate(loader):
+            train(batch)
+            if figures := live.newest(step):
+                tracker.log(figures, step)
 
-A process beside the program reads them: a question costs the training some microseconds, and the answer is taken at
-the end of the step at which it has come.
+A separate process computes them. A request costs the training some microseconds, and the answer is returned at the end
+of the step in which it has arrived.
 """
 
 from __future__ import annotations
@@ -25,20 +25,26 @@ from profiler.integrations.trackers import Result, figures
 from profiler.session import profile, say
 
 EVERY = 100
-"""Steps, by default."""
+"""Default number of steps between two points."""
 
 SHARE = 0.01
-"""Of the time between two points, at most, that reading (CPU time, beside the training) and telling (in it) may take:
-if a point has taken longer, the next one comes later."""
+"""Maximum fraction of the time between two points that reading and reporting may take.
+
+Reading is CPU time of the other process; reporting is time of the training itself. If a point took longer, the next
+one comes later.
+"""
 
 PREFIX = "profile_train/live"
-"""Names of their own: what is told at the end is of the whole run."""
+"""Prefix of live figures, distinct from the final ones, which cover the whole run."""
 
 _READER = "import sys; sys.path[0] = sys.argv.pop(1); from advisor.watch.newest import main; main(sys.argv[1:])"
 
 
 class Live:
-    """Asked as each step ends; answers every so many, or never if `every` is None."""
+    """The live figures of a run, requested at the end of each step.
+
+    `every` is the number of steps between two results; None means there are none.
+    """
 
     def __init__(self, run: profile, every: int | None = EVERY) -> None:
         if every is not None and every < 1:
@@ -47,7 +53,7 @@ class Live:
         self._every = every
         self._reader: subprocess.Popen[bytes] | None = None
         self._last: int | None = None
-        """The step at which it was asked last."""
+        """The step of the last request."""
         self._waiting = False
         self._answer = b""
         self._pause_until = 0.0
@@ -61,8 +67,10 @@ class Live:
         self.close()
 
     def newest(self, step: int) -> dict[str, float]:
-        """Of the steps since the last ones: mostly nothing. `step` is the training's own number of the step that ends.
-        Never raises."""
+        """Return the figures of the steps since the last result, empty for most steps; never raise.
+
+        `step` is the training's own number of the step that ends.
+        """
         if self._every is None:
             return {}
         try:
@@ -77,7 +85,7 @@ class Live:
         return {}
 
     def tell(self, step: int, tell: Callable[[dict[str, float], int], None]) -> None:
-        """Give them to `tell`, with the step. Never raises."""
+        """Pass the newest figures, if any, to `tell` with the step; never raise."""
         told = self.newest(step)
         if not told:
             return
@@ -89,7 +97,7 @@ class Live:
         self._pause(perf_counter() - begin)
 
     def close(self) -> None:
-        """End what reads."""
+        """Stop the process that computes the figures."""
         reader, self._reader = self._reader, None
         self._every = None
         if reader is not None:

@@ -1,4 +1,4 @@
-"""Step time, phases and the first advice of a run, in an experiment tracker.
+"""Log step time, phases and the first advice of a run to an experiment tracker.
 
 with profile() as run:
     train()
@@ -13,11 +13,14 @@ from typing import Any
 ADVICE = "profile_train/advice"
 
 Result = Mapping[str, Any]
-"""As `profile.result()` gives it."""
+"""Result of a run, as `profile.result()` returns it."""
 
 
 def figures(result: Result, prefix: str = "profile_train") -> dict[str, float]:
-    """Step time (s), phases as fractions of the mean step, GPU utilization; what was not measured is left out."""
+    """Return step time (s), phases as fractions of the mean step, and GPU utilization.
+
+    Values that were not measured are left out.
+    """
     steps = result["steps"]
     told = {
         "steps": steps["count"],
@@ -30,13 +33,13 @@ def figures(result: Result, prefix: str = "profile_train") -> dict[str, float]:
 
 
 def advice(result: Result) -> str:
-    """What to change first, in a sentence or two."""
+    """Return the first recommended change, in a sentence or two."""
     first = next((each for each in result["advice"] if each["severity"] != "info"), None)
     return "Nothing to change was found." if first is None else f"{first['title']}: {first['then']}"
 
 
 def to_tensorboard(result: Result | None, writer: Any, step: int | None = None) -> None:
-    """Into a `SummaryWriter`, at the training's `step`. Here and below, no result is no entry."""
+    """Write a result to a `SummaryWriter`, at the training's `step`; do nothing if it is None."""
     if result is None:
         return
     for name, value in figures(result).items():
@@ -46,13 +49,16 @@ def to_tensorboard(result: Result | None, writer: Any, step: int | None = None) 
 
 
 def to_wandb(result: Result | None, run: Any) -> None:
-    """Into the history of a run of wandb, and by that into its summary."""
+    """Write a result to the history and summary of a wandb run; do nothing if it is None."""
     if result is not None:
         run.log({**figures(result), ADVICE: advice(result)})
 
 
 def to_mlflow(result: Result | None, run_id: str, step: int | None = None) -> None:
-    """Into a run of mlflow, which may have ended; the advice becomes a tag."""
+    """Write a result to an mlflow run, which may have ended; do nothing if it is None.
+
+    The advice becomes a tag.
+    """
     if result is None:
         return
     from mlflow import MlflowClient

@@ -1,4 +1,4 @@
-"""Hugging Face transformers: records what `Trainer.train` does, and tells its trackers, while it trains and at the end.
+"""Hugging Face transformers: record `Trainer.train` and report to its trackers.
 
 Trainer(..., callbacks=[ProfileTrainCallback(out="run")])
 """
@@ -24,16 +24,20 @@ except ImportError as error:
 
 
 LIVE = "profile_train"
-"""The folder, in the trainer's own of TensorBoard, of what is told while training goes on: readers follow one file of a
-folder, and the trainer's is not to be had."""
+"""Subfolder of the trainer's TensorBoard folder for figures reported during training.
+
+TensorBoard follows one file per folder, and the trainer's own file cannot be accessed.
+"""
 
 
 class ProfileTrainCallback(TrainerCallback):
-    """Records a training, from its begin to its end. Takes the options of `profile`; trackers are told every so many
-    steps (None: only at the end).
+    """A callback that records a training run from start to end.
 
-    The trainer tells its callbacks of no failure: a training that raised is recorded until it begins anew, or the
-    program ends.
+    It takes the options of `profile`. `every` is the number of steps between two reports to the trackers; None means
+    only at the end.
+
+    The trainer does not notify its callbacks of a failure. A training run that raised is recorded until training begins
+    again or the program ends.
     """
 
     def __init__(self, *args: Any, every: int | None = EVERY, **options: Any) -> None:
@@ -42,12 +46,15 @@ class ProfileTrainCallback(TrainerCallback):
         self._live = Live(self.run, every)
         self._recording = ExitStack()
         self._writer: Any = None
-        """Of TensorBoard, while training goes on."""
+        """TensorBoard's writer during training."""
         self._mlflow: str | None = None
-        """The run that is active as training begins: the trainer's own callback ends it before we are told."""
+        """ID of the mlflow run active when training begins.
+
+        The trainer's own callback ends that run before this one is called.
+        """
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Begin."""
+        """Start recording."""
         self._recording.__exit__(RuntimeError, RuntimeError("training begins anew"), None)
         self._writer = None
         self._recording.enter_context(self.run)
@@ -56,12 +63,12 @@ class ProfileTrainCallback(TrainerCallback):
         self._mlflow = run.info.run_id if active and (run := active()) else None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Tell the trackers of the newest steps."""
+        """Report the newest steps to the trackers."""
         if state.is_world_process_zero:
             self._live.tell(state.global_step, lambda told, step: self._tell(args, told, step))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """End, and tell the trackers that the trainer reports to."""
+        """Stop recording and report to the trackers that the trainer reports to."""
         self._recording.close()
         self._writer = None
         wandb = _wandb()
@@ -96,13 +103,15 @@ class ProfileTrainCallback(TrainerCallback):
 
 
 def _wandb() -> Any:
-    """The run of wandb, if there is one."""
+    """Return the wandb run, if there is one."""
     return getattr(sys.modules.get("wandb"), "run", None)
 
 
 def _tensorboard(args: Any) -> str | None:
-    """The folder into which the trainer's callback has just written, if it does: it may choose one by the time of
-    day."""
+    """Return the TensorBoard folder of the trainer; None if it has none.
+
+    The trainer may name the folder by the time of day, so the one written last is taken.
+    """
     if "tensorboard" not in args.report_to:
         return None
     if chosen := os.environ.get("TENSORBOARD_LOGGING_DIR") or getattr(args, "logging_dir", None):

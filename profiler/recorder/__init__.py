@@ -1,1 +1,1 @@
-"""Watches from outside: drains the rings, builds steps, samples GPUs and host, writes the store."""
+"""Watch the program from outside: drain the rings, build steps, sample GPUs and host, write the store."""

@@ -1,4 +1,4 @@
-"""The recorder of the context manager: a process beside the program, told its end through a pipe."""
+"""The recorder behind the context manager: a process that learns the program's end through a pipe."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ _SAID: dict[bytes, Outcome] = {b"completed": "completed", b"failed": "failed"}
 
 
 def main(arguments: list[str]) -> None:
-    """Arguments: run folder, rings folder, PID of the program, origin (ns), samples a second, budget, the command."""
+    """Record a program until the pipe or the program ends.
+
+    Args:
+        arguments: Run folder, rings folder, PID of the program, origin (ns), samples per second, budget, the command.
+    """
     folder, rings, program, origin, rate, budget, *command = arguments
     pid = int(program)
     begun = place.started(pid)

@@ -1,4 +1,7 @@
-"""The limits that control groups put on this process: a container's share of the machine (Linux, cgroup v1 and v2)."""
+"""Limits that control groups put on this process (Linux, cgroup v1 and v2).
+
+They are a container's share of the machine.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 UNLIMITED = 2**62
-"""Version 1 says "no limit" as 2**63 less a page."""
+"""Bytes from which a limit means none: version 1 writes "no limit" as 2**63 less a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +22,10 @@ class Cgroup:
 
     @classmethod
     def own(cls, root: Path = Path("/")) -> Cgroup:
-        """The groups of this process; without any limits where there are no control groups.
+        """Return the groups of this process; without limits if there are no control groups.
 
         Args:
-            root: Where /proc and /sys are looked for.
+            root: Folder that contains /proc and /sys.
         """
         try:
             memberships = (root / "proc/self/cgroup").read_text().splitlines()
@@ -37,24 +40,24 @@ class Cgroup:
         )
 
     def cpu_quota(self) -> float | None:
-        """Cores' worth of CPU time the groups allow; None if they set no limit."""
+        """Return the CPU time the groups allow, in cores; None if they set no limit."""
         return min((quota for folder in self.cpu if (quota := _quota(folder)) is not None), default=None)
 
     def memory_limit(self) -> int | None:
-        """Bytes the groups allow; None if they set no limit."""
+        """Return the bytes the groups allow; None if they set no limit."""
         return min((limit for folder in self.memory if (limit := _limit(folder)) is not None), default=None)
 
     def memory_available(self) -> int | None:
-        """Bytes that can still be had before a limit is met: the limit less what is used and cannot be dropped at once.
+        """Return the bytes available before a limit is reached; None if there is no limit.
 
-        Pages of files that were not used lately are dropped at once, so they count as available, as in
-        `MemAvailable` of /proc/meminfo.
+        This is the limit minus the used memory that cannot be dropped at once. File pages that were not used lately can
+        be dropped, so they count as available, as in `MemAvailable` of /proc/meminfo.
         """
         return min((left for folder in self.memory if (left := _left(folder)) is not None), default=None)
 
 
 def _memberships(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Controller and path from /proc/self/cgroup; the controller of version 2 is ""."""
+    """Yield controller and path from /proc/self/cgroup; the controller of version 2 is ""."""
     for line in lines:
         _, controllers, path = line.split(":", 2)
         for controller in controllers.split(","):
@@ -62,7 +65,10 @@ def _memberships(lines: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _folders(mount: str, paths: dict[str, str], root: Path) -> Iterator[tuple[str, Path]]:
-    """Controller and folder for each level of our group under one line of mountinfo, if cgroups are mounted there."""
+    """Yield controller and folder for each level of this process's group under one line of mountinfo.
+
+    A line that mounts no cgroups yields nothing.
+    """
     place, _, filesystem = mount.partition(" - ")
     kind, *_, options = filesystem.split(" ")  # what is between, the source, may be empty
     if kind not in ("cgroup", "cgroup2"):
@@ -77,7 +83,10 @@ def _folders(mount: str, paths: dict[str, str], root: Path) -> Iterator[tuple[st
 
 
 def _within(path: str, top: str) -> PurePosixPath:
-    """Our group's path below the folder that is mounted; a container often sees only its own group, as the top."""
+    """Return the group's path below the mounted folder.
+
+    A container often sees only its own group, as the top.
+    """
     group = PurePosixPath(path)
     if ".." in group.parts or not group.is_relative_to(top):
         return PurePosixPath()

@@ -1,4 +1,4 @@
-"""From the files of the agents to rows: one `Source` a process, found by looking into the folder of rings."""
+"""Convert the agents' files to rows: one `Source` per process, found in the folder of rings."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ MOST_LINE = 1 << 20
 
 
 class Source:
-    """One process's ring and facts file. Its rows bear the PID of `process`, which need not be its own `pid`."""
+    """The ring and facts file of one process.
+
+    Its rows carry the PID of `process`, which may differ from its own `pid`.
+    """
 
     def __init__(
         self,
@@ -58,8 +61,14 @@ class Source:
         offset: int = 0,
         predecessor: Callable[[Process], Source | None] | None = None,
     ) -> None:
-        """`predecessor(process)` is a worker whose rows this one is to go on with, if there is one. Raises ValueError
-        or OSError for what is no ring."""
+        """Open a ring and its facts file.
+
+        `predecessor(process)` returns an ended worker whose rows this one continues, or None.
+
+        Raises:
+            ValueError: the file is not a ring.
+            OSError: the file cannot be read.
+        """
         self.name = path.stem
         self._ring_path = path
         self._facts_path = path.with_suffix(".facts")
@@ -69,7 +78,7 @@ class Source:
         self.pid = self._reader.pid
         self._predecessor = predecessor
         self._before: Process | None = None
-        """The row that is gone on with, as its process left it."""
+        """The continued row, as the earlier process left it."""
         self.process = Process(pid=self.pid, parent=self._reader.parent, started=self._seconds(self._reader.clock_ns))
         self._segmenter = Segmenter(self.pid, origin)
         self._gpu_times = GpuTimes(origin)
@@ -80,16 +89,16 @@ class Source:
         self._program = Program()
         self.windows: list[dict[str, Any]] = []
         self._unnamed: list[Event] = []
-        """Batches whose loader the fetch around them will tell."""
+        """Batches whose loader is known only once the fetch around them is read."""
         self._unbounded = False
         self.last_event = 0
         self.ended = False
-        """The agent has said that the program is over."""
+        """Whether the agent has reported the end of the program."""
         self.failed = False
-        """... by an exception that nobody caught."""
+        """Whether the program ended by an uncaught exception."""
 
     def resume(self, stored: Tables) -> None:
-        """Go on where an earlier recorder of this run was cut off; `stored` is what it has kept."""
+        """Continue where an earlier recorder of this run was cut off; `stored` holds its tables."""
         self._segmenter.index = sum(step.count for step in stored.steps if step.pid == self.pid)
         self.sketches = {
             sketch.quantity: Quantiles.from_sketch(sketch) for sketch in stored.sketches if sketch.pid == self.pid
@@ -104,12 +113,12 @@ class Source:
 
     @property
     def steps(self) -> int:
-        """That have ended."""
+        """Number of steps that have ended."""
         return self._segmenter.index
 
     @property
     def cursor(self) -> int:
-        """Records read so far."""
+        """Number of records read so far."""
         return self._reader.cursor
 
     @property
@@ -118,7 +127,7 @@ class Source:
         return self._offset
 
     def rows(self, *, final: bool = False) -> list[Any]:
-        """What has come since the last call, as rows of `profiler.schema`."""
+        """Return everything new since the last call, as rows of `profiler.schema`."""
         lost = self._reader.lost
         events = self._reader.read()
         if final:
@@ -135,7 +144,8 @@ class Source:
         if final:
             pending = self._segmenter.pending
             steps += self._segmenter.flush()
-            self._segmenter.unbounded |= pending and self._segmenter.index == 0
+            # A worker trains nothing; what is pending there is a garbage collection.
+            self._segmenter.unbounded |= pending and self._segmenter.index == 0 and self.process.role == "rank"
         steps = self._gpu_times.join(steps, marks, final=final)
         self._sketch_steps(steps)
         rows += steps
@@ -161,8 +171,10 @@ class Source:
         )
 
     def _batches(self, events: list[Event], final: bool) -> list[Batch]:
-        """The batches that were made; one made in the training process waits for the fetch around it, which names its
-        loader and is written after it."""
+        """Return the batches that were made.
+
+        A batch made in the training process waits for the fetch around it, which names its loader and is written later.
+        """
         batches = []
         waiting = self._unnamed
         for event in events:
@@ -198,7 +210,7 @@ class Source:
         )
 
     def _named(self, events: list[Event]) -> list[Fact]:
-        """The regions that have been passed since, each with all its passes."""
+        """Return a fact for each region passed since the last call, with its totals over all passes."""
         passed: dict[int, dict[str, Any]] = {}
         for event in events:
             if event.kind == ring.REGION:
@@ -259,6 +271,8 @@ class Source:
             region = self._regions.setdefault(int(fact["id"]), {"id": int(fact["id"]), "count": 0, "seconds": 0.0})
             region["name"] = str(fact["name"])
             fact = dict(region)
+        elif kind == "model":
+            self._segmenter.unmeasured.update(_HOST_ONLY if _is_elsewhere(fact) else ())
         elif kind == "flags":
             self._flags = fact
             fact["evaluation_grad"] = self._segmenter.evaluation.grad
@@ -307,7 +321,10 @@ class Source:
         return [Fact(pid=self.process.pid, time=time, kind="end", body={"failed": self.failed})]
 
     def _learned(self) -> list[Any]:
-        """Loader facts, completed by what the segmenter has found out of their use."""
+        """Return updated loader and flags facts, and a problem if no steps are found.
+
+        They contain what the segmenter has learned about the use of the loaders.
+        """
         rows: list[Any] = []
         for number, fact in self._loaders.items():
             training = (
@@ -337,7 +354,7 @@ class Source:
         return rows
 
     def remove(self) -> None:
-        """The process is gone and everything is read: free the memory its files hold."""
+        """Free the memory of the files: the process is gone and everything is read."""
         self._reader.close()
         for path in (self._ring_path, self._facts_path):
             with contextlib.suppress(OSError):
@@ -349,7 +366,11 @@ _UNFIT = (ValueError, TypeError, KeyError, OverflowError, RecursionError, Misfit
 
 
 def _bounded(value: Any) -> Any:
-    """Raises Misfit for an integer that the store does not hold."""
+    """Return the value.
+
+    Raises:
+        Misfit: it is an integer too large for the store.
+    """
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise Misfit
     return value
@@ -382,12 +403,14 @@ _WATCHED = {
     "usage": "what the program uses of torch",
     "output": "logging and output",
     "windows": "kernels",
+    "cuda_events": "the time of each phase on the GPU",
+    "cuda_graphs": "steps replayed as CUDA graphs",
     "tracebacks": "what error ends the program",
 }
 
 
 def _unmeasured(source: str, message: str) -> str:
-    """An agent's word on a hook that has failed, or on a trial's change that could not be made, as a sentence."""
+    """Return an agent's report of a failed hook, or of a trial's failed change, as a sentence."""
     if source == "trial":
         return f"{message.removeprefix('RuntimeError: ').rstrip('.')}."
     watched = _WATCHED.get(source, source if source.isidentifier() else "a detail")
@@ -401,7 +424,18 @@ _MEASURED_BY = {
     "backward": ("backward",),
     "save": ("checkpoint_save",),
     "gc": ("gc",),
+    "cuda_events": tuple(name for name in PHASES if name != "h2d"),
 }
+# Phases that a host which runs ahead of its accelerator cannot time: it times launches.
+_HOST_ONLY = _MEASURED_BY["cuda_events"]
+
+
+def _is_elsewhere(model: dict[str, Any]) -> bool:
+    """Return whether a model lies on an accelerator whose time is not measured: XPU, MPS, HPU, XLA, ..."""
+    devices = model.get("devices") or ()
+    return any(name.partition(":")[0] not in ("cpu", "cuda", "meta") for name in devices)
+
+
 _ALLOCATOR_FIELDS = ("device", "allocated", "allocated_peak", "reserved", "reserved_peak", "retries", "ooms")
 _HANDLERS: dict[str, Callable[[Source, float, dict[str, Any]], list[Any]]] = {
     "process": Source._is_process,
@@ -413,26 +447,29 @@ _HANDLERS: dict[str, Callable[[Source, float, dict[str, Any]], list[Any]]] = {
 
 
 class Drain:
-    """Every process of the run on this node."""
+    """All processes of the run on this node."""
 
     def __init__(self, folder: Path, origin: int, cursors: Callable[[str], int]) -> None:
-        """`cursors(name)` is where an earlier recorder stopped; 0 for what is new."""
+        """Prepare to read the folder.
+
+        `cursors(name)` returns where an earlier recorder stopped, 0 for new files.
+        """
         self._folder = folder
         self._origin = origin
         self._cursors = cursors
         self.sources: dict[str, Source] = {}
         self.stored: Tables | None = None
-        """What an earlier recorder of this run has kept, if there was one."""
+        """The tables of an earlier recorder of this run, if there was one."""
         self._refused: set[str] = set()
         self._buried = 0
         self._dead: dict[tuple[int | None, int | None], list[Source]] = {}
-        """Workers that have ended, by parent and number, whose rows others may go on with."""
+        """Ended workers whose rows can be continued, by parent and worker number."""
         self.told = cursors("problems")
-        """Bytes read of what the agents that found no room have left."""
+        """Bytes read of the reports left by agents that found no room."""
         self.problems: list[Problem] = []
 
     def look(self) -> None:
-        """Take up the rings that have appeared."""
+        """Open the rings that have appeared."""
         self._look_for_problems()
         try:
             names = os.listdir(self._folder)
@@ -455,21 +492,27 @@ class Drain:
                         self.problems.append(Problem(time=0.0, source="ring", message=str(error)))
 
     def bury(self, name: str) -> Source:
-        """Put away the source of a worker that has ended and was read to its end."""
+        """Retire the source of a worker that has ended and was read to its end."""
         source = self.sources.pop(name)
         self._buried += 1
         self._dead.setdefault((source.process.parent, source.process.worker_id), []).append(source)
         return source
 
     def _predecessor(self, process: Process) -> Source | None:
-        """A loader may start its workers anew every epoch, thousands of times: the first have rows of their own, the
-        later ones go on with those of the dead of the same number."""
+        """Return an ended worker whose rows `process` continues, or None.
+
+        A loader may restart its workers every epoch, thousands of times. The first MOST_WORKERS have rows of their own;
+        later ones continue the rows of an ended worker with the same number.
+        """
         dead = self._dead.get((process.parent, process.worker_id))
         return dead.pop() if dead and self._buried >= MOST_WORKERS else None
 
     def _look_for_problems(self) -> None:
-        """Processes that could not make a ring say so, with PID, clock (ns) and what the system said: in a line of one
-        file or, without a descriptor left, by a link that points to these words."""
+        """Read the reports of processes that could not make a ring.
+
+        A report holds PID, clock (ns) and the system's message. It is a line of one file or, if the process had no
+        descriptor left, the target of a symbolic link.
+        """
         try:
             with open(self._folder / "problems", "rb") as file:
                 file.seek(self.told)

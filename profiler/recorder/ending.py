@@ -1,4 +1,4 @@
-"""How the program ended, in one plain sentence for the user."""
+"""Describe how the program ended, in one plain sentence for the user."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEANING = {
     Signals.SIGXCPU: "its limit of CPU time was used up",
     Signals.SIGXFSZ: "a file grew beyond the limit",
 }
-"""What sends each signal, as a rule."""
+"""The usual cause of each signal."""
 
 _OUT_OF_MEMORY = (
     "a step needed more than was free. A smaller batch with gradient accumulation, a lower precision or activation "
@@ -33,16 +33,16 @@ _OUT_OF_MEMORY = (
 
 
 GRACE = 600.0
-"""Seconds in which a program that is asked to end does so, as a rule; what ends it later is something else."""
+"""Seconds within which a program usually ends after a request; a later end has another cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """That the program was asked to end, which it may do with any exit status."""
+    """A request to the program to end, after which its exit status can be anything."""
 
     signal: int
     before: float
-    """Seconds from then to its end."""
+    """Seconds from the request to the program's end."""
 
 
 def sentence(
@@ -52,9 +52,9 @@ def sentence(
     errors: Sequence[Mapping[str, Any]] = (),
     asked: Asked | None = None,
 ) -> str | None:
-    """What to tell the user; None if the program has completed or goes on.
+    """Return the sentence for the user; None if the program completed or is still running.
 
-    `status` is as a shell shows it, `errors` are the facts of that kind: exceptions that nobody caught.
+    `status` is the exit status as a shell shows it. `errors` are the facts of that kind: uncaught exceptions.
     """
     if outcome == "killed" and signal is not None:
         return f"The program was killed by {_named(signal)}."
@@ -83,7 +83,10 @@ def _named(number: int) -> str:
 
 
 def _failed(errors: Sequence[Mapping[str, Any]]) -> str:
-    """One that explains itself goes before the others: where several ranks fail, most fail because one did."""
+    """Return the sentence on uncaught exceptions, preferring one with a message.
+
+    If several ranks fail, most of them fail because one did.
+    """
     first = next((error for error in errors if error.get("message")), errors[0])
     kind, message = str(first.get("type", "exception")), str(first.get("message") or "").strip()
     if message.startswith("DataLoader worker"):

@@ -3,7 +3,8 @@
 A fetch begins a batch. A batch with a backward pass is trained on; one with a forward pass only is evaluated, and so is
 a forward pass in evaluation mode, without gradients, of a model that is being trained (a loop without a DataLoader).
 Frozen teachers and target networks run inside training batches, and stay part of them. Passes without a loader that
-come in every step, as the rollouts of reinforcement learning do, are the step's own work.
+come in every step, as the rollouts of reinforcement learning do, are the step's own work. A pass in evaluation mode
+with gradients is an evaluation in any step if the same model is called to train before a backward pass could use it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from profiler.agent import ring
 from profiler.agent.ring import Event
 
 EVALUATION = -1
-"""Kind of the span that stands for a stretch of evaluation once it has been recognised."""
+"""Kind of the span that replaces a recognized stretch of evaluation."""
 
 _UPDATES = (ring.BACKWARD, ring.OPTIMIZER)
 _OTHERS = (ring.SAVE, ring.ITER, ring.FETCH)  # no part of an evaluation without a loader
@@ -22,19 +23,22 @@ _OTHERS = (ring.SAVE, ring.ITER, ring.FETCH)  # no part of an evaluation without
 
 @dataclass
 class Evaluation:
-    """What is known of one process's loaders and models; it learns with every step that is judged."""
+    """The known loaders and models of one process; it learns with every step it judges."""
 
     trained: set[int] = field(default_factory=set)
     """Loaders whose batches were trained on."""
     evaluated: set[int] = field(default_factory=set)
-    """Loaders whose batches were only evaluated."""
+    """Loaders with evaluated batches; one that was trained on may be among them."""
     grad: bool | None = None
-    """Evaluation ran with gradients enabled; None until one was seen."""
+    """Whether evaluation ran with gradients enabled; None until one was seen."""
     _roots: set[int] = field(default_factory=set)
     """Models that were called in training."""
 
     def is_plain(self, spans: list[Event]) -> bool:
-        """One batch, trained on, and nothing that could be an evaluation: as nearly all steps are."""
+        """Return whether a step is one batch, trained on, with nothing that could be evaluation.
+
+        That is so for nearly all steps.
+        """
         loader: int | None = None
         roots: list[int] = []
         updated = False
@@ -59,9 +63,10 @@ class Evaluation:
         return updated
 
     def carve(self, spans: list[Event], again: bool) -> tuple[list[Event], bool]:
-        """A step's spans with each stretch of evaluation replaced by one span of kind EVALUATION; and whether the model
-        was called without a loader and not to train it. With `again` that was so in the step before, too, and is work
-        of the step. Spans are in order.
+        """Replace each stretch of evaluation in a step by one span of kind EVALUATION.
+
+        Returns the new spans, and whether the model was called without a loader for something other than training. With
+        `again` that was so in the step before, too, and such calls count as work of the step. Spans must be in order.
         """
         marked = [False] * len(spans)
         alone: list[int] = []
@@ -72,6 +77,10 @@ class Evaluation:
             if doubtful[number] and not self._is_one_of_many(spans, batches, doubtful, number):
                 continue
             alone += self._judge(spans, batches[number], marked)
+        unused = _unused(spans)
+        for position in unused:
+            marked[position] = True
+        alone = [position for position in alone if position not in unused]
         found = bool(alone) or any(
             span.kind == ring.FORWARD and not (span.a or span.b) and span.id in self._roots and not marked[position]
             for position, span in enumerate(spans)
@@ -91,9 +100,12 @@ class Evaluation:
         return loader in self.evaluated and loader not in self.trained
 
     def _is_doubtful(self, spans: list[Event], batch: list[int], *, last: bool) -> bool:
-        """Forward passes with gradients and no backward pass. That may follow with the next batch (of another loader,
-        as in semi-supervised training), be skipped, have failed or been cut off. In evaluation mode it does so only
-        where the batch is the last, or the loader one that is trained on."""
+        """Return whether a batch has forward passes with gradients but no backward pass.
+
+        The backward pass may follow with the next batch (of another loader, as in semi-supervised training), be
+        skipped, have failed or been cut off. In evaluation mode that is possible only if the batch is the last, or its
+        loader is one that is trained on.
+        """
         forwards = [spans[position] for position in batch if spans[position].kind == ring.FORWARD]
         if not forwards or any(spans[position].kind in _UPDATES for position in batch):
             return False
@@ -101,7 +113,10 @@ class Evaluation:
         return all(forward.b and (forward.a or skipped) for forward in forwards)
 
     def _is_one_of_many(self, spans: list[Event], batches: list[list[int]], doubtful: list[bool], number: int) -> bool:
-        """Several of one loader in a row are an evaluation that forgot `eval()` and `no_grad()` both."""
+        """Return whether a doubtful batch has a doubtful neighbor of the same loader.
+
+        Several in a row are an evaluation that forgot both `eval()` and `no_grad()`.
+        """
         loader = _loader(spans, batches[number])
         if loader is None or self._is_midst_of_training(spans, batches[number]):
             return False
@@ -109,7 +124,7 @@ class Evaluation:
         return any(doubtful[other] and _loader(spans, batches[other]) == loader for other in neighbours)
 
     def _is_midst_of_training(self, spans: list[Event], batch: list[int]) -> bool:
-        """Its loader is trained on, and this is no whole pass through it."""
+        """Return whether the batch's loader is trained on and this is not a whole pass through it."""
         loader = _loader(spans, batch)
         if loader not in self.trained:
             return False
@@ -118,7 +133,7 @@ class Evaluation:
         return not (begun and ended)
 
     def _judge(self, spans: list[Event], batch: list[int], marked: list[bool]) -> list[int]:
-        """Mark what is evaluation by its loader; gives back what may be one without."""
+        """Mark evaluation recognized by its loader; return positions that may be evaluation without a loader."""
         loaders = _loaders(spans, batch)
         forwards = [position for position in batch if spans[position].kind == ring.FORWARD]
         if any(spans[position].kind in _UPDATES for position in batch):
@@ -143,10 +158,13 @@ class Evaluation:
 
 
 def _batches(spans: list[Event]) -> list[list[int]]:
-    """Positions of the spans, a list a batch: a fetch begins one, or several loaders' one after the other."""
+    """Group the positions of the spans by batch.
+
+    A fetch starts a batch, or several loaders' fetches in a row do.
+    """
     batches: list[list[int]] = [[]]
     together: set[int] = set()
-    """Loaders that were fetched from, if nothing else has happened in this batch."""
+    """Loaders fetched from, if nothing else has happened in this batch."""
     for position, span in enumerate(spans):
         if span.kind == ring.FETCH:
             if not together or span.b or span.id in together:
@@ -160,13 +178,35 @@ def _batches(spans: list[Event]) -> list[list[int]]:
     return batches
 
 
+def _unused(spans: list[Event]) -> set[int]:
+    """Return the positions of passes before the step's first batch, in evaluation mode with gradients, after which the
+    same model is called in training mode before any backward pass."""
+    first = next(
+        (position for position, span in enumerate(spans) if span.kind == ring.FETCH and not span.b), len(spans)
+    )
+    unused: set[int] = set()
+    training: set[int] = set()
+    """Models called in training mode between here and the next backward pass."""
+    updated = False
+    for position in range(len(spans) - 1, -1, -1):
+        span = spans[position]
+        if span.kind in _UPDATES:
+            training, updated = set(), True
+        elif span.kind == ring.FORWARD and span.b:
+            if span.a and updated:
+                training.add(span.id)
+            elif not span.a and span.id in training and position < first:
+                unused.add(position)
+    return unused
+
+
 def _tells(spans: list[Event], batch: list[int]) -> bool:
-    """Whether anything was done with it."""
+    """Return whether the batch was used by a forward pass, backward pass or update."""
     return any(spans[position].kind in (ring.FORWARD, *_UPDATES) for position in batch)
 
 
 def _loaders(spans: list[Event], batch: list[int]) -> set[int]:
-    """The loaders that the batch came from; none for what precedes the first fetch and for the end of an epoch."""
+    """Return the loaders of a batch; none before the first fetch and at the end of an epoch."""
     found = set()
     for position in batch:
         span = spans[position]
@@ -178,13 +218,13 @@ def _loaders(spans: list[Event], batch: list[int]) -> set[int]:
 
 
 def _loader(spans: list[Event], batch: list[int]) -> int | None:
-    """The first of them."""
+    """Return the first loader of a batch, or None."""
     first = spans[batch[0]] if batch else None
     return first.id if first is not None and first.kind == ring.FETCH and not first.b else None
 
 
 def _joined(spans: list[Event], marked: list[bool]) -> list[Event]:
-    """Runs of marked spans become one; what lies inside a run (its gaps too) belongs to it."""
+    """Join runs of marked spans into one span each; everything inside a run, gaps included, belongs to it."""
     result: list[Event] = []
     start = end = None
     sample = spans[0]

@@ -1,4 +1,4 @@
-"""Where a run is kept: its folder, and the folder of rings while it runs."""
+"""The places of a run: its folder, and the folder of rings while it is being recorded."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from profiler import ours
 from profiler.errors import ProfilerError
 from profiler.recorder import private
 from profiler.recorder.job import Job
@@ -28,75 +29,108 @@ RINGS_ROOM = 16 << 20
 RUN_ROOM = 256 << 10
 
 RINGS = "profile-train-"
-"""How the name of a folder of rings begins; the rest is chance."""
+"""Prefix of the name of a folder of rings; the rest is random."""
 
-_OURS = ("run-*.db", "result.json", "report.html", "report.md", "windows")
+WINDOWS = "window-*.json*"
+"""File name pattern of torch.profiler windows."""
 
-JOB = "job"
-"""The file that names the job whose recorders share a folder."""
+_TAKEN = ("run-*.db", "result.json", "report.html", "report.md", "windows")
+"""Names that a folder without a recording must not contain.
+
+Otherwise its files could be taken for profile-train's.
+"""
+
+JOB = ".profile-train-job"
+"""Name of the file with the ID of the job whose recorders share a folder."""
 
 BEAT = 10.0
-"""Seconds between two signs of life of a recorder, which recorders on other machines look for."""
+"""Seconds between two signs of life of a recorder, for recorders on other machines."""
 
 SILENT = 60.0
-"""Seconds without one from which it counts as dead: several beats, and what NFS keeps attributes for."""
+"""Seconds without a sign of life after which a recorder counts as dead.
+
+That is several beats, and as long as NFS caches attributes.
+"""
 
 STALE = 600.0
-"""Seconds after which a turn was left behind by a process that was killed, if that cannot be looked for."""
+"""Seconds after which a turn counts as left behind by a killed process.
+
+This applies only if the process cannot be checked.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """`recording.json`: what it takes to finish a recording whose recorder was killed."""
+    """The content of `recording.json`: everything needed to finish a recording whose recorder was killed."""
 
     rings: str
     origin: int
     """The run clock's zero on CLOCK_MONOTONIC, ns."""
     recorder: int
-    """PID."""
+    """The recorder's PID."""
     recorder_started: float | None
-    """As `started` tells it, so that a reused PID is not mistaken for it."""
+    """Start time of the recorder, as `started` returns it, so that a reused PID is not mistaken for it."""
     program: int
     program_started: float | None
     home: tuple[str, int] | None = None
-    """The run folder's path and inode: a copy of it has neither."""
+    """The run folder's path and inode; a copy of it has neither."""
     part: str = ""
-    """What tells this recorder's files from those of the others of its job; empty if it has the folder to itself."""
+    """Suffix of this recorder's files in a folder shared by a job; empty if it has the folder to itself."""
     where: str | None = None
-    """The machine on which the process numbers mean something, as `here` tells it; None: this one."""
+    """The machine on which the PIDs are valid, as `here` returns it; None: this one."""
     job: str | None = None
-    """Job.id."""
+    """The `Job.id`."""
 
     @property
     def is_elsewhere(self) -> bool:
-        """Of a recorder on another machine, or in another container of this one."""
+        """Whether the recorder is on another machine, or in another container of this one."""
         return self.where not in (None, here())
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Where one recorder may write."""
+    """The place where one recorder may write."""
 
     folder: Path
     part: str = ""
-    """As in Note."""
+    """Suffix of its files, as in `Note`."""
     told: str | None = None
-    """What the user should know about it."""
+    """Note on the place for the user."""
+    earlier: Path | None = None
+    """The folder in which an earlier recording waits for `settle`."""
 
+    @property
+    def overwrites(self) -> str | None:
+        """The script of the earlier recording, or "a program" if that is unknown; None if there is none."""
+        if self.earlier is None:
+            return None
+        from profiler.store import runs  # only now: it is seldom asked, and the program starts that much sooner
 
-def make(out: Path | None, name: str) -> tuple[Path, str | None]:
-    """A new run folder, private to the user, and what to tell if it is not where it was wanted.
+        with contextlib.suppress(ProfilerError, OSError):
+            return next(
+                (
+                    " ".join(run.command[:2] if run.command[0] == "-m" else run.command[:1])
+                    for run in runs(self.earlier)
+                    if run.command
+                ),
+                "a program",
+            )
+        return "a program"
 
-    Raises ProfilerError if there is no place for it, neither there nor in the temporary folders.
-    """
-    seat = join(out, name, None)
-    return seat.folder, seat.told
+    @property
+    def warning(self) -> str | None:
+        """The warning to print before the program starts; None if nothing is overwritten."""
+        script = self.overwrites
+        return script and (
+            f"the earlier recording of {script} in {self.folder} will be overwritten once this run completes."
+        )
 
 
 def join(out: Path | None, name: str, job: Job | None) -> Seat:
-    """The same for one recorder of a job: the folder that the others have made, if they have.
+    """Return a run folder for one recorder, private to the user: a new one, or the one its job shares.
 
-    Raises ProfilerError as `make`.
+    Raises:
+        ProfilerError: there is no place for it, neither there nor in the temporary folders.
     """
     known = job.start if job is not None and job.is_shared else None
     wanted = out or Path(DEFAULT) / f"{known or time.strftime('%Y%m%d-%H%M%S')}-{Path(name).stem or 'run'}"
@@ -108,11 +142,14 @@ def join(out: Path | None, name: str, job: Job | None) -> Seat:
     except OSError as error:
         if seat is not None:
             remove_note(seat.folder, seat.part)
+            restore(seat.earlier)
         if new:
             with contextlib.suppress(OSError):
                 wanted.rmdir()
         folder = _elsewhere(wanted, _reason(error))
         return Seat(folder, told=f"{wanted} cannot be written ({_reason(error)}); this run is kept in {folder}.")
+    if out is None and not private.is_ours(seat.folder.parent):
+        return replace(seat, told=f"{seat.folder.parent} belongs to another user, who can remove or replace this run.")
     if out is None or seat.folder != out:
         told = None if out is None else f"{out} {_why_not(out)}; this run is kept in {seat.folder}."
         return replace(seat, told=told)
@@ -122,7 +159,10 @@ def join(out: Path | None, name: str, job: Job | None) -> Seat:
 
 
 def _seen_by_others(folder: Path) -> list[str]:
-    """A folder that the user named keeps its mode; what we put into it is ours alone all the same."""
+    """Return a note if others can access a folder that the user chose.
+
+    Such a folder keeps its mode; the files of the run are private all the same.
+    """
     mode = folder.stat().st_mode
     if not mode & 0o077:
         return []
@@ -131,8 +171,10 @@ def _seen_by_others(folder: Path) -> list[str]:
 
 
 def _seat(wanted: Path, job: Job | None, *, chosen: bool) -> Seat:
-    """In the folder of that name, or the first beside it that can be had. Of one that the user has chosen, an earlier
-    run is replaced."""
+    """Return the folder of that name, or the first free one of a similar name.
+
+    In a folder that the user chose, an earlier run is set aside.
+    """
     candidate = wanted
     for number in range(2, 1000):
         private.make_parents(candidate)
@@ -145,39 +187,48 @@ def _seat(wanted: Path, job: Job | None, *, chosen: bool) -> Seat:
             return Seat(candidate)
         if made or chosen or (job is not None and job.is_shared):
             with turn(candidate, "joining"):
-                again = _holds_run(candidate)
-                part = _part(candidate, job, chosen=chosen or not again)
+                part, earlier = _part(candidate, job, chosen=chosen or not _holds_run(candidate))
                 if part is not None:
-                    gone = again and not _holds_run(candidate)
+                    told = None if made else _others_in(candidate)
                     _reserve(candidate, part, job)
-                    return Seat(candidate, part, f"The earlier recording in {wanted} is replaced." if gone else None)
+                    return Seat(candidate, part, told, earlier)
         candidate = wanted.with_name(f"{wanted.name}-{number}")
     raise ProfilerError(f"There are a thousand runs named {wanted}.", "Choose another folder with --out.")
 
 
-def _part(folder: Path, job: Job | None, *, chosen: bool) -> str | None:
-    """By what name this recorder may write into a folder, after what it replaces is gone; None if it may not."""
+def _others_in(folder: Path) -> str | None:
+    """Return the note for the user about a folder that already existed."""
+    if any(not path.name.startswith((".", "run-", "recording", "earlier-", "windows")) for path in folder.iterdir()):
+        return f"{folder} holds other files, which stay as they are."
+    return None
+
+
+def _part(folder: Path, job: Job | None, *, chosen: bool) -> tuple[str | None, Path | None]:
+    """Return this recorder's suffix in a folder, and where an earlier recording was set aside.
+
+    The suffix is None if the recorder may not write there.
+    """
     other = next((note for note in _notes(folder) if is_live(folder, note)), None)
     if other is None:
         if _why_not(folder) is not None:
-            return None
+            return None, None
         named = job.part if job is not None and job.is_shared else ""
         begun = bool(named) and job is not None and _job(folder) == job.id and not _store(folder, named).exists()
         if not begun and not chosen:
-            return None
-        if not begun:
-            _clear(folder)
-        return named
+            return None, None
+        return named, None if begun else _set_aside(folder)
     # The same command at the same time: nodes of one job, unless nothing tells them apart.
     if job is None or other.job != job.id or not (job.is_shared or other.is_elsewhere):
-        return None
+        return None, None
     names = (job.part, *(f"{job.part}-{number}" for number in range(2, 1000)))
     part = next(each for each in names if not _is_taken(folder, each))
     if not chosen and part == job.part and _store(folder, part).exists():
-        return None  # an earlier start under this name
-    for path in (*folder.glob(f"run-{part}.db*"), folder / _note_name(part)):
-        path.unlink(missing_ok=True)
-    return part
+        return None, None  # an earlier start under this name
+    if _store(folder, part).exists() and _is_ours(_store(folder, part)):
+        for path in _with_logs(_store(folder, part)):
+            path.unlink()
+    remove_note(folder, part)
+    return part, None
 
 
 def _is_taken(folder: Path, part: str) -> bool:
@@ -186,7 +237,7 @@ def _is_taken(folder: Path, part: str) -> bool:
 
 
 def _reserve(folder: Path, part: str, job: Job | None) -> None:
-    """From here on others see that somebody records; the recorder writes the rest."""
+    """Mark the folder as in use for other recorders; the recorder completes the note."""
     if job is None:
         return
     us, since = os.getpid(), started(os.getpid())
@@ -212,10 +263,12 @@ def _recordings(folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def turn(folder: Path, name: str, patience: float = 10.0) -> Iterator[bool]:
-    """One process after the other, on whatever machine: whose turn it is has a folder there that holds its mark. It was
-    made ready and then moved, which fails where there is such a folder already, on NFS, too.
+    """Take turns with other processes, on any machine, under a name in the folder.
 
-    False if somebody else has had it for that many seconds; True, also where nothing can be written.
+    The process whose turn it is has a lock folder there that holds its mark. It was prepared under another name and
+    then moved, which fails if the lock folder exists, on NFS, too.
+
+    Yields False if another process held the turn for `patience` seconds; else True, also if nothing can be written.
     """
     lock, ready = folder / f".{name}", None
     try:
@@ -235,7 +288,11 @@ def turn(folder: Path, name: str, patience: float = 10.0) -> Iterator[bool]:
 
 
 def _took(ready: Path, lock: Path, patience: float) -> bool:
-    """Raises OSError where folders cannot be moved."""
+    """Take the lock by moving the prepared folder; return whether that succeeded in time.
+
+    Raises:
+        OSError: folders cannot be moved.
+    """
     deadline = time.monotonic() + patience
     while True:
         try:
@@ -253,7 +310,10 @@ def _took(ready: Path, lock: Path, patience: float) -> bool:
 
 
 def _vacated(lock: Path, *, late: bool) -> bool:
-    """Whether the turn was a killed process's. Its mark is taken out by name: nobody takes out that of the next one."""
+    """Free a lock held by a killed process; return whether it is free.
+
+    The mark is removed by its name, so the mark of the next holder cannot be removed by mistake.
+    """
     try:
         for mark in lock.iterdir():
             if _is_left_behind(mark, late=late):
@@ -266,7 +326,10 @@ def _vacated(lock: Path, *, late: bool) -> bool:
 
 
 def _is_left_behind(mark: Path, *, late: bool) -> bool:
-    """By its process, if that ran here; else by its age, which is asked for only where it is `late`."""
+    """Return whether a lock's holder is gone.
+
+    A process of this machine is looked up. For any other, the age of the mark decides, and only if `late`.
+    """
     try:
         told = json.loads(mark.read_text())
     except (ValueError, RecursionError):
@@ -278,16 +341,22 @@ def _is_left_behind(mark: Path, *, late: bool) -> bool:
 
 
 def _why_not(folder: Path) -> str | None:
-    """Why a folder that the user named cannot be written into; None if it can: nothing of his would be lost."""
+    """Return why a folder that the user chose cannot be used.
+
+    None if it can, without loss of the user's files.
+    """
     if is_running(folder):
         return "is being recorded into by another run"
-    if not _holds_run(folder) and (theirs := next((name for name in _OURS if any(folder.glob(name))), None)):
-        return f"holds a {theirs} that is not of a recording"
-    return None
+    theirs = next((name for name in _TAKEN if any(folder.glob(name))), None) if not _holds_run(folder) else None
+    if theirs is None and (folder / "windows").exists() and not private.is_ours_alone(folder / "windows"):
+        theirs = "windows"
+    if theirs is None:
+        theirs = next((path.name for path in _note_files(folder) if _note_in(path) is None), None)
+    return theirs and f"holds a {theirs} that is not of a recording"
 
 
 def _holds_run(folder: Path) -> bool:
-    """A run was recorded into this folder, or was about to be."""
+    """Return whether a run was recorded into this folder, or was about to be."""
     return any(map(_is_ours, _recordings(folder))) or next(_notes(folder), None) is not None
 
 
@@ -298,20 +367,89 @@ def _is_ours(path: Path) -> bool:
     return is_recording(path)
 
 
-def _clear(folder: Path) -> None:
-    """Forget an earlier run in a folder that the user named again; nothing but a run's own files is touched."""
+def _with_logs(store: Path) -> list[Path]:
+    """Return a store's file and SQLite's companion files."""
+    return [path for ending in ("", "-wal", "-shm", "-journal") if (path := Path(f"{store}{ending}")).is_file()]
+
+
+def _set_aside(folder: Path) -> Path | None:
+    """Move an earlier run in a folder into a subfolder and return that; None if there is no run.
+
+    Only files of a run are moved.
+
+    Raises:
+        OSError: it cannot be moved.
+    """
     if not _holds_run(folder):
+        return None
+    logs = [each for path in _recordings(folder) if _is_ours(path) for each in _with_logs(path)]
+    windows = [path for path in (folder / "windows").rglob(WINDOWS) if path.is_file()]
+    notes = [path for path in _note_files(folder) if _note_in(path)]
+    lists = [path for path in (folder / ours.LIST, folder / JOB) if path.is_file()]
+    earlier = Path(tempfile.mkdtemp(prefix="earlier-", dir=folder))
+    for path in (*logs, *windows, *notes, *ours.unchanged(folder), *lists):
+        target = earlier / path.relative_to(folder)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.rename(target)
+    return earlier
+
+
+def settle(earlier: Path | None, *, completed: bool) -> str | None:
+    """Remove the recording that was set aside, unless it completed and the new one did not.
+
+    If it stays, return a note for the user.
+    """
+    if earlier is None or not earlier.is_dir():
+        return None
+    if not completed and _has_completed(earlier):
+        return f"This run did not complete: the earlier recording is kept in {earlier}."
+    for path in _files(earlier):
+        with contextlib.suppress(OSError):
+            path.unlink()
+    _remove_empty(earlier)
+    return None
+
+
+def restore(earlier: Path | None) -> None:
+    """Move the recording that was set aside back: nothing was recorded in its place."""
+    if earlier is None:
         return
-    for pattern in (*_OURS, "run-*.db-*", "recording*.json", JOB):
-        for path in folder.glob(pattern):
-            if path.suffix == ".db" and not _is_ours(path):
-                continue
-            path.unlink() if path.is_file() else shutil.rmtree(path, ignore_errors=True)
-    shutil.rmtree(folder / ".reporting", ignore_errors=True)
+    for path in _files(earlier):
+        target = earlier.parent / path.relative_to(earlier)
+        with contextlib.suppress(OSError):
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not target.exists():
+                path.rename(target)
+    _remove_empty(earlier)
+
+
+def _files(folder: Path) -> list[Path]:
+    return [Path(base) / name for base, _, names in os.walk(folder) for name in names]
+
+
+def _remove_empty(folder: Path) -> None:
+    for base, _, _ in os.walk(folder, topdown=False):
+        with contextlib.suppress(OSError):
+            os.rmdir(base)
+
+
+def _has_completed(folder: Path) -> bool:
+    # Imported only now: the program starts that much sooner.
+    from profiler.store import read
+
+    for path in _recordings(folder):
+        with contextlib.suppress(ProfilerError, OSError):
+            if any(run.outcome == "completed" for run in read(path).runs):
+                return True
+    return False
 
 
 def _try(folder: Path) -> None:
-    """Raises OSError where a recording cannot even begin: no room, no permission, no locks."""
+    """Check that a recording can begin in the folder.
+
+    Raises:
+        OSError: there is no room, no permission, or no file locking.
+    """
     import sqlite3  # only now: whoever asks a folder for its rings does without
 
     with tempfile.TemporaryDirectory(prefix=".probe-", dir=folder) as inside:  # where nobody else put anything
@@ -347,9 +485,10 @@ def _reason(error: OSError) -> str:
 
 
 def make_rings(folder: Path, part: str = "") -> Path:
-    """A private folder on a filesystem with real memory behind it, where there is room.
+    """Create a private folder for the rings, in shared memory or a temporary folder if there is room.
 
-    Raises ProfilerError if not even the run folder can hold it.
+    Raises:
+        ProfilerError: not even the run folder can hold it.
     """
     for base in ("/dev/shm", tempfile.gettempdir()):
         with contextlib.suppress(OSError):
@@ -366,20 +505,29 @@ def make_rings(folder: Path, part: str = "") -> Path:
 
 
 def _begun(rings: Path) -> Path:
-    """The file in which a process says that it found no room has its first block already, or it could not say so."""
+    """Create the file for reports of missing room.
+
+    Its first block is allocated now, because a process without room could not report otherwise.
+    """
     private.write(rings / "problems", "\n")
     return rings
 
 
 def windows_of(folder: Path, part: str = "") -> Path:
-    """Where a recorder finds the windows: processes of several machines may have one number."""
+    """Return the folder of a recorder's windows.
+
+    It has one of its own, because PIDs repeat across machines.
+    """
     return folder / "windows" / part
 
 
 def make_windows(folder: Path, part: str = "") -> Path:
-    """Where the agents save torch.profiler windows, as an absolute path: the program may change its folder.
+    """Create the folder for torch.profiler windows; return its absolute path.
 
-    Raises ProfilerError if something of somebody else's is in the way.
+    The path is absolute because the program may change its working directory.
+
+    Raises:
+        ProfilerError: a file or folder of someone else's is in the way.
     """
     windows = folder.absolute() / "windows"
     try:
@@ -394,14 +542,20 @@ def make_windows(folder: Path, part: str = "") -> Path:
 
 
 def are_rings(rings: Path, folder: Path) -> bool:
-    """What a note in `folder` says to be its rings can be that. A run folder may come from anybody."""
+    """Return whether a path that a note names can be its rings folder.
+
+    The run folder may come from anyone.
+    """
     inside = rings.parent == folder.absolute() and rings.name.partition("-")[0] == "rings"
     named = rings.is_absolute() and (rings.name.startswith(RINGS) or inside)
     return named and private.is_ours_alone(rings) and private.is_ours(folder)
 
 
 def remove_rings(rings: Path) -> None:
-    """Nothing but what agents have written: the folder's name may have come from a file of somebody else's."""
+    """Remove a folder of rings, but only files that agents have written.
+
+    The folder's name may come from a foreign file.
+    """
     for pattern in ("*.ring", "*.ring.new", "*.facts", "problems", "*.problem"):
         for path in rings.glob(pattern):
             with contextlib.suppress(OSError):
@@ -411,7 +565,7 @@ def remove_rings(rings: Path) -> None:
 
 
 def forget(folder: Path, rings: Path, part: str = "") -> None:
-    """Nothing has been recorded: leave nothing but what was there."""
+    """Remove all traces of a recording that did not begin."""
     remove_rings(rings)
     if not _store(folder, part).exists():
         remove_note(folder, part)
@@ -423,7 +577,7 @@ def forget(folder: Path, rings: Path, part: str = "") -> None:
 
 
 def write_note(folder: Path, note: Note) -> None:
-    """Atomically, so that a reader never sees half of it. The recording goes on without, should the disk be full."""
+    """Write a note atomically, so that a reader never sees half of it; on a full disk, go on without it."""
     name = _note_name(note.part)
     beside = folder / (name + ".new")
     try:
@@ -435,13 +589,14 @@ def write_note(folder: Path, note: Note) -> None:
 
 
 def remove_note(folder: Path, part: str = "") -> None:
-    """The recorder has ended."""
+    """Remove the note of a recorder that has ended."""
     with contextlib.suppress(OSError):
-        (folder / _note_name(part)).unlink()
+        if read_note(folder, part) is not None:  # the program may have put a file of its own there
+            (folder / _note_name(part)).unlink()
 
 
 def beat(folder: Path, part: str = "") -> None:
-    """A sign of life, for those who cannot see our processes."""
+    """Give a sign of life, for recorders that cannot see this machine's processes."""
     with contextlib.suppress(OSError):
         os.utime(folder / _note_name(part))
 
@@ -451,9 +606,14 @@ def _note_name(part: str) -> str:
 
 
 def read_note(folder: Path, part: str = "") -> Note | None:
-    """None where there is none, or it is not ours."""
+    """Return the note of a recorder; None if there is none, or the file is not profile-train's."""
+    note = _note_in(folder / _note_name(part))
+    return note if note is not None and note.part == part else None
+
+
+def _note_in(path: Path) -> Note | None:
     try:
-        fields = json.loads((folder / _note_name(part)).read_text())
+        fields = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError):
         return None
     # Imported only now: there is one only in a folder that is used again, or whose recorder was cut off.
@@ -461,18 +621,22 @@ def read_note(folder: Path, part: str = "") -> Note | None:
 
     try:
         note: Note = build(Note, fields)
-    except (Misfit, AttributeError):
+    except (Misfit, AttributeError, TypeError):
         return None
-    return note if note.part == part else None
+    return note
 
 
 def notes(folder: Path) -> list[Note]:
-    """Of all recorders that write into the folder, or were cut off there."""
+    """Return the notes of all recorders that write into the folder, or were cut off there."""
     return list(_notes(folder))
 
 
+def _note_files(folder: Path) -> list[Path]:
+    return sorted((*folder.glob(NOTE), *folder.glob("recording-*.json")))
+
+
 def _notes(folder: Path) -> Iterator[Note]:
-    for path in sorted(folder.glob("recording*.json")):
+    for path in _note_files(folder):
         part = path.name[len("recording") : -len(".json")]
         note = read_note(folder, part[1:]) if part[:1] in ("", "-") else None
         if note is not None:
@@ -480,7 +644,7 @@ def _notes(folder: Path) -> Iterator[Note]:
 
 
 def here() -> str | None:
-    """What tells this machine, and this container of it, from others: by their boot and their process numbers."""
+    """Return an identifier of this machine and container, by boot and PID namespace; None if unknown."""
     try:
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
@@ -488,7 +652,7 @@ def here() -> str | None:
 
 
 def is_live(folder: Path, note: Note) -> bool:
-    """Its recorder is there: as its process, or by a sign of life of late."""
+    """Return whether a note's recorder is alive, by its process or by a recent sign of life."""
     if not note.is_elsewhere:
         return is_alive(note.recorder, note.recorder_started)
     try:
@@ -498,7 +662,7 @@ def is_live(folder: Path, note: Note) -> bool:
 
 
 def _now(folder: Path) -> float:
-    """By the clock that gives files there their times."""
+    """Return the time by the clock that dates files in that folder."""
     try:
         with tempfile.NamedTemporaryFile(prefix=".now-", dir=folder) as probe:
             return os.stat(probe.name).st_mtime
@@ -507,19 +671,23 @@ def _now(folder: Path) -> float:
 
 
 def home(folder: Path) -> tuple[str, int]:
-    """What tells a run folder from its copies; raises OSError."""
+    """Return the path and inode that distinguish a run folder from its copies.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
     return str(folder.absolute()), folder.stat().st_ino
 
 
 def is_copy(folder: Path, note: Note) -> bool:
-    """The folder was copied, not moved, since its note was written."""
+    """Return whether the folder was copied, not moved, since its note was written."""
     path, inode = home(folder)
     return note.home is not None and note.home[0] != path and note.home[1] != inode
 
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Whoever else wants to finish this recording waits until we have; where nothing can be locked, nobody does."""
+    """Serialize finalization with a file lock; no-op if locking is unsupported."""
     try:
         lock = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -534,23 +702,26 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def is_running(folder: Path) -> bool:
-    """A live recorder writes into this folder."""
+    """Return whether a live recorder writes into this folder."""
     return any(is_live(folder, note) for note in _notes(folder))
 
 
 def is_shared(folder: Path) -> bool:
-    """Several recorders of a job write, or have written, into this folder."""
+    """Return whether several recorders of a job write, or have written, into this folder."""
     return (folder / JOB).exists()
 
 
 def is_alive(pid: int, since: float | None) -> bool:
-    """The process that was started then is still there."""
+    """Return whether the process with that PID and start time still exists."""
     return since is not None and started(pid) == since
 
 
 def started(pid: int) -> float | None:
-    """When a process was started; None if it is gone, or a zombie. Told apart from others of its PID by this, so it
-    must not change as the system's clock is set: on Linux it is in clock ticks since boot, elsewhere Unix time."""
+    """Return when a process was started; None if it is gone, or a zombie.
+
+    The value distinguishes processes that reuse a PID, so it must not change when the system's clock is set: on Linux
+    it is in clock ticks since boot, elsewhere in Unix time.
+    """
     with contextlib.suppress(OSError):
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if state == "Z" else float(fields[18])

@@ -1,4 +1,4 @@
-"""GPU performance monitoring counters, which NVML has for Hopper and newer."""
+"""GPU performance monitoring (GPM) counters, which NVML offers for Hopper and newer."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ METRICS = (
 class Counters:
     """The counters of one GPU, or of one MIG instance of it.
 
-    NVML computes them from two samples, which live in the library's memory: `close` gives that back.
-    Every method but `close` may raise pynvml.NVMLError.
+    NVML computes them from two samples, which live in the library's memory until `close` frees them.
+
+    Raises:
+        pynvml.NVMLError: from every method but `close`.
     """
 
     def __init__(self, handle: Any, instance: int | None = None) -> None:
@@ -46,9 +48,9 @@ class Counters:
             raise
 
     def read(self) -> dict[str, float]:
-        """The means since the last `read` (or the start), by GpuSample's fields; those NVML cannot give are left out.
+        """Return the means since the last `read` (or the start), by GpuSample's fields.
 
-        Shares are 0 to 1, PCIe traffic is in bytes/s.
+        Fields that NVML cannot give are left out. Shares are 0 to 1, PCIe traffic is in bytes/s.
         """
         self._fill(self._samples[0])
         self._samples.reverse()
@@ -62,7 +64,7 @@ class Counters:
         }
 
     def close(self) -> None:
-        """Give the samples back."""
+        """Free the samples."""
         while self._samples:
             try:
                 pynvml.nvmlGpmSampleFree(self._samples.pop())

@@ -1,10 +1,10 @@
-"""What NVML says of the GPUs the program can see, a few times a second and from outside the program."""
+"""Sample the program's GPUs through NVML, a few times per second and from outside the program."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,25 @@ from profiler.recorder.nvml import FINAL, Device, choose, explain
 from profiler.schema import Gpu, GpuSample, Problem
 
 PCIE_PERIOD = 2.0
-"""Seconds between two readings of a GPU's PCIe traffic: NVML counts for 20 ms a direction and blocks for as long."""
+"""Seconds between two readings of a GPU's PCIe traffic.
+
+NVML counts for 20 ms per direction and blocks for as long.
+"""
+
+POWER_PERIOD = 0.5
+"""Seconds between two readings of power and clocks.
+
+They are means, and each call takes the driver's lock, which the program's launching threads take, too.
+"""
+
+SLOW_PERIOD = 2.0
+"""Seconds between two readings of temperature, link and the list of processes.
+
+The list alone takes 4.5 ms under the driver's lock (MangoHud, pull request 2104).
+"""
 
 GPM_PERIOD = 0.15
-"""Least seconds between two readings of the GPM counters: NVML refreshes them every 100 ms and refuses to go faster."""
+"""Minimum seconds between two readings of the GPM counters: NVML refreshes them only every 100 ms."""
 
 INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 """Inode of /proc/self/ns/pid outside every container (Linux, PROC_PID_INIT_INO)."""
@@ -27,7 +42,10 @@ INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 
 @dataclass(slots=True)
 class _Source:
-    """One GPU that is sampled. For a MIG device, `board` is the GPU it is a slice of; else both are the same."""
+    """A sampled GPU.
+
+    For a MIG device, `board` is the GPU that `slice` is a part of; else both are the same.
+    """
 
     gpu: Gpu
     slice: Device
@@ -35,10 +53,18 @@ class _Source:
     counters: Counters | None
     counters_read: float | None = None
     pcie_read: float = float("-inf")
+    _held: dict[str, tuple[float, object, Any]] = field(default_factory=dict)
+
+    def held(self, name: str, period: float, time: float, read: Callable[[], Any], of: object = None) -> Any:
+        """Return the last result of `read`, called again after `period` seconds or for another `of`."""
+        last = self._held.get(name)
+        if last is None or time - last[0] >= period or last[1] != of:
+            self._held[name] = last = time, of, read()
+        return last[2]
 
 
 class GpuSampler:
-    """Samples the GPUs; `open` makes one. Without a GPU it has none, and `problems` says why."""
+    """A sampler of the GPUs, made by `open`; without a GPU it is empty and `problems` explains why."""
 
     def __init__(self, sysfs: Path = SYSFS) -> None:
         self._sysfs = sysfs
@@ -52,15 +78,15 @@ class GpuSampler:
 
     @classmethod
     def open(cls, visible: str | None = None, order: str | None = None, sysfs: Path = SYSFS) -> GpuSampler:
-        """A sampler of the GPUs the program can see. Never raises.
+        """Return a sampler of the GPUs the program can see; never raise.
 
-        CUDA counts the GPUs fastest first unless told otherwise, NVML by PCI bus: where the models differ, indexes may
-        name other GPUs here than in the program, which is then a problem that is told.
+        By default CUDA orders the GPUs fastest first, NVML by PCI bus. If the models differ, an index may mean another
+        GPU to the program than to NVML. Then all GPUs are sampled, and the advisor keeps those that torch saw.
 
         Args:
             visible: The program's CUDA_VISIBLE_DEVICES: indexes, UUIDs or their beginnings; None for all GPUs.
             order: The program's CUDA_DEVICE_ORDER.
-            sysfs: Where Linux tells of NUMA nodes.
+            sysfs: Folder in which Linux describes NUMA nodes.
         """
         sampler = cls(sysfs)
         if visible is not None and (visible.strip() or ",")[0] in "-,":
@@ -85,16 +111,16 @@ class GpuSampler:
         return tuple(self._problems)
 
     def take_problems(self) -> tuple[Problem, ...]:
-        """The problems since the last call."""
+        """Return the problems since the last call."""
         taken, self._taken = self._taken, len(self._problems)
         return tuple(self._problems[taken:])
 
     def sample(self, time: float, pids: Collection[int]) -> list[GpuSample]:
-        """One row for each GPU that still answers.
+        """Return one row for each GPU that still answers.
 
-        The GPM counters come at most every GPM_PERIOD and are means since they were read last. `process_memory` is None
-        in a container whose process numbers are not those NVML reports. `memory_used` is whatever a program
-        cannot have, the driver's own reserve included.
+        GPM counters are read at most every GPM_PERIOD and are means since their last reading. `process_memory` is None
+        in a container whose PIDs are not those NVML reports. `memory_used` is all memory a program cannot get, the
+        driver's own reserve included.
 
         Args:
             time: Now, on the run clock.
@@ -107,7 +133,7 @@ class GpuSampler:
         ]
 
     def close(self) -> None:
-        """Give everything back to NVML; the sampler then has no more GPUs to sample."""
+        """Release NVML; the sampler then has no more GPUs to sample."""
         for source in self._sources:
             if source.counters:
                 source.counters.close()
@@ -132,6 +158,9 @@ class GpuSampler:
             if board and uuid:
                 found[uuid] = index, board, board
                 found |= {mig_uuid: (index, mig, board) for mig_uuid, mig in self._migs(board)}
+        models = {board.read("nvmlDeviceGetName") for _, device, board in found.values() if device is board}
+        if visible and visible.strip()[0].isdecimal() and order != "PCI_BUS_ID" and len(models) > 1:
+            visible = None
         chosen = choose(visible, uuids, [uuid for uuid in found if uuid not in uuids])
         if not chosen:
             self._complain(
@@ -148,12 +177,6 @@ class GpuSampler:
                 continue
             self._sources.append(self._source(index, uuid, device, board))
         self.gpus = tuple(source.gpu for source in self._sources)
-        models = {board.read("nvmlDeviceGetName") for _, device, board in found.values() if device is board}
-        if visible and visible.strip()[0].isdecimal() and order != "PCI_BUS_ID" and len(models) > 1:
-            self._complain(
-                "The GPUs of this machine differ, and CUDA counts them fastest first: the indexes in "
-                "CUDA_VISIBLE_DEVICES may mean others than were measured. Set CUDA_DEVICE_ORDER=PCI_BUS_ID."
-            )
 
     def _board(self, index: int) -> Device | None:
         try:
@@ -187,6 +210,8 @@ class GpuSampler:
             capability=board.read("nvmlDeviceGetCudaComputeCapability"),
             memory_total=memory.total if memory else 0,
             sm_clock_max=board.read("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM),
+            memory_clock_max=board.read("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_MEM),
+            memory_bus_width=board.read("nvmlDeviceGetMemoryBusWidth"),
             power_limit=_scaled(board.read("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
             pcie_generation_max=board.read("nvmlDeviceGetMaxPcieLinkGeneration"),
             pcie_width_max=board.read("nvmlDeviceGetMaxPcieLinkWidth"),
@@ -217,7 +242,7 @@ class GpuSampler:
         )
 
     def _pcie_due(self, time: float) -> _Source | None:
-        """The one GPU whose PCIe traffic is read now: never two at once, since each reading blocks."""
+        """Return the one GPU whose PCIe traffic is read now: never two at once, because each reading blocks."""
         due = [s for s in self._sources if not s.counters and not s.board.lost and time - s.pcie_read >= PCIE_PERIOD]
         return min(due, key=lambda source: source.pcie_read, default=None)
 
@@ -234,20 +259,16 @@ class GpuSampler:
             gpu=source.gpu.index,
             utilization=None if utilization is None else utilization.gpu / 100,
             memory_used=None if memory is None else memory.used,
-            process_memory=self._process_memory(source.slice, pids),
-            power=_scaled(board.read("nvmlDeviceGetPowerUsage"), 1e-3),
-            energy=_scaled(board.read("nvmlDeviceGetTotalEnergyConsumption"), 1e-3),
-            sm_clock=board.read("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM),
-            memory_clock=board.read("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_MEM),
-            throttle=board.first("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
-            temperature=board.read("nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU),
-            pcie_generation=board.read("nvmlDeviceGetCurrPcieLinkGeneration"),
-            pcie_width=board.read("nvmlDeviceGetCurrPcieLinkWidth"),
+            **source.held("power", POWER_PERIOD, time, lambda: _power(board)),
+            **source.held("link", SLOW_PERIOD, time, lambda: _link(board)),
+            process_memory=source.held(
+                "processes", SLOW_PERIOD, time, lambda: self._process_memory(source.slice, pids), frozenset(pids)
+            ),
             **activity,
         )
 
     def _activity(self, source: _Source, time: float) -> dict[str, Any]:
-        """The GpuSample fields that the GPM counters give now: none, where there are no counters or it is too soon."""
+        """Return the GpuSample fields of the GPM counters; empty if there are none or it is too soon."""
         if source.counters_read is None:  # when the sampler was opened they were read for the first time, not long ago
             source.counters_read = time
         if not source.counters or time - source.counters_read < GPM_PERIOD:
@@ -272,8 +293,31 @@ class GpuSampler:
         return sum(size for size in held if size is not None)
 
 
+def _power(board: Device) -> dict[str, Any]:
+    """Return the readings that change within a second.
+
+    The driver renews them hardly more often than they are read.
+    """
+    return {
+        "power": _scaled(board.read("nvmlDeviceGetPowerUsage"), 1e-3),
+        "energy": _scaled(board.read("nvmlDeviceGetTotalEnergyConsumption"), 1e-3),
+        "sm_clock": board.read("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM),
+        "memory_clock": board.read("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_MEM),
+        "throttle": board.first("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
+    }
+
+
+def _link(board: Device) -> dict[str, Any]:
+    """Return the readings that change over seconds."""
+    return {
+        "temperature": board.read("nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU),
+        "pcie_generation": board.read("nvmlDeviceGetCurrPcieLinkGeneration"),
+        "pcie_width": board.read("nvmlDeviceGetCurrPcieLinkWidth"),
+    }
+
+
 def _pcie(board: Device) -> dict[str, float | None]:
-    """Bytes/s from and to the GPU; blocks for 40 ms. NVML gives KB/s."""
+    """Return bytes/s from and to the GPU; this blocks for 40 ms. NVML reports KB/s."""
     return {
         "pcie_tx": _scaled(board.read("nvmlDeviceGetPcieThroughput", pynvml.NVML_PCIE_UTIL_TX_BYTES), 1e3),
         "pcie_rx": _scaled(board.read("nvmlDeviceGetPcieThroughput", pynvml.NVML_PCIE_UTIL_RX_BYTES), 1e3),
@@ -285,7 +329,7 @@ def _scaled(value: float | None, unit: float) -> float | None:
 
 
 def _system(function: str) -> Any:
-    """What NVML says of the driver rather than of a device, or None."""
+    """Return a reading of the driver rather than of a device; None if it is unavailable."""
     try:
         return getattr(pynvml, function)()
     except (pynvml.NVMLError, AttributeError):
@@ -293,7 +337,7 @@ def _system(function: str) -> Any:
 
 
 def _in_pid_namespace() -> bool:
-    """Whether the processes here have other numbers than the driver knows them by."""
+    """Return whether processes here have other PIDs than those the driver knows."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino != INITIAL_PID_NAMESPACE
     except OSError:

@@ -1,7 +1,7 @@
-"""Exposed GPU time in place of host time: joins a step with the CUDA events that its process recorded.
+"""Replace host times by exposed GPU times: join steps with the CUDA events of their process.
 
-On a GPU the host runs ahead, so its timers see launches. The time between two CUDA events includes the GPU's idle time
-between the two boundaries: a loader's wait counts only as far as the GPU ran dry because of it.
+On a GPU the host runs ahead, so its timers measure launches. The time between two CUDA events includes the GPU's idle
+time between the two boundaries: a wait for data counts only as far as the GPU ran dry because of it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _PHASE_ENDED_BY = {
     ring.MARK_OPTIMIZER_END: "optimizer",
 }
 
+_BOUNDARIES = (ring.MARK_OPTIMIZER_END, ring.MARK_STEP)
 _PHASES = ("data_wait", "loader_overhead", "forward", "backward", "optimizer", "other")
 _NOTHING: dict[str, Any] = dict.fromkeys((*_PHASES, "gc"))
 
@@ -28,7 +29,7 @@ MOST_WAITING = 256
 
 
 class GpuTimes:
-    """Holds steps back until their marks are there."""
+    """A join of steps and marks that holds steps back until their marks have arrived."""
 
     def __init__(self, origin: int) -> None:
         self._origin = origin
@@ -36,10 +37,10 @@ class GpuTimes:
         self._marks: list[Event] = []
         self._in_use = False
         self._shares: dict[str, float] | None = None
-        """Of the last step that was measured: phase to share of its duration."""
+        """Fraction of the last measured step's duration, by phase."""
 
     def join(self, steps: list[Step], marks: list[Event], *, final: bool = False) -> list[Step]:
-        """The steps that are complete, in order; without any mark ever, all of them at once."""
+        """Return the completed steps in order; as long as there has been no mark, all of them at once."""
         self._marks.extend(marks)
         self._in_use = self._in_use or bool(marks)
         if not self._in_use:
@@ -58,12 +59,11 @@ class GpuTimes:
         return done
 
     def _timed(self, step: Step, marks: list[Event]) -> Step:
-        """The step with GPU phases: its own, or, of short steps of which only some are measured, the last one's shares.
+        """Return the step with GPU phases.
 
-        What is neither has no phases: the host's would be times of launching, not of working.
+        If only some of many short steps are measured, the others get the fractions of the last measured one. A step
+        with neither has no phases, because the host's would be launch times.
         """
-        if None in (step.forward, step.backward):
-            return step
         measured = _measured(step, marks)
         if measured is not None:
             if measured.duration > 0:
@@ -81,23 +81,41 @@ class GpuTimes:
 
 
 def _measured(step: Step, marks: list[Event]) -> Step | None:
-    """With GPU phases, if the marks cover the step without a gap and nothing was carved out of it."""
-    if step.tags or not marks or marks[-1].id != ring.MARK_OPTIMIZER_END or any(mark.a < 0 for mark in marks):
+    """Return the step with GPU phases, or None.
+
+    None if no GPU's marks cover the step without a gap, or the step has tags. Of several GPUs, each of which partitions
+    the whole step, the one that computes most is taken.
+    """
+    if step.tags:
         return None
+    chains: dict[int, list[Event]] = {}
+    for mark in marks:
+        chains.setdefault(mark.b, []).append(mark)
+    lived = [_lived(step, chain) for chain in chains.values() if _is_whole(chain)]
+    return min(lived, key=lambda each: each.other or 0.0, default=None)
+
+
+def _is_whole(marks: list[Event]) -> bool:
+    return marks[-1].id in _BOUNDARIES and all(mark.a >= 0 for mark in marks)
+
+
+def _lived(step: Step, marks: list[Event]) -> Step:
+    """Return the step as one GPU saw it; phases without host events become part of `other`."""
     sums = {"data": 0.0, "forward": 0.0, "backward": 0.0, "optimizer": 0.0, "other": 0.0}
     for mark in marks:
         sums[_PHASE_ENDED_BY.get(mark.id, "other")] += mark.a / 1e9
     wait, overhead = step.data_wait or 0.0, step.loader_overhead or 0.0
     share = wait / (wait + overhead) if wait + overhead > 0 else 0.0
-    fetches = step.data_wait is not None
+    shown = {"data": step.data_wait is not None}
+    shown |= {name: getattr(step, name) is not None for name in ("forward", "backward", "optimizer")}
     return replace(
         step,
         duration=sum(sums.values()),
-        data_wait=sums["data"] * share if fetches else None,
-        loader_overhead=sums["data"] * (1 - share) if fetches else None,
-        forward=sums["forward"],
-        backward=sums["backward"],
-        optimizer=sums["optimizer"],
-        other=sums["other"] + (0.0 if fetches else sums["data"]),
+        data_wait=sums["data"] * share if shown["data"] else None,
+        loader_overhead=sums["data"] * (1 - share) if shown["data"] else None,
+        forward=sums["forward"] if shown["forward"] else None,
+        backward=sums["backward"] if shown["backward"] else None,
+        optimizer=sums["optimizer"] if shown["optimizer"] else None,
+        other=sums["other"] + sum(sums[name] for name, is_shown in shown.items() if not is_shown),
         gc=None,
     )

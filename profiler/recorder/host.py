@@ -1,4 +1,7 @@
-"""What the program's processes and the machine around them use, a few times a second and from outside the program."""
+"""Sample the resource use of the program's processes and of the machine.
+
+This happens a few times per second and from outside the program.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,19 @@ from profiler.recorder.numa import SYSFS, nodes
 from profiler.schema import HostSample
 
 MEMORY_PERIOD = 1.0
-"""Seconds between two readings of the machine's memory, which costs as much as three processes; repeated in between."""
+"""Seconds between two readings of the machine's memory; the last reading is repeated in between.
+
+A reading costs as much as three processes.
+"""
 
 UNREADABLE = (psutil.Error, OSError, RuntimeError, LookupError, TypeError, ValueError)
-"""What psutil raises where a container hides files of /proc, or shows them empty."""
+"""Exceptions that psutil raises if a container hides files of /proc or shows them empty."""
 
 T = TypeVar("T")
 
 
 def _told(ask: Callable[[], T]) -> T | None:
-    """The answer; None where the machine does not tell."""
+    """Return the answer of `ask`; None if the machine does not provide it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the user's terminal is the program's
@@ -39,23 +45,23 @@ def _told(ask: Callable[[], T]) -> T | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What does not change while the program runs."""
+    """The properties of the machine that do not change during a run."""
 
     cores: float
-    """That this process and its children may use: affinity and cgroup quota."""
+    """Cores that this process and its children may use, by affinity and cgroup quota."""
     cores_total: int
     memory_total: int
-    """Bytes: the machine's, or the cgroup's limit if that is less."""
+    """Bytes of the machine's memory, or the cgroup's limit if that is less."""
     cpu_model: str | None
     platform: str
     sockets: int | None
-    """CPU packages; None where the kernel does not tell."""
+    """Number of CPU packages; None if the kernel does not report it."""
     numa_nodes: dict[int, str]
-    """Cores of each NUMA node, as "0-15,32-47"; empty where the kernel does not tell."""
+    """Cores of each NUMA node, as "0-15,32-47"; empty if the kernel does not report them."""
 
 
 def machine(sysfs: Path = SYSFS) -> Machine:
-    """The machine as this process may use it."""
+    """Return the machine as this process may use it."""
     cgroup = Cgroup.own()
     total = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
@@ -73,7 +79,7 @@ def machine(sysfs: Path = SYSFS) -> Machine:
 
 
 def _cpu() -> tuple[str | None, int | None]:
-    """Model name and number of sockets from /proc/cpuinfo, which on some architectures has neither."""
+    """Return model name and number of sockets from /proc/cpuinfo, which on some architectures has neither."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -86,24 +92,24 @@ def _cpu() -> tuple[str | None, int | None]:
 
 @dataclass(frozen=True, slots=True)
 class _Usage:
-    """What one process has used since it started, in seconds and bytes."""
+    """The resources one process has used since it started, in seconds and bytes."""
 
     parent: int
     cpu: float = 0.0
     reaped: float = 0.0
-    """CPU of its children that have ended and been waited for, and of theirs."""
+    """CPU seconds of its children that have ended and been waited for, and of theirs."""
     read: int | None = 0
-    """Storage I/O, that of such children included: the kernel adds it up so. None if we may not read it."""
+    """Bytes read from storage, including by ended children, as the kernel counts them; None if unreadable."""
     written: int | None = 0
     rss: int = 0
     zombie: bool = False
 
 
 class HostSampler:
-    """Samples the process tree below and with `root_pid`, without the recorder itself.
+    """A sampler of the process tree rooted at `root_pid`, without the recorder itself.
 
-    A process stays in the tree when its parent ends. What a process used between the last sample and its end is found
-    again in its parent, once that has waited for it.
+    A process stays in the tree when its parent ends. Usage between the last sample and a process's end is recovered
+    from its parent, once that has waited for it.
     """
 
     def __init__(self, root_pid: int) -> None:
@@ -121,15 +127,15 @@ class HostSampler:
 
     @property
     def pids(self) -> frozenset[int]:
-        """The processes of the tree, as of the last sample."""
+        """PIDs of the tree, as of the last sample."""
         return frozenset(self._tree)
 
     def sample(self, time: float, workers: Collection[int]) -> HostSample:
-        """What was used since the last call; the first call has no rates.
+        """Return the usage since the last call; the first call has no rates.
 
         Args:
-            time: Now, on the run clock; rates are reckoned by a clock read when the counters are.
-            workers: Pids of DataLoader workers.
+            time: Now, on the run clock; rates use a clock that is read together with the counters.
+            workers: PIDs of DataLoader workers.
         """
         before, at, busy_before = self._usage, self._at, self._machine
         self._scan()
@@ -164,10 +170,10 @@ class HostSampler:
         )
 
     def _scan(self) -> None:
-        """Take new processes into the tree.
+        """Add new processes to the tree.
 
-        Only those that appeared since the last scan are asked for their parent, so a scan costs one listing of /proc
-        and can be done with every sample: a process found late would have its CPU booked late.
+        Only processes that appeared since the last scan are asked for their parent. A scan thus costs one listing of
+        /proc and can be done with every sample; the CPU time of a process found late would be booked late.
         """
         pids = frozenset(_told(psutil.pids) or self._seen)
         appeared: dict[int, tuple[psutil.Process, int]] = {}
@@ -231,14 +237,14 @@ def _io(process: psutil.Process) -> tuple[int | None, int | None]:
 
 
 def _heir(pid: int, before: dict[int, _Usage], now: dict[int, _Usage]) -> int | None:
-    """Who has waited for a process that ended: its nearest ancestor that is still there."""
+    """Return the nearest living ancestor of a process that ended, the one that has waited for it."""
     while pid in before and pid not in now:
         pid = before[pid].parent
     return pid if pid in now else None
 
 
 def _inherited(before: dict[int, _Usage], now: dict[int, _Usage]) -> dict[int, list[_Usage]]:
-    """By pid, the last known usage of the processes that ended and whose whole usage it now includes in its own."""
+    """Return, by PID, the last known usage of ended processes that its own usage now includes."""
     inherited: dict[int, list[_Usage]] = {}
     for pid in before.keys() - now.keys():
         heir = _heir(pid, before, now)
@@ -248,7 +254,7 @@ def _inherited(before: dict[int, _Usage], now: dict[int, _Usage]) -> dict[int, l
 
 
 def _spent(before: dict[int, _Usage], now: dict[int, _Usage]) -> dict[int, float]:
-    """CPU seconds between two readings, by process."""
+    """Return the CPU seconds between two readings, by process."""
     inherited = _inherited(before, now)
     spent = {}
     for pid, one in now.items():
@@ -259,7 +265,7 @@ def _spent(before: dict[int, _Usage], now: dict[int, _Usage]) -> dict[int, float
 
 
 def _moved(before: dict[int, _Usage], now: dict[int, _Usage]) -> tuple[int, int] | None:
-    """Bytes read and written between two readings; None if some process does not let us see."""
+    """Return the bytes read and written between two readings; None if some process cannot be read."""
     inherited = _inherited(before, now)
     read = written = 0
     for pid, one in now.items():
@@ -273,7 +279,7 @@ def _moved(before: dict[int, _Usage], now: dict[int, _Usage]) -> tuple[int, int]
 
 
 def _machine_cpu() -> tuple[float | None, float | None]:
-    """CPU seconds since boot that all cores together have worked, and that the hypervisor took from them."""
+    """Return the CPU seconds since boot that all cores have worked, and that the hypervisor has taken."""
     times = _told(lambda: psutil.cpu_times()._asdict())
     if times is None:
         return None, None

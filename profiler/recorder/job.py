@@ -1,7 +1,7 @@
-"""Which job a recorder belongs to: what all recorders of one job agree on, and what tells them apart.
+"""Identify the job of a recorder: what its recorders have in common, and what distinguishes them.
 
-A launcher is started once a node (`profile-train torchrun --nnodes 2 ...` on each), or starts us once a rank
-(`srun profile-train train.py`). All of them may record into one folder, each into files of its own.
+A launcher is started once per node (`profile-train torchrun --nnodes 2 ...` on each), or starts profile-train once per
+rank (`srun profile-train train.py`). All of them may record into one folder, each into files of its own.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ _OWN = ("node-rank", "machine-rank", "local-addr")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """As one recorder knows it."""
+    """A job, as one recorder knows it."""
 
     id: str
-    """The same for all recorders of a job; unlikely to be that of another."""
+    """ID shared by all recorders of a job and unlikely to be that of another."""
     host: str
     name: str = ""
-    """"rank3" or "node1" where the launcher tells; what is empty leaves the host alone to tell recorders apart."""
+    """"rank3" or "node1" if the launcher reports it; if empty, only the host distinguishes recorders."""
     start: str | None = None
-    """A name of this start of the job, fit for a folder; None where nobody has given it one."""
+    """A name for this start of the job, usable as a folder name; None if nothing provides one."""
 
     @property
     def is_shared(self) -> bool:
-        """Several recorders are to be expected."""
+        """Whether several recorders are to be expected."""
         return bool(self.name)
 
     @property
     def part(self) -> str:
-        """A name for the files of this recorder, fit for a file."""
+        """Name for the files of this recorder, usable as a file name."""
         return re.sub("[^A-Za-z0-9._-]", "_", f"{self.host}-{self.name}" if self.name else self.host)
 
 
 def job(words: Sequence[str], environment: Mapping[str, str], host: str) -> Job:
-    """The job of a recorder that is to run `words`."""
+    """Return the job of a recorder that is to run `words`."""
     start = _start(environment)
     told = binascii.crc32("\0".join((*common(words), start or "")).encode(errors="surrogateescape"))
     return Job(f"{told:08x}", host, _name(words, environment), start)
 
 
 def common(words: Sequence[str]) -> tuple[str, ...]:
-    """A command without what differs from node to node."""
+    """Return a command without the words that differ from node to node."""
     launcher = _launcher(words)
     kept, value = [], False
     for position, word in enumerate(words):
@@ -96,7 +96,7 @@ def _start(environment: Mapping[str, str]) -> str | None:
 
 
 def _launcher(words: Sequence[str]) -> int:
-    """How many words belong to a launcher: those before a script, or all."""
+    """Return the number of words that belong to a launcher: those before a script, or all."""
     return next((position for position, word in enumerate(words) if word.endswith(".py")), len(words))
 
 
@@ -116,5 +116,5 @@ def _option(word: str) -> tuple[str, str]:
 
 
 def _numbers(text: str) -> list[int]:
-    """Of "2", or of "1:4" for an elastic job."""
+    """Return the numbers in "2", or in "1:4" for an elastic job."""
     return [int(number) for number in re.findall(r"\d+", text)]

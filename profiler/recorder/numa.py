@@ -1,4 +1,4 @@
-"""Which memory is near which cores and which GPU, as Linux tells it under /sys."""
+"""NUMA: which memory is near which cores and which GPU, as Linux reports it under /sys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ SYSFS = Path("/sys")
 
 
 def nodes(sysfs: Path = SYSFS) -> dict[int, str]:
-    """The cores of each NUMA node, as "0-15,32-47"; nodes of memory alone are left out. Empty where unknown."""
+    """Return the cores of each NUMA node, as "0-15,32-47"; empty if unknown.
+
+    Nodes that have only memory are left out.
+    """
     found = {}
     for folder in (sysfs / "devices" / "system" / "node").glob("node*"):
         number = re.fullmatch(r"node(\d+)", folder.name)
@@ -20,7 +23,7 @@ def nodes(sysfs: Path = SYSFS) -> dict[int, str]:
 
 
 def node_of_pci(domain: int, bus: int, device: int, sysfs: Path = SYSFS) -> int | None:
-    """The NUMA node a PCI device hangs on; None where that is unknown, as in most virtual machines."""
+    """Return the NUMA node of a PCI device; None if unknown, as in most virtual machines."""
     text = _text(sysfs / "bus" / "pci" / "devices" / f"{domain:04x}:{bus:02x}:{device:02x}.0" / "numa_node")
     return int(text) if text is not None and text.isdecimal() else None  # -1: unknown
 

@@ -1,4 +1,4 @@
-"""NVML made safe: a driver that is absent, old or forbidding costs fields, never the recording."""
+"""Safe access to NVML: a driver that is missing, old or restricted costs fields, never the recording."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DRIVER_TRACES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
 
 
 class Device:
-    """One GPU (or MIG device): reads of it what NVML gives, and asks only once for what it refuses."""
+    """A GPU (or MIG device) whose unsupported readings are requested only once."""
 
     def __init__(self, handle: Any, name: str, complain: Callable[[str], None]) -> None:
         self.handle = handle
@@ -40,9 +40,10 @@ class Device:
         self._forbidden = False
 
     def read(self, function: str, *arguments: int) -> Any:
-        """What pynvml's `function` answers for this device, or None.
+        """Return the answer of pynvml's `function` for this device, or None.
 
-        After "not supported", "no permission" and their like it is not called again; after any other error it is.
+        After "not supported", "no permission" and similar errors the function is not called again; after any other
+        error it is.
         """
         call = (function, arguments)
         if self.lost or call in self._refused:
@@ -61,7 +62,7 @@ class Device:
         return None
 
     def first(self, *functions: str) -> Any:
-        """The answer of the first of `functions` that gives one."""
+        """Return the first answer that one of `functions` gives, or None."""
         return next((answer for function in functions if (answer := self.read(function)) is not None), None)
 
     def _lose(self, error: pynvml.NVMLError) -> None:
@@ -81,7 +82,7 @@ class Device:
 
 
 def explain(error: pynvml.NVMLError) -> str:
-    """Why NVML did not start and what to do, told apart by whether this machine has an NVIDIA driver at all."""
+    """Return why NVML did not start and what to do, depending on whether the machine has an NVIDIA driver."""
     if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
         if not any(Path(trace).exists() for trace in DRIVER_TRACES):
             return (
@@ -103,10 +104,10 @@ def explain(error: pynvml.NVMLError) -> str:
 
 
 def choose(visible: str | None, gpus: Sequence[str], migs: Sequence[str]) -> list[str]:
-    """The UUIDs that a CUDA_VISIBLE_DEVICES of `visible` names, in its order; all of `gpus` for None.
+    """Return the UUIDs that `visible` names, in its order; all of `gpus` if it is None.
 
-    An entry is an index into `gpus`, or the beginning of a UUID if only one UUID begins so. As in CUDA, the first
-    entry that names nothing ends the list.
+    An entry is an index into `gpus`, or the beginning of exactly one UUID. As in CUDA, the first entry that names
+    nothing ends the list.
 
     Args:
         visible: The variable's value, or None if it is not set.

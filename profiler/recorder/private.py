@@ -1,5 +1,7 @@
-"""Files and folders that are nobody else's from their first moment, whatever the umask says and whoever else may write
-in the folder around them: they are made anew, never followed or opened where something stands already.
+"""Create files and folders that are private from the first moment.
+
+That holds for any umask, and even if others may write in the folder around them: they are newly created, and an
+existing file or link is never opened or followed.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from pathlib import Path
 
 
 def write(path: Path, text: str) -> None:
-    """A file of mode 0600; what stood there before is removed first."""
+    """Write a file of mode 0600; an existing one is removed first."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     with open(path, "x", encoding="utf-8", opener=for_us_alone) as file:
@@ -20,14 +22,18 @@ def write(path: Path, text: str) -> None:
 
 
 def make_parents(path: Path, mode: int = 0o755) -> None:
-    """The folders that are missing above `path`, for nobody else to write into."""
+    """Create the missing folders above `path`, not writable by others."""
     for parent in reversed(path.parents):
         if not parent.exists():
             parent.mkdir(mode=mode, exist_ok=True)
 
 
 def make_folder(path: Path) -> None:
-    """A folder of mode 0700, or the one that is there already and is ours alone; else an OSError."""
+    """Create a folder of mode 0700, or accept an existing one that is private to this user.
+
+    Raises:
+        OSError: it cannot be created, or exists and is not private.
+    """
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
@@ -36,7 +42,7 @@ def make_folder(path: Path) -> None:
 
 
 def is_ours_alone(folder: Path) -> bool:
-    """It is a folder, no link to one, which is ours and which nobody else can look into."""
+    """Return whether it is a folder of this user, not a link, that nobody else can access."""
     try:
         status = folder.lstat()
     except OSError:
@@ -45,10 +51,10 @@ def is_ours_alone(folder: Path) -> bool:
 
 
 def is_ours(folder: Path) -> bool:
-    """It belongs to this user."""
+    """Return whether a folder belongs to this user."""
     return folder.stat().st_uid == os.geteuid()
 
 
 def for_us_alone(path: str, flags: int) -> int:
-    """An opener: mode 0600, no link followed."""
+    """Open a file with mode 0600 without following links; an opener for `open`."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

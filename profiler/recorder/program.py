@@ -1,7 +1,7 @@
-"""What the program's source says of the objects the agent has seen: how they are called, and where they are made.
+"""Read from the program's source how objects that the agent has seen are named and made.
 
-Only read, never run: the syntax of the files in which the agent saw things made, as soon as it tells of them and only
-while they are as they were when they were run. Where the source leaves a doubt nothing is said.
+The source is parsed, never run: only the files in which the agent saw things made, as soon as it reports them, and
+only while they are unchanged since they ran. If the source leaves a doubt, nothing is recorded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 MOST_BYTES = 1 << 18
-"""Of a file that is read: a script of thousands of lines, parsed in a fifth of a second."""
+"""Maximum bytes of a file to read: a script of thousands of lines, parsed in a fifth of a second."""
 
 MOST_FILES = 16
 MOST_WORD = 40
@@ -32,12 +32,15 @@ CALLS: dict[str, tuple[str, ...]] = {
     "deepspeed": ("initialize",),
 }
 
+SAVE = "torch.save"
+"""ID and name of the fact on a call of `torch.save`."""
+
 # Arguments of these calls whose text is a choice among words, or the name of a configuration file.
 WORDS = frozenset(("precision", "mixed_precision", "optim", "strategy", "config", "deepspeed", "profiler", "fsdp"))
 
 
 class Program:
-    """The source of one process, file by file as it is asked for, and the facts completed by it."""
+    """The source of one process, read file by file on demand, and the facts it completes."""
 
     def __init__(self) -> None:
         self._files: dict[str, File | None] = {}
@@ -45,20 +48,23 @@ class Program:
         self._told: set[str] = set()
 
     def complete(self, kind: str, fact: dict[str, Any], now: float) -> list[dict[str, Any]]:
-        """Add to a loader's, an optimizer's or a model's fact what the source says; gives back the facts of kind "call"
-        that are new. `now` is the Unix time at which the fact was told."""
+        """Add what the source shows to a loader's, optimizer's or model's fact.
+
+        Return new facts of kind "call". `now` is the Unix time at which the process imported torch; source files
+        changed later are ignored.
+        """
         with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):  # a damaged line
             if kind in ("loader", "optimizer"):
                 fact["variable"] = self._variable(fact, now)
             if kind == "optimizer":
                 self._optimizers[fact["id"]] = fact
-                return self._call(fact, now)
+                return [*self._call(fact, now), *self._save(fact, now)]
             if kind == "model":
                 self._name_model(fact, now)
         return []
 
     def _variable(self, fact: Mapping[str, Any], now: float) -> str | None:
-        """Of what was made in its place by the program itself, and not by a framework on its behalf."""
+        """Return the variable of an object that the program itself made, not a framework on its behalf."""
         place = fact.get("place")
         if not place or place.get("via"):
             return None
@@ -66,7 +72,10 @@ class Program:
         return file.target(place["line"]) if file else None
 
     def _call(self, optimizer: Mapping[str, Any], now: float) -> list[dict[str, Any]]:
-        """The one call that configures the framework which drives the loop, in the files that led to the optimizer."""
+        """Return the one call that configures the framework driving the loop.
+
+        The files that led to the optimizer are searched.
+        """
         framework = _driver(optimizer)
         if framework not in CALLS or framework in self._told:
             return []
@@ -80,8 +89,20 @@ class Program:
                 return [{"id": framework, "name": _last(call.func), "place": place, "settings": _settings(call)}]
         return []
 
+    def _save(self, optimizer: Mapping[str, Any], now: float) -> list[dict[str, Any]]:
+        """Return the one call of torch.save in the files that led to the optimizer."""
+        if SAVE in self._told:
+            return []
+        paths = dict.fromkeys(line["file"] for line in optimizer.get("callers", ()))
+        found = [(path, call.lineno) for path in paths if (file := self._file(path, now)) for call in file.saving()]
+        if len(found) != 1:
+            return []
+        self._told.add(SAVE)
+        path, line = found[0]
+        return [{"id": SAVE, "name": SAVE, "place": {"file": path, "line": line}, "settings": {}}]
+
     def _name_model(self, fact: dict[str, Any], now: float) -> None:
-        """By the optimizer that updates it: its parameters are counted alike."""
+        """Name a model by the optimizer that updates it, which has the same number of parameters."""
         optimizer = self._updating(fact)
         for line in optimizer.get("callers", ()):
             file = self._file(line["file"], now)
@@ -94,7 +115,10 @@ class Program:
                 return
 
     def _updating(self, model: Mapping[str, Any]) -> dict[str, Any]:
-        """The optimizer with as many parameters, all or those that are trained; DeepSpeed's hold parts of them."""
+        """Return the optimizer with as many parameters, all or the trainable ones.
+
+        DeepSpeed's hold parts of them.
+        """
         counts = (model.get("trainable"), model.get("parameters"))
         optimizers = list(self._optimizers.values())
         mine = [one for one in optimizers if one.get("parameters") in counts]
@@ -113,7 +137,7 @@ def _driver(optimizer: Mapping[str, Any]) -> str:
 
 
 def _parsed(path: str, now: float) -> File | None:
-    """None for what is no source of moderate size, or has changed since `now`."""
+    """Return the parsed file; None if it is not source of moderate size, or has changed since `now`."""
     try:
         status = os.stat(path)
         if not path.endswith(".py") or not stat.S_ISREG(status.st_mode):
@@ -132,22 +156,26 @@ class File:
         self._tree = tree
 
     def target(self, line: int) -> str | None:
-        """The one name that the statement on this line gives a value to."""
+        """Return the one name to which the statement on this line assigns a value."""
         statement = self._statement(line)
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             return _dotted(statement.targets[0])
         return _dotted(statement.target) if isinstance(statement, ast.AnnAssign) else None
 
     def model(self, line: int, framework: str = "") -> str | None:
-        """The model whose parameters the statement on this line hands to an optimizer, or which it hands to the
-        framework; None if there are several."""
+        """Return the model that the statement on this line hands to an optimizer or framework.
+
+        None if ambiguous.
+        """
         statement = self._statement(line)
         names = set() if statement is None else self._models(statement, self._scope(line), framework)
         return names.pop() if len(names) == 1 else None
 
     def made(self, name: str, line: int, cls: str) -> int | None:
-        """The line above this one on which `name` is made: by a call that does not take it in turn. Of several, the one
-        that calls `cls`."""
+        """Return the line above this one on which `name` is made, by a call that does not take `name` itself.
+
+        If there are several, the one that calls `cls` is taken; None if it is not unique.
+        """
         for scope in (self._scope(line), self._tree):
             makers = [
                 each
@@ -161,15 +189,24 @@ class File:
         return None
 
     def configuring(self, framework: str) -> Iterator[ast.Call]:
-        """The calls that configure it."""
+        """Yield the calls that configure a framework."""
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Call) and _configures(node, framework):
+                yield node
+
+    def saving(self) -> Iterator[ast.Call]:
+        """Yield the calls of torch.save."""
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.Call) and _dotted(node.func) == SAVE:
                 yield node
 
     # ---- within ----
 
     def _models(self, node: ast.AST, scope: ast.AST, framework: str, deep: int = 2) -> set[str]:
-        """`X` of X.parameters(), of fit(X) or initialize(model=X), or the same of what the names in it stand for."""
+        """Return `X` of X.parameters(), fit(X) or initialize(model=X).
+
+        Assigned names are followed up to `deep` times.
+        """
         calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
         owners = [each.func for each in calls if _last(each.func) in _OF_A_MODEL]
         found = {_dotted(each.value) for each in owners if isinstance(each, ast.Attribute)}
@@ -183,7 +220,7 @@ class File:
         return {name for name in found if name}
 
     def _statement(self, line: int) -> ast.stmt | None:
-        """The innermost."""
+        """Return the innermost statement on a line."""
         found = None
         for node in ast.walk(self._tree):
             if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno):
@@ -191,7 +228,7 @@ class File:
         return found
 
     def _scope(self, line: int) -> ast.AST:
-        """The function around this line, or the file."""
+        """Return the function around this line, or the file."""
         found: ast.AST = self._tree
         for node in ast.walk(self._tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
@@ -224,7 +261,7 @@ def _configures(call: ast.Call, framework: str) -> bool:
 
 
 def _assignments(scope: ast.AST, name: str) -> list[ast.Assign | ast.AnnAssign]:
-    """Those of `name` in this scope itself, not in functions inside it."""
+    """Return the assignments to `name` in this scope itself, not in functions inside it."""
     found = []
     waiting = list(ast.iter_child_nodes(scope))
     while waiting:
@@ -241,12 +278,12 @@ def _assignments(scope: ast.AST, name: str) -> list[ast.Assign | ast.AnnAssign]:
 
 
 def _calls(statement: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
-    """What is called in its value."""
+    """Return what is called in the assigned value."""
     return [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
 
 
 def _names(node: ast.AST | None) -> list[str]:
-    """Those that are read in it."""
+    """Return the names that are read in a node."""
     if node is None:
         return []
     read = [_dotted(each) for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
@@ -254,7 +291,7 @@ def _names(node: ast.AST | None) -> list[str]:
 
 
 def _settings(call: ast.Call) -> dict[str, str]:
-    """Its arguments that tell nothing but a setting."""
+    """Return the arguments of a call that are plain settings."""
     found = {}
     for each in call.keywords:
         if each.arg is None or not isinstance(each.value, ast.Constant):
@@ -267,7 +304,7 @@ def _settings(call: ast.Call) -> dict[str, str]:
 
 
 def _dotted(node: ast.AST) -> str | None:
-    """The name as it is written, as "model" or "self.net"; None for anything but names."""
+    """Return a name as it is written, such as "model" or "self.net"; None for anything but names."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and (before := _dotted(node.value)):

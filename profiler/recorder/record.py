@@ -1,4 +1,7 @@
-"""The recording: drain the rings, sample GPUs and host, write the store - ten times a second, from outside."""
+"""The recording: drain the rings, sample GPUs and host, write the store.
+
+By default this happens ten times per second, from outside the program.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import platform
 import socket
 import time
 import uuid
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +23,7 @@ from profiler.recorder.drain import Drain, Source
 from profiler.recorder.ending import Asked, sentence
 from profiler.recorder.gpu import GpuSampler
 from profiler.recorder.host import HostSampler, machine
-from profiler.recorder.kernels import parse
 from profiler.recorder.scheduling import Scheduling
-from profiler.recorder.trace import redact_trace
 from profiler.schema import Fact, Outcome, Problem, Run
 from profiler.store import Tables, Writer, find, read
 
@@ -40,7 +41,7 @@ COMMIT_EVERY = 0.5
 
 
 def new_run(command: tuple[str, ...], origin: int, budget: float, job: str | None = None) -> Run:
-    """The row of a recording that begins now on this machine."""
+    """Return the row of a recording that begins now on this machine."""
     here = machine()
     return Run(
         id=uuid.uuid4().hex,
@@ -62,10 +63,10 @@ def new_run(command: tuple[str, ...], origin: int, budget: float, job: str | Non
 
 
 def finish_orphan(folder: Path) -> str | None:
-    """If a recorder of this run was killed on this machine, read what the program has left in its rings since.
+    """Finish the recording of a recorder that was killed on this machine, from the program's rings.
 
-    Returns what to tell the user, or None if there was nothing to do. The program may still be training: then
-    everything is read but nothing is closed.
+    Returns a note for the user, or None if there was nothing to do. If the program is still training, everything is
+    read but nothing is closed.
     """
     with place.alone(folder):
         told = [_finish(folder, note) for note in place.notes(folder)]
@@ -99,7 +100,7 @@ def _finish(folder: Path, note: place.Note) -> str | None:
 
 
 def _stored_here(folder: Path, part: str) -> Tables | None:
-    """What a recorder on this machine has kept."""
+    """Return the tables that a recorder on this machine has stored, or None."""
     for path in find(folder):
         with contextlib.suppress(ProfilerError):
             if part and path.name != f"run-{part}.db":
@@ -111,7 +112,7 @@ def _stored_here(folder: Path, part: str) -> Tables | None:
 
 
 class Recorder:
-    """One node's recording into `folder`. Call `poll` often; it does what is due."""
+    """A node's recording into `folder`; call `poll` often, it does the work that is due."""
 
     def __init__(
         self,
@@ -125,9 +126,18 @@ class Recorder:
         stored: Tables | None = None,
         part: str = "",
     ) -> None:
-        """`program` is the PID at the root of the process tree, `origin` the run clock's zero on the events' clock, ns,
-        `rate` samples a second, `stored` what an earlier recorder of the same run has kept, `part` what tells this
-        recorder from others that write into the same folder."""
+        """Open the store and start sampling.
+
+        Args:
+            folder: The run folder.
+            rings: The folder of rings.
+            run: The run's row.
+            program: PID at the root of the process tree.
+            origin: The run clock's zero on the events' clock, ns.
+            rate: Samples per second.
+            stored: Tables that an earlier recorder of the same run has stored.
+            part: Suffix that distinguishes this recorder from others that write into the same folder.
+        """
         self.folder = folder
         self._part = part
         self._rings = rings
@@ -172,17 +182,17 @@ class Recorder:
 
     @property
     def now(self) -> float:
-        """The run clock, s."""
+        """Seconds on the run clock."""
         return (time.perf_counter_ns() - self._origin) / 1e9
 
     @property
     def steps(self) -> int:
-        """That every rank has recorded, or more."""
+        """Number of steps that every rank has recorded."""
         ranks = [source.steps for source in self._drain.sources.values() if source.process.role == "rank"]
         return min(ranks, default=0)
 
     def poll(self) -> float:
-        """Do what is due; returns the seconds until something is due again."""
+        """Do the work that is due; return the seconds until more is due."""
         now = self.now
         self._notice_silence(now)
         if now >= self._next_look:
@@ -222,7 +232,7 @@ class Recorder:
             self.problem("recorder", missing)
 
     def problem(self, source: str, message: str) -> None:
-        """Keep something that the user should know about this recording."""
+        """Record something that the user should know about this recording."""
         self._store.append([Problem(time=self.now, source=source, message=message)])
 
     def _sample(self, now: float) -> None:
@@ -273,13 +283,13 @@ class Recorder:
             self._store.put(fact)
 
     def _keep_sums(self, source: Source) -> None:
-        """What has gathered over a process's whole life."""
+        """Store the totals of a process's whole life."""
         self._store.put(source.process)
         for quantity, sketch in source.sketches.items():
             self._store.put(sketch.to_sketch(source.process.pid, quantity))
 
     def suspend(self) -> None:
-        """Keep what is there so far and leave the rings to their program."""
+        """Store everything so far and leave the rings to their program."""
         self._drain.look()
         self._take()
         for source in self._drain.sources.values():
@@ -294,7 +304,13 @@ class Recorder:
         ended_by: int | None = None,
         asked: Asked | None = None,
     ) -> None:
-        """Read what is left, parse the windows, close the store. With `outcome` None the agents' own word decides."""
+        """Read the rest, parse the windows and close the store.
+
+        With `outcome` None the agents' reports decide it.
+
+        Raises:
+            ProfilerError: the end of the run could not be written.
+        """
         self._drain.look()
         self._take(final=True)
         self._keep_scheduling()
@@ -332,14 +348,17 @@ class Recorder:
         place.remove_note(self.folder, self._part)
 
     def _windows(self) -> None:
+        # Imported only now: they need NumPy, and a program should not start later for it.
+        from profiler.recorder.windows import parse, redact_trace
+
         folder = place.windows_of(self.folder, self._part)
-        for path in folder.glob("*.json*"):
+        for path in folder.glob(place.WINDOWS):
             redact_trace(path, known_secrets(os.environ, self.run.command))
         for source in self._drain.sources.values():
             for position, fact in enumerate(source.windows):
                 path = folder / Path(str(fact.get("path", ""))).name  # wherever the run folder is by now
                 try:
-                    window, kernels, operators = parse(
+                    window, kernels, operators, syncs, trace = parse(
                         path,
                         pid=source.pid,
                         position=position,
@@ -352,6 +371,9 @@ class Recorder:
                     message = str(error) or f"There was no memory to read {path}."
                     self._store.append([Problem(time=self.now, pid=source.pid, source="window", message=message)])
                     continue
-                self._store.append([window])
+                self._store.append([replace(window, steps=window.steps * float(fact.get("share", 1.0)))])
                 self._store.append(list(kernels))
                 self._store.append(list(operators))
+                self._store.append(list(syncs))
+                if trace:
+                    self._store.put(Fact(pid=source.pid, time=self.now, kind="trace", body=asdict(trace)))

@@ -1,4 +1,4 @@
-"""Whether the ranks get the cores they want: what the kernel tells of the thread that trains."""
+"""Whether the ranks get the cores they need, from the kernel's statistics of the training thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROC = Path("/proc")
 
 @dataclass(slots=True)
 class _Seen:
-    """Nanoseconds on a core and waiting for one, first and last."""
+    """Nanoseconds on a core and waiting for one, at the first and the last look."""
 
     began: float
     first: tuple[int, int]
@@ -22,14 +22,17 @@ class _Seen:
 
 
 class Scheduling:
-    """Of each rank's main thread, from its first training event on: a file of /proc a look."""
+    """The scheduling of each rank's main thread from its first training event on.
+
+    Each look reads one file of /proc.
+    """
 
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = proc
         self._seen: dict[int, _Seen] = {}
 
     def look(self, now: float, pids: Iterable[int]) -> None:
-        """Read what has come; a process that is gone keeps what it had at the last look."""
+        """Read the current statistics; a process that is gone keeps those of the last look."""
         for pid in pids:
             told = self._read(pid)
             if told is None:
@@ -38,7 +41,7 @@ class Scheduling:
             seen.ended, seen.last = now, told
 
     def facts(self) -> list[Fact]:
-        """SchedulingFacts; none where the kernel keeps no such statistics."""
+        """Return the SchedulingFacts; none if the kernel keeps no such statistics."""
         return [
             Fact(
                 pid=pid,

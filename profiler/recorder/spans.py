@@ -1,4 +1,4 @@
-"""Spans of one thread inside one another: in order, without what repeats an outer one, and what is each one's own."""
+"""Nested spans of one thread: their order, redundant inner spans, and each span's own time."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from profiler.agent.ring import Event
 
 
 def in_order(spans: list[Event]) -> list[Event]:
-    """By start, outermost first, without what only repeats the span it lies in.
+    """Return the spans by start, outermost first, without those that only repeat the span around them.
 
-    That is a fetch inside a fetch (a loader whose dataset reads from another loader), and a root module's forward pass
-    inside that of another, or inside a backward pass, where activation checkpointing runs it again.
+    These are a fetch inside a fetch (a loader whose dataset reads from another loader), and a root module's forward
+    pass inside that of another, or inside a backward pass, where activation checkpointing runs it again.
     """
     result: list[Event] = []
     fetched = passed = 0
@@ -31,7 +31,7 @@ def in_order(spans: list[Event]) -> list[Event]:
 
 
 def exclusive(spans: list[Event]) -> list[int]:
-    """Nanoseconds of each span less those in which a later one was going on; spans are in order."""
+    """Return the nanoseconds of each span minus those of later spans inside it; spans must be in order."""
     own = [span.end - span.start for span in spans]
     stack: list[int] = []
     for position, span in enumerate(spans):
@@ -48,8 +48,11 @@ def exclusive(spans: list[Event]) -> list[int]:
 
 
 def closure(spans: list[Event], position: int) -> int:
-    """Nanoseconds of this optimizer step's own time that its closure spent outside the passes: until the first pass,
-    and from a forward pass to what follows it. What follows a backward pass is the optimizer's."""
+    """Return the nanoseconds of an optimizer step's own time that its closure spent outside the passes.
+
+    This is the time until the first pass, and from a forward pass to the next span. Time after a backward pass is the
+    optimizer's.
+    """
     update = spans[position]
     total, edge = 0, update.start
     closing = True
@@ -67,7 +70,7 @@ def closure(spans: list[Event], position: int) -> int:
 
 
 def are_apart(spans: list[Event]) -> bool:
-    """Each begins when the one before it has ended: they are in order, and all their time is their own."""
+    """Return whether each span begins after the one before it has ended, so that all its time is its own."""
     end = 0
     for span in spans:
         if span[0] < end:

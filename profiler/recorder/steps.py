@@ -1,11 +1,11 @@
-"""From events to steps: pure, one process at a time.
+"""Convert events to steps, for one process at a time and without side effects.
 
-A step runs from the end of one optimizer update to the end of the next. Where a program has several optimizers, a step
-ends with the last of them before one steps again, unless they follow one another as stages of a training do; where
-several threads train, each has its own steps. A program that calls `step()` itself draws its own boundaries.
+A step runs from the end of one optimizer update to the end of the next. If a program has several optimizers, a step
+ends with the last of them before one steps again, unless they follow one another as stages of a training run. If
+several threads train, each has its own steps. A program that calls `step()` sets its own boundaries.
 
-What happens between training batches - evaluation, saving, starting an epoch - is carved out of the step it falls into,
-and tags it. The rest is partitioned into phases: every moment belongs to the innermost thing that was going on.
+Work between training batches (evaluation, checkpoints, starting an epoch) is carved out of the step in which it
+occurs, and tags that step. The rest is partitioned into phases: every moment belongs to the innermost activity.
 """
 
 from __future__ import annotations
@@ -46,41 +46,42 @@ class _Training:
     """One thread's loop of updates; nearly all programs have one."""
 
     lane: int
-    """Of its last update: a program may hand each step to another thread of a pool."""
+    """Thread of its last update: a program may hand each step to another thread of a pool."""
     boundary: int | None = None
     """End of the step before; None before the first."""
     updates: dict[int, Event] = field(default_factory=dict)
-    """The one of each optimizer since the boundary, in their order."""
+    """The update of each optimizer since the boundary, in order."""
     round: set[int] = field(default_factory=set)
     """Optimizers that took part in the step before."""
     fetches: bool = False
-    """A DataLoader is in use."""
+    """Whether a DataLoader is in use."""
     passes: bool = False
-    """The model was called in the step before without a loader, and not to train it."""
+    """Whether the step before called the model without a loader and not to train it."""
     ahead: int = 0
-    """Batches fetched and not yet trained on: accelerate and Lightning fetch one ahead."""
+    """Batches fetched and not yet trained on; accelerate and Lightning fetch one ahead."""
 
 
 @dataclass
 class Segmenter:
-    """Feed it the events of one training process, those of a thread by their end; it gives back finished steps.
+    """A converter of one training process's events to steps.
 
-    `origin` is the run clock's zero on the events' clock, ns.
+    Feed it the events, those of a thread in the order of their ends. `origin` is the run clock's zero on the events'
+    clock, ns.
     """
 
     pid: int
     origin: int
     index: int = 0
-    """Of the next step."""
+    """Index of the next step."""
     unmeasured: set[str] = field(default_factory=set)
-    """Fields of Step that are not measured, or no more."""
+    """Fields of Step that are not measured, or no longer."""
     unbounded: bool = False
-    """No boundary was seen for so long that events had to be dropped."""
+    """Whether no boundary was seen for so long that events had to be dropped."""
     evaluation: Evaluation = field(default_factory=Evaluation)
 
     def __post_init__(self) -> None:
         self._open: dict[int, list[Event]] = {0: []}
-        """By lane: events that belong to no step yet."""
+        """Events that belong to no step yet, by lane."""
         self._trainings: list[_Training] = []
         self._by_optimizer: dict[int, _Training] = {}
         self._own_boundaries = False
@@ -88,7 +89,7 @@ class Segmenter:
         """Loaders whose next fetch is the first of an epoch."""
 
     def feed(self, events: Iterable[Event]) -> list[Step]:
-        """Steps that these events have finished; events that are no part of a step are passed over."""
+        """Return the steps that these events complete; other kinds of events are ignored."""
         steps: list[Step] = []
         here = 0
         open_here = self._open[here]
@@ -112,7 +113,7 @@ class Segmenter:
         return steps
 
     def _updated(self, event: Event) -> list[Step]:
-        """What this update shows to be over."""
+        """Return the steps that this update shows to be over."""
         training = self._by_optimizer.get(event.id)
         if training is None:
             training = self._by_optimizer[event.id] = self._training(event.lane)
@@ -122,8 +123,11 @@ class Segmenter:
         return closed
 
     def _close_round(self, training: _Training, again: int) -> list[Step]:
-        """The step since the boundary, now that an optimizer steps again. Two steps, if that one and its like have
-        taken the place of those of the step before: these have made a last update, and the new ones their first."""
+        """Return the step since the boundary, now that an optimizer steps again.
+
+        Returns two steps if that optimizer and others have replaced those of the step before: the old ones have made
+        their last update, and the new ones their first.
+        """
         updates, before = training.updates, len(training.round)
         order = [*updates]
         rounds = [order]
@@ -148,7 +152,7 @@ class Segmenter:
             del spans[: len(spans) // 2]
 
     def flush(self) -> list[Step]:
-        """The last step, whose end only the end of the program shows."""
+        """Return the last step, whose end is known only at the end of the program."""
         steps = []
         if not self._own_boundaries:
             for training in self._trainings:
@@ -164,7 +168,7 @@ class Segmenter:
 
     @property
     def pending(self) -> bool:
-        """There are events that belong to no step yet."""
+        """Whether there are events that belong to no step yet."""
         return any(self._open.values())
 
     # ---- one step ----
@@ -244,10 +248,12 @@ class Segmenter:
         # None where it did not show in a step that updated the model: torch.compile has taken it whole, say.
         hidden = None if ring.OPTIMIZER in sums else 0
         forwards, backwards = sums.get(ring.FORWARD, hidden), sums.get(ring.BACKWARD, hidden)
-        updates = sums.get(ring.OPTIMIZER, 0)
+        updates: int | None = sums.get(ring.OPTIMIZER, 0)
+        if any(span.kind == ring.OPTIMIZER and span.c for span in spans):
+            updates = None  # a CUDA graph was replayed as a whole
         available = batches + training.ahead
         training.ahead = min(1, max(0, available - backward))
-        named = wait + overhead + (forwards or 0) + (backwards or 0) + updates + gc
+        named = wait + overhead + (forwards or 0) + (backwards or 0) + (updates or 0) + gc
         return Step(
             pid=self.pid,
             index=self.index,
@@ -260,7 +266,7 @@ class Segmenter:
             loader_overhead=overhead / 1e9 if training.fetches else None,
             forward=None if forwards is None else forwards / 1e9,
             backward=None if backwards is None else backwards / 1e9,
-            optimizer=updates / 1e9,
+            optimizer=None if updates is None else updates / 1e9,
             gc=gc / 1e9,
             other=max(0, duration - named) / 1e9,
             evaluation=evaluation / 1e9,

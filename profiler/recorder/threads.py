@@ -1,4 +1,4 @@
-"""What other numbers of threads would make of the program's largest matrix product: tried once it has ended."""
+"""Measure the program's largest matmul with other numbers of threads, once the program has ended."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from profiler.store import Writer
 PROGRAM = Path(__file__).absolute().parents[1] / "agent" / "products.py"
 
 PATIENCE = 30.0
-"""Seconds for all of it: two of products, and as long as it takes to import torch."""
+"""Timeout in seconds: two for the matmuls, and the rest for importing torch."""
 
 LARGEST = 1 << 28
-"""Numbers in an operand, 1 GiB in fp32: with more, trying could take the memory of other programs."""
+"""Maximum elements of an operand, 1 GiB in fp32: larger ones could take memory from other programs."""
 
 
 def measure(process: Process, matmul: MatmulFact, numbers: Sequence[int]) -> dict[int, float]:
-    """Median seconds of the product by number of threads, in a process of the program's own Python; none if that
-    cannot be run. Ctrl-C ends it."""
+    """Return the median seconds of the matmul by number of threads; empty if it cannot be run.
+
+    It runs in a process of the program's own Python. Ctrl-C ends it.
+    """
     operands = (matmul.rows * matmul.inputs, matmul.inputs * matmul.outputs, matmul.rows * matmul.outputs)
     if process.executable is None or max(operands) > LARGEST:
         return {}
@@ -46,7 +48,7 @@ def measure(process: Process, matmul: MatmulFact, numbers: Sequence[int]) -> dic
 
 
 def keep(folder: Path, run: Run, process: Process, seconds: dict[int, float]) -> None:
-    """Add it to the recording as a fact; a full disk loses it."""
+    """Add the result to the recording as a fact; on a full disk it is lost."""
     with contextlib.suppress(ProfilerError):
         store = Writer(folder, run.host, known_secrets(os.environ, run.command))
         body: dict[str, object] = {"id": 0, "seconds": {str(number): each for number, each in seconds.items()}}

@@ -1,7 +1,10 @@
-"""A run folder's SQLite file, one a node: written by the recorder, read by everyone, at any time and after any end."""
+"""The SQLite files of a run folder, one per node.
+
+The recorder writes them. They can be read at any time and after any kind of end.
+"""
 
 from profiler.store.processes import owners, ranks
-from profiler.store.reader import Extent, Survey, find, is_recording, read, survey
+from profiler.store.reader import Extent, Survey, find, is_recording, read, runs, survey
 from profiler.store.tables import Tables
 from profiler.store.thin import Newest, Stretches, Thin
 from profiler.store.values import decode_fact, with_columns
@@ -21,6 +24,7 @@ __all__ = [
     "owners",
     "ranks",
     "read",
+    "runs",
     "survey",
     "with_columns",
 ]

@@ -1,4 +1,4 @@
-"""What is taken out of a row before it is kept: secrets, and what no text of ours is long enough to hold."""
+"""Clean rows before they are stored: hide secrets and shorten overlong texts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,20 @@ from profiler.store.values import hints
 T = TypeVar("T")
 
 OURS = {Fact: "kind", Sketch: "quantity"}
-"""What is one of our own words in any recording, and stays readable if it is also the value of a `--sort-key`."""
+"""Fields that hold profile-train's own words.
+
+They stay readable even if such a word is the value of a `--sort-key`.
+"""
 
 MOST_TEXT = 4_000
-"""Characters of one value, far more than a name or a message needs: a class may be named with a million."""
+"""Maximum characters of a value, far more than names and messages need.
+
+A class name could have a million.
+"""
 
 
 def clean(row: T, known: Sequence[str]) -> T:
-    """The row without secrets in any of its texts; `known` are some that are hidden wherever they stand."""
+    """Return the row without secrets in any of its texts; `known` are secrets to hide everywhere."""
     cls: Any = type(row)
     names = _texts(cls)
     if not names:
@@ -37,7 +43,7 @@ def clean(row: T, known: Sequence[str]) -> T:
 
 
 def shortened(value: Any) -> Any:
-    """The same with all texts in it cut to MOST_TEXT characters."""
+    """Return the value with all texts in it cut to MOST_TEXT characters."""
     if isinstance(value, str):
         return value if len(value) <= MOST_TEXT else f"{value[:MOST_TEXT]}..."
     if isinstance(value, dict):
@@ -49,7 +55,7 @@ def shortened(value: Any) -> Any:
 
 @cache
 def _texts(cls: type) -> tuple[str, ...]:
-    """The fields that may hold text from outside."""
+    """Return the fields that may hold text from outside."""
     return tuple(name for name, hint in hints(cls).items() if _holds_text(hint) and name != OURS.get(cls))
 
 

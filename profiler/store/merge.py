@@ -1,8 +1,8 @@
-"""How neighbouring rows become one, so that a run of any length stays bounded.
+"""Merge neighboring rows, so that a run of any length stays bounded.
 
-Old rows all come to stand for the same number of originals, a power of two that doubles as the run grows: the whole run
-keeps one resolution, and only the newest rows are still single. Sums over the run (counts, and each `total` times
-`count`) stay what they were.
+All old rows come to stand for the same number of originals, a power of two that doubles as the run grows. The whole
+run thus has one resolution, and only the newest rows are still single. Sums over the run (counts, and each `total`
+times `count`) stay the same.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ _SQL: dict[Policy, str] = {
 
 @dataclass(frozen=True)
 class Merge:
-    """`key`, and `group` in SQL: only rows that share it are merged. `policies`: how, by column."""
+    """How rows of a table are merged.
+
+    Only rows with the same `key` (`group` in SQL) are merged; `policies` says how, by column.
+    """
 
     key: Callable[[Any], tuple[object, ...]]
     group: tuple[str, ...]
@@ -98,7 +101,7 @@ MERGES: dict[type, Merge] = {
 
 
 def prepare(connection: sqlite3.Connection) -> None:
-    """Give the connection what `merge` needs of it."""
+    """Prepare a connection for `merge`."""
     connection.create_aggregate("bit_or", 1, _BitOr)  # type: ignore[arg-type]  # SQLite's values are not None-free
     connection.execute("PRAGMA temp_store = MEMORY")
 
@@ -106,10 +109,10 @@ def prepare(connection: sqlite3.Connection) -> None:
 def merge(
     connection: sqlite3.Connection, table: str, cls: type, limit: int, group: Sequence[object] | None = None
 ) -> None:
-    """Bring a table, or one group of it, to at most half of `limit` rows and one more a group.
+    """Reduce a table, or one group of it, to at most half of `limit` rows plus one per group.
 
-    One pass in SQL; in a group only over the rows that stand for too few: in a long run, the newest. The caller has a
-    transaction open.
+    This takes one pass in SQL. For one group it covers only rows that stand for too few originals: in a long run, the
+    newest. The caller must have a transaction open.
     """
     how = MERGES[cls]
     where = " AND ".join(f"({part}) = ?" for part in how.group) if group else ""
@@ -144,7 +147,7 @@ def _expression(cls: type, name: str) -> str:
 
 
 class _BitOr:
-    """SQLite has no such aggregate."""
+    """A bitwise-or aggregate, which SQLite lacks."""
 
     def __init__(self) -> None:
         self._bits: int | None = None

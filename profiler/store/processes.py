@@ -1,4 +1,4 @@
-"""Who trained, and who worked for whom, among the processes of a node."""
+"""The training processes of a node, and the workers of each."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from profiler.store.tables import Tables
 
 
 def ranks(node: Tables) -> list[Process]:
-    """The training processes: those that made a step, or all if none did."""
+    """Return the training processes: those that made a step, or all ranks if none did."""
     stepped = {step.pid for step in node.steps}
     found = [process for process in node.processes if process.role == "rank"]
     return [process for process in found if process.pid in stepped] or found
 
 
 def owners(processes: Sequence[Process], heads: Set[int]) -> dict[int, int]:
-    """Whom each process works for: a rank, one of `heads`, for itself, a worker for the nearest of them above it.
+    """Return the rank that each process works for, by PID.
 
-    A forkserver may lie between, seen or not. A worker whose parents lead nowhere is that of the only rank there is, or
-    of the only one with its number.
+    A rank, one of `heads`, works for itself; a worker for its nearest ancestor among them. A forkserver may lie
+    between, seen or not. A worker without such an ancestor belongs to the only rank, or to the only one with its rank
+    number.
     """
     parents = {process.pid: process.parent for process in processes}
     found = {head: head for head in heads}
@@ -39,6 +40,9 @@ def owners(processes: Sequence[Process], heads: Set[int]) -> dict[int, int]:
 
 
 def _of_its_number(worker: Process, processes: Sequence[Process]) -> Set[int]:
-    """Ranks that a launcher has given the same one; without its word a worker has the number 0, of a world of 1."""
+    """Return the ranks to which a launcher gave the worker's rank number and world size.
+
+    Without a launcher's variables a worker has rank 0 and world size 1, which matches nothing.
+    """
     place = worker.rank, worker.world_size
     return {each.pid for each in processes if (each.rank, each.world_size) == place and each.world_size > 1}

@@ -1,4 +1,4 @@
-"""Reads a recording, at any time and after any end."""
+"""Read a recording, at any time and after any kind of end."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ from typing import Any
 from urllib.parse import quote
 
 from profiler.errors import ProfilerError
-from profiler.schema import GpuSample, Problem, Process, Step
+from profiler.schema import GpuSample, Problem, Process, Run, Step
 from profiler.store.remote import is_remote
 from profiler.store.tables import ANEW, APPLICATION, COLUMNS, FAILURES, NAMES, Tables, check, columns_of, listed
 from profiler.store.thin import Newest, Thin
 
 
 def find(folder: Path) -> list[Path]:
-    """The files of a run folder's nodes, by name; ProfilerError if there is none."""
+    """Return the files of a run folder's nodes, by name.
+
+    Raises:
+        ProfilerError: there is none.
+    """
     remedy = "Give the folder that a run of profile-train has written."
     if not folder.is_dir():
         raise ProfilerError(f"There is no folder {folder}.", remedy)
@@ -36,7 +40,7 @@ def find(folder: Path) -> list[Path]:
 
 
 def is_recording(path: Path) -> bool:
-    """The file is one of ours, by its header alone, or will be: it is still empty."""
+    """Return whether the file is a recording judging by its header, or is still empty and will be one."""
     try:
         with path.open("rb") as file:
             header = file.read(72)
@@ -46,18 +50,37 @@ def is_recording(path: Path) -> bool:
 
 
 def read(path: Path, thin: Thin | Newest | None = None) -> Tables:
-    """What a node's file holds at this moment, whether it is being written, was left by a kill, or is damaged; only the
-    rows that `thin` leaves.
+    """Return the current content of a node's file; only the rows that `thin` selects.
 
-    Of a damaged file whatever SQLite can still reach is read, and `problems` says what is missing. Raises ProfilerError
-    if that is nothing, if the file is not a recording, or if it was written by a newer profile-train.
+    The file may be in use by a writer, left by a kill, or damaged. From a damaged file everything that SQLite can still
+    reach is read, and `problems` lists what is missing.
+
+    Raises:
+        ProfilerError: nothing can be read, the file is not a recording, or a newer profile-train has written it.
     """
     with _opened(path) as connection:
         return _read(connection, path, thin)
 
 
+def runs(folder: Path) -> tuple[Run, ...]:
+    """Return what was run, of each node's file in a run folder, without reading the rest.
+
+    Raises:
+        ProfilerError: there is no recording, or one cannot be read.
+    """
+    found = list[Run]()
+    for path in find(folder):
+        with _opened(path) as connection:
+            found += _rows(connection, Run)[0]
+    return tuple(found)
+
+
 def survey(path: Path) -> Survey:
-    """How much a node's file holds, without reading it. Raises ProfilerError as `read` does."""
+    """Return how much a node's file holds, without reading it.
+
+    Raises:
+        ProfilerError: as in `read`.
+    """
     with _opened(path) as connection:
         processes, _, _ = _rows(connection, Process)
         return Survey(tuple(processes), _extent(connection, Step, "index"), _extent(connection, GpuSample, "time"))
@@ -65,16 +88,16 @@ def survey(path: Path) -> Survey:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much a table holds."""
+    """The size of a table."""
 
     rows: int = 0
     end: float = 0.0
-    """The index, or the time, of its last row."""
+    """Index or time of its last row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is known of a node before it is read."""
+    """A summary of a node's file from before it is read."""
 
     processes: tuple[Process, ...] = ()
     steps: Extent = Extent()
@@ -100,7 +123,7 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Ctrl-C comes after: a KeyboardInterrupt out of the authorizer would be swallowed by SQLite, as a denial."""
+    """Delay Ctrl-C: SQLite would swallow a KeyboardInterrupt in the authorizer and take it for a denial."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
@@ -117,7 +140,7 @@ def _interrupts_held_back() -> Iterator[None]:
 
 @contextmanager
 def _open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that sees one state of the file, also where nothing may be written beside it."""
+    """Open a connection that sees one state of the file, even if nothing may be written next to it."""
     log = path.with_name(f"{path.name}-wal")
     try:
         if log.exists() and is_remote(path):  # whoever writes it may do so on another machine, unseen
@@ -160,8 +183,10 @@ _PRAGMAS = re.compile("application_id|page_size|quick_check|table_info|trusted_s
 
 
 def _only_reading(action: int, first: str | None, second: str | None, _database: str | None, within: str | None) -> int:
-    """What the file itself asks for (`within` a trigger or a view of its own) and all but reading our tables is denied:
-    a recording may come from anybody."""
+    """Deny everything except reading the recording's tables, because a recording may come from anyone.
+
+    Statements of the file itself (`within` one of its triggers or views) are denied, too.
+    """
     allowed = within is None and (
         action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_TRANSACTION)
         or (action == sqlite3.SQLITE_READ and first in _TABLES)
@@ -190,7 +215,7 @@ def _read(connection: sqlite3.Connection, path: Path, thin: Thin | Newest | None
 
 
 def _rows(connection: sqlite3.Connection, cls: type, condition: str = "1") -> tuple[list[Any], int, str]:
-    """The rows of a table for which the condition holds, how many of their values were unfit, and what went wrong."""
+    """Return the rows that meet the condition, the number of their unfit values, and the failure."""
     name = NAMES[cls]
     present = columns_of(connection, name)
     names = [column for column in COLUMNS[cls].names if column in present]
@@ -200,7 +225,7 @@ def _rows(connection: sqlite3.Connection, cls: type, condition: str = "1") -> tu
 
 
 def _extent(connection: sqlite3.Connection, cls: type, column: str) -> Extent:
-    """Nothing of a table that is damaged, or is not there: reading it will tell."""
+    """Return the extent of a table; empty if it is missing or damaged, which reading it will report."""
     name = NAMES[cls]
     if column not in columns_of(connection, name):
         return Extent()
@@ -215,7 +240,10 @@ def _extent(connection: sqlite3.Connection, cls: type, column: str) -> Extent:
 def _scan(
     connection: sqlite3.Connection, name: str, columns: Sequence[str], condition: str
 ) -> tuple[list[Sequence[object]], str | None]:
-    """The rows of a table in order; from both ends if it is torn in the middle, and what stopped it."""
+    """Return the rows of a table in order, and the failure if any.
+
+    If the table is torn in the middle, rows are read from both ends.
+    """
     source = f"FROM {name} WHERE {condition} ORDER BY rowid"
     try:
         return connection.execute(f"SELECT {listed(columns)} {source}").fetchall(), None
@@ -232,7 +260,7 @@ def _scan(
 
 
 def _is_whole(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether the file ends where a page does; a half page at its end SQLite would fill up with zeros."""
+    """Return whether the file ends at a page boundary; SQLite would fill up half a page with zeros."""
     try:
         (page,) = connection.execute("PRAGMA page_size").fetchone()
         return path.stat().st_size % int(page) == 0
@@ -241,7 +269,7 @@ def _is_whole(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def _intact(connection: sqlite3.Connection) -> bool:
-    """Whether the file's structure is sound."""
+    """Return whether the file's structure is sound."""
     try:
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         return bool(verdict == "ok")

@@ -1,4 +1,7 @@
-"""Which files lie on other machines: SQLite's write-ahead log is unsafe there, for its index is shared memory."""
+"""Detect files on remote filesystems.
+
+SQLite's write-ahead log is unsafe there, because its index is shared memory.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 
 def is_remote(path: Path, mounts: Path = MOUNTS) -> bool:
-    """The file lies on a filesystem that other machines may have mounted, too; False where the system does not tell."""
+    """Return whether the file is on a filesystem that other machines may have mounted; False if unknown."""
     try:
         lines = mounts.read_text(errors="surrogateescape").splitlines()
         place = path.parent.resolve()

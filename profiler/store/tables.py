@@ -1,4 +1,4 @@
-"""How a recording's file looks: a table for each dataclass of `profiler.schema`, a column for each of its fields."""
+"""The layout of a recording's file: a table per dataclass of `profiler.schema`, a column per field."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from profiler.schema import (
     Run,
     Sketch,
     Step,
+    Sync,
     Window,
 )
 from profiler.store.values import Columns
 
 APPLICATION = 0x50724631
-"""SQLite's application id: the file is ours."""
+"""SQLite's application ID of profile-train's files."""
 
 FAILURES = (sqlite3.Error, MemoryError, UnicodeDecodeError)
-"""What SQLite raises over a damaged file; the last when its own message quotes garbage."""
+"""Exceptions that SQLite raises for a damaged file; the last one if its own message quotes garbage."""
 
 ANEW = "Record the run again."
 """The remedy for a recording that is lost."""
@@ -41,7 +42,7 @@ ANEW = "Record the run again."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """All that one node's file holds; the names are the file's table names."""
+    """The content of one node's file; the names are the file's table names."""
 
     runs: tuple[Run, ...] = ()
     processes: tuple[Process, ...] = ()
@@ -56,6 +57,7 @@ class Tables:
     windows: tuple[Window, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     operators: tuple[Operator, ...] = ()
+    syncs: tuple[Sync, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 
@@ -64,7 +66,11 @@ COLUMNS: dict[type, Columns] = {cls: Columns(cls) for cls in NAMES}
 
 
 def check(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise ProfilerError unless the file is ours and of a schema we know."""
+    """Check that the file is profile-train's and of a known schema.
+
+    Raises:
+        ProfilerError: it is not.
+    """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -82,7 +88,7 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _writer(connection: sqlite3.Connection) -> str | None:
-    """The version of profile-train that has written the file, if it says so where this one does."""
+    """Return the version of profile-train that has written the file, if the file states it."""
     try:
         (version,) = connection.execute("SELECT version FROM runs").fetchone()
     except (*FAILURES, TypeError):
@@ -91,7 +97,10 @@ def _writer(connection: sqlite3.Connection) -> str | None:
 
 
 def holds_only_tables(connection: sqlite3.Connection) -> bool:
-    """The file has no trigger, view, virtual table or index that would run with what we write into it."""
+    """Return whether the file has only plain tables.
+
+    A trigger, view, virtual table or index could run with writes into it.
+    """
     foreign = connection.execute(
         "SELECT 1 FROM sqlite_master WHERE NOT ((type = 'table' AND rootpage > 0)"
         " OR (type = 'index' AND name GLOB 'sqlite_autoindex_*'))"
@@ -100,9 +109,9 @@ def holds_only_tables(connection: sqlite3.Connection) -> bool:
 
 
 def columns_of(connection: sqlite3.Connection, name: str) -> set[str]:
-    """The columns of a table; none if it is not there, or is no table (a view, a virtual table).
+    """Return the columns of a table, without generated ones; empty if it is missing or not a plain table.
 
-    Generated columns are not among them.
+    Views and virtual tables are not plain tables.
     """
     ours = connection.execute(
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND name = ?", (name,)
@@ -111,5 +120,5 @@ def columns_of(connection: sqlite3.Connection, name: str) -> set[str]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Column names as SQL wants them: some, as "index", are words of its own."""
+    """Return column names quoted for SQL, because some, such as "index", are SQL keywords."""
     return ", ".join(f'"{name}"' for name in names)

@@ -1,7 +1,7 @@
-"""What is read of a job of many ranks: one of them in full, of the others as much as ranks are compared by.
+"""Limit what is read of a job of many ranks: one rank in full, of the others enough to compare ranks.
 
-A node's file is bounded, the number of nodes is not: a thousand ranks hold ten million rows. Steps are read in
-stretches that are the same on every rank, so that a step still lies beside the step of the same number; samples in
+A node's file is bounded, but the number of nodes is not: a thousand ranks hold ten million rows. Steps are read in
+stretches that are the same on every rank, so that steps of the same number can still be compared; samples are read in
 stretches of the clock.
 """
 
@@ -20,58 +20,61 @@ from profiler.schema import (
     Problem,
     Sketch,
     Step,
+    Sync,
     Window,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Stretches:
-    """The first `length` of every `period`: of steps by their index, or of seconds."""
+    """The first `length` of every `period`, in step indexes or in seconds."""
 
     period: int
     length: int
 
     @classmethod
     def over(cls, end: float, share: float, apart: float) -> Stretches:
-        """MOST_STRETCHES of them at most up to `end`, a share (0 to 1) of it together; rows lie `apart`, so that each
-        stretch has some."""
+        """Return at most MOST_STRETCHES stretches up to `end` that cover a share (0 to 1) of it in total.
+
+        Rows lie `apart`, and each stretch is made to contain some.
+        """
         period = max(1, round(end / MOST_STRETCHES), round(ROWS_A_STRETCH * apart / share))
         return cls(period, max(1, round(share * period)))
 
     def number(self, at: int) -> int | None:
-        """Of the stretch that it lies in, if any."""
+        """Return the number of the stretch that contains `at`; None if none does."""
         number, within = divmod(at, self.period)
         return number if within < self.length else None
 
     def hold(self, column: str) -> str:
-        """In SQL."""
+        """Return the condition in SQL."""
         return f'"{column}" % {self.period} < {self.length}'
 
 
 MOST_STRETCHES = 32
-"""A run's time then is seen to 3 %."""
+"""Maximum number of stretches: 32 resolve a run's time to 3 %."""
 ROWS_A_STRETCH = 2
-"""On average, at least: rows begin earlier or later on each rank."""
+"""Minimum average rows in a stretch, because rows begin earlier or later on each rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thin:
-    """How little of one node is read."""
+    """The part of one node that is read."""
 
     whole: Set[int]
-    """Processes of which everything is read."""
+    """Processes that are read completely."""
     steps: Stretches
     samples: Stretches
     since: float
-    """Samples from then on are all read: they tell of a run that goes on."""
+    """Time from which on all samples are read, to show a run in progress."""
 
     @property
     def conditions(self) -> dict[type, str]:
-        """By table, which of its rows, in SQL; all of a table that is not there."""
+        """SQL conditions by table; a table without one is read completely."""
         whole = f"pid IN ({', '.join(map(str, sorted(self.whole)))})" if self.whole else "0"
         samples = f"{self.samples.hold('time')} OR time > {self.since!r}"
         return {
-            **dict.fromkeys((Batch, Window, Kernel, Operator, Sketch, MemorySample), whole),
+            **dict.fromkeys((Batch, Window, Kernel, Operator, Sync, Sketch, MemorySample), whole),
             Step: f"{whole} OR {self.steps.hold('index')}",
             GpuSample: samples,
             # They are of the machine, and what is said of one is said of that of the whole processes.
@@ -81,19 +84,19 @@ class Thin:
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """What is read of one process again and again while the run goes on: what is new of its steps and of the GPUs."""
+    """The part of one process that is read repeatedly during a run: new steps and new GPU samples."""
 
     pid: int
     since: float
-    """On the run clock: rows that begin later."""
+    """Time on the run clock; only rows that begin later are read."""
     rows: int
-    """At most, of each table: from its end, so that a long run takes no longer to be read."""
+    """Maximum rows per table, from its end, so that reading a long run takes no longer."""
 
     @property
     def conditions(self) -> dict[type, str]:
-        """As those of `Thin`."""
+        """SQL conditions by table, as in `Thin`."""
         return {
-            **dict.fromkeys((Batch, HostSample, Kernel, MemorySample, Operator, Problem, Sketch, Window), "0"),
+            **dict.fromkeys((Batch, HostSample, Kernel, MemorySample, Operator, Problem, Sketch, Sync, Window), "0"),
             Step: f"{self._last('steps')} AND pid = {self.pid} AND start > {self.since!r}",
             GpuSample: f"{self._last('gpu_samples')} AND time > {self.since!r}",
         }

@@ -1,7 +1,7 @@
-"""Dataclasses to SQLite rows and back, by their annotations alone.
+"""Convert dataclasses to SQLite rows and back, by their annotations alone.
 
-What comes back was written by someone else, perhaps by another version, perhaps half: a value that does not fit its
-annotation is replaced by the field's default, and without a default nothing is made of it.
+Rows that are read may come from another version or be incomplete. A value that does not fit its annotation is replaced
+by the field's default; without a default no object is made.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _SQL = {int: "INTEGER", bool: "INTEGER", float: "REAL", str: "TEXT"}
 
 
 _PLAIN = frozenset({int, bool, str, NoneType})
-"""What is taken as it is."""
+"""Types that are accepted unchanged."""
 
 
 class Misfit(Exception):
-    """A value is not of the type it should be."""
+    """A value does not have the required type."""
 
 
 def decode_fact(fact: Fact) -> object | None:
-    """The fact as the dataclass of its kind; None for an unknown kind or where what identifies it is missing."""
+    """Return the fact as the dataclass of its kind; None for an unknown kind or a missing required field."""
     cls = FACTS.get(fact.kind)
     if cls is None:
         return None
@@ -44,7 +44,13 @@ def decode_fact(fact: Fact) -> object | None:
 
 
 def build(cls: type, values: Mapping[str, object]) -> Any:
-    """A `cls` from parsed JSON: unknown names are ignored; missing or unfit values are their default, or Misfit."""
+    """Build a `cls` from parsed JSON.
+
+    Unknown names are ignored; missing or unfit values get their default.
+
+    Raises:
+        Misfit: such a value has no default.
+    """
     arguments = {}
     for name, hint in hints(cls).items():
         try:
@@ -57,7 +63,11 @@ def build(cls: type, values: Mapping[str, object]) -> Any:
 
 
 def fit(value: object, hint: Any) -> Any:
-    """`value`, from JSON, as the annotation says; raises Misfit."""
+    """Convert `value`, from JSON, to the annotated type.
+
+    Raises:
+        Misfit: it does not fit.
+    """
     if hint in _PLAIN and type(value) is hint:
         return value
     origin, arguments = _parts(hint)
@@ -106,7 +116,7 @@ def _fit_float(value: Any) -> float:
 
 
 def _fit_key(key: str, hint: Any) -> Any:
-    """JSON knows only text as a key."""
+    """Convert a key to its type, because JSON has only text keys."""
     try:
         return hint(key)
     except ValueError:
@@ -115,13 +125,13 @@ def _fit_key(key: str, hint: Any) -> Any:
 
 @cache
 def hints(cls: type) -> dict[str, Any]:
-    """The annotations of a dataclass's fields, in their order."""
+    """Return the annotations of a dataclass's fields, in their order."""
     resolved = get_type_hints(cls)
     return {field.name: resolved[field.name] for field in fields(cls)}
 
 
 def kind(hint: Any) -> Any:
-    """The annotation without `| None`, and `str` for a Literal of texts."""
+    """Return the annotation without `| None`, and `str` for a Literal of texts."""
     if get_origin(hint) in (Union, UnionType):
         (hint,) = (option for option in get_args(hint) if option is not NoneType)
     return str if get_origin(hint) is Literal else hint
@@ -138,9 +148,9 @@ def _has_default(cls: type, name: str) -> bool:
 
 
 def made_of(cls: type[T], columns: Mapping[str, Iterable[object]], number: int) -> list[T]:
-    """So many instances of a dataclass with slots, by what is in each of their fields; its default where nothing is.
+    """Return `number` instances of a dataclass with slots, from the values of each field or its default.
 
-    Field by field, without a call in Python for each: that is five times as fast.
+    The fields are set one by one, without a Python call per object: that is five times as fast.
     """
     made: list[Any] = [object.__new__(cls) for _ in range(number)]
     for field in fields(cls):  # type: ignore[arg-type]
@@ -157,7 +167,7 @@ def _made_anew(field: Field[Any]) -> Iterator[object]:
 
 
 def with_columns(rows: Sequence[T], **columns: Iterable[object]) -> list[T]:
-    """The rows with other values in these columns, as `dataclasses.replace` makes a single one."""
+    """Return the rows with these columns replaced, as `dataclasses.replace` does for a single one."""
     if not rows:
         return []
     cls = type(rows[0])
@@ -166,7 +176,7 @@ def with_columns(rows: Sequence[T], **columns: Iterable[object]) -> list[T]:
 
 
 class Columns:
-    """How the rows of one dataclass lie in their table."""
+    """The conversion between the rows of one dataclass and its table."""
 
     def __init__(self, cls: type) -> None:
         self._cls = cls
@@ -177,11 +187,11 @@ class Columns:
 
     @property
     def types(self) -> dict[str, str]:
-        """SQL types by column; JSON is text."""
+        """SQL types by column; JSON is stored as text."""
         return {name: _SQL.get(kind(hint), "TEXT") for name, hint in self._hints.items()}
 
     def encode(self, row: object) -> Sequence[object]:
-        """The row's values as SQLite takes them; integers that may not be None must fit 64 bits."""
+        """Return the row's values as SQLite accepts them; integers that may not be None must fit 64 bits."""
         values: tuple[object, ...] = self._get(row)
         if not self._encoders:
             return values
@@ -192,7 +202,7 @@ class Columns:
         return encoded
 
     def decode(self, names: Sequence[str], rows: Sequence[Sequence[object]]) -> tuple[list[Any], int]:
-        """Rows that hold the columns `names`, as dataclasses, and how many of their values did not fit."""
+        """Return the rows, which hold the columns `names`, as dataclasses, and the number of unfit values."""
         if any(name not in names and not _has_default(self._cls, name) for name in self.names):
             return [], len(rows)
         unfit = 0
@@ -232,12 +242,12 @@ def _encoder(hint: Any) -> Callable[[Any], object] | None:
 
 
 def _measured(value: int) -> int | None:
-    """Drivers say "not available" with all 64 bits set: more than SQLite's integers hold."""
+    """Return the value, or None if it exceeds 64 bits: drivers set all bits for "not available"."""
     return value if -(2**63) <= value < 2**63 else None
 
 
 def _text(value: str) -> str:
-    """File names and arguments may hold bytes that are no UTF-8; SQLite takes only what is."""
+    """Return the text as valid UTF-8: file names and arguments may hold other bytes, which SQLite rejects."""
     return value.encode("utf-8", "backslashreplace").decode()
 
 
@@ -246,6 +256,6 @@ def _json(value: object) -> str:
 
 
 def _plain(hint: Any) -> set[type]:
-    """The types of a column's values that need no decoding."""
+    """Return the types of a column's values that need no decoding."""
     options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return {option for option in options if option in (int, float, str, NoneType)}

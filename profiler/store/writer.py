@@ -1,4 +1,4 @@
-"""Writes a recording: in transactions, bounded for any length of run, and on when the disk was full for a while."""
+"""Write a recording: in transactions, bounded for runs of any length, and on after a full disk."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from profiler.schema import (
     Run,
     Sketch,
     Step,
+    Sync,
     Window,
 )
 from profiler.store.clean import clean
@@ -36,7 +37,7 @@ from profiler.store.remote import is_remote
 from profiler.store.tables import APPLICATION, COLUMNS, FAILURES, NAMES, check, columns_of, holds_only_tables, listed
 
 Single = Run | Process | Gpu | Sketch | Fact
-Stream = Step | Batch | GpuSample | HostSample | MemorySample | Window | Kernel | Operator | Problem
+Stream = Step | Batch | GpuSample | HostSample | MemorySample | Window | Kernel | Operator | Sync | Problem
 
 # What makes a row the same row: it is replaced, not added.
 KEYS: dict[type, Callable[[Any], tuple[object, ...]]] = {
@@ -53,15 +54,18 @@ GROUPS: dict[type, tuple[Callable[[Any], tuple[object, ...]], tuple[str, ...]]] 
     Window: (lambda window: (window.pid,), ("pid",)),
     Kernel: (lambda kernel: (kernel.pid,), ("pid",)),
     Operator: (lambda operator: (operator.pid,), ("pid",)),
+    Sync: (lambda sync: (sync.pid,), ("pid",)),
     Problem: (lambda problem: (), ()),
 }
 
 
 class Writer:
-    """Appends to `<folder>/run-<host>.db`; nothing is on disk before `commit`, and then all of it at once.
+    """A writer to `<folder>/run-<host>.db`; all rows reach the disk together, at `commit`.
 
-    Raises ProfilerError if the file cannot be made or belongs to something else. A file of this schema is gone on with:
-    that is how a report is made of what a killed recorder left.
+    A file of this schema is continued: that is how a report is made of what a killed recorder left.
+
+    Raises:
+        ProfilerError: the file cannot be made or belongs to something else.
     """
 
     LIMITS: ClassVar[dict[type, int]] = {
@@ -74,19 +78,26 @@ class Writer:
         Window: 10_000,  # the budget allows far fewer
         Kernel: 50_000,  # a process: some hundred a window
         Operator: 20_000,  # a process: at most 200 a window
+        Sync: 10_000,  # a process: some ten a window
         Problem: 1_000,
     }
 
     PER_TABLE: ClassVar[int] = 16
-    """Limits a table may hold: a node of 8 GPUs with steady and tagged steps. Loaders that start their workers anew
-    every epoch would otherwise fill one after the other; each process then keeps a row at least."""
+    """Number of limits a table may hold: a node of 8 GPUs with steady and tagged steps.
+
+    Loaders that restart their workers every epoch would otherwise fill one limit after the other. Each process still
+    keeps at least one row.
+    """
 
     WAITING: ClassVar[int] = 20_000
-    """The newest rows of a table are kept in memory, so many of them, while the disk is full."""
+    """Number of newest rows of a table that are kept in memory while the disk is full."""
 
     def __init__(self, folder: Path, host: str, known: Sequence[str] = (), *, shared: bool = False) -> None:
-        """`known` are secrets to hide wherever they stand; those that can be told by themselves are hidden anyway.
-        `shared`: other machines look into the folder, too."""
+        """Open or create the file.
+
+        `known` are secrets to hide wherever they occur; recognizable secrets are hidden anyway. `shared` means that
+        other machines access the folder, too.
+        """
         self._known = tuple(known)
         self.path = folder / f"run-{re.sub('[^A-Za-z0-9._-]', '_', host)}.db"
         self._singles: dict[type, dict[str, Single]] = defaultdict(dict)
@@ -116,7 +127,7 @@ class Writer:
             ) from error
 
     def put(self, row: Single) -> None:
-        """Add a row, or replace the one of the same natural key."""
+        """Add a row, or replace the one with the same natural key."""
         row = clean(row, self._known)
         self._singles[type(row)][repr(KEYS[type(row)](row))] = row
 
@@ -128,22 +139,24 @@ class Writer:
             self._clock = getattr(rows[-1], "time", getattr(rows[-1], "start", self._clock))
 
     def set_cursor(self, name: str, value: int | None) -> None:
-        """Remember how far a source was read, together with what was read from it; None forgets a source that is
-        gone."""
+        """Store how far a source was read, together with what was read from it.
+
+        None removes a source that is gone.
+        """
         self._cursors[name] = value
 
     def cursor(self, name: str) -> int:
-        """How far a source was read; 0 at first."""
+        """Return how far a source was read; 0 at first."""
         if name in self._cursors:
             return self._cursors[name] or 0
         found = self._connection.execute("SELECT value FROM cursors WHERE name = ?", (name,)).fetchone()
         return found[0] if found and isinstance(found[0], int) else 0
 
     def commit(self) -> bool:
-        """Write all that was given since the last commit, in one transaction.
+        """Write everything added since the last commit, in one transaction; return whether that succeeded.
 
-        False if it could not be written: the disk is full, say. Then everything is kept in memory, up to WAITING rows
-        of a table, for the next commit; the first one that succeeds leaves a Problem that says what was lost.
+        If it fails, for example on a full disk, everything is kept in memory for the next commit, up to WAITING rows of
+        a table. The first commit that succeeds adds a Problem that says what was lost.
         """
         if not (self._cursors or any(self._singles.values()) or any(self._streams.values())):
             return True
@@ -163,9 +176,9 @@ class Writer:
         return True
 
     def close(self) -> bool:
-        """Commit, and leave a single file that can be read from anywhere; False if the commit failed.
+        """Commit and leave a single file that can be read from anywhere; return False if the commit failed.
 
-        If the file was deleted meanwhile, it is made again.
+        If the file was deleted meanwhile, it is created again.
         """
         gone = not self.path.exists()
         if gone:
@@ -179,7 +192,7 @@ class Writer:
         return written
 
     def _make_again(self) -> bool:
-        """As long as it is open, a deleted file is all there."""
+        """Create a deleted file again from the open connection, which still has all its data."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
@@ -208,7 +221,7 @@ class Writer:
         self._connection.execute("DELETE FROM cursors WHERE value IS NULL")
 
     def _append(self, cls: type, rows: list[Any]) -> str | None:
-        """Insert, and merge or leave out what is too much; a notice the first time something is left out."""
+        """Insert rows, then merge or leave out the excess; return a notice the first time rows are left out."""
         if not rows:
             return None
         (key, _), limit, name, columns = GROUPS[cls], self.LIMITS[cls], NAMES[cls], COLUMNS[cls]
@@ -229,7 +242,7 @@ class Writer:
         return notice
 
     def _bound(self, cls: type, groups: Iterable[tuple[object, ...]]) -> None:
-        """Merge each of the groups, and the whole table, if it has become too large."""
+        """Merge each group, and the whole table, that has become too large."""
         limit = self.LIMITS[cls]
         for group in groups:
             if self._size(cls)[group] > limit:
@@ -245,7 +258,7 @@ class Writer:
         self._connection.executemany(f"INSERT INTO {table} ({listed(columns)}) VALUES ({marks}) {conflict}", rows)
 
     def _size(self, cls: type) -> Counter[tuple[object, ...]]:
-        """Rows by group, as the open transaction has them."""
+        """Return the number of rows by group, as seen in the open transaction."""
         if cls not in self._sizes:
             self._sizes[cls] = Counter()
             _, group = GROUPS[cls]
@@ -297,7 +310,11 @@ def _open_to_write(path: Path, *, shared: bool) -> sqlite3.Connection:
 
 
 def _connect(path: Path, *pragmas: str) -> sqlite3.Connection:
-    """Raises ProfilerError, and leaves the file as it is, if it belongs to something else."""
+    """Open a connection and set the journal mode.
+
+    Raises:
+        ProfilerError: the file belongs to something else; it is left unchanged.
+    """
     connection = sqlite3.connect(path, timeout=2.0, isolation_level=None)
     try:
         *before, journal = pragmas

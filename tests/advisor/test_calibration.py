@@ -163,17 +163,13 @@ def test_confidence_is_the_mean_of_the_beta_distribution():
     assert both.confidence(RULE, 0.9) == pytest.approx((2.7 + 2) / 6)
 
 
-def test_the_story_of_a_rule():
+def test_the_story_of_a_rule_counts_trials_and_programs():
     both = Calibration((*past(0.15, 0.35).tried, *past(-0.1, verdict=Verdict.HARMFUL).tried))
 
     assert both.story(RULE) == (
-        "Tried 3 times so far: 2 confirmed, 1 harmful. Predicted 20% less step time, measured 15% less (medians). "
-        "Until 10 trials have told, its intervals are at least 1.25 times as wide as its model's."
+        "This advice on all programs so far: 3 trials on 3, 2 confirmed, 1 harmful. Predicted 20% less step time, "
+        "measured 15% less (medians). Until 10 trials have told, its intervals are at least 1.25 times as wide as its "
+        "model's."
     )
-    assert (
-        past(-0.1, verdict=Verdict.HARMFUL)
-        .story(RULE)
-        .startswith("Tried once so far: harmful. Predicted 20% less step time, measured 10% more.")
-    )
-    failed = Calibration((Tried(rule=RULE, verdict=Verdict.FAILED),))
-    assert failed.story(RULE) == "Tried once so far: failed."
+    again = Calibration((Tried(rule=RULE, verdict=Verdict.FAILED, trials=3),))
+    assert again.story(RULE) == "This advice on all programs so far: 3 trials on 1, 1 failed."

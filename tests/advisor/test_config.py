@@ -90,7 +90,7 @@ def test_a_pyproject_has_a_table_for_us(tmp_path):
         ('[goals]\ngpu_price = "cheap"', "goals.gpu_price is wrong: 'cheap' is no price", "Write a number"),
         ("[goals]\nmtbf = 7200", "goals.mtbf is wrong: '7200' is no time", '"2h"'),
         ("[goals]\nspot_discount = 65", "goals.spot_discount is wrong", "65%"),
-        ('[goals]\ngoal = "speed"', "goals.goal is wrong: 'speed' is no goal", "throughput, memory"),
+        ('[goals]\ngoal = "speed"', "goals.goal is wrong: 'speed' is not a goal", "throughput, memory"),
         ('[goals]\nquality = "good"', "goals.quality is wrong", "val_acc>=0.76"),
         ("[goals]\ntarget_batch = 1.5", "goals.target_batch is wrong", "whole number"),
         ('[goals]\ncapacity = "yes"', "goals.capacity is a text, not true or false", "capacity = true"),

@@ -4,11 +4,24 @@ from dataclasses import replace
 
 import pytest
 from gpu_runs import LOADER, a_gpu, gpu_metrics
-from gpu_truth import FP32, FP32_A100, HOT, OUT_OF_MEMORY, ROWS, UNFUSED, WAITING, Row, above_information
+from gpu_truth import (
+    FP32,
+    FP32_A100,
+    HOT,
+    IN_NO_TABLE,
+    OUT_OF_MEMORY,
+    RESNET,
+    ROWS,
+    UNFUSED,
+    WAITING,
+    Row,
+    above_information,
+)
 
 from advisor.judge import Outcome, judge
 from advisor.metrics import gpu
 from advisor.metrics import input as data
+from advisor.rules.base import Confidence, Severity
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -45,6 +58,18 @@ def test_precision_then_optimizer():
     assert in_plan.expected > alone.expected, "the same seconds of a shorter step"
 
 
+def test_bf16_is_insisted_on_before_compiling_on_a_geforce():
+    judgement = judge(gpu_metrics(RESNET))
+    assert {finding.rule.id: finding.severity for finding in judgement.findings}["precision-bf16"] is Severity.ACTION
+
+
+def test_a_derived_peak_is_trusted_less_than_a_data_sheet():
+    rate = {gpu.achieved_matmul_flops: 16e12}
+    runs = [judge(gpu_metrics({**changes, **rate})) for changes in (FP32, IN_NO_TABLE)]
+    sheet, derived = (judgement.findings[0].advice.confidence for judgement in runs)
+    assert (sheet, derived) == (Confidence.ROOFLINE, Confidence.EMPIRICAL)
+
+
 def test_what_does_not_fit_comes_before_what_is_slow():
     judgement = judge(gpu_metrics({**OUT_OF_MEMORY, **FP32, gpu.device: a_gpu("NVIDIA A10", (8, 6), 24)}))
     assert above_information(judgement)[:2] == ["ckpt-every-n", "precision-bf16"]
@@ -52,7 +77,7 @@ def test_what_does_not_fit_comes_before_what_is_slow():
 
 def test_a_starved_gpu_gains_nothing_from_precision_alone():
     phases = {"data_wait": 0.4, "forward": 0.2, "backward": 0.34}
-    changes = {**FP32_A100, data.loader: replace(LOADER, num_workers=1), data.queue_empty_fraction: 1.0}
+    changes = {**FP32_A100, data.loader: replace(LOADER, num_workers=1), data.worker_efficiency: 1.0}
     judgement = judge(gpu_metrics(changes, phases=phases))
     precision = next(finding for finding in judgement.findings if finding.rule.id == "precision-bf16")
     assert precision.alone is not None

@@ -12,13 +12,16 @@ from advisor.judge import Gain, Judgement, Outcome, judge
 from advisor.metrics.base import Goals, Missing, Threshold, metric
 from advisor.metrics.between import between_seconds, checkpoint_save_seconds, epoch_start_share
 from advisor.metrics.gpu import device, host_launch, launch_bound_index
-from advisor.metrics.input import epoch_restart_share, loader, queue_empty_fraction
+from advisor.metrics.host import CoreUse, core_use
+from advisor.metrics.input import epoch_restart_share, loader, queue_empty_fraction, worker_efficiency
 from advisor.metrics.settings import flags, world_size
 from advisor.metrics.step import (
     exposed_comm_fraction,
+    h2d_fraction,
     steady_step_count,
     step_time_mean,
     step_time_uncertainty,
+    sync_causes,
     sync_fraction,
     typical_step_uncertainty,
 )
@@ -163,6 +166,12 @@ def test_a_cap_holds_for_faults_too():
     assert severity(judgement, "fault") is Severity.SUGGEST
 
 
+@pytest.mark.parametrize(("tier", "outcome"), [(Tier.PRECISION, Outcome.PASSED), (Tier.MEMORY, Outcome.FIRED)])
+def test_a_change_for_speed_that_brings_none_is_no_advice(tier: Tier, outcome: Outcome):
+    judgement = judge(METRICS, [rule("idle", removes("communication", 0.3, 0.5, 0.7), tier=tier)])
+    assert judgement.verdicts[0].outcome is outcome
+
+
 def test_what_an_earlier_change_took_is_information_afterwards():
     all_of_it = removes("forward", 1, 1, 1)
     judgement = judge(METRICS, [rule("first", all_of_it), rule("second", all_of_it, difficulty=2)])
@@ -179,7 +188,7 @@ def test_what_an_earlier_change_took_is_information_afterwards():
 
 def test_a_gain_behind_the_loader_counts_once_the_loader_is_right():
     metrics = gpu_metrics(
-        {queue_empty_fraction: 0.9, loader: replace(LOADER, num_workers=2)},
+        {worker_efficiency: 0.9, loader: replace(LOADER, num_workers=2)},
         phases={"data_wait": 0.4, "h2d": 0.0, "forward": 0.2, "backward": 0.3, "optimizer": 0.1, "other": 0.0},
         time=0.2,
     )
@@ -402,8 +411,39 @@ def test_steps_that_scatter_leave_what_stands_clear_of_the_scatter():
     )
     assert severity(judgement, "large") is Severity.ACTION
     assert severity(judgement, "small") is Severity.INFO
-    assert "uncertain by 10.0%" in held_back(judgement, "small")
+    assert held_back(judgement, "small")
     assert held_back(judgement, "large") == ""
+
+
+@pytest.mark.parametrize(
+    ("others", "order"), [(0.5, ["wide", "sure", "window-too-short"]), (15.0, ["sure", "wide", "window-too-short"])]
+)
+def test_information_is_ordered_by_gain_and_on_a_busy_machine_by_the_cautious_one(others: float, order: list[str]):
+    metrics = gpu_metrics({step_time_uncertainty: 0.5, core_use: CoreUse(16, others, 1.0)}, phases=PHASES)
+
+    judgement = judge(
+        metrics,
+        [
+            too_short(typical_step_uncertainty),
+            rule("sure", removes("forward", 0.3, 0.4, 0.5), tier=Tier.STALLS),
+            rule("wide", removes("backward", 0.1, 0.6, 0.7)),
+        ],
+    )
+
+    assert ids(judgement) == order
+
+
+@pytest.mark.parametrize(("others", "small"), [(0.5, Severity.SUGGEST), (15.0, Severity.INFO)])
+def test_on_a_busy_machine_only_a_clear_gain_is_insisted_on(others: float, small: Severity):
+    metrics = gpu_metrics({core_use: CoreUse(16, others, 1.0)}, phases=PHASES)
+
+    judgement = judge(
+        metrics,
+        [rule("clear", removes("forward", 0.4, 0.5, 0.6)), rule("small", removes("backward", 0.0, 0.3, 0.4))],
+    )
+
+    assert (severity(judgement, "clear"), severity(judgement, "small")) == (Severity.ACTION, small)
+    assert bool(held_back(judgement, "small")) is (small is Severity.INFO)
 
 
 @pytest.mark.parametrize("metric", [steady_step_count, typical_step_uncertainty])
@@ -481,16 +521,27 @@ def test_all_rules_are_judged_by_default():
     assert {verdict.rule.id for verdict in judge(given({})).verdicts} >= {"precision-bf16", "zero-1-2"}
 
 
+UNTIMED = Missing("Batch preparation was not timed", "Record from the start.")
 WAITS = {"data_wait": 0.4, "h2d": 0.0, "forward": 0.2, "backward": 0.3, "optimizer": 0.1, "other": 0.0}
 
 
 @pytest.mark.parametrize(
-    ("workers", "empty", "load", "supply"),
-    [(0, 1.0, 0.04, 0.0), (2, 0.5, 0.0, 0.1), (2, 0.49, 0.04, 0.0)],
-    ids=["in turns", "workers set the pace", "jitter"],
+    ("workers", "empty", "busy", "load", "supply"),
+    [
+        (0, 1.0, UNTIMED, 0.04, 0.0),
+        (2, 0.1, 0.8, 0.0, 0.1),
+        (2, 0.9, 0.79, 0.04, 0.0),
+        (2, 0.5, UNTIMED, 0.0, 0.1),
+        (2, 0.49, UNTIMED, 0.04, 0.0),
+    ],
+    ids=["in turns", "workers set the pace", "jitter", "untimed workers set the pace", "untimed jitter"],
 )
-def test_where_the_data_wait_goes(workers: int, empty: float, load: float, supply: float):
-    changes = {loader: replace(LOADER, num_workers=workers), queue_empty_fraction: empty}
+def test_where_the_data_wait_goes(workers: int, empty: float, busy: object, load: float, supply: float):
+    changes = {
+        loader: replace(LOADER, num_workers=workers),
+        queue_empty_fraction: empty,
+        worker_efficiency: busy,
+    }
     state = baseline(gpu_metrics(changes, phases=WAITS))
     assert (state.load, state.supply) == pytest.approx((load, supply))
     assert "data_wait" not in state.phases
@@ -589,3 +640,26 @@ def test_the_past_of_a_rule_sets_its_interval_and_how_far_it_is_trusted():
     assert shares(known.alone) == pytest.approx((0.15 - 1.25 * 0.03, 0.15, 0.15 + 1.25 * 0.03))
     assert known.modelled == pytest.approx((0.12, 0.15, 0.18))
     assert known.score == pytest.approx(plain.score * (3 * 0.9 / 4) / 0.9)
+
+
+def test_what_is_not_the_case_begins_as_the_rule_writes_it():
+    """GradScaler stays GradScaler."""
+    rule = next(rule for rule in all_rules() if rule.id == "fp16-scaler-thrash")
+    said = " ".join(rule.when.__doc__.split()).removeprefix("If ")[:20]
+    verdicts = judge(gpu_metrics({flags: FLAGS}), [rule]).verdicts
+
+    assert [verdict.outcome for verdict in verdicts] == [Outcome.PASSED]
+    assert said in verdicts[0].why
+
+
+def test_advice_on_blocking_copies_gives_what_it_found_and_no_other_limit():
+    """The copies themselves are below the limit: it is the waiting for them that is above."""
+    rule = next(rule for rule in all_rules() if rule.id == "data-pin-memory")
+    found = given(
+        {device: a_gpu(), loader: replace(LOADER, pin_memory=False), h2d_fraction: 0.001, sync_causes: {"copy_in": 0.1}}
+    )
+
+    facts = {fact.metric.name: fact.limit for fact in rule.when(found).facts}
+
+    assert facts["h2d_fraction"] is None
+    assert facts["blocking_copy_fraction"] is not None

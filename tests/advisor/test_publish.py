@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import jsonschema
@@ -11,11 +13,13 @@ from golden_report import golden
 
 from advisor import publish as module
 from advisor.calibration import Calibration, Tried
+from advisor.metrics.base import Goals
 from advisor.publish import publish
 from advisor.render import result_json
 from advisor.verify import kept
 from advisor.verify.kept import Verified
 from advisor.verify.verdict import Verdict
+from profiler import ours
 from profiler.errors import ProfilerError
 from profiler.schema import Process, Run, Step
 from profiler.store import Writer
@@ -56,7 +60,7 @@ def test_it_writes_all_three_forms(folder):
     assert (folder / "result.json").read_text() == result_json.render(report)
     assert "A step takes 100 ms" in (folder / "report.html").read_text()
     assert (folder / "report.md").read_text().startswith("# A step takes 100 ms")
-    assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == []
+    assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == [ours.LIST]
 
 
 def test_every_form_says_what_was_assumed(folder):
@@ -113,7 +117,7 @@ def test_the_record_of_a_rule_stands_beside_its_advice(folder):
 
     result = json.loads((folder / "result.json").read_text())
     jsonschema.validate(result, SCHEMA)
-    told = "Tried once so far: partial. Predicted 20% less step time, measured 4% less."
+    told = "This advice on all programs so far: 1 trial on 1, 1 partial. "
     assert [advice["past"][: len(told)] for advice in result["advice"] if advice["rule"] == "goal-undefined"] == [told]
     for name in ("report.html", "report.md"):
         assert told in (folder / name).read_text()
@@ -134,25 +138,41 @@ def test_a_script_with_a_hostile_name_is_escaped(folder):
     assert "<script>alert(1)" not in (folder / "report.html").read_text()
 
 
-def test_publishing_again_replaces_the_files(folder):
+def test_publishing_again_replaces_what_we_wrote_and_nothing_else(folder):
+    (folder / "result.json").write_text('{"acc": 0.93}')
     publish(folder)
-    (folder / "report.md").write_text("old")
+    first = {name: ours.listed(folder, name) for name in ("result.json", "report.html", "report.md")}
+    (folder / "report.md").write_text("edited")
+    publish(folder, Goals(gpu_price=2.0))
 
-    publish(folder)
+    assert (folder / "result.json").read_text() == '{"acc": 0.93}'
+    assert (folder / "report.md").read_text() == "edited"
+    assert ours.listed(folder, "result.json") == first["result.json"] != folder / "result.json"
+    assert ours.listed(folder, "report.html") == first["report.html"] == folder / "report.html"
+    assert ours.listed(folder, "report.md") != first["report.md"]
 
-    assert (folder / "report.md").read_text() != "old"
+
+def refuse(monkeypatch, name):
+    """As a full disk does."""
+
+    def replace(source, target):
+        if target.name == name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.rename(source, target)
+
+    monkeypatch.setattr("advisor.whole.os.replace", replace)
 
 
-def test_what_cannot_be_written_is_said_and_leaves_nothing_behind(folder):
-    (folder / "report.html").mkdir()
+def test_what_cannot_be_written_is_said_and_leaves_nothing_behind(folder, monkeypatch):
+    refuse(monkeypatch, "report.html")
 
     with pytest.raises(ProfilerError, match=r"report\.html could not be written"):
         publish(folder)
-    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == [ours.LIST]
 
 
-def test_one_that_cannot_be_written_does_not_keep_the_others(folder):
-    (folder / "report.html").mkdir()
+def test_one_that_cannot_be_written_does_not_keep_the_others(folder, monkeypatch):
+    refuse(monkeypatch, "report.html")
 
     with pytest.raises(ProfilerError, match=r"report\.html") as caught:
         publish(folder)
@@ -165,6 +185,7 @@ def test_the_report_may_go_elsewhere(folder, tmp_path):
     publish(folder, out=tmp_path / "new" / "place")
 
     assert sorted(path.name for path in (tmp_path / "new" / "place").iterdir()) == [
+        ours.LIST,
         "report.html",
         "report.md",
         "result.json",

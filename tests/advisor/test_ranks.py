@@ -35,6 +35,11 @@ def test_each_rank_by_its_numbers():
     assert found.memory_peaks == Spread(9, 9, 9)
 
 
+def test_nobody_counts_up_to_a_number_of_ranks_that_no_job_has(monkeypatch):
+    monkeypatch.setattr("advisor.ranks.MOST_RANKS", 8)
+    assert of(one(0, process={"world_size": 10**12})).unseen == (1, 2, 3, 4, 5, 6, 7)
+
+
 def test_a_rank_that_was_started_anew_counts_once():
     found = of(one(0, 0.2, 2), one(0, 0.3, 2), one(1, 0.2, 2))
     assert [(row.rank, row.step_time) for row in found.rows] == [(0, 0.3), (1, 0.2)]

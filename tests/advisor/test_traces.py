@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
+from profiles import metrics
+from snapshots import same, scenes
 from traces_made import GEMM, GPU, KERNEL, Made, two_ranks
 
+from advisor.build_report import build_report
 from advisor.cli import main
+from advisor.judge import judge
 from advisor.metrics.base import Metrics
 from advisor.metrics.communication import straggler_skew
 from advisor.metrics.gpu import device, gpu_busy_fraction, tensor_core_fraction
@@ -17,8 +22,8 @@ from advisor.metrics.hardware import gpu_utilization
 from advisor.metrics.step import data_wait_fraction, gc_fraction, step_time_mean
 from advisor.publish import report_of_traces
 from advisor.render import html, markdown, result_json
-from advisor.traces import load
-from advisor.wording import counsel, diagnosis, unanswered
+from advisor.traces import load, traced
+from advisor.wording import unanswered
 from profiler.errors import ProfilerError
 from profiler.importers import several
 
@@ -38,7 +43,7 @@ def loop(steps: int = 30, **about) -> Made:
 
 
 def test_metrics_are_answered_from_a_trace_or_missing(tmp_path):
-    profile, _ = load([loop().write(tmp_path / "t.json")])
+    profile = load([loop().write(tmp_path / "t.json")])
     m = Metrics(profile)
 
     assert m[step_time_mean] == pytest.approx(100e-6)
@@ -58,10 +63,6 @@ def test_a_report_on_a_trace(tmp_path):
         "compute": 0.6,
         "idle_launch": 0.4,
     }
-    assert (
-        diagnosis(report)
-        == "The GPU computes for 60% of the time and idles for 40%, mostly because the host launched late."
-    )
     assert {kind.name: round(kind.share, 3) for kind in one.kinds} == {"matmul": 0.833, "elementwise": 0.167}
     assert one.tensor_cores == pytest.approx(5 / 6)
     result = json.loads(result_json.render(report))
@@ -75,27 +76,41 @@ def test_ranks_are_told_apart_and_who_waits(tmp_path):
 
     assert [one.rank for one in report.traces] == [0, 1]
     assert [one.exchanges[0].waited for one in report.traces] == [pytest.approx(20e-6), 0.0]
-    assert "Rank 1" in html.render(report)
-    assert "20 us waiting" in markdown.render(report)
     jsonschema.validate(json.loads(result_json.render(report)), SCHEMA)
+
+
+def test_a_window_of_ours_is_shown_as_a_trace_of_theirs(tmp_path):
+    theirs = load(two_ranks(tmp_path)).ranks[0]
+    shaped = replace(theirs.traces[0], id=1, shapes=True)  # slower than the steps are: not the one to show
+    ours = metrics(replace(theirs, traces=(shaped, *theirs.traces)))
+
+    report = build_report(ours.profile, judge(ours), ours)
+
+    assert report.traces == (traced(theirs),)
+    assert report.traces[0].exchanges
+    assert not report.imported
+    assert json.loads(result_json.render(report))["traces"][0]["collectives"]
+    for made in (html.render(report), markdown.render(report)):
+        assert "Critical path of the median step" in made
 
 
 def test_traces_that_say_the_same_rank_are_numbered(tmp_path):
     paths = [loop(distributedInfo={"rank": 0}).write(tmp_path / name) for name in ("a.json", "b.json")]
-    profile, traced = load(paths)
+    profile = load(paths)
 
-    assert [(one.rank, one.file) for one in traced] == [(0, "a.json"), (1, "b.json")]
+    assert [(one.rank, one.file) for one in map(traced, profile.ranks)] == [(0, "a.json"), (1, "b.json")]
     assert "numbered as they were given" in profile.problems[0].message
 
 
 def test_one_that_cannot_be_read_does_not_hide_the_others(tmp_path):
     (tmp_path / "bad.json").write_text("no trace")
-    profile, traced = load([tmp_path / "bad.json", loop().write(tmp_path / "good.json")])
+    profile = load([tmp_path / "bad.json", loop().write(tmp_path / "good.json")])
 
-    assert [one.file for one in traced] == ["good.json"]
-    assert "bad.json is no trace of torch.profiler" in profile.problems[0].message
+    assert [one.file for one in map(traced, profile.ranks)] == ["good.json"]
+    assert "bad.json is not a trace of torch.profiler" in profile.problems[0].message
 
 
+@pytest.mark.process
 def test_processes_of_their_own_tell_the_same(tmp_path, monkeypatch):
     (tmp_path / "bad.json").write_text("no trace")
     paths = [*two_ranks(tmp_path), tmp_path / "bad.json"]
@@ -110,20 +125,22 @@ def test_processes_of_their_own_tell_the_same(tmp_path, monkeypatch):
 def test_none_that_can_be_read_is_an_error(tmp_path):
     (tmp_path / "bad.json").write_text("no trace")
 
-    with pytest.raises(ProfilerError, match="is no trace"):
+    with pytest.raises(ProfilerError, match="is not a trace"):
         load([tmp_path / "bad.json"])
 
 
-def test_without_marks_it_is_taken_as_a_whole(tmp_path):
+def without_marks() -> Made:
     made = Made()
     made.gpu(GEMM, 0, 50, (0, 1))
     made.gpu(GEMM, 60, 100, (58, 59))
-    report = report_of_traces([made.write(tmp_path / "t.json")])
+    return made
+
+
+def test_without_marks_it_is_taken_as_a_whole(tmp_path):
+    report = report_of_traces([without_marks().write(tmp_path / "t.json")])
 
     assert report.steps is None
     assert report.traces[0].steps is None
-    assert "call prof.step()" in counsel(report)
-    assert "The trace marks no steps: this is all of it, 100 us." in html.render(report)
 
 
 @pytest.mark.parametrize("about", [{}, {"deviceProperties": []}], ids=["with the GPU's name", "without"])
@@ -140,19 +157,29 @@ def test_where_a_gpu_computes_no_rule_is_for_want_of_one(tmp_path, about):
     assert "No GPU was seen" not in missing
 
 
-def test_on_a_cpu_there_is_no_breakdown_and_nothing_is_zero(tmp_path):
+def on_a_cpu() -> Made:
     made = Made()
     for number in range(3):
         made.step(number, 100 * number, 100 * number + 100)
         made.host("aten::mm", 100 * number, 100 * number + 50)
-    report = report_of_traces([made.write(tmp_path / "t.json")])
+    return made
+
+
+def test_on_a_cpu_there_is_no_breakdown_and_nothing_is_zero(tmp_path):
+    report = report_of_traces([on_a_cpu().write(tmp_path / "t.json")])
     result = result_json.result(report)
 
-    assert diagnosis(report) == "This trace holds no GPU work; a step takes 100 us."
-    assert "need a GPU to train on" in unanswered(report)
     assert (result["traces"][0]["time"], result["traces"][0]["communication_overlap"]) == (None, None)
     assert "value" not in result["metrics"]["gpu_busy_fraction"]
     jsonschema.validate(json.loads(json.dumps(result)), SCHEMA)
+
+
+def test_snapshot_of_traces(tmp_path):
+    made = {"one GPU": loop(), "no steps": without_marks(), "a CPU": on_a_cpu()}
+    paths = {name: [one.write(tmp_path / f"{name}.json")] for name, one in made.items()}
+    paths["two ranks"] = two_ranks(tmp_path)
+    texts = {name: markdown.render(report_of_traces(given)) for name, given in paths.items()}
+    same("traces.md", scenes({name: text.partition("\n## What to change")[0] for name, text in texts.items()}))
 
 
 def test_whatever_a_trace_says_is_text(tmp_path):
@@ -180,7 +207,7 @@ def test_the_command_takes_files_and_writes_all_forms(tmp_path, capsys, monkeypa
     assert main(["report", *map(str, paths)]) == 0
 
     made = tmp_path / "profile-train-runs" / "trace_0"
-    assert sorted(path.name for path in made.iterdir()) == ["report.html", "report.md", "result.json"]
+    assert sorted(path.name for path in made.glob("re*")) == ["report.html", "report.md", "result.json"]
     told = capsys.readouterr().err
     assert "The GPU of rank 0 computes for" in told
     assert "Communication" in told
@@ -202,7 +229,7 @@ def test_a_file_that_is_no_trace_is_said_in_a_sentence(tmp_path, capsys):
     assert main(["report", str(path)]) == 1
 
     told = capsys.readouterr().err
-    assert told.startswith(f"profile-train: {path} is no trace of torch.profiler: it is no JSON.")
+    assert told.startswith(f"profile-train: {path} is not a trace of torch.profiler: it is not JSON.")
     assert "export_chrome_trace" in told
     assert "Traceback" not in told
 

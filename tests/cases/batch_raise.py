@@ -4,7 +4,7 @@ from gpu_runs import ADAM, GB, LOADER, a_gpu, cpu_metrics, gpu_metrics
 from harness import Blind, Fires, Silent
 
 from advisor.metrics.base import Goals, Missing
-from advisor.metrics.gpu import device, launch_bound_index
+from advisor.metrics.gpu import device, launch_bound_index, reached_multiprocessors
 from advisor.metrics.hardware import sm_active
 from advisor.metrics.input import loader
 from advisor.metrics.memory import mem_activations, mem_headroom
@@ -51,6 +51,20 @@ CASES = [
     Fires(
         "launching is the limit, multiprocessors unknown",
         gpu_metrics({**roomy(late=0.2), sm_active: Missing("No", "Yes.")}),
+    ),
+    Fires(
+        "before Hopper no counter tells of multiprocessors: kernels reach half of them",
+        gpu_metrics({**roomy(), sm_active: Missing("No", "Yes."), reached_multiprocessors: 0.5}),
+        state=IDLE,
+        removed=(0.1 * 2 / 3, (0.1 + 0.25 * 0.9) * 2 / 3, (0.1 + 0.5 * 0.9) * 2 / 3),
+    ),
+    Silent(
+        "before Hopper, kernels reach nearly all multiprocessors",
+        gpu_metrics({**roomy(), sm_active: Missing("No", "Yes."), reached_multiprocessors: 0.8}),
+    ),
+    Silent(
+        "a counter counts for more than what kernels reach",
+        gpu_metrics({**roomy(active=0.9), reached_multiprocessors: 0.5}),
     ),
     Fires("just above the limit", gpu_metrics(roomy(headroom=0.26))),
     Silent("just below the limit", gpu_metrics(roomy(headroom=0.24))),

@@ -52,7 +52,7 @@ CASES = [
     Fires(
         "more than twice as often as failures call for",
         every(261, 7200.0),
-        then="every 2618 steps (8 min 43 s)",
+        then="every 2,618 steps (8 min 43 s)",
         # E = M/tau (e^((tau + delta)/M) - 1) of 523.4 s over that of 261 s, for M of 1, 2 and 4 h
         cost=(-0.001, 0.018, 0.027),
     ),

@@ -12,7 +12,7 @@ CASES = [
         "the trained model is to answer quickly",
         gpu_metrics(goals=LATENCY),
         code="quantize_",
-        then="The training gets no faster",
+        then="Training does not get faster",
         no_gain=True,
         fault=False,
     ),

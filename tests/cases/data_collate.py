@@ -24,7 +24,7 @@ CASES = [
         given(LISTS),
         code=("np.stack", "__getitems__"),
         then="80% of the 20 ms",
-        note="Rows is put together by collate",
+        note="collate collates Rows",
         state=State(phases={"forward": 0.005, "backward": 0.003}, supply=0.02),
         removed=(0.4, 0.6, 0.6),
     ),
@@ -43,7 +43,7 @@ CASES = [
     Fires(
         "samples of lists, of which torch makes a tensor for each position",
         given({**LISTS, loader: LoaderFact(id=1, collate="default_collate"), batch_tensors: 301}),
-        then="is putting its samples together, in 301 tensors.",
+        then="is collation, into 301 tensors.",
     ),
     Fires("just above two fifths", given({**LISTS, collate_share: 0.41})),
     Silent("just below two fifths", given({**LISTS, collate_share: 0.39})),

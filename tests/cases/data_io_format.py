@@ -30,7 +30,7 @@ CASES = [
         "64 files a sample, and a worker on every core",
         given(SMALL_FILES),
         code=("mmap_mode", "samples.npy"),
-        note="Pieces opens 64 files for a sample",
+        note="Pieces opens 64 files per sample",
         state=State(phases={"forward": 0.003}, supply=0.03),
         removed=(0.167, 0.533, 0.875),
     ),

@@ -28,7 +28,6 @@ STARVED = {
     step_time_mean: 0.2,
     cores_available: 7,
     cores_per_rank: 8.0,
-    queue_empty_fraction: 1.0,
     worker_efficiency: 1.0,
 }
 
@@ -54,8 +53,21 @@ CASES = [
     ),
     Silent("the workers have all the cores there are", given({**STARVED, cores_available: 1, cores_per_rank: 2.0})),
     Silent("just below the share of waiting", given({**STARVED, data_wait_fraction: 0.049})),
-    Fires("just above the share of empty fetches", given({**STARVED, queue_empty_fraction: 0.51})),
-    Silent("just below it: the rate suffices, it varies", given({**STARVED, queue_empty_fraction: 0.49})),
+    Fires(
+        "four workers deliver in step: one fetch in four waits, for 59 % of the step",
+        given(
+            {
+                **STARVED,
+                loader: LoaderFact(id=1, num_workers=4, batch_size=4),
+                t_w: 0.1,
+                u_w: 0.02,
+                t_g: 0.0103,
+                data_wait_fraction: 0.59,
+                step_time_mean: 0.025,
+                queue_empty_fraction: 0.25,
+            }
+        ),
+    ),
     Fires("just above the efficiency", given({**STARVED, worker_efficiency: 0.81})),
     Silent("just below it: the workers rest", given({**STARVED, worker_efficiency: 0.79})),
     Silent("enough workers", given({**STARVED, loader: LoaderFact(id=1, num_workers=5)})),
@@ -64,6 +76,5 @@ CASES = [
         given({**STARVED, t_w: 0.1, t_g: 0.1, step_time_mean: 0.105, compute_threads: 8.0}),
     ),
     Silent("without workers another rule speaks", given({loader: LoaderFact(id=1)})),
-    Blind("nobody watched the queue", given({key: v for key, v in STARVED.items() if key is not queue_empty_fraction})),
     Blind("nobody timed the batches", given({key: v for key, v in STARVED.items() if key is not t_w})),
 ]

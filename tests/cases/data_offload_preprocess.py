@@ -2,7 +2,7 @@ from harness import Blind, Fires, Silent, given
 
 from advisor.metrics.gpu import Device, device, gpu_busy_fraction
 from advisor.metrics.host import cores_available, cores_per_rank
-from advisor.metrics.input import compute_threads, loader, queue_empty_fraction, t_g, t_w, u_w
+from advisor.metrics.input import compute_threads, loader, t_g, t_w, u_w, worker_efficiency
 from advisor.metrics.step import batches_per_step, data_wait_fraction
 from advisor.models.state import State
 from profiler.schema import LoaderFact
@@ -11,7 +11,7 @@ NO_CORE_LEFT = {
     device: Device(name="A100", capability=(8, 0), memory_total=80 << 30, count=1),
     gpu_busy_fraction: 0.4,
     loader: LoaderFact(id=1, num_workers=7, dataset="Images"),
-    queue_empty_fraction: 1.0,
+    worker_efficiency: 1.0,
     t_w: 1.0,
     u_w: 0.95,
     t_g: 0.05,
@@ -41,12 +41,12 @@ CASES = [
     Fires("how busy it is was not recorded", without(gpu_busy_fraction), then="on the GPU"),
     Fires("just above a twentieth: 0.6 of the waiting", given({**NO_CORE_LEFT, data_wait_fraction: 0.084})),
     Silent("just below it", given({**NO_CORE_LEFT, data_wait_fraction: 0.083})),
-    Fires("just above the share of empty fetches", given({**NO_CORE_LEFT, queue_empty_fraction: 0.51})),
-    Silent("just below it: the workers' pace varies", given({**NO_CORE_LEFT, queue_empty_fraction: 0.49})),
+    Fires("just above the workers' share of working", given({**NO_CORE_LEFT, worker_efficiency: 0.81})),
+    Silent("just below it: they rest", given({**NO_CORE_LEFT, worker_efficiency: 0.79})),
     Fires("just above the workers' share of computing", given({**NO_CORE_LEFT, u_w: 0.88})),
     Silent("just below it: they wait for storage", given({**NO_CORE_LEFT, u_w: 0.79})),
     Silent("there are cores for more workers", given({**NO_CORE_LEFT, cores_available: 15, cores_per_rank: 16.0})),
     Blind("no GPU", without(device)),
-    Blind("nobody watched the queue", without(queue_empty_fraction)),
+    Blind("how busy the workers are is not known", without(worker_efficiency)),
     Blind("nobody timed the batches", without(u_w)),
 ]

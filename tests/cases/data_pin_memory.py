@@ -2,7 +2,7 @@ from harness import Blind, Fires, Silent, given
 
 from advisor.metrics.gpu import Device, device, h2d_pageable_share
 from advisor.metrics.input import loader
-from advisor.metrics.step import h2d_fraction, step_time_mean
+from advisor.metrics.step import h2d_fraction, step_time_mean, sync_causes
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
 from profiler.schema import LoaderFact, Place
@@ -42,6 +42,25 @@ CASES = [
     Silent("just below 3 %", given({**PAGEABLE, h2d_fraction: 0.0299})),
     Silent("the copies come from pinned memory already", given({**PAGEABLE, h2d_pageable_share: 0.4})),
     Silent("the loader pins", given({**PAGEABLE, loader: LoaderFact(id=1, pin_memory=True)})),
+    Fires(
+        "the loader pins, but its copies block",
+        given(
+            {**PAGEABLE, loader: LoaderFact(id=1, pin_memory=True), h2d_fraction: 0.01, sync_causes: {"copy_in": 0.1}}
+        ),
+        code="non_blocking=True",
+        state=State(phases={"forward": 0.07, "other": 0.03}),
+        removed=(0.03, 0.05, 0.07),
+    ),
+    Silent(
+        "the loader pins, and something else waits",
+        given({**PAGEABLE, loader: LoaderFact(id=1, pin_memory=True), sync_causes: {"item": 0.1}}),
+    ),
+    Fires(
+        "most is waiting for copies",
+        given({**PAGEABLE, h2d_fraction: 0.01, sync_causes: {"copy_in": 0.1}}),
+        state=State(phases={"forward": 0.07, "other": 0.03}),
+        removed=(0.033, 0.055, 0.077),
+    ),
     Silent("batches are made on the GPU", given({**PAGEABLE, loader: LoaderFact(id=1, batch_device="cuda:0")})),
     Blind("no GPU", given({loader: LoaderFact(id=1)})),
     Blind("nobody timed the copies", given({k: v for k, v in PAGEABLE.items() if k is not h2d_fraction})),

@@ -70,7 +70,7 @@ CASES = [
         "a sleeping loader needs no cores; torch's warning of that is no reason not to",
         given(run(make=0.087, step=0.018, cpu=0.05, cores=2)),
         code="num_workers=6,",
-        then="torch warns that 6 workers are more than the cores",
+        then="torch warns that 6 workers exceed the number of cores",
     ),
     Fires(
         "gradients are accumulated over four batches: four a step are needed",

@@ -47,7 +47,7 @@ CASES = [
         "what leads up to the log was timed: that goes, with half of it in doubt",
         timed(),
         code="if step % 186 == 0:",  # 0.65 / (1 % of 0.35)
-        then="65% is log handlers, fsync and what leads up to them",
+        then="log handlers, fsync and the work that leads up to them take 65%",
         state=step_of(0.69),
         # 185/186 of 0.03 and 0.62 times 0.5, 1 and, as `other` has no more than 0.69, 1.06
         removed=(0.338, 0.6465, 0.69),
@@ -74,7 +74,7 @@ CASES = [
     Fires(
         "a simulator leads up to the line: nobody knows what is for the log",
         timed(batches=0.0),
-        then="3% is log handlers and fsync alone",
+        then="log handlers and fsync alone take 3%",
         state=step_of(0.69),
         removed=(0.03, 0.333, 0.637),
     ),
@@ -96,7 +96,7 @@ CASES = [
     Fires(
         "every step writes beside a quarter of other work, nothing of it timed",
         run(other=0.26, output=0.0, writes=1.0),
-        then="writes at every step; how much of it is for the log was not timed",
+        then="writes at every step; the time for logging was not measured",
         no_gain=True,  # so it is information
     ),
     Silent("a simulator's steps beside a progress bar", run(other=0.6, output=0.0, writes=1.0, step=0.3, batches=0.0)),

@@ -3,7 +3,7 @@ from harness import Blind, Fires, Silent
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import gpu_busy_fraction
-from advisor.metrics.step import sync_fraction
+from advisor.metrics.step import sync_causes, sync_fraction
 from advisor.models.state import State
 
 
@@ -32,6 +32,19 @@ CASES = [
         state=State(phases={"forward": 0.08, "sync": 0.02}),
         removed=(0.05, 0.08, 0.1),
     ),
+    *(
+        Fires(f"mostly {cause}", gpu_metrics({sync_causes: {cause: 0.15, "copy_in": 0.05}}), then=said)
+        for cause, said in (
+            ("item", ".item()"),
+            ("copy_out", ".numpy()"),
+            ("branch", "torch.where"),
+            ("shape", "nonzero"),
+            ("grad_scaler", "GradScaler"),
+            ("synchronize", "torch.cuda.synchronize()"),
+        )
+    ),
+    Silent("copies to the GPU block", gpu_metrics({sync_causes: {"copy_in": 0.2, "item": 0.02}})),
+    Silent("a backend works on the host", gpu_metrics({sync_causes: {"collective": 0.2}})),
     Fires("just above 3 %", waiting(0.031)),
     Silent("just below 3 %", waiting(0.029)),
     Blind("a CPU waits for nobody", cpu_metrics({sync_fraction: 0.3}, phases={})),

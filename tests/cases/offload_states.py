@@ -61,7 +61,7 @@ CASES = [
         "nothing else is left: t_off is 4 psi / 25 GB/s + 28 psi / 80 GB/s = 0.24 + 0.525 s",
         gpu_metrics(full()),
         code=('"offload_optimizer"', '"stage": 2', "CPUOffloadPolicy()"),
-        then="up to 765 ms more a step",
+        then="a step up to 765 ms longer",
         memory=-9 * GB,
         host_memory=27 * GB,
         state=State(phases={"forward": 0.3, "backward": 0.06, "optimizer": 0.1}),
@@ -85,6 +85,6 @@ CASES = [
     Blind("FSDP of a stage that is not known", gpu_metrics({**sharded(), flags: replace(FLAGS, fsdp=True)})),
     Blind("DeepSpeed that keeps the weights to itself", gpu_metrics({**full(), mem_params: 0})),
     Blind("the batch is not the loader's", gpu_metrics({**full(), loader: replace(LOADER, batch_size=None)})),
-    Blind("the host's memory was not sampled", gpu_metrics({**full(), host_memory_available: Missing("No", "Yes.")})),
+    Blind("Host memory use was not sampled", gpu_metrics({**full(), host_memory_available: Missing("No", "Yes.")})),
     Blind("no GPU", cpu_metrics(phases={})),
 ]

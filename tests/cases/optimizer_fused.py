@@ -50,7 +50,7 @@ CASES = [
         removed=(0.6 * (1 - 1 / 1.3), 0.3, 0.45),
     ),
     Silent("few tensors on a GPU", gpu_metrics({optimizer: replace(ADAM, fused=None, tensors=99)})),
-    Fires("said to be foreach", cpu(0.6, foreach=True), code="in place of foreach=True"),
+    Fires("said to be foreach", cpu(0.6, foreach=True), code="instead of foreach=True"),
     Fires("just above the limit", cpu(0.051)),
     Fires("SGD over a hundred small tensors", cpu(0.6, **SGD, tensors=100), code="torch.optim.SGD("),
     Silent("SGD over fewer", cpu(0.6, **SGD, tensors=99)),

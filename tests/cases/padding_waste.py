@@ -47,7 +47,7 @@ CASES = [
         given(TO_512),
         code=("pad_sequence", "LikeLengths", "LikeLengths(lengths, 4)"),
         then="81% of the tokens are padding",
-        note="batch['attention_mask'] tells it, in 25 batches",
+        note="batch['attention_mask'] shows it in 25 inspected batches",
         state=TRANSFORMER,
         removed=(removed(TOKENS), removed(1 / (0.75 / TOKENS + 0.25 / PAIRS)), removed(PAIRS)),
     ),

@@ -45,7 +45,11 @@ CASES = [
     Silent("a Pascal that is not in the table either", gpu_metrics({**fp32(), device: a_gpu("Tesla P40", (6, 1))})),
     Fires("just below launch-bound", gpu_metrics({**fp32(), launch_bound_index: 0.29})),
     Silent("launch-bound: faster kernels would wait for the host", gpu_metrics({**fp32(), launch_bound_index: 0.3})),
-    Blind("a GPU whose peak rates are unknown", gpu_metrics({**fp32(), device: a_gpu("NVIDIA A10G", (8, 6))})),
+    Fires(
+        "a GPU in no table, its rates derived",
+        gpu_metrics({**fp32(), device: replace(a_gpu("NVIDIA RTX 2000 Ada Generation", (8, 9)), multiprocessors=22)}),
+    ),
+    Blind("a GPU whose peak rates are unknown", gpu_metrics({**fp32(), device: a_gpu("NVIDIA Next", (8, 6))})),
     Blind("its capability is unknown", gpu_metrics({**fp32(), device: replace(a_gpu(), capability=None)})),
     Blind(
         "no kernels were recorded", gpu_metrics({**fp32(), fp32_matmul_share: Missing("No kernels", "Record some.")})

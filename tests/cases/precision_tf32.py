@@ -22,6 +22,10 @@ def simt(share: float = 0.7):
 
 STATE = State(phases={"forward": 0.0315, "backward": 0.0635, "optimizer": 0.005}, matmul=0.070, membound=0.018)
 
+NEW = replace(a_gpu("NVIDIA RTX 2000 Ada Generation", (8, 9)), multiprocessors=22)
+
+UNKNOWN = Missing("Shapes were not recorded", "Record for longer.")
+
 CASES = [
     Fires(
         "fp32 without tensor cores on an A100",
@@ -35,10 +39,16 @@ CASES = [
     Fires("just above the limit", gpu_metrics(simt(0.201))),
     Silent("just below the limit", gpu_metrics(simt(0.199))),
     Silent("TF32 is allowed already", gpu_metrics({**simt(), flags: replace(FLAGS, matmul_precision="high")})),
-    Silent("a GeForce has nothing faster", gpu_metrics({**simt(), device: a_gpu("NVIDIA GeForce RTX 4090", (8, 9))})),
+    Fires(
+        "a GeForce attains all of its TF32 peak, and two thirds of the equal one of fp32",
+        gpu_metrics({**simt(), device: a_gpu("NVIDIA GeForce RTX 4090", (8, 9)), achieved_matmul_flops: UNKNOWN}),
+        state=State(phases={"forward": 0.03, "backward": 0.07}, matmul=0.1),
+        removed=(1 - 0.65 / 0.8, 1 - 0.65 / 0.95, 1 - 0.65),
+    ),
     Silent("a V100 has no TF32", gpu_metrics({**simt(), device: a_gpu("Tesla V100-SXM2-16GB", (7, 0))})),
     Silent("launch-bound", gpu_metrics({**simt(), launch_bound_index: 0.3})),
-    Blind("an unknown GPU", gpu_metrics({**simt(), device: a_gpu("NVIDIA A40", (8, 6))})),
+    Fires("a GPU in no table, its rates derived", gpu_metrics({**simt(), device: NEW})),
+    Blind("an unknown GPU", gpu_metrics({**simt(), device: a_gpu("NVIDIA Next", (8, 6))})),
     Blind("no kernels", gpu_metrics({**simt(), simt_fp32_gemm_share: Missing("No kernels", "Record some.")})),
     Blind("no GPU", cpu_metrics(phases={})),
 ]

@@ -30,7 +30,7 @@ CASES = [
         "two fifths of the step wait for gradients",
         gpu_metrics(scaled(), phases=WAITING),
         code="--nproc-per-node=4",
-        then="on 4 GPUs, each with twice as many samples an update, by accumulating gradients, instead of on 8: the "
+        then="on 4 GPUs, each with twice as many samples per update, by accumulating gradients, instead of on 8: the "
         "same updates, 23% fewer GPU-hours, 154 ms a step",
         no_gain=True,
         cost=(0.2, 0.229, 0.4),
@@ -45,8 +45,8 @@ CASES = [
     Fires(
         "an odd number of GPUs: the samples of five are shared out to two",
         gpu_metrics({**scaled(), world_size: 5}),
-        then="on 2 GPUs, each with 2.5 times as many samples an update",
-        code="2.5 times the samples a GPU and update",
+        then="on 2 GPUs, each with 2.5 times as many samples per update",
+        code="2.5 times the samples per GPU and update",
     ),
     Fires("just above the limit", gpu_metrics(scaled(0.31))),
     Silent("just below the limit", gpu_metrics(scaled(0.29))),

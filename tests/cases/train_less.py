@@ -26,6 +26,6 @@ CASES = [
     Silent("a plateau in between, then better again", validated(*RISING, *[0.75] * 9, 0.8)),
     Silent("slowly, but rising", validated(*(0.7 + 0.0005 * step for step in range(40)))),
     Fires("worse all along", validated(*(0.7 - 0.01 * step for step in range(10)))),
-    Blind("too few to tell", validated(0.7, 0.7, 0.7, 0.7, 0.7)),
+    Blind("too few to detect", validated(0.7, 0.7, 0.7, 0.7, 0.7)),
     Blind("none were declared", validated()),
 ]

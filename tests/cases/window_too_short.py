@@ -1,25 +1,42 @@
 from harness import Blind, Fires, Silent, given
 
-from advisor.metrics.step import steady_step_count, typical_step_uncertainty
+from advisor.metrics.host import CoreUse, core_use
+from advisor.metrics.step import Recording, recording, steady_step_count, step_time_mean, typical_step_uncertainty
+
+FORTY = Recording(steps=40, seconds=2.0, ordinary=39, warm_up=10)
 
 CASES = [
     Fires(
-        "just too few steps",
-        given({steady_step_count: 29, typical_step_uncertainty: 0.01}),
-        code="for 40 steps",
+        "just too few steps of exactly 40",
+        given({steady_step_count: 29, typical_step_uncertainty: 0.01, recording: FORTY}),
+        then="at least 41 steps (2.05 s)",
         no_gain=True,
     ),
-    Fires("so few that nothing is known of their spread", given({steady_step_count: 3}), code="for 40 steps"),
+    Fires("so few that nothing is known of their spread", given({steady_step_count: 3}), then="at least 41 steps"),
+    Fires(
+        "half of the steps evaluate",
+        given({steady_step_count: 10, recording: Recording(steps=41, seconds=41.0, ordinary=20, warm_up=10)}),
+        then="at least 81 steps (81 s)",
+    ),
     Fires(
         "the mean is uncertain by 10 %: four times the steps",
-        given({steady_step_count: 60, typical_step_uncertainty: 0.1}),
-        code="for 250 steps",
-        then="uncertain by 10%",
+        given({steady_step_count: 60, typical_step_uncertainty: 0.1, step_time_mean: 0.1}),
+        then="at least 260 steps (26 s)",
     ),
     Fires(
         "so many that the number is rounded to what is known of it",
         given({steady_step_count: 1000, typical_step_uncertainty: 0.0811}),
-        code="for 2700 steps",
+        then="at least 2,700 steps",
+    ),
+    Fires(
+        "the steps that it takes would last for hours",
+        given({steady_step_count: 60, typical_step_uncertainty: 0.5, step_time_mean: 15.6}),
+        then="38 steps within 10 min would not be enough",
+    ),
+    Fires(
+        "others take the cores: more steps would be no better",
+        given({steady_step_count: 60, typical_step_uncertainty: 0.1, core_use: CoreUse(2, 1.8, 0.2)}),
+        then="other programs used 1.8 of 2 cores",
     ),
     Fires("just above 5 %", given({steady_step_count: 60, typical_step_uncertainty: 0.0501})),
     Silent("just below 5 %", given({steady_step_count: 60, typical_step_uncertainty: 0.0499})),

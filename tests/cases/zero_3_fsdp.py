@@ -111,7 +111,7 @@ CASES = [
     Fires(
         "what is missing is not in the states",
         gpu_metrics({**short(), mem_headroom: -1.0}),
-        then="must come from checkpointing",
+        then="Checkpointing or offloading must free the rest",
     ),
     Silent("the weights are no matter", gpu_metrics({**short(), mem_params: 2 * GB, mem_headroom: -1.0})),
     Silent(

@@ -3,13 +3,15 @@
 import json
 import socket
 
-from programs import COMMAND
+from programs import COMMAND, TORCH
 from slurm_variables import STEP
 
 from advisor.load import load
 from profiler.store import find
 
-TRAIN = """
+TRAIN = (
+    TORCH
+    + """
 import os, sys, torch
 import torch.distributed as dist
 torch.set_num_threads(1)
@@ -27,6 +29,7 @@ for _ in range(400):
 dist.barrier()
 dist.destroy_process_group()
 """
+)
 
 
 def check(folder):

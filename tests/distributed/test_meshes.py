@@ -8,7 +8,7 @@ from programs import ROOT
 pytestmark = pytest.mark.slow
 
 MESHES = """
-import json, os, sys, torch
+import atexit, json, os, sys, torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -20,6 +20,7 @@ def net(): return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), t
 def tensor_parallel(mesh): return parallelize_module(net(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
 
 dist.init_process_group("gloo")
+atexit.register(dist.destroy_process_group)
 mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
 half = dist.new_subgroups_by_enumeration([[0, 1], [2, 3]])[0]
 told = {

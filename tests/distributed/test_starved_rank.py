@@ -6,8 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import TORCH
 
-RANKS = """
+RANKS = (
+    TORCH
+    + """
 import os, subprocess, sys, time, torch
 import torch.distributed as dist
 torch.set_num_threads(1)
@@ -30,6 +33,7 @@ finally:
     for hog in hogs: hog.kill()
 dist.destroy_process_group()
 """
+)
 
 
 @pytest.mark.slow

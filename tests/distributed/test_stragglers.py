@@ -3,8 +3,11 @@
 import json
 
 import pytest
+from programs import TORCH
 
-RANKS = """
+RANKS = (
+    TORCH
+    + """
 import os, sys, time, torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, TensorDataset
@@ -37,6 +40,7 @@ for step in range(50):
 dist.barrier()
 dist.destroy_process_group()
 """
+)
 SLOW = """
 class Slow:
     def write(self, data):
@@ -48,7 +52,7 @@ WHY = {
     "data": "rank 2 waits for its DataLoader",
     "batches": "rank 2 has 16 samples a batch, rank",
     "saving": "rank 2 saves checkpoints",
-    "other": "on rank 2 nothing that was measured tells why",
+    "other": "on rank 2 no measurement shows the cause",
 }
 
 

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from advisor.cli import main
 from advisor.publish import report_of
 from advisor.render import markdown, result_json
+from profiler import ours
 from profiler.agent import ring
 from profiler.agent.outlet import Outlet
 from profiler.errors import ProfilerError
@@ -305,7 +306,7 @@ def test_a_folder_of_other_things(tmp_path, capsys):
     assert f"profile-train: {tmp_path} holds neither a recording nor traces. Give the folder that a run" in err
     status, err = says(capsys, "report", tmp_path / "train.py")
     assert status == 1
-    assert "train.py is no trace of torch.profiler: it is no JSON." in err
+    assert "train.py is not a trace of torch.profiler: it is not JSON." in err
     (tmp_path / "report.md").touch()
     status, err = says(capsys, "report", tmp_path / "report.md")
     assert status == 2
@@ -411,4 +412,4 @@ def test_two_reports_at_once_both_come_out_whole(run_folder):
     assert failures == []
     assert json.loads((run_folder / "result.json").read_text())["steps"]["count"] >= STEPS - 1
     assert (run_folder / "report.html").read_text().rstrip().endswith("</html>")
-    assert [path.name for path in run_folder.iterdir() if path.name.startswith(".")] == []
+    assert [path.name for path in run_folder.iterdir() if path.name.startswith(".")] == [ours.LIST]

@@ -135,7 +135,7 @@ def at_a_time_limit(number, frame):
     sys.exit(7)
 if "handles" in sys.argv: signal.signal(signal.SIGTERM, at_a_time_limit)
 train()
-print("pid", os.getpid(), flush=True)
+print(f"pid {os.getpid()}", flush=True)
 try:
     while True: signal.pause()
 except KeyboardInterrupt:

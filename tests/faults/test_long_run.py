@@ -38,6 +38,7 @@ from profiler.store import Writer, find, read
         ),
     ],
 )
+@pytest.mark.process
 def test_a_day_takes_no_more_room_than_an_hour(step, workers, tmp_path):
     folder = tmp_path / "run"
     words = [sys.executable, Path(__file__).with_name("a_day.py"), folder, str(step), str(workers)]

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from programs import COMMAND, wait_until
+from programs import COMMAND, TORCH, wait_until
 
 HELD_UP = """
 train()
@@ -31,7 +31,7 @@ train(15_000, 0)
 def test_whoever_is_stopped_goes_on_and_the_gap_is_told(training, run_plain, start_profiled, told, tmp_path):
     words = training(HELD_UP), tmp_path / "go"
     running = start_profiled(*words)
-    program = int(running.wait_for("pid").split()[-1])
+    program = int(running.wait_for("\n").split()[-1])
     os.kill(program, signal.SIGSTOP)
     time.sleep(1.5)
     os.kill(program, signal.SIGCONT)
@@ -89,7 +89,9 @@ def test_two_runs_into_one_folder_are_two_recordings(training, start_profiled, t
         assert len(ran.steps) == 12
 
 
-STREAMS = """
+STREAMS = (
+    TORCH
+    + """
 import os, sys, torch
 there = []
 for number in (0, 1, 2):
@@ -104,6 +106,7 @@ with open(sys.argv[1], "a") as file: print(there, sys.stdin, sys.stdout, file=fi
 print(step)
 sys.exit(4)
 """
+)
 
 
 @pytest.mark.fault(
@@ -127,7 +130,9 @@ def test_without_standard_streams_all_else_is_as_always(script, start, start_pro
     assert len(profiled.steps) == 12
 
 
-TALKS = """
+TALKS = (
+    TORCH
+    + """
 import torch
 model = torch.nn.Linear(2, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -136,6 +141,7 @@ for step in range(10_000):
     optimizer.step()
     print(step, "x" * 1000, flush=True)
 """
+)
 
 
 @pytest.mark.fault(

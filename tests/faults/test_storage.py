@@ -186,6 +186,7 @@ def test_a_disk_that_fills_up(program, plain, disk, start_profiled, report):
     assert (result(folder)["run"]["ended"], result(folder)["overhead"]["events_lost"]) == ("completed", 0)
 
 
+@pytest.mark.process
 def test_a_disk_that_is_full_for_a_while_is_waited_out(disk):
     writer = Writer(disk.path / "run", "node")
     for at in range(3):
@@ -320,7 +321,7 @@ def test_a_run_folder_that_is_named_again_loses_nothing_but_the_run(light, run_p
     (first.folder / "notes.txt").write_text("mine")
     again = run_profiled(light, out=first.folder)
 
-    assert b"The earlier recording" in again.err
+    assert b"earlier recording" in again.err
     assert again.run.id != id
     assert {path.name for path in again.folder.iterdir()} == {"notes.txt", *(path.name for path in find(again.folder))}
 
@@ -432,14 +433,14 @@ def test_a_filesystem_without_locks(light, run_profiled, refusing, tmp_path):
 def test_a_machine_that_tells_nothing(script, apart, tmp_path):
     ran = apart(
         "mount --bind /dev/null /proc/stat; mount --bind /dev/null /proc/meminfo",
-        *(*COMMAND, *ONLY_RECORD, "--out", tmp_path / "run", script("import time; time.sleep(0.5); print('trained')")),
+        *(*COMMAND, *ONLY_RECORD, "--out", tmp_path / "run", script("import time; time.sleep(3); print('trained')")),
         folder=tmp_path / "run",
     )
 
     unharmed(ran, b"trained\n")
     assert ran.err == b""
     assert ran.run.memory_total > 0
-    last = ran.tables.host_samples[-1]
+    last = next(sample for sample in reversed(ran.tables.host_samples) if sample.processes)
     assert last.cpu is not None
     assert (last.machine_cpu, last.steal, last.memory_available) == (None, None, None)
 

@@ -58,4 +58,4 @@ def test_an_engine(judge, stage):
         assert optimizer.place.via == optimizer.driven_by == ("deepspeed",)
     assert {model.variable for model in found.ran.facts("model")} == {"model"}
     assert {call.name for call in found.ran.facts("call")} == {"initialize"}
-    assert {(loader.length, loader.training) for loader in found.ran.facts("loader")} == {(80, True)}
+    assert {loader.training for loader in found.ran.facts("loader")} == {True}

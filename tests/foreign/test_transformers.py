@@ -44,8 +44,8 @@ def test_a_trainer(judge, workers):
     assert all(step.forward > 0 and step.backward > 0 and step.optimizer > 0 for step in steps)
     assert found.result["metrics"]["evaluation_share"]["value"] > 0
     (loader,) = found.training
-    assert (loader.dataset, loader.length, loader.num_workers) == ("Tokens", 90, workers)
-    assert {fact.length for fact in found.ran.facts("loader") if fact.training is False} == {4}
+    assert (loader.dataset, loader.num_workers) == ("Tokens", workers)
+    assert any(fact.training is False for fact in found.ran.facts("loader"))
     (model,) = found.ran.facts("model")
     assert (model.name, model.block, model.blocks, model.block_path) == (
         "GPT2LMHeadModel",

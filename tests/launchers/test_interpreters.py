@@ -128,6 +128,7 @@ def test_what_is_typed_at_a_prompt_is_recorded(start, start_profiled):
 
 
 @pytest.mark.parametrize("version", ["2.7", "3.6", "3.7", "3.8", "3.9", "3.10", "3.12", "3.13", "3.14"])
+@pytest.mark.process
 def test_any_other_python_that_the_program_starts_is_left_alone(script, tmp_path, version):
     """They inherit PYTHONPATH, whatever their age."""
     found = [*Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), shutil.which(f"python{version}")]
@@ -152,6 +153,7 @@ def test_any_other_python_that_the_program_starts_is_left_alone(script, tmp_path
 
 
 @pytest.mark.parametrize("version", ["3.9", "3.10", "3.12", "3.13", "3.14"])
+@pytest.mark.process
 def test_the_whole_agent_can_be_imported_by(version):
     """Without torch: nothing of it is needed at the top of a module."""
     found = [*Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), shutil.which(f"python{version}")]

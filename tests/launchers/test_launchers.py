@@ -4,10 +4,12 @@ import os
 import sys
 
 import pytest
-from programs import ROOT
+from programs import ROOT, TORCH
 
 STEPS = 4
-TRAIN = f"""
+TRAIN = (
+    TORCH
+    + f"""
 import os, sys
 import torch
 torch.manual_seed(0)
@@ -24,6 +26,7 @@ def train(rank=0):
     print(rank, loss.item().hex(), flush=True)
 
 """
+)
 HERE = TRAIN + "train()\nprint(__name__, sys.argv, sys.path[0], sys.flags)\nsys.exit(3)\n"
 SHELL = "#!/bin/sh\nset -e\nexport LR=1\ncd .\npython train.py from-shell\n"
 

@@ -180,6 +180,7 @@ print(json.dumps([missing, harmed]))
 
 
 @pytest.mark.parametrize("python", [sys.executable, *PYTHONS])
+@pytest.mark.process
 def test_names_of_torchs_own_exist_and_none_is_indispensable(tmp_path, python):
     """Each in turn is taken away before the agent begins: the program trains as ever, the rest is recorded."""
     ran = subprocess.run(

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
+from programs import TORCH
 
 from profiler.schema import BETWEEN, PHASES
 
-BEGIN = """
+BEGIN = (
+    TORCH
+    + """
 import contextlib, json, os, sys, threading, time
 import torch
 from torch import nn
@@ -48,6 +51,7 @@ def update(model, optimizer, batch):
 def tell(part, **done):
     print(json.dumps({"part": part, **done}), flush=True)
 """
+)
 
 
 @dataclass(frozen=True)

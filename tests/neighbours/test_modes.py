@@ -1,8 +1,11 @@
 """Modes of the interpreter, and what the program sets up for itself."""
 
 import pytest
+from programs import TORCH
 
-LOOP = """
+LOOP = (
+    TORCH
+    + """
 import torch
 torch.set_num_threads(1)
 torch.manual_seed(0)
@@ -17,6 +20,7 @@ def train(steps=60):
         optimizer.zero_grad()
     print(loss.item().hex(), flush=True)
 """
+)
 ALL = ("--no-report", "--budget", "0.5")
 
 

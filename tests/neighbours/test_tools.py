@@ -4,9 +4,11 @@ import json
 import sys
 
 import pytest
-from programs import Ran
+from programs import TORCH, Ran
 
-LOOP = """
+LOOP = (
+    TORCH
+    + """
 import sys, torch
 torch.set_num_threads(1)
 torch.manual_seed(0)
@@ -25,6 +27,7 @@ def train(steps):
         loss = step()
     return loss.item().hex()
 """
+)
 
 
 def same(plain: Ran, profiled: Ran) -> None:

@@ -66,6 +66,7 @@ def live(reader, tmp_path):
 
 
 @pytest.mark.usefixtures("clock")
+@pytest.mark.process
 def test_it_is_asked_every_so_many_steps_and_answers_once(live, reader):
     assert [live.newest(step) for step in range(1, 13)] == [{}] * 12
     reader.answer(**ANSWER)
@@ -83,12 +84,14 @@ def test_it_is_asked_every_so_many_steps_and_answers_once(live, reader):
 
 
 @pytest.mark.usefixtures("clock")
+@pytest.mark.process
 def test_a_training_that_goes_on_from_a_checkpoint_is_asked_as_soon(live, reader):
     reader.answer(**ANSWER)
 
     assert [bool(live.newest(step)) for step in range(5001, 5012)] == [False] * 10 + [True]
 
 
+@pytest.mark.process
 def test_what_takes_long_comes_less_often(live, reader, clock):
     """19.5 ms for a point: the next no sooner than 1.95 s after it."""
     reader.answer(**ANSWER, cost_s=0.0195)
@@ -102,6 +105,7 @@ def test_what_takes_long_comes_less_often(live, reader, clock):
     assert told == [11, 32]
 
 
+@pytest.mark.process
 def test_telling_counts_too(live, reader, clock):
     def slowly(told, step):
         clock.now += 0.03
@@ -119,6 +123,7 @@ def test_telling_counts_too(live, reader, clock):
 
 
 @pytest.mark.usefixtures("clock")
+@pytest.mark.process
 def test_an_answer_without_steps_tells_nothing(live, reader):
     reader.answer()
 
@@ -126,6 +131,7 @@ def test_an_answer_without_steps_tells_nothing(live, reader):
 
 
 @pytest.mark.usefixtures("clock")
+@pytest.mark.process
 def test_an_answer_that_comes_in_parts_is_put_together(live, reader):
     line = json.dumps({"cost_s": 0.0, **ANSWER}).encode() + b"\n"
     for step in range(1, 11):
@@ -137,6 +143,7 @@ def test_an_answer_that_comes_in_parts_is_put_together(live, reader):
     assert live.newest(12)
 
 
+@pytest.mark.process
 def test_a_tracker_that_fails_does_not_end_the_training(live, reader, capsys):
     def fails(told, step):
         raise ConnectionError("no such host")
@@ -149,6 +156,7 @@ def test_a_tracker_that_fails_does_not_end_the_training(live, reader, capsys):
     assert reader.process.poll() is not None
 
 
+@pytest.mark.process
 def test_a_reader_that_ends_is_said_once(live, reader, capsys):
     os.write(reader.write, b"garbage\n")
 

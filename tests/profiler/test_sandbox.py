@@ -1,7 +1,9 @@
 """A process in the sandbox, really: what it writes is seen by it alone."""
 
+import ctypes
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -38,8 +40,86 @@ for elsewhere in (project.parent / "elsewhere", Path.home() / "elsewhere"):
 Path("/dev/null").write_text("x")
 """
 
+REACHES = """
+import ctypes, os, socket, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from profiler import sandbox
+project, kept, scratch = map(Path, sys.argv[2:5])
+abstract, port, shared, key = sys.argv[5], int(sys.argv[6]), Path(sys.argv[7]), int(sys.argv[8])
+os.chdir(project)
+sandbox.enter(scratch, [project], [kept], network=len(sys.argv) > 9)
+def reached(address, family):
+    with socket.socket(family) as one:
+        return one.connect_ex(address) == 0
+print(reached("\\0" + abstract, socket.AF_UNIX), reached(("127.0.0.1", port), socket.AF_INET))
+print(shared.exists(), ctypes.CDLL(None).shmget(key, 4096, 0) != -1)
+with socket.socket() as own:
+    own.bind(("127.0.0.1", 0))
+    own.listen()
+    print(reached(own.getsockname(), socket.AF_INET))
+Path("/dev/shm/own").write_text("x")
+"""
 
+
+SIGNALS = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from profiler import sandbox
+outside, project, kept, scratch = int(sys.argv[2]), *map(Path, sys.argv[3:6])
+os.chdir(project)
+sandbox.enter(scratch, [project], [kept])
+def refused(act, *arguments):
+    try:
+        act(*arguments)
+    except OSError as error:
+        return type(error).__name__
+print(refused(os.kill, outside, signal.SIGKILL), refused(os.setpriority, os.PRIO_PROCESS, outside, 19))
+machine, other = Path("/proc/sys/kernel/tainted"), Path(f"/proc/{outside}/oom_score_adj")
+print(refused(other.write_text, "777"), refused(machine.write_text, "0"))
+print(sorted(int(name) for name in os.listdir("/proc") if name.isdigit()) == [1, os.getpid()])
+orphan = "import subprocess; print(subprocess.Popen(['sleep', '0.01'], stdout=subprocess.DEVNULL).pid)"
+pid = int(subprocess.check_output([sys.executable, "-c", orphan]))
+for _ in range(6000):
+    if Path(f"/proc/{pid}").exists():
+        time.sleep(0.01)
+signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
+subprocess.Popen(["sleep", "1000"], start_new_session=True)
+print("ready", Path(f"/proc/{pid}").exists(), flush=True)
+time.sleep(1000)
+"""
+
+
+SHARES = """
+import os, shutil, sys, types
+from pathlib import Path
+root, project, kept, scratch = map(Path, sys.argv[1:])
+package = types.ModuleType("profiler")
+package.__path__ = [str(root / "profiler")]
+sys.modules["profiler"] = package
+from profiler import sandbox
+os.chdir(project)
+outside = os.open("logs", os.O_RDONLY | os.O_DIRECTORY)
+sandbox.enter(scratch, [project], [kept])
+for name in ("weights", "logs/old"):
+    with open(name, "a") as file:
+        file.write(" changed")
+    print(Path(name).read_text())
+for name in ("new", "logs/new"):
+    Path(name).write_text("new")
+os.replace("logs/new", "logs/data")
+with open(os.open("old", os.O_RDONLY, dir_fd=outside)) as file:
+    print(file.read())
+"""
+
+COLLEAGUE, GROUP = 65533, 65532
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+MEMBER = ("setpriv", "--reuid=65531", "--regid=65531", f"--groups={GROUP}")
+AS_USER = pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("setpriv") or not Path("/usr/bin/python3").exists(),
+    reason="needs root, to become somebody else, and a Python that everybody may run",
+)
 
 
 @pytest.fixture
@@ -66,6 +146,7 @@ def check(done, project):
     assert (project / "runs/result").read_text() == "kept"
 
 
+@pytest.mark.process
 def test_what_a_process_writes_is_seen_by_it_alone(folders):
     project, kept, scratch = folders
     done = subprocess.run(
@@ -78,29 +159,112 @@ def test_what_a_process_writes_is_seen_by_it_alone(folders):
     check(done, project)
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root, to become somebody else")
-def test_users_have_it_too(folders):
-    if not Path("/usr/bin/python3").exists():
-        pytest.skip("no Python that everybody may run")
-    project, kept, scratch = folders
-    for path in (scratch.parent, *scratch.parent.rglob("*")):
-        os.chown(path, 65534, 65534)
+@pytest.mark.process
+@pytest.mark.parametrize("network", [False, True])
+def test_sockets_and_shared_memory_outside_are_out_of_reach(folders, network):
+    key, libc, name = 0x70740000 + os.getpid() % 65536, ctypes.CDLL(None), f"profile-train-test-{os.getpid()}"
+    memory = libc.shmget(key, 4096, 0o1600)
+    with (
+        socket.socket(socket.AF_UNIX) as abstract,
+        socket.socket() as port,
+        tempfile.NamedTemporaryFile(dir="/dev/shm") as shared,
+    ):
+        abstract.bind(f"\0{name}")
+        abstract.listen()
+        port.bind(("127.0.0.1", 0))
+        port.listen()
+        outside = [name, str(port.getsockname()[1]), shared.name, str(key), *(["--network"] if network else [])]
+        command = [sys.executable, "-c", REACHES, ROOT, *folders, *outside]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    libc.shmctl(memory, 0, None)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(network), str(network), "False", "False", "True"]
+    assert not Path("/dev/shm/own").exists()
+
+
+@pytest.mark.process
+def test_processes_outside_are_out_of_reach(folders):
+    """Also tests that orphans are reaped, and that a signal and the exit status go through."""
+    with subprocess.Popen(["sleep", "1000"]) as outside:
+        command = [sys.executable, "-c", SIGNALS, ROOT, str(outside.pid), *folders]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            said = [process.stdout.readline().split() for _ in range(4)]
+            process.terminate()
+            assert process.wait(PATIENCE) == 7
+            assert process.stdout.read() == "", "what was left running has ended and closed it"
+        assert outside.poll() is None
+        assert os.getpriority(os.PRIO_PROCESS, outside.pid) == os.getpriority(os.PRIO_PROCESS, 0)
+        outside.kill()
+
+    assert said[0] == ["ProcessLookupError"] * 2
+    assert said[1][0] == "FileNotFoundError"
+    assert said[1][1] in ("OSError", "PermissionError")
+    assert said[2:] == [["True"], ["ready", "False"]]
+
+
+def run_as(who, code, project, kept, scratch, *before):
+    """Run it by a Python that everybody may run, with a copy of the package that everybody may read."""
     ours = scratch.parent / "ours"
     shutil.copytree(ROOT / "profiler", ours / "profiler", ignore=shutil.ignore_patterns("__pycache__"))
     done = subprocess.run(
-        [*NOBODY, "/usr/bin/python3", "-S", "-c", WRITES, ours, project, kept, scratch],
+        [*before, *who, "/usr/bin/python3", "-S", "-c", code, ours, project, kept, scratch],
         capture_output=True,
         text=True,
         timeout=PATIENCE,
         check=False,
         cwd="/",
-        env={"HOME": "/"},
+        env={"HOME": "/", "PATH": os.environ["PATH"]},
     )
     if "has no sandbox" in done.stderr:
         pytest.skip("users have no namespaces here")
-    check(done, project)
+    return done
 
 
+@AS_USER
+@pytest.mark.process
+def test_users_have_it_too(folders):
+    for path in (folders[-1].parent, *folders[-1].parent.rglob("*")):
+        os.chown(path, 65534, 65534)
+    check(run_as(NOBODY, WRITES, *folders), folders[0])
+
+
+@AS_USER
+@pytest.mark.process
+def test_a_folder_shared_by_a_group_can_be_written_into(folders):
+    project, kept, scratch = folders
+    for path in (project, *project.rglob("*")):
+        os.chown(path, COLLEAGUE, GROUP)
+        path.chmod(0o2775 if path.is_dir() else 0o664)
+    for path in (scratch, kept):
+        os.chown(path, 65531, 65531)
+    done = run_as(MEMBER, SHARES, *folders)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["weights changed", "logs/old changed", "logs/old"]
+    assert sorted(path.name for path in project.rglob("*")) == ["data", "logs", "old", "runs", "weights"]
+    assert (project / "logs/old").read_text() == "logs/old"
+
+
+MOUNTS = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && echo -n logs/old > "$0/old" && exec "$@"')
+
+
+@AS_USER
+@pytest.mark.skipif(not shutil.which("unshare"), reason="mounts in a namespace of its own")
+@pytest.mark.process
+def test_a_filesystem_below_is_there_for_root_and_refused_by_name_for_users(folders):
+    project, kept, scratch = folders
+    for path in (scratch, kept):
+        os.chown(path, 65531, 65531)
+    command = [*MOUNTS, project / "logs", sys.executable, "-c", SHARES, ROOT, *folders]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    refused = run_as(MEMBER, SHARES, *folders, *MOUNTS, project / "logs")
+
+    assert done.stdout.splitlines() == ["weights changed", "logs/old changed", "logs/old"], done.stderr
+    assert str(project / "logs") in refused.stderr.splitlines()[-1]
+
+
+@pytest.mark.process
 def test_a_scratch_folder_inside_what_it_covers_is_refused(folders, monkeypatch):
     project, kept, _ = folders
     code = WRITES.replace("[kept])", "[])")

@@ -6,7 +6,7 @@ import signal
 import sys
 
 import pytest
-from programs import ROOT, Ran, alive, wait_until
+from programs import ROOT, TORCH, Ran, alive, wait_until
 
 BEGIN = """
 import sys, time
@@ -36,7 +36,7 @@ def begin(tmp_path, start):
 
     def begin(*parts, command=None, env=None):
         path = tmp_path / "train.py"
-        path.write_text("".join((BEGIN, *parts)))
+        path.write_text("".join((TORCH, BEGIN, *parts)))
         words = command or (sys.executable,)
         return start(*words, path, folder=tmp_path / "run", env={"PYTHONPATH": str(ROOT)} | (env or {}))
 

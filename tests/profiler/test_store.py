@@ -46,6 +46,7 @@ from profiler.schema import (
     Run,
     Sketch,
     Step,
+    Sync,
     Window,
 )
 from profiler.sketch import Quantiles
@@ -63,6 +64,7 @@ STREAMS = {
     "windows": Window,
     "kernels": Kernel,
     "operators": Operator,
+    "syncs": Sync,
     "problems": Problem,
 }
 RUN = Run(
@@ -569,6 +571,7 @@ def recorder(folder):
 
 
 @pytest.mark.parametrize("turns", [1, 7, 60])
+@pytest.mark.process
 def test_all_that_a_killed_writer_committed_is_there(tmp_path, turns):
     with recorder(tmp_path) as process:
         for _ in range(turns):
@@ -586,6 +589,7 @@ def test_all_that_a_killed_writer_committed_is_there(tmp_path, turns):
     assert sum(one.count for one in read(writer.path).steps) == steps + 1
 
 
+@pytest.mark.process
 def test_a_reader_sees_whole_commits_while_they_are_written(tmp_path):
     with recorder(tmp_path) as process:
         process.stdout.readline()
@@ -944,6 +948,7 @@ def test_a_damaged_log_costs_the_newest_rows_only(tmp_path, suffix):
             assert [one.index for one in tables.steps] == list(range(len(tables.steps)))
 
 
+@pytest.mark.process
 def test_reading_leaves_the_locks_of_a_writer_alone(tmp_path):
     writer = Writer(tmp_path, "node")
     writer.append([step(0)])

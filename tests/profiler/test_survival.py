@@ -6,10 +6,12 @@ import signal
 from pathlib import Path
 
 import pytest
-from programs import alive, wait_until
+from programs import TORCH, alive, wait_until
 
 # Some 20 ms a step; says its PID, and after each step the monotonic time and the loss.
-TRAINS = """
+TRAINS = (
+    TORCH
+    + """
 import os, sys, time, torch
 from torch import nn
 torch.set_num_threads(1)
@@ -29,6 +31,7 @@ for step in range(steps):
 while len(sys.argv) > 3 and not os.path.exists(sys.argv[3]): time.sleep(0.01)
 print("done", flush=True)
 """
+)
 
 
 @pytest.fixture
@@ -82,7 +85,8 @@ def test_a_killed_program_is_reported_up_to_its_last_second(trains, start_profil
 @pytest.mark.fault(
     "SIGKILL of the recorder, which is profile-train itself",
     "trains on, as without",
-    "everything: `profile-train report` reads what the program leaves in its ring, now and when it has ended",
+    "all but, at most, the step that the recorder held: `profile-train report` reads what the program leaves in its "
+    "ring, now and when it has ended",
     "*The recorder of this run was cut off ...*: `running`, later `completed`",
 )
 def test_a_program_outlives_its_recorder_and_the_report_takes_up_what_it_left(
@@ -157,7 +161,9 @@ def test_a_program_that_leaves_without_a_word_is_recorded_to_its_last_step(scrip
     assert len(ran.steps) == 11
 
 
-STRANGE = """
+STRANGE = (
+    TORCH
+    + """
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
@@ -188,26 +194,26 @@ for batch in loader:
     optimizer.zero_grad()
     print(loss.item())
 """
+)
 
 
 @pytest.mark.fault(
     "A model, optimizer and loader that raise when they are looked at",
     "as without",
-    "every step, without the parts that could not be measured",
-    "a line each: *Not fully measured: waiting for data (...)*",
+    "every step; nothing of theirs is called",
+    "nothing; what only they could tell is *not measured*",
 )
-def test_a_hook_that_fails_takes_itself_out_and_says_so(tmp_path, run_both):
+def test_objects_that_raise_when_they_are_looked_at_are_not_asked(tmp_path, run_both):
     program = tmp_path / "train.py"
     program.write_text(STRANGE)
     plain, profiled = run_both(program)
 
     assert (plain.status, plain.out, plain.err) == (profiled.status, profiled.out, profiled.err)
     assert plain.out.count(b"\n") == 10
-    for source in ("dataloader", "model", "optimizer"):
-        assert profiled.problems[source], source
+    assert not profiled.problems.keys() - {"nvml"}
     assert len(profiled.steps) == 10
     for step in profiled.steps:
-        assert step.data_wait is None
+        assert step.data_wait > 0
         assert step.forward > 0
         assert step.backward > 0
 

@@ -1,16 +1,23 @@
 """Trials of real programs: they end by themselves, change what they are to change, and leave everything as it was."""
 
 import hashlib
+import io
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
-from programs import PATIENCE, Ran, alive
+from programs import PATIENCE, ROOT, TORCH, Ran
 
 from profiler.errors import ProfilerError
 from profiler.schema import TrialFact
-from profiler.trial import Trial, run
+from profiler.trial import _MAIN, Trial, _discard, _keep_log, run
 
-TRAINS = """
+TRAINS = (
+    TORCH
+    + """
 import os, torch
 from pathlib import Path
 from torch.utils.data import DataLoader, TensorDataset
@@ -31,6 +38,7 @@ if __name__ == "__main__":
         torch.save(model.state_dict(), "weights.pt")
     print("the end")
 """
+)
 
 
 @pytest.fixture
@@ -106,6 +114,7 @@ def test_a_change_that_cannot_be_made_is_told(tried):
     assert "wrong" in problem
 
 
+@pytest.mark.process
 def test_a_program_that_is_gone_is_told_in_a_sentence(tmp_path):
     trial = Trial(words=("gone.py",), cwd=str(tmp_path), out=str(tmp_path / "trial"), steps=3)
 
@@ -114,6 +123,7 @@ def test_a_program_that_is_gone_is_told_in_a_sentence(tmp_path):
     assert caught.value.remedy == "Check the path."
 
 
+@pytest.mark.process
 def test_a_folder_that_is_gone_is_told_in_a_sentence(tmp_path):
     trial = Trial(words=("train.py",), cwd=str(tmp_path / "gone"), out=str(tmp_path / "trial"), steps=3)
 
@@ -121,30 +131,92 @@ def test_a_folder_that_is_gone_is_told_in_a_sentence(tmp_path):
         run(trial, PATIENCE)
 
 
-LEAVES = """
-import subprocess, sys, time
+LEAVES = (
+    TORCH
+    + """
+import os, signal, subprocess, sys, time
 import torch
-left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
-print(left.pid, flush=True)
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)", __file__], start_new_session=True)
+try:
+    os.kill(int(open("pid").read()), signal.SIGKILL)
+except ProcessLookupError:
+    print(os.getpid(), flush=True)
 weight = torch.nn.Parameter(torch.ones(1))
 optimizer = torch.optim.SGD([weight])
 while True:
     weight.square().sum().backward()
     optimizer.step()
 """
+)
 
 
-def test_what_the_program_leaves_running_is_ended_with_it(tried):
-    """Also what has a session of its own, as torchrun's workers have."""
-    ran = tried(LEAVES)
+def test_processes_of_a_trial_are_its_own(tried, tmp_path):
+    """A PID file names no process of the trial, its recording knows the numbers that the program knows, and what the
+    program leaves running ends with it, also in a session of its own, as torchrun's workers have."""
+    with subprocess.Popen(["sleep", "1000"]) as outside:
+        (tmp_path / "project/pid").write_text(str(outside.pid))
+        ran = tried(LEAVES)
+        assert outside.poll() is None
+        outside.kill()
 
     assert len(ran.steps) == 30
-    assert not alive(int(ran.out))
+    (rank,) = ran.ranks
+    assert int(ran.out) == rank.pid
+    assert any(sample.rss for sample in ran.tables.host_samples), "the recorder finds them, too"
+    left = [process for process in psutil.process_iter() if str(tmp_path / "project/train.py") in _words(process)]
+    assert left == []
 
 
+def _words(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+@pytest.mark.process
 def test_what_has_no_patience_left_is_ended(script, tmp_path):
     path = script("import time\nprint('here', flush=True)\ntime.sleep(1000)\n", "project/train.py")
     trial = Trial(words=(str(path),), cwd=str(path.parent), out=str(tmp_path / "trial"), steps=3)
 
     assert run(trial, 5.0) is None
     assert Path(f"{trial.out}.log").read_text() == "here\n"
+
+
+@pytest.mark.process
+def test_nothing_is_imported_from_the_callers_folder(tmp_path):
+    (tmp_path / "psutil.py").write_text("open('ran', 'w')")
+    command = [sys.executable, "-c", _MAIN, ROOT, "{}", tmp_path]
+    refused = subprocess.run(command, capture_output=True, cwd=tmp_path, check=False)
+
+    assert b"Trial" in refused.stderr, "it has come to its arguments"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_its_scratch_folder_goes_with_what_overlayfs_has_made_in_it(tmp_path, monkeypatch):
+    """A user who is not root may not look into such a folder, and rmtree gives up there."""
+    work = tmp_path / "scratch" / ".work-0" / "work"
+    work.mkdir(parents=True, mode=0o000)
+    work.chmod(0o000)
+    real = shutil.rmtree
+
+    def rmtree(path, **how):
+        if not work.stat().st_mode & 0o700:
+            raise PermissionError
+        real(path, **how)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    _discard(str(tmp_path / "scratch"))
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_its_log_holds_no_secrets(tmp_path):
+    output = io.BytesIO(b"url postgres://u:Xy7-secret@h/db\nkey S3cr3tV4lue9xyz0\n" + b"x" * 20_000 + b"\xff\nthe end")
+    _keep_log(output, tmp_path / "log", ("S3cr3tV4lue9xyz0",))
+    kept = (tmp_path / "log").read_text()
+
+    assert "Xy7-secret" not in kept
+    assert "S3cr3t" not in kept
+    assert kept.count("x") == 20_000
+    assert kept.endswith("the end")
+    assert (tmp_path / "log").stat().st_mode & 0o077 == 0

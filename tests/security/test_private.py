@@ -210,6 +210,7 @@ def test_a_folder_of_somebody_elses_is_not_taken_for_ours(tmp_path):
         private.make_folder(theirs)
 
 
+@pytest.mark.process
 def test_a_copy_of_a_store_that_is_read_aside_is_private(tmp_path):
     """Its log can only be read where SQLite may write; that is a temporary folder."""
     writer = Writer(tmp_path / "run", "node")

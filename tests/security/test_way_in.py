@@ -38,6 +38,7 @@ def test_python_is_led_to_our_own_installation_and_nowhere_else(tmp_path, monkey
     assert json.loads(found[launch.VARIABLE]).keys() == {"rings", "windows", "budget"}
 
 
+@pytest.mark.process
 def test_a_relative_path_to_our_installation_is_made_absolute(tmp_path):
     """Else the way in would be looked for wherever the program goes."""
     code = "import sys; sys.path[0] = '.'; from profiler import launch; print(launch.WAY_IN)"

@@ -1,4 +1,4 @@
-"""What a rule wants, in the words of what drives the program's loop: one file a framework."""
+"""Write changes for the framework that drives the training loop, one module per framework."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ FRAMEWORKS: dict[str, type[OwnLoop]] = {
 
 
 def spelling(m: Metrics) -> OwnLoop:
-    """For this run; of a loop of the program's own where nothing else is known."""
+    """Return the writer of changes for this run; plain PyTorch if no framework is known."""
     return FRAMEWORKS.get(m.get(driver) or "", OwnLoop)(m)

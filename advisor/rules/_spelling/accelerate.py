@@ -1,4 +1,4 @@
-"""Hugging Face accelerate: arguments of Accelerator around a loop that the program writes out."""
+"""Changes for Hugging Face Accelerate: `Accelerator` arguments around the program's own loop."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from advisor.rules.base import Change
 
 
 class Accelerate(OwnLoop):
-    """accelerate.Accelerator; what `accelerate launch` or its configuration say stands behind these arguments."""
+    """Changes for `accelerate.Accelerator`.
+
+    Values from `accelerate launch` or its configuration file apply only where these arguments are not set.
+    """
 
     def copy_ahead(self) -> tuple[Change, ...]:
-        """The prepared DataLoader copies its batches."""
+        """Return a non-blocking setting: the prepared DataLoader is what copies batches."""
         code = (
             "from accelerate.utils import DataLoaderConfiguration\n\n"
             "Accelerator(..., dataloader_config=DataLoaderConfiguration(non_blocking=True))\n"
@@ -21,11 +24,11 @@ class Accelerate(OwnLoop):
         return (python(code, self.call.place if self.call else None),)
 
     def half(self, precision: Half) -> tuple[Change, ...]:
-        """The GradScaler comes with fp16."""
+        """Return the `mixed_precision` argument; fp16 includes a GradScaler."""
         return self._arguments({"mixed_precision": precision})
 
     def compile(self, mode: str | None = None) -> tuple[Change, ...]:
-        """`prepare` compiles the model itself."""
+        """Return an `Accelerator` argument; `prepare` then compiles the model."""
         if mode is None:
             return self._arguments({"dynamo_backend": "inductor"})
         code = (
@@ -35,7 +38,10 @@ class Accelerate(OwnLoop):
         return (python(code, self.call.place if self.call else None),)
 
     def accumulate(self, k: int, micro: int | None = None) -> tuple[Change, ...]:
-        """Within `accumulate` it scales the loss, reduces once and leaves out the updates between."""
+        """Return code that accumulates under `accelerator.accumulate`.
+
+        The context manager scales the loss, reduces gradients once per update, and skips the updates in between.
+        """
         now = self.m.get(micro_steps_per_step)
         known: dict[str, object] = {"gradient_accumulation_steps": round(now) if now else None}
         loop = (
@@ -49,7 +55,10 @@ class Accelerate(OwnLoop):
         return (*size, *self._arguments({"gradient_accumulation_steps": k}, known), python(loop))
 
     def shard(self, stage: int) -> tuple[Change, ...]:
-        """FSDP2: stage 3 gathers weights anew for the backward pass, stage 2 keeps them."""
+        """Return an FSDP2 plugin.
+
+        Stage 3 gathers weights again for the backward pass; stage 2 keeps them gathered.
+        """
         fact = self.m.get(model)
         block = fact.block if fact else None
         wrapped = (
@@ -66,7 +75,7 @@ class Accelerate(OwnLoop):
         return (python(code, self.call.place if self.call else None),)
 
     def save_every(self, k: int, about: str, *, in_background: bool) -> tuple[Change, ...]:
-        """Everything that was prepared."""
+        """Return code that saves all prepared objects at every `k`-th step."""
         code = f"if step % {k} == 0:  # about every {about}\n    accelerator.save_state(path)\n"
         return (python(code),)
 

@@ -1,4 +1,4 @@
-"""A call with some of its arguments changed, as it is written down."""
+"""Write a function call with some of its arguments changed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ NOT_SET = "not set"
 
 
 def python(code: str, place: Place | None = None, differences: Iterable[Difference] = ()) -> Change:
-    """Lines of Python, where they belong if that is known, and what they change."""
+    """Return a Python change with its location, if known, and the settings it changes."""
     file, line = (place.file, place.line) if place else (None, None)
     return Change(language="python", code=code, file=file, line=line, differences=tuple(differences))
 
 
 def configured(call: CallFact | None, name: str, settings: dict[str, object], known: dict[str, object]) -> Change:
-    """The call that configures a framework: what its source says of a setting counts, then what was measured."""
+    """Return the change to the call that configures a framework.
+
+    For the old value of a setting, the program's source takes precedence over the measured value.
+    """
     written = {key: value(each) for key, each in settings.items()}
     before = {key: value(each) for key, each in known.items() if each is not None}
     if call is not None:
@@ -34,5 +37,5 @@ def configured(call: CallFact | None, name: str, settings: dict[str, object], kn
 
 
 def value(this: object) -> str:
-    """As it is written in Python, texts in double quotes."""
+    """Return the value as Python source, with strings in double quotes."""
     return json.dumps(this) if isinstance(this, str) else repr(this)

@@ -1,4 +1,7 @@
-"""DeepSpeed: its JSON configuration. The DataLoader, and an optimizer that is handed over, stay the program's own."""
+"""Changes for DeepSpeed, made in its JSON configuration.
+
+The DataLoader, and an optimizer that the program passes in, stay the program's own.
+"""
 
 from __future__ import annotations
 
@@ -13,32 +16,43 @@ from advisor.rules.base import Change, Difference
 
 
 class DeepSpeed(OwnLoop):
-    """deepspeed.initialize and the engine it gives back."""
+    """Changes for `deepspeed.initialize` and the engine it returns."""
 
     def half(self, precision: Half) -> tuple[Change, ...]:
-        """16-bit weights beside an fp32 copy in the optimizer; fp16 scales the loss by itself."""
+        """Return the setting for 16-bit weights.
+
+        The optimizer keeps an fp32 copy; with fp16, DeepSpeed scales the loss itself.
+        """
         return self._config({precision: {"enabled": True}})
 
     def compile(self, mode: str | None = None) -> tuple[Change, ...]:
-        """The engine compiles the model inside it."""
+        """Return code that lets the engine compile the model it wraps."""
         how = f'compile_kwargs={{"mode": "{mode}"}}' if mode else ""
         code = f"engine.compile({how})  # the engine that deepspeed.initialize gave back\n"
         return (python(code, self.call.place if self.call else None),)
 
     def fused(self) -> tuple[Change, ...]:
-        """Of the optimizers DeepSpeed makes, those of torch are the exception."""
+        """Return the setting for a fused optimizer.
+
+        Optimizers that DeepSpeed creates are fused unless `torch_adam` is on, so that is turned off. For an optimizer
+        that the program creates, return the plain PyTorch change.
+        """
         fact = self.m[optimizer]
         if fact.place is None or "deepspeed" not in fact.place.via:
             return super().fused()
         return self._config({"optimizer": {"type": fact.name, "params": {"torch_adam": False}}})
 
     def eight_bit(self) -> tuple[Change, ...]:
-        """Handed over: flat buffers, which bitsandbytes takes; ZeRO has to be told that this is meant."""
+        """Return code that passes a bitsandbytes optimizer to DeepSpeed.
+
+        bitsandbytes accepts DeepSpeed's flat buffers. ZeRO accepts such an optimizer only with
+        `zero_allow_untested_optimizer`.
+        """
         own = python(self._bitsandbytes(self.m[optimizer].name))
         return (own, *self._config({"zero_allow_untested_optimizer": True}))
 
     def learning_rate(self, factor: float, why: str) -> tuple[Change, ...]:
-        """In its configuration, if it makes the optimizer."""
+        """Return the learning rate in DeepSpeed's configuration if DeepSpeed creates the optimizer."""
         fact = self.m.get(optimizer)
         if fact is None or fact.lr is None or fact.place is None or "deepspeed" not in fact.place.via:
             return super().learning_rate(factor, why)
@@ -48,22 +62,22 @@ class DeepSpeed(OwnLoop):
         return self._config({"optimizer": {"type": fact.name, "params": params}}, difference)
 
     def batch_size(self, size: int) -> tuple[Change, ...]:
-        """Loader and configuration have to agree."""
+        """Return the batch size for both the DataLoader and the configuration, which must agree."""
         return (*super().batch_size(size), *self._batch(size, self._accumulated))
 
     def accumulate(self, k: int, micro: int | None = None) -> tuple[Change, ...]:
-        """The engine's step updates at every `k`-th call."""
+        """Return the accumulation setting; the engine then updates at every `k`-th call of `step`."""
         now = self.m.get(micro_steps_per_step)
         before = (Difference("gradient_accumulation_steps", str(round(now)), str(k)),) if now else ()
         size = super().batch_size(micro) if micro else ()
         return (*size, *self._batch(micro or self.m[loader].batch_size, k, *before))
 
     def shard(self, stage: int) -> tuple[Change, ...]:
-        """What it was made for."""
+        """Return the ZeRO configuration for the stage."""
         return self._config({"zero_optimization": {"stage": stage, "overlap_comm": True}})
 
     def save_every(self, k: int, about: str, *, in_background: bool) -> tuple[Change, ...]:
-        """Each rank its part."""
+        """Return code that saves a checkpoint through the engine; each rank writes its own part."""
         return (python(f"if step % {k} == 0:  # about every {about}\n    engine.save_checkpoint(path)\n"),)
 
     @property
@@ -71,7 +85,7 @@ class DeepSpeed(OwnLoop):
         return max(1, round(self.m.get(micro_steps_per_step) or 1))
 
     def _batch(self, micro: int | None, k: int, *differences: Difference) -> tuple[Change, ...]:
-        """All three, for DeepSpeed wants them to agree."""
+        """Return all three batch settings together, because DeepSpeed requires them to agree."""
         config: dict[str, object] = {"gradient_accumulation_steps": k}
         if micro:
             ranks = self.m.get(data_parallel_size) or 1
@@ -79,7 +93,11 @@ class DeepSpeed(OwnLoop):
         return self._config(config, *differences)
 
     def _config(self, config: dict[str, object], *differences: Difference) -> tuple[Change, ...]:
-        """These keys; at its file, if the source names it, else where the program hands it over."""
+        """Return a change with these configuration keys.
+
+        It points to the configuration file if the source names one, otherwise to the call that passes the
+        configuration to DeepSpeed.
+        """
         file, line = None, None
         if self.call is not None:
             file, line = self.call.place.file, self.call.place.line

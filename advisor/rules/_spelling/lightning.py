@@ -1,7 +1,13 @@
-"""Lightning: arguments of its Trainer, or of Fabric; the DataLoader and the optimizer stay the program's own."""
+"""Changes for Lightning, as arguments of its Trainer or of Fabric.
+
+The DataLoader and the optimizer stay the program's own.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from advisor.metrics.input import loader
 from advisor.metrics.step import micro_steps_per_step
 from advisor.rules._spelling.call import configured, python
 from advisor.rules._spelling.own_loop import Half, OwnLoop
@@ -11,50 +17,64 @@ PRECISIONS = {"bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
 class Lightning(OwnLoop):
-    """lightning.Trainer."""
+    """Changes for `lightning.Trainer`."""
 
     name = "Trainer"
 
+    def loader(self, **settings: object) -> tuple[Change, ...]:
+        """Where Lightning makes the loader, as from_datasets does, the line that handed the data over."""
+        (change,) = super().loader(**settings)
+        place = self.m[loader].place
+        if change.file is not None or place is None:
+            return (change,)
+        code = f"# of the DataLoader or DataModule that this line takes:\n{change.code}"
+        return (replace(change, code=code, file=place.file, line=place.line),)
+
     def copy_ahead(self) -> tuple[Change, ...]:
-        """Lightning copies without waiting whatever is pinned."""
+        """Return no change: Lightning already copies pinned batches without blocking."""
         return ()
 
     def half(self, precision: Half) -> tuple[Change, ...]:
-        """The GradScaler comes with 16-mixed."""
+        """Return the `precision` argument; `16-mixed` includes a GradScaler."""
         return self._arguments({"precision": PRECISIONS[precision]})
 
     def cudnn_benchmark(self) -> tuple[Change, ...]:
-        """The Trainer would set it back."""
+        """Return the `benchmark` argument, because the Trainer overrides the global flag."""
         return self._arguments({"benchmark": True})
 
     def accumulate(self, k: int, micro: int | None = None) -> tuple[Change, ...]:
-        """Gradients are reduced once by itself."""
+        """Return the `accumulate_grad_batches` argument; the Trainer then reduces gradients once per update."""
         now = self.m.get(micro_steps_per_step)
         known: dict[str, object] = {"accumulate_grad_batches": round(now) if now else None}
         return (*(self.batch_size(micro) if micro else ()), *self._arguments({"accumulate_grad_batches": k}, known))
 
     def shard(self, stage: int) -> tuple[Change, ...]:
-        """By the name of its strategies."""
+        """Return the name of the DeepSpeed strategy for the stage."""
         return self._arguments({"strategy": f"deepspeed_stage_{stage}"})
 
     def log_every(self, k: int) -> tuple[Change, ...]:
-        """What self.log and the loggers write."""
+        """Return how often `self.log` and the loggers write."""
         return self._arguments({"log_every_n_steps": k})
 
     def save_every(self, k: int, about: str, *, in_background: bool) -> tuple[Change, ...]:
-        """By the callback that saves."""
+        """Return the callback that saves checkpoints, set to every `k` training steps."""
         code = (
             "from lightning.pytorch.callbacks import ModelCheckpoint\n\n"
             f"{self._name}(..., callbacks=[ModelCheckpoint(every_n_train_steps={k})])  # about every {about}\n"
         )
         return (python(code, self.call.place if self.call else None),)
 
+    def evaluate_every(self, k: int) -> tuple[Change, ...]:
+        """An argument, in epochs; a validation within epochs has another."""
+        within = self.call is not None and "val_check_interval" in self.call.settings
+        return super().evaluate_every(k) if within else self._arguments({"check_val_every_n_epoch": k})
+
     def no_anomaly_detection(self) -> tuple[Change, ...]:
-        """An argument here."""
+        """Return the `detect_anomaly` argument, turned off."""
         return self._arguments({"detect_anomaly": False}, {"detect_anomaly": True})
 
     def less_profiling(self) -> tuple[Change, ...]:
-        """A Trainer's profiler is on for the whole run."""
+        """Return the `profiler` argument, turned off: a Trainer's profiler covers the whole run."""
         return self._arguments({"profiler": None})
 
     @property
@@ -66,14 +86,14 @@ class Lightning(OwnLoop):
 
 
 class Fabric(OwnLoop):
-    """lightning.fabric.Fabric, whose loop the program writes out."""
+    """Changes for `lightning.fabric.Fabric`, whose loop the program writes itself."""
 
     def half(self, precision: Half) -> tuple[Change, ...]:
-        """An argument; the GradScaler comes with 16-mixed."""
+        """Return the `precision` argument; `16-mixed` includes a GradScaler."""
         return (configured(self.call, "Fabric", {"precision": PRECISIONS[precision]}, {}),)
 
     def accumulate(self, k: int, micro: int | None = None) -> tuple[Change, ...]:
-        """fabric.backward, reduced once."""
+        """Return a loop that accumulates with `fabric.backward` and reduces gradients once per update."""
         code = (
             f"accumulate = {k}\n"
             "for i, (inputs, targets) in enumerate(loader, start=1):\n"

@@ -1,6 +1,7 @@
-"""torch itself, for a loop that the program writes out; what frameworks leave to the program is spelled like this, too.
+"""Changes for a training loop written in plain PyTorch.
 
-A change is what is to be written, and where; a setting that is known is given as it is, too.
+They also apply to everything a framework leaves to the program. A change holds the code to write and its
+location. Where a setting's current value is known, the change also shows it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Literal
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.input import loader
-from advisor.metrics.program import configuration, model_variable, optimizer_variable
+from advisor.metrics.program import configuration, model_variable, optimizer_variable, save_place
 from advisor.metrics.settings import flags, model, optimizer, world_size
 from advisor.metrics.step import micro_steps_per_step
 from advisor.rules._spelling.call import NOT_SET, python, value
@@ -20,10 +21,13 @@ Half = Literal["bf16", "fp16"]
 
 
 class OwnLoop:
-    """How each change is written in this run's program. Frameworks override what they have words of their own for."""
+    """The changes that rules suggest, written for this run's program.
+
+    This class writes plain PyTorch. A framework's subclass overrides what the framework configures itself.
+    """
 
     chooses_blocks = True
-    """Whether some of the blocks can be checkpointed, not only all of them."""
+    """Whether some blocks can be checkpointed without checkpointing all of them."""
 
     def __init__(self, m: Metrics) -> None:
         self.m = m
@@ -34,7 +38,7 @@ class OwnLoop:
     # ---- the loader ----
 
     def loader(self, **settings: object) -> tuple[Change, ...]:
-        """The DataLoader's call with these arguments set and all others left as they are."""
+        """Return the DataLoader call with these arguments set and all others unchanged."""
         fact = self.m[loader]
         dataset = fact.dataset if fact.dataset.isidentifier() else "as before"
         before = {name: getattr(fact, name, None) for name in settings}
@@ -47,23 +51,23 @@ class OwnLoop:
         return (self._at(fact, code, before, settings),)
 
     def batch_size(self, size: int) -> tuple[Change, ...]:
-        """So many samples a batch."""
+        """Return the DataLoader call with this batch size."""
         fact = self.m[loader]
         code = f"torch.utils.data.DataLoader(..., batch_size={size})  # was {fact.batch_size}\n"
         return (self._at(fact, code, {"batch_size": fact.batch_size}, {"batch_size": size}),)
 
     def copy_ahead(self) -> tuple[Change, ...]:
-        """Copies to the GPU that do not wait."""
+        """Return a non-blocking copy of the batch to the GPU."""
         return (python('inputs = inputs.to("cuda", non_blocking=True)  # each tensor of the batch\n'),)
 
     # ---- precision ----
 
     def half(self, precision: Half) -> tuple[Change, ...]:
-        """Forward and loss in 16 bits."""
+        """Return code that runs the forward pass and the loss in 16 bits."""
         return (python(self._bf16() if precision == "bf16" else self._fp16()),)
 
     def tf32(self) -> tuple[Change, ...]:
-        """Products of fp32 on tensor cores."""
+        """Return the setting that runs fp32 matmuls on tensor cores."""
         settings = self.m.get(flags)
         before = settings.matmul_precision if settings else None
         code = 'torch.set_float32_matmul_precision("high")  # once, before the first step\n'
@@ -72,13 +76,13 @@ class OwnLoop:
         )
 
     def cudnn_benchmark(self) -> tuple[Change, ...]:
-        """cuDNN times its algorithms."""
+        """Return the setting that lets cuDNN time its algorithms."""
         return (python("torch.backends.cudnn.benchmark = True  # before the first batch\n"),)
 
     # ---- the model and its optimizer ----
 
     def compile(self, mode: str | None = None) -> tuple[Change, ...]:
-        """The line that compiles the model."""
+        """Return the line that compiles the model."""
         fact = self.m.get(model)
         name = f"  # the {fact.name}" if fact and fact.name.isidentifier() else ""
         argument = f", mode={mode!r}" if mode else ""
@@ -88,21 +92,24 @@ class OwnLoop:
         return (python(code, fact.place if fact else None),)
 
     def fused(self) -> tuple[Change, ...]:
-        """The optimizer that updates all tensors in few passes."""
+        """Return the optimizer call with `fused=True`, which updates all tensors in few passes."""
         fact = self.m[optimizer]
-        instead = " in place of foreach=True" if fact.foreach else ""
+        instead = " instead of foreach=True" if fact.foreach else ""
         code = f"torch.optim.{fact.name}(..., fused=True)  # its other arguments as before{instead}\n"
         before = NOT_SET if fact.fused is None else repr(fact.fused)
         return (self._optimizer(fact, code, Difference("fused", before, "True")),)
 
     def eight_bit(self) -> tuple[Change, ...]:
-        """Moments in 8 bits, those of embeddings in 32; of shards by torchao, for bitsandbytes does not take them."""
+        """Return an 8-bit optimizer that keeps the moments of embeddings in 32 bits.
+
+        With several ranks the optimizer is torchao's, because bitsandbytes does not accept sharded tensors.
+        """
         fact = self.m[optimizer]
         code = self._torchao(fact.name) if self.m[world_size] > 1 else self._bitsandbytes(fact.name)
         return (self._optimizer(fact, code, Difference("optimizer", fact.name, f"{fact.name}8bit")),)
 
     def learning_rate(self, factor: float, why: str) -> tuple[Change, ...]:
-        """So many times as high, if it is known."""
+        """Return the optimizer call with the learning rate multiplied by `factor`; nothing if it is unknown."""
         fact = self.m.get(optimizer)
         if fact is None or fact.lr is None:
             return ()
@@ -114,7 +121,12 @@ class OwnLoop:
     # ---- memory ----
 
     def accumulate(self, k: int, micro: int | None = None) -> tuple[Change, ...]:
-        """One update for `k` micro-batches, of `micro` samples if that is to change; gradients are reduced once."""
+        """Return a loop that updates once per `k` micro-batches and reduces gradients once per update.
+
+        Args:
+            k: Micro-batches per update.
+            micro: Samples per micro-batch; None leaves the batch size as it is.
+        """
         held, last = self._reduced_once()
         passes = [f"loss = loss_function({self.model}(inputs), targets) / accumulate", "loss.backward()"]
         if held:  # the forward pass too: it is there that DDP looks whether this pass reduces gradients
@@ -134,7 +146,10 @@ class OwnLoop:
         return (*(self.batch_size(micro) if micro else ()), python("\n".join(lines) + "\n", None, difference))
 
     def checkpoint(self, block: str, every: int) -> tuple[Change, ...]:
-        """By the blocks' class, for they need not lie in a list."""
+        """Return code that checkpoints every `every`-th block.
+
+        Blocks are found by class, because a model may not keep them in one list.
+        """
         chosen = f"blocks[::{every}]" if every > 1 else "blocks"
         code = (
             "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing\n\n"
@@ -146,7 +161,7 @@ class OwnLoop:
         return (python(code, fact.place if fact else None),)
 
     def no_checkpoints(self) -> tuple[Change, ...]:
-        """Activations are kept."""
+        """Return code that turns activation checkpointing off."""
         code = (
             f"{self.model}.gradient_checkpointing_disable()  # transformers; or gradient_checkpointing=False\n"
             "# elsewhere: call the block itself in place of torch.utils.checkpoint.checkpoint(block, ...)\n"
@@ -154,17 +169,23 @@ class OwnLoop:
         return (python(code),)
 
     def shard(self, stage: int) -> tuple[Change, ...]:
-        """ZeRO's stage as the framework's own setting; nothing where it has none."""
+        """Return the framework's setting for a ZeRO stage; nothing if it has none."""
         return ()
 
     # ---- what is done now and then ----
 
     def log_every(self, k: int) -> tuple[Change, ...]:
-        """Logging at every `k`-th step only."""
+        """Return code that logs only at every `k`-th step."""
         return (python(f"if step % {k} == 0:\n    log(step, loss.detach())  # metrics, print, write, flush\n"),)
 
     def save_every(self, k: int, about: str, *, in_background: bool) -> tuple[Change, ...]:
-        """Saving at every `k`-th step only; `about` says how often that is."""
+        """Return code that saves a checkpoint only at every `k`-th step.
+
+        Args:
+            k: Steps from one checkpoint to the next.
+            about: The same interval as a time, for a comment.
+            in_background: Whether to mention asynchronous saving as well.
+        """
         state = f'{{"model": {self.model}.state_dict(), "optimizer": {self.optimizer}.state_dict()}}'
         code = f"if step % {k} == 0:  # about every {about}\n    torch.save({state}, path)\n"
         if in_background:
@@ -172,24 +193,28 @@ class OwnLoop:
                 "# or, in the background: torch.distributed.checkpoint.async_save(state, checkpoint_id=path), and\n"
                 "# wait for the future it returns before the next one\n"
             )
-        return (python(code),)
+        return (python(code, self.m.get(save_place)),)
+
+    def evaluate_every(self, k: int) -> tuple[Change, ...]:
+        """Evaluating at every `k`-th occasion only."""
+        return (python(f"if epoch % {k} == 0:  # or the step, or whatever counts your evaluations\n    evaluate()\n"),)
 
     # ---- debugging ----
 
     def no_anomaly_detection(self) -> tuple[Change, ...]:
-        """NaNs are no longer looked for."""
+        """Return the line that turns anomaly detection off."""
         difference = Difference("detect_anomaly", "True", "False")
         return (python("torch.autograd.set_detect_anomaly(False)\n", None, [difference]),)
 
     def less_profiling(self) -> tuple[Change, ...]:
-        """A few steps, not all."""
+        """Return a profiler schedule that records only a few steps."""
         schedule = "torch.profiler.schedule(wait=100, warmup=1, active=3, repeat=1)"
         return (python(f"torch.profiler.profile(schedule={schedule})\n"),)
 
     # ---- within ----
 
     def _at(self, fact: LoaderFact, code: str, before: dict[str, object], settings: dict[str, object]) -> Change:
-        """At the DataLoader's own call, if it is the program that makes it."""
+        """Return a change located at the DataLoader call, if the program itself makes that call."""
         place = fact.place if fact.place and not fact.place.via else None
         differences = [
             Difference(name, value(before[name]), value(each))
@@ -248,7 +273,11 @@ class OwnLoop:
         )
 
     def _reduced_once(self) -> tuple[str, str]:
-        """What stands around forward and backward pass, and what before them, so that only the last one reduces."""
+        """Return what makes only the last micro-batch of an update reduce gradients.
+
+        The first string is a context to put around forward and backward, the second a line to put before them. Either
+        is empty if it is not needed.
+        """
         settings = self.m.get(flags)
         if "FSDPModule" in self._wrappers:
             return "", f"{self.model}.set_requires_gradient_sync(i % accumulate == 0)  # reduce gradients once"

@@ -1,12 +1,13 @@
-"""The Trainer of Hugging Face transformers: nearly everything is an argument of TrainingArguments."""
+"""Changes for the Hugging Face Trainer; nearly all of them are `TrainingArguments`."""
 
 from __future__ import annotations
 
 import json
 
+from advisor.metrics.between import evaluations
 from advisor.metrics.input import loader
 from advisor.metrics.settings import flags, optimizer, world_size
-from advisor.metrics.step import micro_steps_per_step
+from advisor.metrics.step import micro_steps_per_step, recording
 from advisor.rules._spelling.call import configured, python
 from advisor.rules._spelling.own_loop import Half, OwnLoop
 from advisor.rules.base import Change
@@ -21,51 +22,55 @@ ARGUMENTS = {
 
 
 class Transformers(OwnLoop):
-    """TrainingArguments, or what the program derives from it."""
+    """Changes for `TrainingArguments`, or the program's subclass of it."""
 
     chooses_blocks = False
 
     def loader(self, **settings: object) -> tuple[Change, ...]:
-        """The Trainer makes the DataLoader."""
+        """Return the `TrainingArguments` for the DataLoader, which the Trainer creates."""
         fact = self.m[loader]
         named = {ARGUMENTS[name]: each for name, each in settings.items()}
         return self._arguments(named, {ARGUMENTS[name]: getattr(fact, name, None) for name in settings})
 
     def batch_size(self, size: int) -> tuple[Change, ...]:
-        """A GPU."""
+        """Return the batch size per GPU."""
         return self.loader(batch_size=size)
 
     def copy_ahead(self) -> tuple[Change, ...]:
-        """accelerate copies the batches."""
+        """Return the non-blocking setting of accelerate, which copies the batches."""
         return self._arguments({"accelerator_config": {"non_blocking": True}})
 
     def half(self, precision: Half) -> tuple[Change, ...]:
-        """One of the two, the other off."""
+        """Return the `bf16` or `fp16` argument, with the other one turned off."""
         settings = self.m.get(flags)
         other = "fp16" if precision == "bf16" else "bf16"
         off = {other: False} if settings and settings.autocast else {}
         return self._arguments({precision: True, **off})
 
     def tf32(self) -> tuple[Change, ...]:
-        """A switch of its own."""
+        """Return the `tf32` argument."""
         return self._arguments({"tf32": True})
 
     def compile(self, mode: str | None = None) -> tuple[Change, ...]:
-        """The Trainer compiles the model itself."""
+        """Return the arguments with which the Trainer compiles the model."""
         return self._arguments({"torch_compile": True, **({"torch_compile_mode": mode} if mode else {})})
 
     def fused(self) -> tuple[Change, ...]:
-        """By name, of those that the Trainer makes; others are handed to it."""
+        """Return the name of the fused optimizer; an optimizer the program creates is changed at its own call."""
         return self._arguments({"optim": "adamw_torch_fused"}) if self._makes_adamw else super().fused()
 
     def eight_bit(self) -> tuple[Change, ...]:
-        """The Trainer keeps embeddings in 32 bits by itself."""
+        """Return the name of the 8-bit optimizer; the Trainer keeps embeddings in 32 bits."""
         if not self._makes_adamw:
             return super().eight_bit()
         return self._arguments({"optim": "adamw_torch_8bit" if self.m[world_size] > 1 else "adamw_bnb_8bit"})
 
     def learning_rate(self, factor: float, why: str) -> tuple[Change, ...]:
-        """Of what its argument says; the optimizer has that of the schedule at some moment."""
+        """Return the scaled `learning_rate` argument.
+
+        The base is the argument's value if it is known, because the optimizer holds the schedule's rate at one
+        moment.
+        """
         try:
             said = float(self.call.settings["learning_rate"] if self.call and self._made_by_trainer else "")
         except (KeyError, ValueError):
@@ -73,7 +78,7 @@ class Transformers(OwnLoop):
         return self._arguments({"learning_rate": float(f"{said * factor:.3g}")})
 
     def accumulate(self, k: int, micro: int | None = None) -> tuple[Change, ...]:
-        """The Trainer does the rest."""
+        """Return the accumulation argument; the Trainer does the rest."""
         now = self.m.get(micro_steps_per_step)
         known: dict[str, object] = {"gradient_accumulation_steps": round(now) if now else None}
         if micro is None:
@@ -82,15 +87,18 @@ class Transformers(OwnLoop):
         return self._arguments({"per_device_train_batch_size": micro, "gradient_accumulation_steps": k}, known)
 
     def checkpoint(self, block: str, every: int) -> tuple[Change, ...]:
-        """Every block, whatever `every` says: the Trainer knows no other way."""
+        """Return the argument that checkpoints every block; the Trainer ignores `every`."""
         return self._arguments({"gradient_checkpointing": True})
 
     def no_checkpoints(self) -> tuple[Change, ...]:
-        """The same switch."""
+        """Return the checkpointing argument, turned off."""
         return self._arguments({"gradient_checkpointing": False})
 
     def shard(self, stage: int) -> tuple[Change, ...]:
-        """By DeepSpeed, whose settings are the same in all versions; "auto" is taken from TrainingArguments."""
+        """Return a DeepSpeed configuration, whose settings are the same in all versions.
+
+        Values of "auto" are taken from `TrainingArguments`.
+        """
         config = {
             "zero_optimization": {"stage": stage, "overlap_comm": True},
             "bf16": {"enabled": "auto"},
@@ -106,12 +114,19 @@ class Transformers(OwnLoop):
         )
 
     def log_every(self, k: int) -> tuple[Change, ...]:
-        """Updates, not batches."""
+        """Return the logging interval, counted in updates rather than batches."""
         return self._arguments({"logging_steps": k})
 
     def save_every(self, k: int, about: str, *, in_background: bool) -> tuple[Change, ...]:
-        """Updates, not batches."""
+        """Return the checkpoint interval, counted in updates rather than batches."""
         return self._arguments({"save_strategy": "steps", "save_steps": k})
+
+    def evaluate_every(self, k: int) -> tuple[Change, ...]:
+        """In updates, from those between two evaluations now."""
+        recorded, number = self.m.get(recording), self.m.get(evaluations)
+        if recorded is None or not number:
+            return super().evaluate_every(k)
+        return self._arguments({"eval_strategy": "steps", "eval_steps": k * max(1, round(recorded.steps / number))})
 
     @property
     def _made_by_trainer(self) -> bool:

@@ -1,1 +1,4 @@
-"""One small file a thing hooked. `install(agent)` puts it in and returns what takes it out again."""
+"""The agent's hooks, one small module for each thing hooked.
+
+`install(agent)` installs a hook and returns the function that removes it.
+"""

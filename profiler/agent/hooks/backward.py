@@ -1,4 +1,8 @@
-"""Backward passes: `Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad`."""
+"""Backward passes: `Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad`.
+
+All of them call the engine by one private name, which is what the hook replaces. The public functions stay unchanged,
+because TorchScript and Dynamo recognize them by identity.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +14,16 @@ from ..dynamo import not_for_dynamo
 from ..outlet import clock
 from ..ring import BACKWARD, MARK_BACKWARD_END, MARK_BACKWARD_START
 from ..session import Agent, ident
-from ..tracebacks import step_aside
+from ..tracebacks import not_counted, step_aside
+
+ENGINE = "_engine_run_backward"
 
 
+@not_counted
 def install(agent: Agent) -> Callable[[], None]:
-    """Patch the two public functions; `Tensor.backward` calls the first by name."""
+    """Replace the name by which `torch.autograd` calls the engine."""
     autograd = agent.torch.autograd
-    undo = [_hook(agent, autograd, "backward", 0), _hook(agent, autograd, "grad", 1)]
-
-    def uninstall() -> None:
-        for each in undo:
-            each()
-
-    return uninstall
-
-
-def _hook(agent: Agent, autograd: Any, name: str, code: int) -> Callable[[], None]:
-    plain = getattr(autograd, name)
+    plain = getattr(autograd, ENGINE)
     is_compiling = agent.torch.compiler.is_compiling
     dynamo = agent.dynamo
     inside = agent.in_backward
@@ -37,6 +34,7 @@ def _hook(agent: Agent, autograd: Any, name: str, code: int) -> Callable[[], Non
     def run(*args: Any, **kwargs: Any) -> Any:
         if dynamo and is_compiling():
             return plain(*args, **kwargs)
+        code = 0 if kwargs.get("accumulate_grad", True) is True else 1  # that of `grad` does not
         thread = ident()
         outermost = thread not in inside
         if outermost:
@@ -58,10 +56,10 @@ def _hook(agent: Agent, autograd: Any, name: str, code: int) -> Callable[[], Non
             put((thread, BACKWARD, begin, end, 0, code))
 
     not_for_dynamo(agent.torch, run)
-    setattr(autograd, name, run)
+    setattr(autograd, ENGINE, run)
 
     def undo() -> None:
-        if getattr(autograd, name) is run:
-            setattr(autograd, name, plain)
+        if getattr(autograd, ENGINE) is run:
+            setattr(autograd, ENGINE, plain)
 
     return undo

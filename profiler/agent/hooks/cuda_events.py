@@ -1,8 +1,8 @@
-"""GPU time without a wait: CUDA events at the boundaries of a step, read later by `query()`.
+"""GPU time without synchronization, from CUDA events at step boundaries that are read later.
 
-The time between two neighbouring events is what passed on the GPU's stream between the two boundaries, idle time
-included; so the segments partition the step as the GPU lived it, and a loader's wait that was hidden behind queued
-kernels is not counted.
+`query()` shows whether an event has completed. The time between two neighboring events of a device is the time that
+passed on its stream between the two boundaries, idle time included. The segments therefore partition the step as that
+GPU saw it, and a wait for data that was hidden behind queued kernels is not counted.
 """
 
 from __future__ import annotations
@@ -10,83 +10,186 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from .. import look
 from ..outlet import clock
-from ..ring import GPU, MARK_OPTIMIZER_END
+from ..ring import GPU, MARK_OPTIMIZER_END, MARK_STEP
 from ..session import Agent, ident
 
-# An event costs some 5 us to record and read; a step has at least eight. Shorter steps are measured now and then.
-FULL_RATE_STEP_NS = 5_000_000
-SPARSE = 16
+# An event costs 5 to 10 us to record and read. Marks that cost more than this share of the run time pause.
+SHARE = 0.01
+# Boundaries to mark before a pause: enough for one whole step of two optimizers that take turns.
+BURST = 3
+# How often the density of marks is judged anew where they do not pause, and how often to look for CUDA before it is up.
+PACE_NS, LOOK_NS = 1_000_000_000, 100_000_000
+# Marks without a boundary, as in an evaluation, are read when so many wait, and pause (until a step ends) after more.
+MOST_UNREAD = 64
+MOST_UNBOUNDED = 256
 # More than this many unread events means the GPU is far behind or lost: start anew.
-MOST_PENDING = 4096
+MOST_PENDING = 1024
+
+_BOUNDARIES = frozenset((MARK_OPTIMIZER_END, MARK_STEP))
+
+
+class SeveralGpus(Exception):
+    """The model lies on several GPUs, so no single GPU sees all phases of a step."""
 
 
 class Marks:
-    """Call it at each boundary with its code (ring.MARK_*)."""
+    """The CUDA events of one process.
+
+    Call it at each boundary with its code (ring.MARK_*); at the start of a forward pass also with the module.
+    """
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._cuda = agent.torch.cuda
-        self._free: list[Any] = []
-        self._pending: deque[tuple[int, int, Any, bool]] = deque()
-        """Code, host ns, event, and whether boundaries before it were left out."""
-        self._before: Any | None = None
-        """The last event read."""
+        self._has_context = getattr(agent.torch._C, "_cuda_hasPrimaryContext", lambda device: True)
+        self._free: dict[int, list[Any]] = {}
+        """Reusable events, by device: an event belongs to the device on which it was first recorded."""
+        self._pending: deque[tuple[int, int, int, Any, int]] = deque()
+        """Unread events: code, host ns, device, event, and the number of the gapless stretch it belongs to."""
+        self._before: dict[int, tuple[Any, int]] = {}
+        """The last event read and its stretch, by device."""
+        self._roots = look.ByIdentity()
+        """The GPU of each root module."""
+        self._device: int | None = None
+        """The GPU of the last forward pass."""
         self._live = False
-        self._on = False
-        self._gap = False
-        self._steps = 0
-        self._last_step = 0
+        self.on = True
+        self.due = 0
+        """While not `on`: the clock time (ns) from which the next boundary resumes the marks."""
+        self._stretch = 0
+        self._since = 0
+        self._spent = self._ends = self._unbounded = 0
+        """Since `_since`: ns spent here and boundaries marked; and marks since the last boundary."""
 
-    def __call__(self, code: int) -> None:
-        """Never raises: whatever goes wrong ends the marks."""
-        # The hooks that hold us are not told that we have ended, here or in a forked child.
-        if self._agent.mark is not self or not (self._live or self._begin()):
+    def __call__(self, code: int, module: Any = None) -> None:
+        """Record an event at a boundary; never raise, because an error ends the marks."""
+        # Hooks go on calling after the marks have ended, here or in a forked child.
+        if self._agent.mark is not self:
             return
         try:
-            self._mark(code)
+            if self.on or code in _BOUNDARIES:
+                self._attend(code, module)
         except Exception as error:
-            self._agent.mark = None
+            self._agent.mark, self.on = None, False
             self._agent.give_up("cuda_events", error)
 
-    def _begin(self) -> bool:
-        """CUDA is the program's to initialise, never ours."""
-        self._live = self._cuda.is_initialized()
-        self._on = self._live
-        return self._live
+    def _attend(self, code: int, module: Any) -> None:
+        begin = clock()
+        if not self.on:
+            if begin < self.due:
+                return
+            self._start(begin)
+        if not self._live:
+            self._live = self._cuda.is_initialized()  # CUDA is the program's to initialize, never ours
+            if not self._live:
+                if code in _BOUNDARIES:
+                    self.on, self.due = False, begin + LOOK_NS
+                return
+            self._start(begin)
+        device = None if self._agent.is_capturing() else self._training_device(module)
+        if device is None:
+            self._stretch += 1
+            return
+        free = self._free.get(device)
+        event = free.pop() if free else self._cuda.Event(enable_timing=True)
+        event.record(self._cuda.current_stream(device))
+        self._pending.append((code, clock(), device, event, self._stretch))
+        self._unbounded += 1
+        if code in _BOUNDARIES:
+            self._ends += 1
+            self._unbounded = 0
+            self._read()
+        elif len(self._pending) >= MOST_UNREAD:
+            self._read()
+        end = clock()
+        self._spent += end - begin
+        if code in _BOUNDARIES or self._unbounded >= MOST_UNBOUNDED:
+            self._pace(end)
 
-    def _mark(self, code: int) -> None:
-        if self._on and not self._cuda.is_current_stream_capturing():
-            event = self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
-            event.record()
-            self._pending.append((code, clock(), event, self._gap))
-            self._gap = False
-        else:
-            self._gap = True
-        if code == MARK_OPTIMIZER_END:
-            self._end_step()
+    # ---- how many ----
 
-    def _end_step(self) -> None:
-        now = clock()
-        short = now - self._last_step < FULL_RATE_STEP_NS
-        self._last_step = now
-        self._steps += 1
-        # Two whole steps in a row out of every SPARSE: the first gives the second its beginning.
-        self._on = not short or self._steps % SPARSE < 2
-        self._read()
+    def _start(self, now: int) -> None:
+        self.on = True
+        self._stretch += 1
+        self._since, self._spent, self._ends, self._unbounded = now, 0, 0, 0
+
+    def _pace(self, now: int) -> None:
+        """Pause long enough to bring the cost of the marks since the last pause down to SHARE of the time."""
+        if self._spent > SHARE * (now - self._since):
+            if self._ends >= BURST or self._unbounded >= MOST_UNBOUNDED:
+                self.on, self.due = False, self._since + int(self._spent / SHARE)
+        elif now - self._since > PACE_NS:
+            self._since, self._spent = now, 0
+
+    # ---- where ----
+
+    @property
+    def device(self) -> int | None:
+        """The GPU of the last model called; None if that model lies on the host or none was called."""
+        return self._device
+
+    def _training_device(self, module: Any) -> int | None:
+        """Return the device of the current or last forward pass; never one without a CUDA context."""
+        if module is not None:
+            self._device = self._device_of(module)
+        if self._device is not None:
+            return self._device
+        device: int = self._cuda.current_device()
+        return device if self._has_context(device) else None
+
+    def _device_of(self, module: Any) -> int | None:
+        """Return the GPU that holds the module's parameters and buffers; None if they lie on the host.
+
+        Raises:
+            SeveralGpus: they lie on more than one GPU.
+        """
+        known: int | None = self._roots.get(module)
+        if known is not None:
+            return known
+        devices = gpus_of(self._agent.torch, module)
+        if len(devices) > 1:
+            names = ", ".join(f"cuda:{device}" for device in sorted(devices))
+            raise SeveralGpus(f"the model lies on {names}")
+        device = next(iter(devices), None)
+        if device is not None:
+            self._roots.put(module, device)
+        return device
+
+    # ---- reading ----
 
     def _read(self) -> None:
         pending = self._pending
         thread = ident()
         put = self._agent.put
-        while pending and pending[0][2].query():
-            code, at, event, gap = pending.popleft()
-            before = self._before
-            elapsed = -1 if gap or before is None else int(before.elapsed_time(event) * 1e6)
-            put((thread, GPU, at, at, code, elapsed))
+        while pending and pending[0][3].query():
+            code, at, device, event, stretch = pending.popleft()
+            before = self._before.get(device)
+            elapsed = -1
             if before is not None:
-                self._free.append(before)
-            self._before = event
+                if before[1] == stretch:
+                    elapsed = int(before[0].elapsed_time(event) * 1e6)
+                self._free.setdefault(device, []).append(before[0])
+            put((thread, GPU, at, at, code, elapsed, device))
+            self._before[device] = event, stretch
         if len(pending) > MOST_PENDING:
+            for _, _, device, event, _ in pending:
+                self._free.setdefault(device, []).append(event)
             pending.clear()
-            self._before = None
+            self._stretch += 1
+
+
+def gpus_of(torch: Any, module: Any) -> set[int]:
+    """Return the indexes of the GPUs that hold `module`'s parameters.
+
+    If no parameter lies on a GPU, return those that hold its buffers.
+    """
+    return _gpus(torch, look.parameters(module)) or _gpus(torch, look.buffers(module))
+
+
+def _gpus(torch: Any, tensors: list[Any]) -> set[int]:
+    device_of = torch.Tensor.device.__get__
+    with torch._C.DisableTorchFunction():
+        devices = [device_of(tensor) for tensor in tensors if look.is_a(tensor, torch.Tensor)]
+    return {device.index for device in devices if device.type == "cuda"}

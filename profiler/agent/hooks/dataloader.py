@@ -1,42 +1,59 @@
-"""The DataLoader: how long `next()` took and how many batches were ready; in the workers, what a batch costs.
+"""The DataLoader: how long `next()` took, how many batches were ready, and what a batch costs to make.
 
-Patched on the classes, so iterators that exist already are seen as well, and everything can be taken out again.
+The hooks patch the classes, so existing iterators are covered as well and every hook can be removed again.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 from ..dynamo import not_for_dynamo
+from ..look import (
+    ByIdentity,
+    class_dict_of,
+    dict_of,
+    inside,
+    is_a,
+    module_of,
+    mro_of,
+    name_of,
+    qualified_name_of,
+    tensor,
+)
 from ..outlet import clock
 from ..ring import BATCH, FETCH, ITER, MARK_FETCH_END, MARK_FETCH_START
 from ..session import FLUSH_NS, TICK_NS, Agent, ident
 from ..stack import place
-from ..tracebacks import step_aside
+from ..tracebacks import not_counted, step_aside
 from .arrival import TURN_NS, Arrival
 from .padding import Paddings
-
-_MARK = "_profile_train_loader"
-_ARRIVAL = "_profile_train_arrival"
 
 # In the training process itself a batch's making is on the step's path: it is looked into for the first ones, then for
 # one at each flush. In workers every batch is.
 EVERY_BATCH = 64
 
 SLOW_NS = 2_000_000
-"""Asking the kernel how long a thread waited for a core takes some 10 us, twice a batch."""
+"""Batches slower than this (ns) are worth a look at the scheduler.
+
+Asking the kernel how long a thread waited for a core takes some 10 us, twice per batch.
+"""
 
 # Some programs make a loader an episode: those after so many have no number and no fact of their own.
 MOST_LOADERS = 256
 
 
 def install(agent: Agent) -> Callable[[], None]:
-    """Hook iterators, loaders and dataset fetchers; `torch.utils.data` must have been imported by the program."""
+    """Hook iterators, loaders and dataset fetchers.
+
+    The program must have imported `torch.utils.data`.
+    """
     loaders = _Loaders(agent)
     paddings = Paddings(agent)
     for function in (
@@ -56,7 +73,7 @@ def install(agent: Agent) -> Callable[[], None]:
         _hook_iter(agent, loaders),
         _hook_construction(loaders),
         _hook_fetchers(agent, loaders),
-        loaders.release,
+        loaders.fetches.uninstall,
     ]
 
     def uninstall() -> None:
@@ -67,50 +84,64 @@ def install(agent: Agent) -> Callable[[], None]:
 
 
 def _module() -> Any:
-    """As it stands in sys.modules: its package may be in the middle of its own import."""
+    """Return the dataloader module from `sys.modules`: its package may still be importing."""
     return sys.modules["torch.utils.data.dataloader"]
 
 
 class _Loaders:
-    """Ids and facts of the loaders seen, without keeping them alive."""
+    """The numbers and facts of the loaders seen, without keeping the loaders alive."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._places: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+        self._base = _module()._BaseDataLoaderIter
+        self.fetches = _Fetches(agent)
+        self._ids = ByIdentity()
+        self._places = ByIdentity()
         self.described: set[int] = set()
         self._looked_into: set[int] = set()
         self._facts: dict[int, dict[str, Any]] = {}
         self._like: dict[str, tuple[int, weakref.ref[Any]]] = {}
-        """By what a loader is like: the number and the last one."""
-        self._numbered: weakref.WeakSet[Any] = weakref.WeakSet()
-        """The iterators that bear a number of ours."""
-        self._timed: weakref.WeakSet[Any] = weakref.WeakSet()
-        """The fetchers that have been given a `fetch` of ours."""
+        """The number and the last loader, by the loader's description."""
+        self.iterators = ByIdentity()
+        """The number of each iterator's loader."""
+        self.arrivals = ByIdentity()
+        """The `Arrival` of each iterator that has workers."""
 
     def made(self, loader: Any) -> None:
         where = place()
         if where is not None and "via" in where:
             where = self._origin(loader) or where
-        if where is not None:
-            self._places.setdefault(loader, where)
+        if where is not None and self._places.get(loader) is None:
+            self._places.put(loader, where)
 
     def _origin(self, loader: Any) -> dict[str, Any] | None:
-        """Where the program has made the loader that a framework makes anew: the one of the same data."""
-        data = loader.dataset
-        made = [where for other, where in list(self._places.items()) if other.dataset is data and "via" not in where]
+        """Return where the program made the loader that a framework has now rebuilt.
+
+        The two are matched by their dataset. Returns None unless exactly one loader matches.
+        """
+        data = dict_of(loader).get("dataset")
+        made = [
+            where
+            for other, where in self._places.items()
+            if dict_of(other).get("dataset") is data and "via" not in where
+        ]
         return made[0] if len(made) == 1 else None
 
     def id(self, loader: Any) -> int:
-        number = self._ids.get(loader)
-        if number is None:
-            number = self._ids[loader] = self._number(loader)
+        known = self._ids.get(loader)
+        number: int = self._number(loader) if known is None else known
+        if known is None:
+            self._ids.put(loader, number)
         return number
 
     def _number(self, loader: Any) -> int:
-        """A new one; that of a loader that is gone if this is the same again, made anew for another epoch."""
+        """Return a number for a loader not seen before.
+
+        A loader with the same description as one that is gone gets the number of that one: it was rebuilt for a new
+        epoch. Returns 0 once MOST_LOADERS have a number.
+        """
         fact = self._describe(loader)
-        like = f"{id(loader.dataset)} {fact}"
+        like = f"{id(_settings(loader).get('dataset'))} {fact}"
         number, last = self._like.get(like, (0, None))
         if last is None or last() is not None:
             if len(self._facts) >= MOST_LOADERS:
@@ -125,36 +156,23 @@ class _Loaders:
             self._agent.fact("loader", self._facts[number])
 
     def mark(self, iterator: Any, number: int) -> None:
-        setattr(iterator, _MARK, number)
-        self._numbered.add(iterator)
+        if is_a(iterator, self._base):
+            self.iterators.put(iterator, number)
 
     def adopt(self, iterator: Any) -> int:
-        """The number of an iterator that had been begun before we came."""
+        """Number an iterator that was begun before the agent was attached, and return its number."""
         number = 0
         try:
-            loader = _Begun(iterator)
-            number = self.id(loader)
+            number = self.id(iterator)
             self._agent.flush()
-            self.iterated(loader, number)
+            self.iterated(iterator, number)
         except Exception as error:  # its fetches are worth measuring all the same
             self._agent.problem("loader", error)
         self.mark(iterator, number)
         return number
 
-    def time(self, fetcher: Any, fetch: Callable[[Any], Any]) -> None:
-        fetcher.fetch = fetch
-        self._timed.add(fetcher)
-
-    def release(self) -> None:
-        """What lives on when the hooks are out bears nothing of ours."""
-        for iterator in tuple(self._numbered):
-            iterator.__dict__.pop(_MARK, None)
-            iterator.__dict__.pop(_ARRIVAL, None)
-        for fetcher in tuple(self._timed):
-            fetcher.__dict__.pop("fetch", None)
-
     def batch(self, number: int, batch: Any) -> None:
-        """Complete the fact with the size of the first batch."""
+        """Complete the loader's fact with the size of its first batch."""
         self.described.add(number)
         if number not in self._facts:
             return
@@ -166,99 +184,128 @@ class _Loaders:
             self._agent.outlet.measured_ns += clock() - begin
 
     def rows(self, number: int) -> Any:
-        """Samples in a batch, where the loader's settings tell."""
+        """Return the samples in a batch, or None if the loader's settings do not say."""
         return self._facts.get(number, {}).get("batch_size")
 
     def look_into(self, fetcher: Any, number: int) -> None:
-        """Time the making of the next batch of this process, of the first ones of a loader each."""
-        if "fetch" not in fetcher.__dict__:
-            times = 1 if number in self._looked_into else EVERY_BATCH
-            self._looked_into.add(number)
-            self.time(fetcher, _timed_fetch(self._agent, fetcher, number, times=times))
+        """Time how the next batches of this process are made.
+
+        The first time a loader is seen this covers EVERY_BATCH batches, afterwards one.
+        """
+        times = 1 if number in self._looked_into else EVERY_BATCH
+        self._looked_into.add(number)
+        self.fetches.watch(fetcher, number, times)
 
     def _describe(self, loader: Any) -> dict[str, Any]:
-        dataset = loader.dataset
-        context = getattr(loader, "multiprocessing_context", None)
-        method = getattr(context, "get_start_method", None)
-        if method is None and loader.num_workers > 0:
-            multiprocessing = sys.modules.get("multiprocessing")
-            method = getattr(multiprocessing, "get_start_method", None)
-        iterable = isinstance(dataset, sys.modules["torch.utils.data.dataset"].IterableDataset)
-        length = None
-        if not iterable:
-            try:
-                length = len(loader)
-            except Exception:
-                length = None
+        held = _settings(loader)
+        dataset, workers = held.get("dataset"), _whole(held.get("num_workers")) or 0
+        method = None
+        if workers > 0:
+            context = held.get("_DataLoader__multiprocessing_context")
+            if context is None or module_of(type(context)) != "multiprocessing.context":
+                context = sys.modules.get("multiprocessing")
+            method = getattr(context, "get_start_method", None)
+        batches, order = held.get("batch_sampler"), held.get("sampler")
+        size = held.get("batch_size")
+        if size is None:  # with a batch sampler of the program's (or of accelerate's) the loader itself has none
+            size = dict_of(batches).get("batch_size")
+            order = dict_of(batches).get("sampler", order)
+        collate = held.get("collate_fn")
+        data = sys.modules["torch.utils.data.dataset"]
         return {
             "place": self._places.get(loader),
-            "dataset": type(dataset).__qualname__,
-            "length": length,
-            "iterable": iterable,
-            "batch_size": _batch_size(loader),
-            "num_workers": loader.num_workers,
-            "sampler": type(_sampler(loader)).__name__,
-            "collate": getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn).__name__),
-            "pin_memory": bool(loader.pin_memory),
-            "drop_last": bool(loader.drop_last),
-            "timeout": float(loader.timeout),
-            "context": method() if method is not None and loader.num_workers > 0 else None,
-            "prefetch_factor": loader.prefetch_factor,
-            "persistent_workers": bool(loader.persistent_workers),
+            "dataset": qualified_name_of(type(dataset)),
+            "length": _length(held),
+            "iterable": is_a(dataset, data.IterableDataset),
+            "batch_size": _whole(size),
+            "num_workers": workers,
+            "sampler": name_of(type(order)),
+            "collate": collate.__qualname__ if type(collate) is types.FunctionType else name_of(type(collate)),
+            "pin_memory": held.get("pin_memory") is True,
+            "drop_last": held.get("drop_last") is True,
+            "timeout": _number(held.get("timeout")),
+            "context": None if method is None else method(),
+            "prefetch_factor": _whole(held.get("prefetch_factor")),
+            "persistent_workers": held.get("persistent_workers") is True,
         }
 
 
-class _Begun:
-    """The DataLoader of an iterator, as far as the iterator knows: the loader itself may be gone already."""
-
-    def __init__(self, iterator: Any) -> None:
-        self.dataset = iterator._dataset
-        self.num_workers = iterator._num_workers
-        self.collate_fn = iterator._collate_fn
-        self.pin_memory = iterator._pin_memory
-        self.drop_last = iterator._drop_last
-        self.timeout = iterator._timeout
-        self.persistent_workers = iterator._persistent_workers
-        self.prefetch_factor = getattr(iterator, "_prefetch_factor", None)
-        self.multiprocessing_context = None
-        order = iterator._index_sampler
-        self.batch_size = None
-        self.batch_sampler: Any = order if iterator._auto_collation else None
-        self.sampler: Any = None if iterator._auto_collation else order
-        self._order = order
-
-    def __len__(self) -> int:
-        return len(self._order)
+_OF_ITERATORS = (
+    *("dataset", "num_workers", "collate_fn", "pin_memory", "drop_last", "timeout"),
+    *("persistent_workers", "prefetch_factor"),
+)
 
 
-def _batch_size(loader: Any) -> Any:
-    """With a batch sampler of the program's (or of accelerate's) the loader itself has none."""
-    size = getattr(loader, "batch_size", None)
-    return getattr(getattr(loader, "batch_sampler", None), "batch_size", None) if size is None else size
+def _settings(loader: Any) -> dict[str, Any]:
+    """Return the attributes of a loader.
+
+    For an iterator, return those that it has copied from its loader, which may be gone.
+    """
+    held = dict_of(loader)
+    if "_index_sampler" not in held:
+        return held
+    order = held["_index_sampler"]
+    batched = held.get("_auto_collation")
+    return {
+        **{name: held.get(f"_{name}") for name in _OF_ITERATORS},
+        "batch_sampler": order if batched is True else None,
+        "sampler": None if batched is True else order,
+    }
 
 
-def _sampler(loader: Any) -> Any:
-    sampler = getattr(loader, "sampler", None)
-    if getattr(loader, "batch_size", None) is None:  # then it is one that torch made up
-        sampler = getattr(getattr(loader, "batch_sampler", None), "sampler", sampler)
-    return sampler
+def _whole(value: Any) -> int | None:
+    """Return a whole number; None for anything else, as a number of the program's own class."""
+    return value if type(value) is int else None
+
+
+def _number(value: Any) -> float:
+    return float(value) if type(value) in (int, float) else 0.0
+
+
+def _length(held: dict[str, Any]) -> int | None:
+    """Return the number of batches, or None if finding out would run the program's code."""
+    data = sys.modules["torch.utils.data.dataset"]
+    samplers = sys.modules["torch.utils.data.sampler"]
+    order, size = held.get("sampler"), held.get("batch_size")
+    rows: int | None = None
+    if type(order) is samplers.SubsetRandomSampler:
+        rows = _count(dict_of(order).get("indices"))
+    elif type(order) in (samplers.SequentialSampler, samplers.RandomSampler):
+        given = dict_of(order).get("_num_samples")
+        source = dict_of(order).get("data_source")
+        rows = given if type(given) is int else _count(source)
+        if type(source) is data.TensorDataset and rows is None:
+            torch = sys.modules["torch"]
+            tensors = dict_of(source).get("tensors")
+            first: Any = tensors[0] if type(tensors) is tuple and tensors else None
+            with torch._C.DisableTorchFunction():
+                rows = first.shape[0] if type(first) is torch.Tensor else None
+        elif type(source) is data.Subset and rows is None:
+            rows = _count(dict_of(source).get("indices"))
+    if rows is None or type(held.get("batch_sampler")) not in (samplers.BatchSampler, type(None)):
+        return None
+    if type(size) is not int:
+        return rows if held.get("batch_sampler") is None else None
+    return rows // size if held.get("drop_last") is True else -(-rows // size)
+
+
+def _count(values: Any) -> int | None:
+    """Return the number of items in a container of a built-in type; None for any other."""
+    return len(values) if type(values) in (list, tuple, range, dict, str) else None
 
 
 def _size(value: Any, depth: int = 0) -> tuple[int, int, Any]:
-    """Bytes of the tensors and arrays in a batch, how many tensors these are, and the device of the first."""
-    if hasattr(value, "element_size") and hasattr(value, "numel"):
-        return value.element_size() * value.numel(), 1, str(value.device)
-    if hasattr(value, "nbytes"):
+    """Return the bytes of a batch's tensors and arrays, its number of tensors, and the first one's device."""
+    read = tensor(value)
+    if read is not None:
+        return read.bytes, 1, str(read.device)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and type(value) is getattr(numpy, "ndarray", None):
         return int(value.nbytes), 0, "cpu"
-    children: Any = ()
-    if isinstance(value, dict):
-        children = value.values()
-    elif isinstance(value, (list, tuple)):
-        children = value
     total, tensors, device = 0, 0, None
     if depth < 4:
-        for child in children:
-            size, number, where = _size(child, depth + 1)
+        for _, each in inside(value):
+            size, number, where = _size(each, depth + 1)
             total += size
             tensors += number
             device = device or where
@@ -267,56 +314,66 @@ def _size(value: Any, depth: int = 0) -> tuple[int, int, Any]:
 
 NO_WORKERS = -1
 UNKNOWN = -2  # macOS: the queue does not tell its length
+_QUEUES = ("multiprocessing.", "torch.multiprocessing.", "queue", "_queue")
 
 
-def _waiting(iterator: Any, queue: Any) -> tuple[int, int, bool]:
-    """Batches in the queue, batches that came out of order and were put by, and whether the next one is among these."""
+def _waiting(arrivals: ByIdentity, iterator: Any, held: dict[str, Any]) -> tuple[int, int, bool]:
+    """Return the number of batches in the queue, of those that came out of order and were put by, and whether the next
+    one is among these. `held` is the iterator's dictionary."""
+    queue = held.get("_data_queue")
+    if queue is None or not module_of(type(queue)).startswith(_QUEUES):  # one of the program's own is not asked
+        return NO_WORKERS if queue is None else UNKNOWN, 0, False
     try:
         queued: int = queue.qsize()
     except NotImplementedError:
         return UNKNOWN, 0, False
     if queued:
-        arrival = iterator.__dict__.get(_ARRIVAL)
+        arrival = arrivals.get(iterator)
         if arrival is None:
-            arrival = iterator.__dict__[_ARRIVAL] = Arrival(queue)
+            arrival = Arrival(queue)
+            arrivals.put(iterator, arrival)
         # Of more batches than workers one was put a batch's time ago, and has long been sent.
-        if (arrival.slow or queued <= iterator._num_workers) and not arrival.has_come(iterator):
+        if (arrival.slow or queued <= held["_num_workers"]) and not arrival.has_come(held):
             queued = 0
-    put_by = _put_by(iterator)
-    return queued, put_by, put_by > 0 and len(iterator._task_info.get(iterator._rcvd_idx, ())) == 2
+    put_by = _put_by(held)
+    return queued, put_by, put_by > 0 and len(held["_task_info"].get(held["_rcvd_idx"], ())) == 2
 
 
-def _put_by(iterator: Any) -> int:
-    return sum(1 for info in iterator._task_info.values() if len(info) == 2)
+def _put_by(held: dict[str, Any]) -> int:
+    return sum(1 for info in held["_task_info"].values() if len(info) == 2)
 
 
-def _was_ready(iterator: Any, queued: int, put_by: int, next_put_by: bool) -> int:
-    """Batches that were ready as the one returned now was asked for; 0 if that one was not among them.
+def _was_ready(held: dict[str, Any], queued: int, put_by: int, next_put_by: bool) -> int:
+    """Return how many batches were ready when the one returned now was requested.
 
-    Batches are handed out in order. If as many as lay in the queue have since been put by as out of order, then the one
-    asked for was not there, however many others were.
+    Returns 0 if that one was not among them. Batches are handed out in order. If as many batches as lay in the queue
+    have since been set aside as out of order, the requested one was not there, however many others were.
     """
-    if not next_put_by and (queued == 0 or _put_by(iterator) - put_by >= queued):
+    if not next_put_by and (queued == 0 or _put_by(held) - put_by >= queued):
         return 0
     return queued + put_by
 
 
+@not_counted
 def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> Callable[[], None]:
     base = _module()._BaseDataLoaderIter
     single = _module()._SingleProcessDataLoaderIter
     plain = base.__next__
     is_compiling = agent.torch.compiler.is_compiling
     dynamo = agent.dynamo
+    iterators, arrivals = loaders.iterators, loaders.arrivals
     mark = agent.mark
     put = agent.put
 
+    @functools.wraps(plain)
     def __next__(self: Any) -> Any:
         if dynamo and is_compiling():
             return plain(self)
+        queued, put_by, next_put_by = NO_WORKERS, 0, False
         try:
-            number = getattr(self, _MARK, 0)
-            queue = self.__dict__.get("_data_queue")
-            queued, put_by, next_put_by = (NO_WORKERS, 0, False) if queue is None else _waiting(self, queue)
+            if type(self) is not single:  # without workers nothing can lie ready
+                held = dict_of(self)
+                queued, put_by, next_put_by = _waiting(arrivals, self, held)
             if mark is not None:
                 mark(MARK_FETCH_START)
         except Exception as error:
@@ -326,13 +383,14 @@ def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> Callable[
         try:
             batch = plain(self)
         except BaseException as error:
-            put((ident(), FETCH, begin, clock(), number, queued, 1))
+            put((ident(), FETCH, begin, clock(), iterators.get(self, 0), queued, 1))
             step_aside(error)
             raise
         end = clock()
         try:
-            ready = queued if queued < 0 else _was_ready(self, queued, put_by, next_put_by)
-            if queued > 0 and end - begin > TURN_NS and self.__dict__[_ARRIVAL].was_late(end - begin):
+            number = iterators.get(self, 0)
+            ready = queued if queued < 0 else _was_ready(held, queued, put_by, next_put_by)
+            if queued > 0 and end - begin > TURN_NS and arrivals.get(self).was_late(end - begin):
                 ready = 0
             put((ident(), FETCH, begin, end, number, ready))
             if end >= agent.attend:
@@ -343,29 +401,8 @@ def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> Callable[
             agent.give_up("dataloader", error)
         return batch
 
-    def lean(self: Any) -> Any:
-        """Without workers nothing can lie ready."""
-        if dynamo and is_compiling():
-            return plain(self)
-        begin = clock()
-        try:
-            batch = plain(self)
-        except BaseException as error:
-            put((ident(), FETCH, begin, clock(), getattr(self, _MARK, 0), NO_WORKERS, 1))
-            step_aside(error)
-            raise
-        end = clock()
-        number = getattr(self, _MARK, 0)  # this hook may have been taken out meanwhile
-        put((ident(), FETCH, begin, end, number, NO_WORKERS))
-        if end >= agent.attend:
-            try:
-                attend(self, number, batch, end)
-            except Exception as error:
-                agent.give_up("dataloader", error)
-        return batch
-
     def attend(iterator: Any, number: int, batch: Any, end: int) -> None:
-        if agent.lease is not None and _MARK not in iterator.__dict__:
+        if agent.lease is not None and iterators.get(iterator) is None:
             number = loaders.adopt(iterator)
         if number not in loaders.described:
             loaders.batch(number, batch)
@@ -378,30 +415,23 @@ def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> Callable[
         if end >= paddings.due:
             paddings.look(number, batch, loaders.rows(number), end)
 
-    setattr(base, _MARK, 0)
-    for function in (__next__, lean):
-        function.__wrapped__ = plain  # type: ignore[attr-defined]
-        not_for_dynamo(agent.torch, function)
+    not_for_dynamo(agent.torch, __next__)
     not_for_dynamo(agent.torch, attend, callees=True)
     base.__next__ = __next__
-    if mark is None and "__next__" not in single.__dict__:
-        lean.__name__ = "__next__"
-        single.__next__ = lean
 
     def undo() -> None:
-        if single.__dict__.get("__next__") is lean:
-            del single.__next__
         if base.__next__ is __next__:
             base.__next__ = plain
-            delattr(base, _MARK)
 
     return undo
 
 
+@not_counted
 def _hook_iter(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
     DataLoader = _module().DataLoader
     plain = DataLoader.__iter__
 
+    @functools.wraps(plain)
     def __iter__(self: Any) -> Any:
         try:
             agent.loader = number = loaders.id(self)  # the workers that are forked now inherit it
@@ -416,7 +446,8 @@ def _hook_iter(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
             raise
         try:
             loaders.mark(iterator, number)
-            agent.put((ident(), ITER, begin, clock(), number, int(self.num_workers > 0)))
+            workers = _whole(dict_of(self).get("num_workers")) or 0
+            agent.put((ident(), ITER, begin, clock(), number, int(workers > 0)))
             agent.flush()
             agent.attend = 0  # its first batch is to be looked at
             loaders.iterated(self, number)
@@ -424,7 +455,6 @@ def _hook_iter(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
             agent.give_up("dataloader", error)
         return iterator
 
-    __iter__.__wrapped__ = plain  # type: ignore[attr-defined]
     not_for_dynamo(agent.torch, __iter__)
     DataLoader.__iter__ = __iter__
 
@@ -435,9 +465,13 @@ def _hook_iter(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
     return undo
 
 
+@not_counted
 def _hook_construction(loaders: _Loaders) -> Callable[[], None]:
-    """Remember where a loader was made: its `__init__` sets this property, and nothing in there warns. A wrapper of
-    `__init__`, or of the check that warns of too many workers, would have the warning point at us."""
+    """Remember where each loader was made, by wrapping a property that its `__init__` sets.
+
+    Nothing in that setter warns. A wrapper around `__init__`, or around the check that warns of too many workers, would
+    make the warning point at the agent's code.
+    """
     DataLoader = _module().DataLoader
     plain = DataLoader.__dict__.get("multiprocessing_context")
     if not isinstance(plain, property) or plain.fset is None:
@@ -466,7 +500,10 @@ def _hook_construction(loaders: _Loaders) -> Callable[[], None]:
 
 
 class _Opened:
-    """Counts files opened in a worker. An audit hook cannot be removed, so it is added in workers only."""
+    """A counter of the files opened in a worker.
+
+    An audit hook cannot be removed, so it is added in workers only.
+    """
 
     def __init__(self) -> None:
         self.files = 0
@@ -476,8 +513,9 @@ class _Opened:
             self.files += 1
 
 
+@not_counted
 def _hook_fetchers(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
-    """In workers: a fetcher is made there, once."""
+    """Watch the fetcher that each worker makes once."""
     base = sys.modules["torch.utils.data._utils.fetch"]._BaseDatasetFetcher
     plain = base.__init__
 
@@ -489,12 +527,11 @@ def _hook_fetchers(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
                 if agent.lease is None:  # it would stay when the others have been taken out
                     opened = _Opened()
                     sys.addaudithook(opened)
-                loaders.time(self, _timed_fetch(agent, self, agent.loader, opened))
+                loaders.fetches.watch(self, agent.loader, None, opened)
         except Exception as error:
             agent.give_up("dataloader", error)
 
-    for function in (__init__, _Collate.__call__):
-        not_for_dynamo(agent.torch, function)
+    not_for_dynamo(agent.torch, __init__)
     base.__init__ = __init__
 
     def undo() -> None:
@@ -504,28 +541,31 @@ def _hook_fetchers(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
     return undo
 
 
-class _Collate:
-    """A collate function and the time it takes."""
+class _Collation:
+    """In the place of a fetcher's attribute `collate_fn`, which `fetch` reads when it has all samples: notes the time.
+    So the program's function gets no frame of ours below it."""
 
-    def __init__(self, plain: Any) -> None:
-        self._plain = plain
-        self.spent_ns = 0
+    def __init__(self, watched: ByIdentity) -> None:
+        self._watched = watched
 
-    def __call__(self, samples: Any) -> Any:
-        begin = clock()
+    def __get__(self, fetcher: Any, owner: Any = None) -> Any:
+        watched = self._watched.get(fetcher)
+        if watched is not None:
+            watched.collates = clock()
         try:
-            return self._plain(samples)
-        except BaseException as error:
-            step_aside(error)
-            raise
-        finally:
-            self.spent_ns += clock() - begin
+            return dict_of(fetcher)["collate_fn"]
+        except KeyError:
+            raise AttributeError("collate_fn") from None
+
+    def __set__(self, fetcher: Any, function: Any) -> None:
+        dict_of(fetcher)["collate_fn"] = function
 
 
 def _waited_for_a_core() -> int | None:
-    """Nanoseconds for which this thread could have run and another ran; None where the kernel does not tell.
+    """Return the ns for which this thread was runnable but another ran.
 
-    Without it a worker whose core is taken looks like one that waits for storage.
+    Returns None if the kernel does not report it. Without this, a worker whose core is taken looks like one that waits
+    for storage.
     """
     try:
         file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
@@ -537,59 +577,126 @@ def _waited_for_a_core() -> int | None:
         return None
 
 
-def _timed_fetch(
-    agent: Agent, fetcher: Any, loader: int, opened: _Opened | None = None, times: int | None = None
-) -> Callable[[Any], Any]:
-    """What to put in the place of this fetcher's `fetch`; after so many `times` it takes itself out."""
-    plain = type(fetcher).fetch
-    owner = weakref.ref(fetcher)  # which owns this closure, and the data set: a cycle would keep files open
-    cpu_clock = time.thread_time_ns
-    left = times
-    slow = False
-    """Batches take so long that it costs nothing to ask for how long the thread waited for a core."""
+class _Fetches:
+    """The time it takes to make a batch.
 
-    def fetch(possibly_batched_index: Any) -> Any:
-        nonlocal left, slow
-        fetcher: Any = owner()
-        collate = fetcher.collate_fn
-        fetcher.collate_fn = timed = _Collate(collate)
-        queued = _waited_for_a_core() if slow else None  # which opens a file
-        files = opened.files if opened else 0
-        cpu = cpu_clock()
-        begin = clock()
-        try:
-            batch = plain(fetcher, possibly_batched_index)
-        except BaseException as error:
-            step_aside(error)
-            raise
-        finally:
-            fetcher.collate_fn = collate
-        end = clock()
-        try:
-            if left is not None:
-                left -= 1
-                if left == 0:
-                    fetcher.__dict__.pop("fetch", None)
-            samples = 1
-            if fetcher.auto_collation:  # a sampler of batches may hand out iterators, which cannot be counted
-                samples = len(possibly_batched_index) if hasattr(possibly_batched_index, "__len__") else 0
-            files = opened.files - files if opened and samples else -1
-            wanted = cpu_clock() - cpu
-            if queued is not None:
-                wanted += max(0, (_waited_for_a_core() or queued) - queued)
-            slow = end - begin > SLOW_NS
-            agent.put((ident(), BATCH, begin, end, loader, min(wanted, end - begin), timed.spent_ns, samples, files))
-            if times is None:  # a worker may be ended without a word; what it does beside the step costs nothing
-                agent.flush()
-                if agent.outlet is not None:
-                    agent.outlet.publish()
-                if agent.lease is not None and end >= agent.next_tick:
-                    agent.next_tick = end + TICK_NS
-                    if agent.lease.is_over:
-                        agent.lease.end()
-        except Exception as error:
-            agent.give_up("dataloader", error)
-        return batch
+    While a batch is watched, the agent replaces `fetch` of its fetcher's class.
+    """
 
-    not_for_dynamo(agent.torch, fetch)
-    return fetch
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._watched = ByIdentity()
+        self._undo: dict[int, Callable[[], None]] = {}
+        """The undo function of each hooked class, by `id` of the class."""
+
+    def watch(self, fetcher: Any, loader: int, times: int | None = None, opened: _Opened | None = None) -> None:
+        """Time the fetcher's next `times` batches; all of them if `times` is None."""
+        if self._watched.get(fetcher) is None:
+            self._watched.put(fetcher, _Fetched(loader, times, opened))
+            if id(type(fetcher)) not in self._undo:
+                self._undo[id(type(fetcher))] = self._hook(type(fetcher))
+
+    def uninstall(self) -> None:
+        for undo in self._undo.values():
+            undo()
+        self._undo.clear()
+        self._watched.clear()
+
+    @not_counted
+    def _hook(self, cls: type) -> Callable[[], None]:
+        plain: Any = getattr(cls, "fetch")  # noqa: B009
+        agent, watched_fetchers, done = self._agent, self._watched, self._done
+
+        @functools.wraps(plain)
+        def fetch(self: Any, possibly_batched_index: Any) -> Any:
+            watched = watched_fetchers.get(self)
+            if watched is None:
+                return plain(self, possibly_batched_index)
+            opened = watched.opened
+            queued = _waited_for_a_core() if watched.slow else None  # which opens a file
+            files = opened.files if opened else 0
+            watched.collates = 0
+            cpu = time.thread_time_ns()
+            begin = clock()
+            try:
+                batch = plain(self, possibly_batched_index)
+            except BaseException as error:
+                step_aside(error)
+                raise
+            end = clock()
+            try:
+                done(watched, self, possibly_batched_index, (begin, end, cpu, queued, files))
+            except Exception as error:
+                agent.give_up("dataloader", error)
+            return batch
+
+        not_for_dynamo(agent.torch, fetch)
+        undo = [_put(cls, "fetch", fetch)]
+        if not any("collate_fn" in class_dict_of(each) for each in mro_of(cls)):
+            undo.append(_put(cls, "collate_fn", _Collation(watched_fetchers)))
+
+        def uninstall() -> None:
+            for each in undo:
+                each()
+
+        return uninstall
+
+    def _done(self, watched: _Fetched, fetcher: Any, index: Any, times: tuple[int, int, int, int | None, int]) -> None:
+        """Put the event of a batch that was made; `times` are clocks at begin and end, CPU time, time spent waiting for
+        a core and files opened before it."""
+        agent, (begin, end, cpu, queued, files) = self._agent, times
+        wanted = time.thread_time_ns() - cpu
+        if watched.left is not None:
+            watched.left -= 1
+            if watched.left <= 0:
+                self._watched.drop(fetcher)
+                if not self._watched:
+                    self.uninstall()
+        opened = watched.opened
+        samples = 1
+        if dict_of(fetcher).get("auto_collation") is True:  # a sampler may hand out iterators, which cannot be counted
+            samples = _count(index) or 0
+        files = opened.files - files if opened and samples else -1
+        if queued is not None:
+            wanted += max(0, (_waited_for_a_core() or queued) - queued)
+        watched.slow = end - begin > SLOW_NS
+        collated = end - watched.collates if begin <= watched.collates <= end else 0
+        agent.put((ident(), BATCH, begin, end, watched.loader, min(wanted, end - begin), collated, samples, files))
+        if watched.left is None:  # a worker may be ended without a word; what it does beside the step costs nothing
+            agent.flush()
+            if agent.outlet is not None:
+                agent.outlet.publish()
+            if agent.lease is not None and end >= agent.next_tick:
+                agent.next_tick = end + TICK_NS
+                if agent.lease.is_over:
+                    agent.lease.end()
+
+
+def _put(cls: type, name: str, ours: Any) -> Callable[[], None]:
+    """Set an attribute of a class; return what takes it out again."""
+    held = class_dict_of(cls)
+    plain = held.get(name)
+    type.__setattr__(cls, name, ours)
+
+    def undo() -> None:
+        if class_dict_of(cls).get(name) is ours:
+            if plain is not None:
+                type.__setattr__(cls, name, plain)
+            else:
+                type.__delattr__(cls, name)
+
+    return undo
+
+
+class _Fetched:
+    """The state of one watched fetcher."""
+
+    def __init__(self, loader: int, left: int | None, opened: _Opened | None) -> None:
+        self.loader = loader
+        self.left = left
+        """Batches still to be watched; None means all."""
+        self.opened = opened
+        self.collates = 0
+        """The clock as the collation of the batch began; 0 before that."""
+        self.slow = False
+        """Whether batches take so long that asking for the wait for a core costs comparatively nothing."""

@@ -1,19 +1,22 @@
-"""DistributedDataParallel: which passes reduce gradients, and the times that torch itself takes of some of them.
+"""DistributedDataParallel: which passes reduce gradients, and torch's own timings of some of them.
 
-A program without it pays nothing: only the wrapper that a DistributedDataParallel has as a root counts.
+A program without it pays nothing: passes are counted only for roots that are wrapped in DistributedDataParallel.
 """
 
 from __future__ import annotations
 
+import types
 import weakref
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
 
+from ..dynamo import not_for_dynamo
 from ..facts import WRAPPERS
+from ..look import ByIdentity, child, dict_of, is_a, name_of, parameters, tensor
 from ..session import Agent
 from ..stack import place
-from ..tracebacks import step_aside
+from ..tracebacks import not_counted, step_aside
 
 # torch's Reducer times the first ten passes that reduce, then every hundredth (kDDPRuntimeLoggingSampleRate).
 FIRST_SAMPLES, SAMPLE_RATE = 10, 100
@@ -27,23 +30,24 @@ _TIMES = {
 
 
 class Ddp:
-    """The DistributedDataParallel modules of a program, as far as they are roots."""
+    """The DistributedDataParallel modules of a program that are roots."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._class = agent.torch.nn.parallel.DistributedDataParallel
-        self._places: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._places = ByIdentity()
         self._counts: dict[int, _Count] = {}
-        """By the root's number."""
+        """The counts, by number of the root."""
 
+    @not_counted
     def install(self) -> Callable[[], None]:
-        """Remember where each is made; tell of each at every tick."""
+        """Remember where each module is made, and report each one at every tick."""
         cls, plain, places = self._class, self._class.__init__, self._places
 
         @wraps(plain)
         def __init__(module: Any, *args: Any, **kwargs: Any) -> None:
             try:
-                places[module] = place()
+                places.put(module, place())
             except Exception:  # a place is a nicety
                 pass
             try:
@@ -63,42 +67,30 @@ class Ddp:
 
         return undo
 
-    def counting(self, root: Any, number: int, before: Any) -> Any:
-        """What a root's wrapper calls in place of `before`: one that counts, if it is a DistributedDataParallel."""
-        module = next((each for each in _inwards(root) if isinstance(each, self._class)), None)
+    def counting(self, root: Any, number: int) -> Callable[[bool, bool], None] | None:
+        """Return the function that counts the passes of a root.
+
+        None if the root has no DistributedDataParallel.
+        """
+        module = next((each for each in _inwards(root) if is_a(each, self._class)), None)
         if module is None:
-            return before
+            return None
         try:
-            count = self._counts.get(number)
-            if count is None or count.module() is not module:
-                # An optimizer may step in a backward pass, which holds the lock that torch's answer takes.
-                logged = {} if self._agent.in_backward else _logged(module)
-                count = self._counts[number] = _Count(module, self._agent.steps, self._places.get(module), logged)
+            # An optimizer may step in a backward pass, which holds the lock that torch's answer takes.
+            logged = {} if self._agent.in_backward else _logged(module)
+            count = self._counts[number] = _Count(module, self._agent.steps, self._places.get(module), logged)
         except Exception as error:
             self._agent.give_up("ddp", error)
-            return before
-        return self._counted(root, module, count.passes, before)
+            return None
+        passes, inner = count.passes, count.module
 
-    def _counted(self, root: Any, module: Any, passes: list[int], before: Any) -> Any:
-        is_compiling = self._agent.torch.compiler.is_compiling
-        grad = self._agent.torch.is_grad_enabled
-        outer, inner = weakref.ref(root), weakref.ref(module)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            this: Any = outer()
-            plain = this._call_impl if before is None else before
-            if is_compiling():
-                return plain(*args, **kwargs)
-            if this.training and grad():
+        def passed(training: bool, grad: bool) -> None:
+            if training and grad:
                 # As DDP does: what counts is how it stands at the forward pass.
-                passes[bool(getattr(inner(), "require_backward_grad_sync", True))] += 1
-            try:
-                return plain(*args, **kwargs)
-            except BaseException as error:
-                step_aside(error)
-                raise
+                passes[dict_of(inner()).get("require_backward_grad_sync") is not False] += 1
 
-        return call
+        not_for_dynamo(self._agent.torch, passed, callees=True)
+        return passed
 
     def _tell(self) -> None:
         if self._agent.in_backward:  # as in `counting`
@@ -111,38 +103,41 @@ class Ddp:
 
 
 class _Count:
-    """Passes of one module since it has been looked at."""
+    """The passes of one module since the agent first saw it."""
 
     def __init__(self, module: Any, steps: int, where: Any, logged: dict[str, Any]) -> None:
         self.module = weakref.ref(module)
         self.passes = [0, 0]
-        """Without and with reduction."""
+        """Passes without and with reduction."""
         self._steps = steps
         self._place = where
-        gradients = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        self._bytes = sum(each.numel() * each.element_size() for each in gradients)
-        self._dtypes = sorted({str(each.dtype).replace("torch.", "") for each in gradients})
+        read = [tensor(parameter) for parameter in parameters(module)]
+        if None in read:
+            raise TypeError("the size of a parameter is told by code of the program")
+        gradients = [each for each in read if each is not None and each.trainable]
+        self._bytes = sum(each.bytes for each in gradients)
+        self._dtypes = sorted({each.dtype for each in gradients})
         self._before = _sums(logged)
 
     def fact(self, number: int, steps: int) -> dict[str, Any]:
-        """DdpFact."""
+        """Return the DdpFact."""
         module = self.module()
         logged = _logged(module)
         sizes = logged.get("rebuilt_bucket_sizes") or logged.get("bucket_sizes")
-        hooks = getattr(module, "_comm_hooks", None)
-        named = getattr(hooks[0][0], "__qualname__", "?") if hooks else None
+        held = dict_of(module)
+        hooks = held.get("_comm_hooks")
         fact = {
             "id": number,
             "place": self._place,
             "backend": logged.get("backend_name"),
             "gradient_bytes": self._bytes,
             "dtypes": self._dtypes,
-            "bucket_cap": getattr(module, "bucket_bytes_cap", None),
+            "bucket_cap": held.get("bucket_bytes_cap"),
             "buckets": len(sizes.split(",")) if sizes else None,
-            "gradient_as_bucket_view": bool(getattr(module, "gradient_as_bucket_view", False)),
-            "find_unused_parameters": bool(getattr(module, "find_unused_parameters", False)),
-            "static_graph": bool(getattr(module, "static_graph", False)),
-            "comm_hook": logged.get("comm_hook") or named,
+            "gradient_as_bucket_view": held.get("gradient_as_bucket_view") is True,
+            "find_unused_parameters": held.get("find_unused_parameters") is True,
+            "static_graph": held.get("static_graph") is True,
+            "comm_hook": logged.get("comm_hook") or (_named(hooks[0][0]) if hooks else None),
             "steps": steps - self._steps,
             "passes": sum(self.passes),
             "reduced": self.passes[True],
@@ -151,7 +146,10 @@ class _Count:
         return fact
 
     def _times(self, sums: dict[str, int]) -> dict[str, Any]:
-        """Means over the samples since the look before, in seconds; nothing where torch took none."""
+        """Return the mean times in seconds over the samples since the agent first saw the module.
+
+        Only `{"samples": 0}` if torch has timed none since.
+        """
         samples = sums["samples"] - self._before["samples"]
         if samples <= 0 or not sums["communication"]:
             return {"samples": 0}
@@ -159,24 +157,31 @@ class _Count:
         return {"samples": samples, **means}
 
 
+def _named(hook: Any) -> str:
+    return str(hook.__qualname__) if type(hook) is types.FunctionType else name_of(type(hook))
+
+
 def _logged(module: Any) -> dict[str, Any]:
-    """What torch has logged of it: a copy of some words and numbers. Never in a backward pass: it takes the lock that
-    torch holds while a communication hook runs."""
+    """Return what torch has logged about the module: a copy of some strings and numbers.
+
+    Never call it in a backward pass: it takes the lock that torch holds while a communication hook runs.
+    """
     try:
-        return dict(module._get_ddp_logging_data())
+        logged = dict_of(module)["logger"]._get_ddp_logging_data()
+        return {**logged.strs_map, **logged.ints_map}
     except Exception:  # an interface that torch calls a prototype; and there is no logger with the Python reducer
         return {}
 
 
 def _sums(logged: dict[str, Any]) -> dict[str, int]:
-    """How many passes torch has timed, and their times added up, ns."""
+    """Return how many passes torch has timed, and the sums of their times in ns."""
     passes = int(logged.get("iteration", 0))
     samples = min(passes, FIRST_SAMPLES) + max(0, passes // SAMPLE_RATE)
     return {"samples": samples, **{name: samples * int(logged.get(key, 0)) for name, key in _TIMES.items()}}
 
 
 def _inwards(module: Any) -> Iterator[Any]:
-    """A module, and what it wraps."""
+    """Yield a module, then each module it wraps, from the outside in."""
     while module is not None:
         yield module
-        module = next((module._modules[name] for name in WRAPPERS if name in module._modules), None)
+        module = next((each for name in WRAPPERS if (each := child(module, name)) is not None), None)

@@ -1,23 +1,27 @@
-"""Forward passes of the root modules: the outermost calls, whatever wraps them.
+"""Forward passes of the root modules: the outermost module calls, whatever wraps them.
 
-Which modules are roots is found out by watching every module call for a few steps; after that only the roots carry
-anything. The wrapper goes in through `_compiled_call_impl`, the slot `Module.compile` uses: it is looked at before any
-other call path, is left out of pickles and copies, and Dynamo neither breaks nor recompiles because of it.
+`Module.__call__` reads the attribute `_compiled_call_impl` before anything else. A descriptor in that place, on a
+class and never on an instance, decides at each read. For a root it returns a function that Python binds to the called
+module; for any other module it returns what would be there without the agent. So no copy, clone or pickle of a module
+carries anything of the agent's, and inner modules get no agent frame on the stack.
+
+To find the roots, the descriptor is on `torch.nn.Module` for a few steps; after that only on the classes of roots.
 """
 
 from __future__ import annotations
 
 import itertools
-import threading
+import types
 import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
+from ..dynamo import not_for_dynamo
+from ..look import class_dict_of, dict_of, has_parameters, module_of, mro_of
 from ..outlet import clock
 from ..ring import FORWARD, MARK_FORWARD_END, MARK_FORWARD_START
 from ..session import Agent, ident
-from ..tracebacks import step_aside
+from ..tracebacks import not_counted, step_aside
 
 WATCHED_STEPS = 3
 # A program that calls more modules than this from outside any other calls layers, not models.
@@ -26,13 +30,30 @@ MOST_ROOTS = 64
 # since watching costs.
 MOST_WATCHES = 32
 
+NAME = "_compiled_call_impl"
 
-class _LeftOut(partial):  # type: ignore[type-arg]
-    """The wrapper of a module that says itself what its state is, as DistributedDataParallel does: such a one takes the
-    slot into copies, which would call the original, and into pickles, which would fail."""
+Count = Callable[[bool, bool], None]
+"""Counter called before a root's forward pass with two flags: training mode, and gradients enabled."""
+
+
+class _Slot:
+    """The descriptor in the place of `_compiled_call_impl`.
+
+    It is a data descriptor: a value that `Module.compile` sets on an instance stays in the instance's dictionary, and
+    the agent's function calls it.
+    """
+
+    def __set__(self, module: Any, value: Any) -> None:
+        dict_of(module)[NAME] = value
+
+    def __delete__(self, module: Any) -> None:
+        try:
+            del dict_of(module)[NAME]
+        except KeyError:
+            raise AttributeError(NAME) from None
 
     def __reduce__(self) -> Any:
-        """None."""
+        """Reduce to None, torch's own value, in a class that is pickled by value."""
         return type(None), ()
 
 
@@ -43,105 +64,139 @@ class Roots:
         self,
         agent: Agent,
         seen: Callable[[Any, int], None],
-        inner: Callable[[Any, int, Any], Any] = lambda module, number, before: before,
+        counting: Callable[[Any, int], Count | None] = lambda module, number: None,
     ) -> None:
-        """`seen(module, id)` is called when a root has taken part in a training step; `inner(module, id, before)` gives
-        what its wrapper calls, where `before` (None: the module's own `_call_impl`) is what stood in the slot."""
+        """Prepare the hooks; `install` puts them in place.
+
+        `seen(module, id)` is called once a root has taken part in a training step. `counting(module, id)` returns the
+        function that counts the root's passes, or None.
+        """
         self._agent = agent
         self._seen = seen
-        self._inner = inner
+        self._counting = counting
         self._module = agent.torch.nn.Module
-        self._plain_call = self._module.__call__
-        self._watching: Any = None
+        self._held_by: Callable[[Any], dict[str, Any]] = class_dict_of(self._module)["__dict__"].__get__
+        """Equivalent of `dict_of` for modules only, in a quarter of the time."""
+        self._watching = False
         self._watches = 0
         self._watched = 0
         """Steps since the watch began."""
-        self._inside = threading.local()
-        """Of each thread: has `root` while it is in a root's forward."""
         self._numbers = itertools.count(1)
-        self._roots: dict[int, tuple[weakref.ref[Any], int]] = {}
-        """By id(module)."""
-        self._wrappers: dict[int, Any] = {}
+        self._roots: dict[int, tuple[weakref.ref[Any], int, Count | None]] = {}
+        """The roots, by `id` of the module; an entry is removed when its module dies."""
+        self._classes: list[weakref.ref[type]] = []
+        """The classes that carry the slot."""
         self._told: set[int] = set()
         self._largest = (0, 0, 0)
-        """Rows, inputs and outputs of the largest product of a linear layer."""
+        """Rows, inputs and outputs of the largest matmul of a linear layer."""
         self._called = [False]
-        """Whether a root has been, since the last tick. A list, for a closure to write to at the least cost."""
+        """Whether a root has been called since the last tick.
+
+        It is a list, so that a closure can write to it at the least cost.
+        """
+        self._call = self._timed()
+        self._slot = self._slot_of_roots()
+        self._slot_of_all = self._slot_of_modules()
 
     def install(self) -> Callable[[], None]:
-        """Begin to watch; returns what takes everything out."""
+        """Start watching; return the function that removes all hooks."""
+        for function in (dict_of, module_of, _is_training, Roots._measure, Roots._root, Roots._is_outermost):
+            not_for_dynamo(self._agent.torch, function, callees=True)
+        not_for_dynamo(self._agent.torch, type(self._agent).is_recomputing, callees=True)
         self._watch()
         self._agent.on_tick.append(self._at_tick)
         self._agent.on_failure.append(self._tell)
-        undo = self._hook_replicas()
-
-        def uninstall() -> None:
-            undo()
-            self._uninstall()
-
-        return uninstall
+        return self._uninstall
 
     def look_again(self) -> None:
-        """What is trained may be another model than before."""
-        if self._watching is None and self._watches < MOST_WATCHES:
+        """Watch all modules again: the program may now train another model."""
+        if not self._watching and self._watches < MOST_WATCHES:
             self._watch()
 
     # ---- finding the roots ----
 
     def _watch(self) -> None:
-        agent = self._agent
-        is_compiling = agent.torch.compiler.is_compiling
-        inside = self._inside
-        plain = self._plain_call
-        linear = agent.torch.nn.Linear
+        if class_dict_of(self._module).get(NAME) is not None:
+            return  # another tool is there
+        self._watches += 1
+        self._watched = 0
+        self._watching = True
+        self._agent.on_step.append(self._at_step)
+        setattr(self._module, NAME, self._slot_of_all)
 
-        roots = self
+    @not_counted
+    def _slot_of_modules(self) -> Any:
+        """Return the descriptor that intercepts every module."""
+        linear, roots, call = self._agent.torch.nn.Linear, self, self._call
+        is_compiling = self._agent.torch.compiler.is_compiling
+        dynamo = self._agent.dynamo
+        bound = types.MethodType
 
-        # torch's profiler looks for the module under the name `self` in the frames of `Module.__call__`.
-        def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling():
-                return plain(self, *args, **kwargs)
+        def product(self: Any, *args: Any, **kwargs: Any) -> Any:
+            roots._measure(self, args)
+            plain = dict_of(self).get(NAME)
+            if plain is None:
+                plain = self._call_impl
             try:
-                if type(self) is linear:
-                    roots._measure(self, args)
-                number = 0 if hasattr(inside, "root") or agent.is_recomputing() else roots._root(self)
-                if number == 0:
-                    return plain(self, *args, **kwargs)
-                return roots._timed(partial(plain, self), self, number, args, kwargs)
+                return plain(*args, **kwargs)
             except BaseException as error:
                 step_aside(error)
                 raise
 
-        self._watches += 1
-        self._watched = 0
-        self._watching = __call__
-        agent.on_step.append(self._at_step)
-        self._module.__call__ = __call__
+        class Watching(_Slot):
+            def __get__(self, module: Any, owner: Any = None) -> Any:
+                if module is None:
+                    return None
+                if dynamo and is_compiling():  # then this is traced, and nothing of the module's is called
+                    return module.__dict__.get(NAME)
+                if roots._is_outermost() and roots._root(module):
+                    return bound(call, module)
+                if type(module) is linear:
+                    return bound(product, module)
+                return dict_of(module).get(NAME)
+
+        not_for_dynamo(self._agent.torch, product)
+        not_for_dynamo(self._agent.torch, Watching.__get__, callees=True)
+        return Watching()
+
+    def _is_outermost(self) -> bool:
+        """Return whether this thread is neither in a root's call nor in a backward pass that recomputes."""
+        agent = self._agent
+        return ident() not in agent.in_forward and not agent.is_recomputing()
 
     def _measure(self, linear: Any, args: Any) -> None:
+        torch = self._agent.torch
         try:
-            inputs, outputs = linear.in_features, linear.out_features
-            size = (args[0].numel() // inputs, inputs, outputs)
+            held = dict_of(linear)
+            inputs, outputs = held["in_features"], held["out_features"]
+            if type(args[0]) is not torch.Tensor:
+                return
+            with torch._C.DisableTorchFunction():
+                size = (args[0].numel() // inputs, inputs, outputs)
             if size[0] * inputs * outputs > self._largest[0] * self._largest[1] * self._largest[2]:
                 self._largest = size
         except Exception:  # a layer that is called in a way of its own
             return
 
     def _root(self, module: Any) -> int:
-        """The module's number; 0 if it is none of interest: no parameters, as a loss."""
+        """Return the module's number, or 0 if it is not a root to watch.
+
+        Modules without parameters (such as losses) are skipped, and so are modules that cannot be watched without a
+        call of the program's own code.
+        """
         known = self._roots.get(id(module))
         if known is not None and known[0]() is module:
             return known[1]
         try:
-            if len(self._roots) >= MOST_ROOTS:
-                self._forget_dead()
-            if len(self._roots) >= MOST_ROOTS or next(self._module.parameters(module), None) is None:
+            if len(self._roots) >= MOST_ROOTS or not _is_open(type(module)) or not has_parameters(module):
                 return 0
+            if "_is_replica" in dict_of(module):  # of DataParallel, for one pass
+                return 0
+            number = next(self._numbers)
+            self._roots[id(module)] = (weakref.ref(module, self._forgetting(id(module))), number, None)
         except Exception as error:
             self._agent.give_up("forward", error)
             return 0
-        number = next(self._numbers)
-        self._roots[id(module)] = (weakref.ref(module), number)
         for act in self._agent.on_call:
             try:
                 act(module)
@@ -149,38 +204,21 @@ class Roots:
                 self._agent.problem("trial", error)
         return number
 
-    def _forget_dead(self) -> None:
-        """Of a search or a cross-validation there may be hundreds of models, one after the other."""
-        for key, (module, number) in list(self._roots.items()):
-            if module() is None:
-                del self._roots[key]
-                self._wrappers.pop(number, None)
-                self._told.discard(number)
+    def _forgetting(self, key: int) -> Callable[[Any], None]:
+        """Return the callback that forgets a dead root before another module can get its id."""
+        roots, told = self._roots, self._told
 
-    def _timed(self, call: Any, module: Any, number: int, args: Any, kwargs: Any) -> Any:
-        agent = self._agent
-        mark = agent.mark
-        inside = self._inside
-        if mark is not None:
-            mark(MARK_FORWARD_START)
-        inside.root = number
-        begin = clock()
-        try:
-            return call(*args, **kwargs)
-        except BaseException as error:
-            step_aside(error)
-            raise
-        finally:
-            end = clock()
-            del inside.root
-            if mark is not None:
-                mark(MARK_FORWARD_END)
-            self._called[0] = True
-            agent.put((ident(), FORWARD, begin, end, number, module.training, agent.torch.is_grad_enabled()))
+        def forget(reference: Any) -> None:
+            known = roots.get(key)
+            if known is not None and known[0] is reference:
+                del roots[key]
+                told.discard(known[1])
+
+        return forget
 
     def _at_step(self) -> None:
         self._watched += 1
-        if self._watching is None or self._watched < WATCHED_STEPS or self._profiled():
+        if not self._watching or self._watched < WATCHED_STEPS:
             return
         self._agent.on_step.remove(self._at_step)
         self._stop_watching()
@@ -188,142 +226,153 @@ class Roots:
         if rows:
             self._agent.fact("matmul", {"id": 0, "rows": rows, "inputs": inputs, "outputs": outputs})
         self._tell()
-        for reference, number in list(self._roots.values()):
-            module = reference()
-            if module is not None:
-                self._wrap(module, number)
+        self._settle()
 
     def _tell(self) -> None:
-        """Once it is known which train; of a program that has failed before that, all it has called."""
-        for reference, number in list(self._roots.values()):
+        """Report the roots not reported yet.
+
+        This runs once it is known which of them train; if the program fails earlier, it covers every root called so
+        far.
+        """
+        for reference, number, _ in list(self._roots.values()):
             module = reference()
             if module is not None and number not in self._told:
                 self._told.add(number)
                 self._seen(module, number)
 
-    def _profiled(self) -> bool:
-        """The program's profiler is recording: it knows a module's call by the code that `Module.__call__` had as it
-        began, so that has to stay."""
-        return bool(getattr(self._agent.torch.autograd.profiler, "_is_profiler_enabled", False))
-
     def _stop_watching(self) -> None:
-        if self._module.__call__ is self._watching:
-            self._module.__call__ = self._plain_call
-        self._watching = None
+        if class_dict_of(self._module).get(NAME) is self._slot_of_all:
+            setattr(self._module, NAME, None)
+        self._watching = False
 
     # ---- on the roots only ----
 
-    def _wrap(self, module: Any, number: int) -> None:
-        before = module._compiled_call_impl
-        if before is not None and before is self._wrappers.get(number):
-            return
-        inner = self._inner(module, number, before)
-        call = self._marked(module, number, inner) if self._agent.mark else self._lean(module, number, inner)
-        if type(module).__getstate__ is not self._module.__getstate__ or hasattr(type(module), "__deepcopy__"):
-            call = _LeftOut(call)
-        call.__wrapped__ = before
-        self._wrappers[number] = call
-        object.__setattr__(module, "_compiled_call_impl", call)
+    def _settle(self) -> None:
+        """Put the slot on the class of each root.
 
-    def _hook_replicas(self) -> Callable[[], None]:
-        """DataParallel copies the dict of each module, with a wrapper that would call the original on its own GPU."""
-        plain = getattr(self._module, "_replicate_for_data_parallel", None)
-        if plain is None:
-            return lambda: None
-        wrappers = self._wrappers
+        A root's class may change: `parametrize` and `fully_shard` derive new ones.
+        """
+        for key, (reference, number, count) in list(self._roots.items()):
+            module = reference()
+            if module is None:
+                continue
+            if count is None:
+                self._roots[key] = reference, number, self._counting(module, number)
+            cls = type(module)
+            if not any(class_dict_of(each).get(NAME) is self._slot for each in mro_of(cls)) and _is_open(cls):
+                type.__setattr__(cls, NAME, self._slot)  # whatever the metaclass makes of an assignment
+                self._classes.append(weakref.ref(cls))
 
-        def _replicate_for_data_parallel(self: Any) -> Any:
-            replica = plain(self)
-            call = replica.__dict__.get("_compiled_call_impl")
-            if call is not None and call in wrappers.values():
-                _put_back(replica, call)
-            return replica
+    def _slot_of_roots(self) -> Any:
+        """Return the descriptor for classes of roots.
 
-        self._module._replicate_for_data_parallel = _replicate_for_data_parallel
-
-        def undo() -> None:
-            if self._module._replicate_for_data_parallel is _replicate_for_data_parallel:
-                self._module._replicate_for_data_parallel = plain
-
-        return undo
-
-    def _lean(self, module: Any, number: int, before: Any) -> Any:
-        """The least that can be done. A root inside another is timed as well: the recorder sees that it is inside."""
+        Other instances of these classes go through it, too, so it does the least possible.
+        """
         is_compiling = self._agent.torch.compiler.is_compiling
-        grad = self._agent.torch.is_grad_enabled
         dynamo = self._agent.dynamo
-        put = self._agent.put
-        called = self._called
-        owner = weakref.ref(module)  # the module owns this closure: anything stronger would keep it alive
+        in_forward, in_backward = self._agent.in_forward, self._agent.in_backward
+        is_outermost = self._is_outermost
+        roots, call = self._roots, self._call
+        bound, held_by = types.MethodType, self._held_by
 
-        def call(*args: Any, **kwargs: Any) -> Any:
-            this: Any = owner()
-            plain = this._call_impl if before is None else before
-            if dynamo and is_compiling():
+        class Settled(_Slot):
+            def __get__(self, module: Any, owner: Any = None) -> Any:
+                if module is None:
+                    return None
+                if dynamo and is_compiling():  # as above
+                    return module.__dict__.get(NAME)
+                if id(module) in roots and (not (in_forward or in_backward) or is_outermost()):
+                    return bound(call, module)
+                return held_by(module).get(NAME)
+
+        not_for_dynamo(self._agent.torch, Settled.__get__, callees=True)
+        return Settled()
+
+    @not_counted
+    def _timed(self) -> Any:
+        """Return the function that times a root's call; Python binds it to the module at each call."""
+        agent = self._agent
+        in_forward = agent.in_forward
+        grad = agent.torch.is_grad_enabled
+        mark = agent.mark
+        put = agent.put
+        roots = self._roots
+        called = self._called
+        held_by = self._held_by
+
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            held = held_by(self)
+            plain = held.get(NAME)
+            if plain is None:
+                plain = self._call_impl
+            known = roots.get(id(self))
+            if known is None:  # taken out since the slot was read
                 return plain(*args, **kwargs)
+            _, number, count = known
+            thread = ident()
+            if count is not None:
+                count(_is_training(self, held), grad())
+            if mark is not None:
+                mark(MARK_FORWARD_START, self)
             begin = clock()
             try:
+                in_forward.add(thread)
                 return plain(*args, **kwargs)
             except BaseException as error:
                 step_aside(error)
                 raise
             finally:
-                put((ident(), FORWARD, begin, clock(), number, this.training, grad()))
+                end = clock()
+                in_forward.discard(thread)
+                if mark is not None:
+                    mark(MARK_FORWARD_END)
+                training = held.get("training")
+                if training is not True and training is not False:
+                    training = _is_training(self, held)
+                put((thread, FORWARD, begin, end, number, training, grad()))
                 called[0] = True
 
-        return call
-
-    def _marked(self, module: Any, number: int, before: Any) -> Any:
-        """With CUDA: only the outermost call is a boundary of the step."""
-        agent = self._agent
-        is_compiling = agent.torch.compiler.is_compiling
-        inside = self._inside
-        owner = weakref.ref(module)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            this: Any = owner()
-            plain = this._call_impl if before is None else before
-            if is_compiling():
-                return plain(*args, **kwargs)
-            try:
-                if hasattr(inside, "root") or agent.is_recomputing():
-                    return plain(*args, **kwargs)
-                return self._timed(plain, this, number, args, kwargs)
-            except BaseException as error:
-                step_aside(error)
-                raise
-
+        not_for_dynamo(agent.torch, call)
         return call
 
     def _at_tick(self) -> None:
-        """Wrap again what `m.compile()` has overwritten; look for new roots when the known ones are quiet."""
-        if self._watching is not None:
+        """Look for new roots if the known ones were not called; follow modules whose class has changed."""
+        if self._watching:
             return
         if not self._called[0]:
             self.look_again()
         else:
-            for reference, number in list(self._roots.values()):
-                module = reference()
-                if module is not None:
-                    self._wrap(module, number)
+            self._settle()
         self._called[0] = False
 
     def _uninstall(self) -> None:
         for callbacks, ours in ((self._agent.on_tick, self._at_tick), (self._agent.on_step, self._at_step)):
             if ours in callbacks:
                 callbacks.remove(ours)
-        if self._watching is not None:
+        if self._watching:
             self._stop_watching()
-        for reference, number in self._roots.values():
-            module = reference()
-            wrapper = self._wrappers.get(number)
-            if module is not None and wrapper is not None and module._compiled_call_impl is wrapper:
-                _put_back(module, wrapper)
+        for reference in self._classes:
+            cls = reference()
+            if cls is not None and class_dict_of(cls).get(NAME) is self._slot:
+                type.__delattr__(cls, NAME)
+        self._classes.clear()
+        self._roots.clear()
 
 
-def _put_back(module: Any, wrapper: Any) -> None:
-    """What stood in the slot before."""
-    if wrapper.__wrapped__ is None:
-        del module.__dict__["_compiled_call_impl"]
-    else:
-        module._compiled_call_impl = wrapper.__wrapped__
+def _is_training(module: Any, held: dict[str, Any]) -> bool:
+    """Return the module's mode; a scripted one keeps it in C++. One that is neither true nor false counts as true."""
+    if "training" not in held and module_of(type(module)) == "torch.jit._script":
+        return bool(module.training)
+    mode = held.get("training", True)
+    return bool(mode) if type(mode) in (bool, int) else True
+
+
+def _is_open(cls: type) -> bool:
+    """Return whether the slot can intercept calls of a class's instances without running its code."""
+    for each in mro_of(cls):
+        held = class_dict_of(each)
+        if "__getattribute__" in held:
+            return each is object
+        if held.get(NAME) is not None and not isinstance(held[NAME], _Slot):
+            return False
+    return True

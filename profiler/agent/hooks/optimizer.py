@@ -1,6 +1,7 @@
-"""Optimizer steps, by torch's global hooks: every optimizer, made before or after, fused, foreach or with a closure.
+"""Optimizer steps, observed through torch's global optimizer hooks.
 
-The end of the outermost step ends a step of the run, and is where everything rare is done.
+They cover every optimizer, created before or after the hooks, fused, foreach or with a closure. The end of the
+outermost step ends a step of the run. All rare work of the agent happens there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..dynamo import not_for_dynamo
+from ..look import ByIdentity
 from ..outlet import clock
 from ..ring import MARK_OPTIMIZER_END, MARK_OPTIMIZER_START, OPTIMIZER
 from ..session import Agent, ident
@@ -21,8 +23,11 @@ from ..stack import callers, place
 def install(
     agent: Agent, seen: Callable[[Any, int, Any], None], another: Callable[[], None] = lambda: None
 ) -> Callable[[], None]:
-    """`seen(optimizer, id, made)` is called at its first step and again at a later one, when its state exists; `made`
-    holds `place` and `callers` of its construction. `another` is called at the first step of each but the first.
+    """Register the optimizer hooks.
+
+    `seen(optimizer, id, made)` is called at an optimizer's first step and again at its third, when its state exists;
+    `made` holds `place` and `callers` of its construction. `another` is called at the first step of every optimizer but
+    the first one.
     """
     from torch.optim.optimizer import (  # type: ignore[import-not-found,unused-ignore]
         _global_optimizer_post_hooks,
@@ -35,19 +40,23 @@ def install(
     mark = agent.mark
     put = agent.put
     known: dict[int, int] = {}
-    """By id(optimizer): a look-up by weak key costs a microsecond."""
+    """The optimizers' numbers, by `id`: a look-up by weak key costs a microsecond."""
     alive: dict[int, weakref.ref[Any]] = {}
     counts: dict[int, int] = {}
     numbers = itertools.count(1)
     open_steps: list[tuple[int, int, int]] = []
-    """id(optimizer), ns, thread: outer steps first. One that has failed stays for a while, and must not keep alive what
-    has filled the memory."""
-    places: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+    """Running steps as `id` of the optimizer, ns, thread; outer steps first.
+
+    A step that has failed stays here for a while, so an entry must not keep alive the optimizer that filled the memory.
+    """
+    places = ByIdentity()
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         if dynamo and is_compiling():
             return
-        if not open_steps and mark is None:  # as nearly always
+        if agent.capturing:
+            return
+        if not open_steps and (mark is None or not mark.on):  # as nearly always
             open_steps.append((id(optimizer), clock(), ident()))
             return
         try:
@@ -67,6 +76,9 @@ def install(
             return
         end = clock()
         key = id(optimizer)
+        if agent.capturing:  # nothing is updated yet
+            agent.capturing[-1] = known.get(key) or number_of(optimizer)
+            return
         if end < agent.attend and len(open_steps) == 1 and open_steps[0][0] == key:
             number = known.get(key)
             if number is not None:
@@ -106,7 +118,7 @@ def install(
             agent.give_up("optimizer", error)
 
     def number_of(optimizer: Any) -> int:
-        """Of one that has not been seen; forgotten as it dies, before another can have its id."""
+        """Number an optimizer not seen before; it is forgotten when it dies, before another can get its id."""
         key = id(optimizer)
 
         def forget(_: Any) -> None:
@@ -122,11 +134,14 @@ def install(
 
     for hook in (before, after):
         not_for_dynamo(agent.torch, hook, callees=True)
-    handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
+    handles = [
+        _numbered_apart(agent.torch, register_optimizer_step_pre_hook(before)),
+        _numbered_apart(agent.torch, register_optimizer_step_post_hook(after)),
+    ]
 
     def failed() -> None:
-        """Before its first step, which may be what failed, an optimizer is known by its construction only."""
-        for optimizer, made in list(places.items()):
+        """Report the optimizers that have not stepped: the first step may be what failed."""
+        for optimizer, made in places.items():
             if id(optimizer) not in known:
                 seen(optimizer, number_of(optimizer), made)
 
@@ -141,11 +156,22 @@ def install(
     return uninstall
 
 
-def _is_running(key: int) -> bool:
-    """Whether the optimizer of that id is in its step, on the stack of this thread.
+def _numbered_apart(torch: Any, handle: Any) -> Any:
+    """Give a registered hook a negative number, which no other gets: torch counts on for the program as without us."""
+    kind, number = torch.utils.hooks.RemovableHandle, handle.id
+    hooks = handle.hooks_dict_ref()
+    if kind.next_id == number + 1:  # else another thread has registered one
+        handle.id = -1 - number
+        hooks[handle.id] = hooks.pop(number)
+        kind.next_id = number
+    return handle
 
-    Only torch's own wrapper of a step is looked into: before Python 3.13 a frame whose `f_locals` were asked for keeps
-    all that they hold until it ends.
+
+def _is_running(key: int) -> bool:
+    """Return whether the optimizer with that id is in its step, on the stack of this thread.
+
+    Only torch's own wrapper of a step is inspected: before Python 3.13 a frame whose `f_locals` were read keeps
+    everything they hold until the frame ends.
     """
     optim: Any = sys.modules["torch.optim.optimizer"]
     file = optim.Optimizer.profile_hook_step.__code__.co_filename
@@ -160,7 +186,7 @@ def _is_running(key: int) -> bool:
 
 
 def _hook_construction(places: Any) -> Callable[[], None]:
-    """Remember where an optimizer was made: `_patch_step_function` is called once, by its `__init__`."""
+    """Remember where each optimizer was made: its `__init__` calls `_patch_step_function` once."""
     from torch.optim import Optimizer  # type: ignore[import-not-found,unused-ignore]
 
     plain = getattr(Optimizer, "_patch_step_function", None)
@@ -169,7 +195,8 @@ def _hook_construction(places: Any) -> Callable[[], None]:
 
     def _patch_step_function(self: Any) -> Any:
         try:
-            places.setdefault(self, {"place": place(), "callers": callers()})
+            if places.get(self) is None:
+                places.put(self, {"place": place(), "callers": callers()})
         except Exception:  # a place is a nicety
             pass
         return plain(self)

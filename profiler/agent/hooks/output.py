@@ -1,10 +1,14 @@
-"""What the program writes while it trains: time in log handlers and fsync, what leads up to them, and the number of
-write calls."""
+"""The program's output during training: time in log handlers and fsync, and write calls.
+
+The time leading up to an output is measured, too.
+"""
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,25 +20,26 @@ from ..tracebacks import step_aside
 
 
 class Output:
-    """Counts; read out at the agent's tick."""
+    """The output counters, reported at the agent's tick."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._seconds_ns = self._leading_up_ns = 0
         self._last = 0
-        """End of the last output of the training thread."""
+        """When the training thread's last output ended, ns."""
         self._thread: int | None = None
-        """That trains, as far as is known."""
+        """The training thread, as far as known."""
         self._inside = False
-        """It is in a call that is being timed ..."""
+        """Whether the training thread is in a call that is being timed."""
         self._seen = 0
-        """... and did something else until then."""
+        """When the training thread last did something else before that call, ns."""
         self._writes_before = self._write_calls()
         self._steps_before = agent.steps
 
     def install(self) -> Callable[[], None]:
         """Patch `logging.Handler.handle` and `os.fsync`."""
-        undo = [self._time(logging.Handler, "handle"), self._time(os, "fsync")]
+        posix = sys.modules.get(os.fsync.__module__)  # the name it is pickled by
+        undo = [self._time("handle", logging.Handler), self._time("fsync", *filter(None, (os, posix)))]
         self._agent.on_tick.append(self._at_tick)
 
         def uninstall() -> None:
@@ -43,9 +48,10 @@ class Output:
 
         return uninstall
 
-    def _time(self, owner: Any, name: str) -> Callable[[], None]:
-        plain = getattr(owner, name)
+    def _time(self, name: str, *owners: Any) -> Callable[[], None]:
+        plain = getattr(owners[0], name)
 
+        @functools.wraps(plain)
         def timed(*args: Any, **kwargs: Any) -> Any:
             mine = self._begins()
             begin = clock()
@@ -58,23 +64,27 @@ class Output:
                 if mine:
                     self._count(begin, clock())
 
-        timed.__wrapped__ = plain  # type: ignore[attr-defined]
-        timed.__name__ = name
         code = getattr(plain, "__code__", None)
         if code is not None:  # logging tells its own frames from the program's by their file
-            timed.__code__ = timed.__code__.replace(co_filename=code.co_filename)
+            function: Any = timed
+            function.__code__ = function.__code__.replace(co_filename=code.co_filename)
         not_for_dynamo(self._agent.torch, timed)
-        setattr(owner, name, timed)
+        for owner in owners:
+            setattr(owner, name, timed)
 
         def undo() -> None:
-            if getattr(owner, name) is timed:
-                setattr(owner, name, plain)
+            for owner in owners:
+                if getattr(owner, name) is timed:
+                    setattr(owner, name, plain)
 
         return undo
 
     def _begins(self) -> bool:
-        """Whether it is output of the step's: what other threads write keeps nobody waiting, what is written within
-        other output is part of that, and what is synced in a save or after it is a checkpoint's."""
+        """Return whether this call is output of the step.
+
+        Output of other threads delays nobody. Output within other output is part of that. A sync during a checkpoint or
+        after it belongs to the checkpoint.
+        """
         if ident() != self._thread or self._inside or self._thread in self._agent.in_save:
             return False
         self._seen, kind = self._agent.last_seen()
@@ -109,7 +119,7 @@ class Output:
         )
 
     def _write_calls(self) -> Any:
-        """The program's write() system calls so far; None where Linux does not tell."""
+        """Return the program's write() system calls so far; None if Linux does not report them."""
         ours = 0 if self._agent.outlet is None else self._agent.outlet.writes
         try:
             with open("/proc/self/io", "rb") as file:

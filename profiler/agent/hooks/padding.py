@@ -1,15 +1,17 @@
-"""How much of a batch is padding: told by a mask, by a token repeated at the ends of rows, or by frames of zeros.
+"""How much of a batch is padding, judged by a mask, by repeated tokens, or by frames of zeros.
 
-Batches are looked at seldom and on the CPU only, with numpy where torch has it: torch's profilers and modes see nothing
-of it, and nothing waits for a GPU. What cannot be told for sure is not told.
+Repeated tokens count only at the ends of rows. Batches are inspected rarely and on the CPU only, with numpy if it is
+loaded. torch's profilers and modes see nothing of it, and nothing waits for a GPU. Padding that cannot be determined
+with certainty is not reported.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..look import class_dict_of, inside, is_a
 from ..outlet import clock
 from ..session import Agent
 
@@ -31,11 +33,11 @@ FEWEST_TOKENS = 8
 
 Arrays = dict[str, Any]
 Mark = Callable[[Any], Any]
-"""From an array, rows of which are sequences, to an array of truth values: which of their positions are real."""
+"""Function from an array whose rows are sequences to a boolean array of the positions that are real."""
 
 
 class Paddings:
-    """Sums over the batches that were looked at, one PaddingFact for each loader."""
+    """Sums over the inspected batches, one PaddingFact for each loader."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -45,17 +47,21 @@ class Paddings:
         self._begun = clock()
         self._spent = 0
         self.due = 0
-        """The clock from which on a batch is to be looked at."""
+        """The clock time (ns) from which the next batch is to be inspected."""
         agent.on_tick.append(self._tell)
 
     def look(self, number: int, batch: Any, rows: Any, now: int) -> None:
-        """Count a batch of loader `number`, of so many rows if that is known; to be called from `due` on."""
+        """Count a batch of loader `number`; call it from `due` on.
+
+        `rows` is the number of samples in the batch, if known.
+        """
         agent = self._agent
         if not number or self._fruitless.get(number, 0) >= FRUITLESS:
             self.due = now + PAUSE_NS
             return
         try:
-            self._count(number, batch, rows if isinstance(rows, int) else None)
+            with agent.torch._C.DisableTorchFunction():
+                self._count(number, batch, rows if type(rows) is int else None)
         except Exception as error:
             self.due = agent.fetch_due = sys.maxsize
             agent.problem("padding", error)
@@ -101,17 +107,17 @@ class Paddings:
 
 
 def _arrays(torch: Any, numpy: Any, batch: Any, rows: int | None) -> Iterator[tuple[str, Any]]:
-    """The arrays of a batch that can be rows of tokens or frames, by their names or places in it."""
+    """Yield the arrays of a batch that can be rows of tokens or frames, with their paths in the batch."""
     for path, value in list(_leaves(batch, "batch", MOST_DEPTH))[:MOST_TENSORS]:
         if type(value) is torch.Tensor:
             if value.device.type != "cpu" or value.layout is not torch.strided or value.is_nested:
                 continue
             if value.requires_grad or not 2 <= value.dim() <= 3 or value.numel() > MOST_ELEMENTS:
                 continue
-            if value.dtype is torch.bfloat16:  # which numpy does not know
-                continue
-            value = value.numpy()
+            value = _array(torch, numpy, value)
         if type(value) is not numpy.ndarray or not 2 <= value.ndim <= 3 or value.size > MOST_ELEMENTS:
+            continue
+        if value.dtype.kind not in "biuf":  # objects would be compared by code of the program
             continue
         # More rows than samples are positions: (time, batch) rather than (batch, time).
         if 0 < value.shape[0] <= (rows or sys.maxsize) and value.shape[1] >= SHORTEST:
@@ -119,21 +125,58 @@ def _arrays(torch: Any, numpy: Any, batch: Any, rows: int | None) -> Iterator[tu
 
 
 def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
-    """What is in a batch, each with the words by which a program gets at it."""
-    if isinstance(value, Mapping):
-        children = [(f"[{name!r}]" if isinstance(name, str) else "[...]", child) for name, child in value.items()]
-    elif isinstance(value, (list, tuple)):
-        names = getattr(value, "_fields", None)
-        children = [(f".{names[n]}" if names else f"[{n}]", child) for n, child in enumerate(value[:MOST_TENSORS])]
-    else:
+    """Yield the leaves of a batch, each with the expression by which a program accesses it."""
+    children = inside(value)[:MOST_TENSORS] if depth else []
+    if not children:
         yield path, value
         return
-    for name, child in children[:MOST_TENSORS] if depth else ():
-        yield from _leaves(child, (path + name)[:80], depth - 1)
+    names = class_dict_of(type(value)).get("_fields") if is_a(value, tuple) else None
+    for name, child in children:
+        word = f"[{name!r}]" if type(name) in (str, int) else "[...]"
+        if type(names) is tuple:
+            word = f".{names[name]}"
+        yield from _leaves(child, (path + word)[:80], depth - 1)
+
+
+_CODES = {
+    **{f"int{bits}": f"i{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": f"f{bits // 8}" for bits in (16, 32, 64)},
+    **{"bool": "b1", "uint8": "u1"},
+}
+
+
+class _View:
+    """An object from which numpy makes an array without a copy."""
+
+    def __init__(self, interface: dict[str, Any]) -> None:
+        self.__array_interface__ = interface
+
+
+def _array(torch: Any, numpy: Any, tensor: Any) -> Any:
+    """Return a CPU tensor as an array without a copy; None for a dtype that numpy lacks.
+
+    `Tensor.numpy` would call an operator, which TorchDispatchModes and profilers see. The tensor must stay alive as
+    long as the array.
+    """
+    code = _CODES.get(str(tensor.dtype).replace("torch.", ""))
+    if code is None or tensor.is_conj() or tensor.is_neg():
+        return None
+    size = tensor.element_size()
+    return numpy.asarray(
+        _View(
+            {
+                "version": 3,
+                "data": (tensor.data_ptr(), True),
+                "shape": tuple(tensor.shape),
+                "strides": tuple(step * size for step in tensor.stride()),
+                "typestr": ("|" if size == 1 else "<") + code,
+            }
+        )
+    )
 
 
 def _find(arrays: Arrays) -> tuple[str, Mark] | None:
-    """The array that tells the padding, and how."""
+    """Return the path of the array that shows the padding, and its `Mark`; None if there is none."""
     for path, array in arrays.items():
         mark = _mark_of_mask(path, array, arrays)
         if mark is not None:
@@ -146,7 +189,11 @@ def _find(arrays: Arrays) -> tuple[str, Mark] | None:
 
 
 def _mark_of_mask(path: str, mask: Any, arrays: Arrays) -> Mark | None:
-    """By a name that says what its ones mean, or by tokens or frames beside it that are all alike where padding is."""
+    """Return how a mask marks real positions, or None if this is no padding mask.
+
+    The name decides what its ones mean, or tokens or frames of the same shape that are all alike at the padded
+    positions.
+    """
     if mask.ndim != 2 or not any(word in path.lower() for word in ("mask", "padding")) or not _is_of_inputs(path):
         return None
     if not ((mask == 0) | (mask == 1)).all():
@@ -170,7 +217,7 @@ def _is_of_inputs(path: str) -> bool:
 
 
 def _goes_with(mask: Any, other: Any) -> bool:
-    """Is of the same rows and positions, and of more values than a mask has."""
+    """Return whether `other` has the mask's rows and positions, and more values than a mask."""
     return other.shape[:2] == mask.shape and not ((other == 0) | (other == 1)).all()
 
 
@@ -187,13 +234,13 @@ def _is_not_zero(array: Any) -> Any:
 
 
 def _is_triangle(real: Any) -> bool:
-    """A causal mask: the rows of a square are 1, 2, 3 ... long."""
+    """Return whether this is a causal mask: a square whose rows have 1, 2, 3 ... real positions."""
     rows, positions = real.shape
     return rows == positions and sorted(real.sum(axis=1).tolist()) == list(range(1, rows + 1))
 
 
 def _mark_of_tokens(path: str, tokens: Any) -> Mark | None:
-    """One value, and no other, is repeated at the ends of rows, and occurs nowhere else in them."""
+    """Return a mark if exactly one value is repeated at the ends of rows and occurs nowhere else in them."""
     if tokens.ndim != 2 or tokens.dtype.kind not in "iu" or not _is_of_inputs(path):
         return None
     for last, before in ((-1, -2), (0, 1)):
@@ -212,7 +259,10 @@ def _mark_of_tokens(path: str, tokens: Any) -> Mark | None:
 
 
 def _mark_of_frames(frames: Any) -> Mark | None:
-    """(batch, time, features): after the last frame of a sequence there are zeros only, and no such frame before."""
+    """Return a mark for (batch, time, features) in which sequences end in zero frames.
+
+    No sequence may have a zero frame before its last real one.
+    """
     if frames.ndim != 3 or frames.dtype.kind != "f" or frames.shape[2] < 2:
         return None
     real = _has_values(frames)
@@ -228,7 +278,10 @@ def _has_values(frames: Any) -> Any:
 
 
 def _lengths(real: Any) -> Any:
-    """Real positions of each row; None if some row has none, or they do not all begin, or all end, with the row."""
+    """Return the number of real positions in each row.
+
+    None if a row has none, or if the real positions neither all start nor all end with their row.
+    """
     lengths = real.sum(axis=1)
     if not lengths.all():
         return None

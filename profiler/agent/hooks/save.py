@@ -1,4 +1,4 @@
-"""`torch.save`, and safetensors' way of saving: what checkpoints cost."""
+"""The cost of checkpoints: calls of `torch.save` and of safetensors' `save_file`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from ..importing import when_imported
 from ..outlet import clock
 from ..ring import SAVE
 from ..session import Agent, ident
-from ..tracebacks import step_aside
+from ..tracebacks import not_counted, step_aside
 
 SAFETENSORS = "safetensors.torch"
-"""Transformers and accelerate save models with it."""
+"""The module with which Transformers and accelerate save models."""
 
 
 def install(agent: Agent) -> Callable[[], None]:
-    """Patch `torch.save` and `safetensors.torch.save_file`; code that imported a function by name before it was hooked
-    is not seen."""
+    """Patch `torch.save` and `safetensors.torch.save_file`.
+
+    Code that imported one of them by name before the patch is not seen.
+    """
     torch = agent.torch
     # In both places: a process that it is sent to looks for it in the module that it names.
     undo = [_hook(agent, "save", (torch, torch.serialization))]
@@ -42,6 +44,7 @@ def install(agent: Agent) -> Callable[[], None]:
     return uninstall
 
 
+@not_counted
 def _hook(agent: Agent, name: str, owners: tuple[Any, ...]) -> Callable[[], None]:
     plain = getattr(owners[0], name)
 

@@ -1,5 +1,7 @@
-"""What cannot be read from an attribute later: autocast, GradScaler, activation checkpointing, packed sequences, and
-who set the threads."""
+"""Features that no attribute reveals later.
+
+They are autocast, GradScaler, activation checkpointing, packed sequences, and who set the number of threads.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ..dynamo import not_for_dynamo
+from ..look import dict_of
 from ..session import Agent
-from ..tracebacks import step_aside
+from ..tracebacks import not_counted, step_aside
 
 _ANOMALY_MODE = "torch.autograd.anomaly_mode"
 
 
 def _for_torch_itself() -> bool:
-    """Whether torch switches anomaly detection: it does so while it compiles."""
+    """Return whether torch itself switches anomaly detection, as it does while it compiles."""
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_globals.get("__name__") == _ANOMALY_MODE:
         frame = frame.f_back
@@ -33,7 +36,7 @@ LEAST_LOOKS = 3
 
 
 class Usage:
-    """What has been seen used: fields of FlagsFact, and the scaler's counts."""
+    """The features seen in use: fields of FlagsFact, and the counts of the gradient scaler."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -50,12 +53,12 @@ class Usage:
         self.scaler_steps = 0
         self.scaler_applied = 0
         self._anomaly_step: int | None = None
-        """In which it was last seen switched on, or off."""
+        """The step in which anomaly detection was last seen on, or being switched off."""
         self._looks = self._recording = self._looked = 0
-        """For a profiler of the program's, those that found it recording, and the step of the last one."""
+        """Number of looks at the program's own profiler, of those that found it recording, and the last step."""
 
     def install(self) -> Callable[[], None]:
-        """Patch the entrances; those that tell all at their first use take themselves out then."""
+        """Patch the entry points; a patch that learns everything at its first call then removes itself."""
         undo = [
             self._autocast(),
             self._scaler(),
@@ -79,22 +82,26 @@ class Usage:
             if cls.__enter__ is __enter__:
                 cls.__enter__ = plain
 
+        @functools.wraps(plain)
         def __enter__(context: Any) -> Any:
-            if getattr(context, "_enabled", False):
+            held = dict_of(context)
+            if held.get("_enabled") is True:
                 self.flags["autocast"] = True
-                self.flags["autocast_dtype"] = str(getattr(context, "fast_dtype", None)).replace("torch.", "")
+                self.flags["autocast_dtype"] = str(held.get("fast_dtype")).replace("torch.", "")
                 undo()
             return plain(context)
 
         cls.__enter__ = __enter__
         return undo
 
+    @not_counted
     def _scaler(self) -> Callable[[], None]:
         cls = getattr(self._agent.torch.amp, "GradScaler", None)
         if cls is None:
             return lambda: None
         plain = cls.step
 
+        @functools.wraps(plain)
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             before = self._agent.steps
             try:
@@ -103,12 +110,11 @@ class Usage:
                 step_aside(error)
                 raise
             finally:
-                if getattr(scaler, "_enabled", True):
+                if dict_of(scaler).get("_enabled") is not False:
                     self.flags["grad_scaler"] = True
                     self.scaler_steps += 1
                     self.scaler_applied += self._agent.steps > before
 
-        step.__wrapped__ = plain  # type: ignore[attr-defined]
         not_for_dynamo(self._agent.torch, step)
         cls.step = step
 
@@ -119,7 +125,7 @@ class Usage:
         return undo
 
     def _checkpointing(self) -> Callable[[], None]:
-        """Both ways of checkpointing, reentrant or not, first ask under which autocast they are to recompute."""
+        """Detect checkpointing: reentrant or not, it first asks for the autocast settings to recompute under."""
         module: Any = sys.modules.get("torch.utils.checkpoint")
         plain = getattr(module, "_get_autocast_kwargs", None)
         if plain is None:
@@ -156,8 +162,11 @@ class Usage:
         return undo
 
     def profiled_throughout(self) -> bool:
-        """Look once more, if it has trained since, whether a profiler of the program's is recording; so it was at every
-        look so far but one: the last may come after the training."""
+        """Return whether the program's own profiler was recording at all looks, or all but one.
+
+        Fewer than LEAST_LOOKS looks do not count. If the program has trained since the last call, this looks once more.
+        One miss is allowed because the last look may come after the training.
+        """
         agent = self._agent
         if not agent.window_open and agent.steps > self._looked:
             self._looked = agent.steps
@@ -167,7 +176,7 @@ class Usage:
 
     @property
     def anomaly(self) -> bool:
-        """Autograd's anomaly detection is on, or was in one of the last steps."""
+        """Whether autograd's anomaly detection is on, or was within the last RECENT_STEPS steps."""
         if self._agent.torch.is_anomaly_enabled():
             self._anomaly_step = self._agent.steps
         return self._anomaly_step is not None and self._agent.steps - self._anomaly_step <= RECENT_STEPS
@@ -176,12 +185,13 @@ class Usage:
         torch = self._agent.torch
         plain = torch.set_anomaly_enabled
 
+        @functools.wraps(plain)
         def set_anomaly_enabled(*args: Any, **kwargs: Any) -> Any:
-            if (torch.is_anomaly_enabled() or any(args[:1]) or kwargs.get("mode")) and not _for_torch_itself():
+            mode = args[0] if args else kwargs.get("mode")
+            if (torch.is_anomaly_enabled() or mode is True) and not _for_torch_itself():
                 self._anomaly_step = self._agent.steps
             return plain(*args, **kwargs)
 
-        set_anomaly_enabled.__wrapped__ = plain  # type: ignore[attr-defined]
         not_for_dynamo(torch, set_anomaly_enabled)
         torch.set_anomaly_enabled = set_anomaly_enabled
 
@@ -199,11 +209,11 @@ class Usage:
             if torch.set_num_threads is set_num_threads:
                 torch.set_num_threads = plain
 
+        @functools.wraps(plain)
         def set_num_threads(*args: Any, **kwargs: Any) -> Any:
             self.flags["threads_from"] = "program"
             undo()
             return plain(*args, **kwargs)
 
-        set_num_threads.__wrapped__ = plain  # type: ignore[attr-defined]
         torch.set_num_threads = set_num_threads
         return undo

@@ -1,8 +1,9 @@
-"""What a trial changes in the program, from outside: one file a change, with its settings as the fields of a dataclass.
+"""The changes that a trial makes to the program from outside: one module per change.
 
-Each has `apply(agent)`, which makes the change and returns what takes it back. A change that cannot be made raises, and
-the trial has failed: to measure the unchanged program in its place would be a lie. What a change finds out later than
-that, it tells as a problem of the trial. Files whose names begin with an underscore are what changes have in common.
+Each change is a dataclass with its settings as fields. Its `apply(agent)` makes the change and returns the function
+that undoes it. A change that cannot be made raises, and the trial fails, because measuring the unchanged program
+instead would give a false result. Problems that a change finds later are reported as problems of the trial. Modules
+whose names begin with an underscore hold code that changes share.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ _CLASSES = {
 
 
 def apply(agent: Agent, name: str, settings: dict[str, Any]) -> Callable[[], None]:
-    """Make the change of that name. Raises whatever keeps it from being made."""
+    """Apply the change of that name; return the function that undoes it.
+
+    Raises:
+        Exception: anything that keeps the change from being made.
+    """
     module = importlib.import_module(f"{__name__}.{name}")
     change = getattr(module, _CLASSES[name])(**settings)
     undo: Callable[[], None] = change.apply(agent)

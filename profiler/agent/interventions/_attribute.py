@@ -1,4 +1,4 @@
-"""A function in place of another one, wherever that is looked up by its name."""
+"""Replace a function wherever it is looked up by its name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def replace_attribute(owner: Any, name: str, function: Callable[..., Any]) -> Callable[[], None]:
-    """`function(plain, *args, **kwargs)` is called in place of `plain(*args, **kwargs)`; returns what takes it back."""
+    """Call `function(plain, ...)` in place of `plain(...)`; return the undo function."""
     plain = getattr(owner, name)
 
     @functools.wraps(plain)

@@ -1,4 +1,4 @@
-"""The repeated modules that a change is made to."""
+"""The repeated modules to which a change applies."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from ._forward import replace_forward
 
 
 def blocks(model: Any, name: str) -> list[Any]:
-    """Those of a class of that name, in the order in which the model has them."""
+    """Return the modules whose class has that name, in the model's order."""
     return [module for module in model.modules() if written(module).__name__ == name]
 
 
 def replace_in_blocks(agent: Agent, name: str, forward: Callable[..., Any], every: int = 1) -> Callable[[], None]:
-    """Have each `every`-th block of every model called by `forward(module, plain, ...)`, from before the model's first
-    call on. Gives back what undoes it."""
+    """Run every `every`-th block of each model as `forward(module, plain, ...)`; return the undo function.
+
+    The change is in place before the model's first call.
+    """
     undo: dict[Any, Callable[[], None]] = {}
 
     def act(model: Any) -> None:

@@ -1,4 +1,4 @@
-"""Copies of pinned tensors to a GPU, for which the program does not wait."""
+"""Non-blocking copies of pinned tensors to a GPU."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ._attribute import replace_attribute
 
 
 def without_waiting(agent: Agent, copied: list[bool]) -> Callable[[], None]:
-    """`Tensor.to` and `Tensor.cuda` of pinned tensors have non_blocking=True, unless the program gives it by its place;
-    `copied` is filled by the first one to a GPU. Returns what takes it back.
+    """Make `Tensor.to` and `Tensor.cuda` of pinned tensors non-blocking; return the undo function.
 
-    A copy on the host waits all the same, and one from a GPU is left as it is.
+    A call that passes non_blocking by position is left alone. `copied` is filled by the first copy to a GPU. A copy
+    within the host still waits, and a copy from a GPU is unchanged.
     """
     torch = agent.torch
     is_compiling, is_initialized = torch.compiler.is_compiling, torch.cuda.is_initialized

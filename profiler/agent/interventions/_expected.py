@@ -1,4 +1,4 @@
-"""Say that the trial has failed where what a change is made to has not come: it would measure the unchanged program."""
+"""Fail a trial if the target of its change never appears: it would measure the unchanged program."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ SETTLED = 10
 
 
 def expect(agent: Agent, made: Callable[[], object], missing: str, *, by_the_end: bool = False) -> None:
-    """Look after the first steps, or after the last one, whether `made()`: else the trial has failed for what is
-    `missing`."""
+    """Fail the trial with the message `missing` unless `made()` is true after the first steps.
+
+    With `by_the_end` it is checked after the last step instead, and not at all if the program trains to its own end.
+    """
     last = agent.settings["trial"]["steps"]
     if last is None and by_the_end:
         return  # a program that trains on to its own end, wherever that is

@@ -1,4 +1,4 @@
-"""Another forward pass for one module."""
+"""Replace the forward pass of one module."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def replace_forward(module: Any, forward: Callable[..., Any]) -> Callable[[], None]:
-    """`forward(module, plain, *args, **kwargs)` is called in place of its `plain(*args, **kwargs)`; returns what takes
-    that back.
+    """Call `forward(module, plain, ...)` in place of `plain(...)`; return the undo function.
 
-    It is bound as a method is: a copy of the module calls its own plain one, and a pickle only names it.
+    The replacement is bound like a method: a copy of the module calls its own plain forward, and a pickle only names
+    it.
     """
     before = module.__dict__.get("forward")
 

@@ -1,4 +1,4 @@
-"""Functions of the program that are there to log: found while they do, and called at every k-th step only."""
+"""Logging functions of the program: found while they write, then called at every k-th step only."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ CALLS = 2
 
 
 def is_trial(agent: Agent) -> bool:
-    """What the process writes is thrown away."""
+    """Return whether the process is a trial whose output is thrown away."""
     return agent.settings["trial"]["steps"] is not None
 
 
 class LogFunctions:
-    """Those that the training loop calls. `left_out` grows by each call that is not made."""
+    """The logging functions that the training loop calls; `left_out` grows with each call that is skipped."""
 
     def __init__(self, agent: Agent, every: int, left_out: list[bool]) -> None:
         self._agent = agent
         self._every = every
         self._left_out = left_out
         self._loop: set[CodeType] = set()
-        """What trains: code that was on the stack of a backward pass or an update."""
+        """The training code: code seen on the stack of a backward pass or an optimizer step."""
         self._writers: dict[CodeType, tuple[set[int], dict[str, Any]]] = {}
-        """By the code that the loop called to write: at which steps it did, and its globals."""
+        """The steps at which code called by the loop wrote, and that code's globals, by code object."""
         self._synced: set[int] = set()
-        """Steps after which the loop itself has called os.fsync."""
+        """Steps after which the loop itself called os.fsync."""
         self._stop: list[Callable[[], None]] = []
         self._undo: list[Callable[[], None]] = []
 
     def watch(self) -> Callable[[], None]:
-        """For the first steps; returns what takes back all that comes of it."""
+        """Watch the first steps; return the function that undoes everything that follows from them."""
         from torch.optim.optimizer import (  # type: ignore[import-not-found,unused-ignore]
             register_optimizer_step_post_hook,
         )
@@ -68,7 +68,7 @@ class LogFunctions:
         return undo
 
     def wrote(self) -> bool:
-        """Something is being written; whether by the loop itself."""
+        """Record that something is being written; return whether the loop itself writes it."""
         if not self._stop:
             return False
         frame: Any = sys._getframe(1)
@@ -112,7 +112,7 @@ class LogFunctions:
 
     def _gate(self) -> Callable[..., Any]:
         returned: list[bool] = []
-        """Whether nothing, for each call."""
+        """For each call, whether it returned None."""
 
         def gate(plain: Any, *args: Any, **kwargs: Any) -> Any:
             if len(returned) >= CALLS and all(returned) and self._agent.steps % self._every:
@@ -127,7 +127,7 @@ class LogFunctions:
 
 
 def _named(code: CodeType, names: dict[str, Any]) -> list[tuple[Any, str]]:
-    """Where the function is known by its name: its module, or a class of that."""
+    """Return where the function is found by its name: its module, or a class in that module."""
     module = sys.modules.get(names.get("__name__", ""))
     owners = [module, *(value for value in names.values() if isinstance(value, type))]
     return [

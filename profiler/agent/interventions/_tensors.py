@@ -1,4 +1,4 @@
-"""The tensors in what a forward pass takes or returns."""
+"""The tensors in the inputs or outputs of a forward pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def replaced(torch: Any, value: Any, change: Callable[[Any], Any]) -> Any:
-    """The same containers with each tensor changed; what else there is stays."""
+    """Return the same containers with each tensor changed and everything else kept."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if type(value) is dict:
@@ -22,7 +22,7 @@ def replaced(torch: Any, value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def tensors(torch: Any, value: Any) -> Iterator[Any]:
-    """Each of them."""
+    """Yield each tensor in the containers."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (dict, list, tuple)):

@@ -1,7 +1,7 @@
-"""Mixed precision: the models' forward passes under autocast, with what they return in float32 again.
+"""Mixed precision: run forward passes under autocast and convert the outputs back to float32.
 
-The loss is then computed in float32, which autocast would do for most losses anyway. Without a GradScaler: what trains
-in float16 is fp16_autocast.
+The loss is then computed in float32, which autocast would do for most losses anyway. No GradScaler is added; for
+float16 training, see fp16_autocast.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ._tensors import replaced
 
 @dataclass(frozen=True)
 class Autocast:
-    """`dtype` is "bfloat16" or "float16"."""
+    """The autocast change; `dtype` is "bfloat16" or "float16"."""
 
     dtype: str
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """Every model, before it is called: the first step may be the one that does not fit."""
+        """Change every model before its first call: the first step may be the one that does not fit in memory."""
         torch, dtype = agent.torch, getattr(agent.torch, self.dtype)
         undo: list[Callable[[], None]] = []
 

@@ -1,4 +1,4 @@
-"""Images and convolutions in the order that tensor cores read: channels last."""
+"""Store images and convolution weights in the layout that tensor cores read: channels last."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from ._forward import replace_forward
 
 @dataclass(frozen=True)
 class ChannelsLast:
-    """Weights and every 4-D input of the models."""
+    """The channels-last change: the weights and every 4-D input of the models."""
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """Every model with 2-D convolutions, before it is called: what an optimizer keeps of a weight then lies alike.
-        Numbers stay the same; only where they lie in memory changes."""
+        """Convert every model with 2-D convolutions before its first call.
+
+        Optimizer state then gets the same layout. Values stay the same; only their layout in memory changes.
+        """
         torch = agent.torch
         convolutions = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
         undo: list[Callable[[], None]] = []

@@ -1,7 +1,8 @@
-"""Activation checkpointing: what a block's backward pass needs is computed again, not kept.
+"""Activation checkpointing: recompute what a block's backward pass needs instead of keeping it.
 
-Random numbers are drawn as in the first pass, so that dropout drops the same. What a block counts in its forward pass
-is counted twice: running statistics of a batch normalisation in it move on twice a step, which only evaluation sees.
+Random numbers are drawn as in the first pass, so dropout drops the same elements. Whatever a block counts in its
+forward pass is counted twice: running statistics of a batch normalization in it advance twice per step, which only
+evaluation sees.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from ._blocks import replace_in_blocks
 
 @dataclass(frozen=True)
 class Checkpointing:
-    """Every `every`-th module of a class named `block`, in the order in which the model has them."""
+    """The checkpointing change: every `every`-th module of a class named `block`, in the model's order."""
 
     block: str
     every: int = 1
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """In every model that has such blocks, before it is called: the first step may be the one that does not fit."""
+        """Change every model with such blocks before its first call.
+
+        The first step may be the one that does not fit in memory.
+        """
         from torch.utils.checkpoint import checkpoint  # type: ignore[import-not-found,unused-ignore]
 
         def forward(module: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:

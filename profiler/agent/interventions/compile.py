@@ -1,4 +1,4 @@
-"""torch.compile for the models."""
+"""Compile the models with torch.compile."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ._expected import expect
 
 @dataclass(frozen=True)
 class Compile:
-    """`mode` as of torch.compile: None, "reduce-overhead", "max-autotune"."""
+    """The compile change; `mode` is that of torch.compile: None, "reduce-overhead", "max-autotune"."""
 
     mode: str | None = None
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """Every model, once it is known; compiling takes the steps after that, which are left out."""
+        """Compile every model once it is known; the steps that compilation then takes are not measured."""
         changed: list[Any] = []
         graphs: list[int] = []
-        """That there were before."""
+        """Number of compiled graphs before each model was compiled."""
 
         def compiled() -> int:
             return agent.compiled() if agent.compiled else 0

@@ -1,4 +1,4 @@
-"""How DistributedDataParallel sends gradients: rounded to 16 bits on the way, in larger buckets, without copies."""
+"""Change how DistributedDataParallel sends gradients: in 16 bits, larger buckets, or without copies."""
 
 from __future__ import annotations
 
@@ -16,15 +16,23 @@ _HOOKS = {"bfloat16": "bf16_compress_hook", "float16": "fp16_compress_hook"}
 
 @dataclass(frozen=True)
 class DdpHook:
-    """`dtype` is "bfloat16", "float16" or None; `arguments` are those of DistributedDataParallel that are to be
-    others."""
+    """The DistributedDataParallel change.
+
+    `dtype` is "bfloat16", "float16" or None; `arguments` are the arguments of DistributedDataParallel to override.
+    """
 
     dtype: str | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """The arguments go to every one that is made from now on, the hook to every model once it is known. What torch
-        refuses - bfloat16 without NCCL, a second hook - is told."""
+        """Override the arguments of new wrappers, and give each model the hook once it is known.
+
+        Anything that torch refuses, such as bfloat16 without NCCL or a second hook, is reported as a problem.
+
+        Raises:
+            ValueError: there is nothing to change.
+            TypeError: `arguments` names no argument of DistributedDataParallel.
+        """
         from torch.distributed.algorithms.ddp_comm_hooks import (  # type: ignore[import-not-found,unused-ignore]
             default_hooks,
         )

@@ -1,6 +1,6 @@
-"""Variables of the program's environment, which libraries read as they are loaded or first used.
+"""Environment variables of the program, which libraries read when they are loaded or first used.
 
-profiler/trial.py sets them before the program starts; here is only seen to it that they are still what they should be.
+profiler/trial.py sets them before the program starts; this change only checks that they keep their values.
 """
 
 from __future__ import annotations
@@ -15,12 +15,18 @@ from ._expected import expect
 
 @dataclass(frozen=True)
 class Environment:
-    """None for a variable that is not to be there."""
+    """The environment change; None marks a variable that must not be set."""
 
     variables: dict[str, str | None]
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """Raises if the program has set one otherwise before it imported torch; one that it sets later is told."""
+        """Check that the variables have their values, now and after the first steps.
+
+        A variable that the program changes after importing torch is reported as a problem.
+
+        Raises:
+            RuntimeError: the program changed one before it imported torch.
+        """
         otherwise = f"The program itself sets what is to be changed of {', '.join(self.variables)}."
         if not self._holds():
             raise RuntimeError(otherwise)

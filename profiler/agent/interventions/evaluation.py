@@ -1,12 +1,14 @@
-"""Evaluation without gradients: models that are in eval mode compute under `torch.no_grad`.
+"""Evaluation without gradients: run models in eval mode under `torch.no_grad`.
 
-Not under `torch.inference_mode`: what a model keeps of an evaluation, as a cache of its own, would end the program when
-a backward pass needs it.
+`torch.inference_mode` is not used: anything a model keeps from an evaluation, such as a cache, would end the program
+when a backward pass needs it.
 
-That no backward pass will come cannot be known beforehand. So what they return requires gradients as before, but holds
-no activations; a backward pass that reaches it finds nothing behind it, and is told. Left alone are a model whose
-inputs require gradients, as a network that only judges what another one makes, and containers of other kinds than
-lists, tuples and dictionaries, whose tensors then require none.
+Whether a backward pass will come cannot be known beforehand. So the outputs require gradients as before but hold no
+activations; a backward pass that reaches them finds nothing behind them and is reported.
+
+Left alone are models whose inputs require gradients, such as a network that judges another one's output, and models
+without trainable parameters. Containers other than lists, tuples and dictionaries are left alone, too; their tensors
+then require no gradients.
 """
 
 from __future__ import annotations
@@ -23,17 +25,17 @@ from ._tensors import replaced, tensors
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Of every model, once it is known."""
+    """The evaluation change, made to every model once it is known."""
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """Forward passes with gradients enabled, in eval mode."""
+        """Change the forward passes made in eval mode with gradients enabled."""
         torch = agent.torch
         changed: list[bool] = []
         undo: list[Callable[[], None]] = []
         anchor = torch.empty(0, requires_grad=True)
 
         class Needless(torch.autograd.Function):  # type: ignore[misc,name-defined,unused-ignore]
-            """Requires gradients, and has none."""
+            """A function whose output requires gradients but passes none on."""
 
             @staticmethod
             def forward(context: Any, anchor: Any, tensor: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Switches of torch: TF32, cuDNN's search, threads, and the debugging aids that are left on."""
+"""Switches of torch: TF32, cuDNN benchmarking, threads, and debugging aids left on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SETTLED = 3
 
 @dataclass(frozen=True)
 class Flags:
-    """None leaves a switch as it is."""
+    """The switches to change; None leaves a switch as it is."""
 
     matmul_precision: str | None = None
     """"highest", "high" or "medium"."""
@@ -23,10 +23,13 @@ class Flags:
     threads: int | None = None
     deterministic: bool | None = None
     anomaly: bool | None = None
-    """False keeps it off whoever asks for it: the context manager does so at every step."""
+    """False keeps it off whatever the program asks for: its context manager asks at every step."""
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """At the end of the first steps, after whatever the program has set. That it sets one back is told."""
+        """Set the switches at the end of each of the first steps, after the program has set its own.
+
+        If the program changes one back, that is reported as a problem.
+        """
         torch = agent.torch
         steps = [0]
 

@@ -1,8 +1,9 @@
-"""Mixed precision in float16: autocast, and a GradScaler between the program's backward passes and its updates.
+"""Mixed precision in float16: autocast, and a GradScaler between backward passes and updates.
 
-The loss is multiplied before each backward pass. Gradients are divided again as late as may be, when they are clipped
-or used; so they may add up over several passes. An update whose gradients overflowed is left out, and the scale
-follows: the first updates look for it. Whoever else works on the gradients in between, or scales by itself, is told.
+The loss is scaled before each backward pass. Gradients are unscaled as late as possible, when they are clipped or
+used, so they may accumulate over several passes. An update whose gradients overflowed is skipped, and the scale
+adapts; the first updates search for it. A program that changes the gradients in between, or scales by itself, is
+reported as a problem.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ LOOKED_AT = 10
 
 @dataclass(frozen=True)
 class Fp16Autocast:
-    """`initial_scale` as of torch.amp.GradScaler."""
+    """The float16 change; `initial_scale` is the `init_scale` of torch.amp.GradScaler."""
 
     initial_scale: float = 65536.0
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """Every model before it is called, and every optimizer made from now on."""
+        """Change every model before its first call, and every optimizer made from now on."""
         torch = agent.torch
         scaling = _Scaling(agent, self.initial_scale)
         undo = [
@@ -55,8 +56,10 @@ class Fp16Autocast:
 
 
 class _Scaling:
-    """What of the gradients is multiplied, and by which scaler; its methods stand for those that they call as
-    `plain`."""
+    """The scaler, and which gradients are scaled.
+
+    Its methods replace the functions that they receive as `plain`.
+    """
 
     def __init__(self, agent: Agent, initial_scale: float) -> None:
         self._agent = agent
@@ -64,16 +67,20 @@ class _Scaling:
         self._scaler: Any = None
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._unscaled: set[int] = set()
-        """Optimizers whose gradients have been divided, by id."""
+        """Optimizers whose gradients have been unscaled, by `id`."""
         self._passing = self._stepping = self._stepped = self._undone = False
-        """A backward pass, or an update, is being made; one has been, and the scale has not followed yet."""
+        """State flags of the scaling.
+
+        In order: a backward pass is running; an update is running; an update was made and the scale has not followed
+        yet; the change has been undone.
+        """
         self.updates = 0
-        """Made, or left out for an overflow."""
+        """Updates made, or skipped because of an overflow."""
         self._seen: dict[int, tuple[Any, int]] = {}
-        """Gradients as the last pass left them, by the ids of their parameters, and their versions."""
+        """Gradients as the last pass left them, and their versions, by `id` of their parameters."""
 
     def backward(self, plain: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
-        """Of the multiplied loss."""
+        """Run the backward pass of the scaled loss."""
         if self._scaler is None:
             self._scaler = self._agent.torch.amp.GradScaler(loss.device.type, init_scale=self._initial_scale)
         if self._stepped:
@@ -99,19 +106,19 @@ class _Scaling:
         return result
 
     def of_anything(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
-        """Of torch.autograd, which a tensor's own calls."""
+        """Replace `torch.autograd.backward`, which `Tensor.backward` calls, too."""
         if not self._passing:
             self._fail("Its backward pass does not begin at a loss.")
         return plain(*args, **kwargs)
 
     def scaled(self, plain: Any, scaler: Any, *args: Any, **kwargs: Any) -> Any:
-        """By any scaler."""
+        """Fail the trial if the program's own scaler scales a loss."""
         if scaler is not self._scaler and scaler.is_enabled():
             self._fail("The program scales its loss itself.")
         return plain(scaler, *args, **kwargs)
 
     def clipped(self, plain: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
-        """With gradients as they are."""
+        """Clip unscaled gradients."""
         every = [parameters] if isinstance(parameters, self._agent.torch.Tensor) else list(parameters)
         clipped = {id(parameter) for parameter in every}
         for optimizer in self._optimizers:
@@ -120,7 +127,7 @@ class _Scaling:
         return plain(every, *args, **kwargs)
 
     def made(self, plain: Any, optimizer: Any) -> Any:
-        """An optimizer: its update goes through the scaler."""
+        """Route a new optimizer's updates through the scaler."""
         result = plain(optimizer)
         self._optimizers.add(optimizer)
 
@@ -136,7 +143,7 @@ class _Scaling:
         return result
 
     def undo(self) -> None:
-        """Optimizers update by themselves again; a scheduler may have wrapped what they had."""
+        """Let the optimizers update by themselves again; a scheduler may have wrapped the replaced `step`."""
         self._undone = True
         for optimizer in self._optimizers:
             step = optimizer.__dict__.get("step")
@@ -166,7 +173,7 @@ class _Scaling:
         return loss
 
     def _unscale(self, optimizer: Any) -> bool:
-        """Once an update; whether there was anything to be."""
+        """Unscale the gradients once per update; return whether there were any."""
         if id(optimizer) in self._unscaled:
             return True
         parameters = _with_gradients(optimizer)
@@ -179,7 +186,7 @@ class _Scaling:
         return True
 
     def _look(self, parameters: list[Any]) -> None:
-        """Nobody may have had a hand in the gradients."""
+        """Fail the trial if the gradients changed since the backward pass."""
         for parameter in parameters:
             grad, version = self._seen.get(id(parameter), (None, 0))
             if parameter.grad is not grad or grad._version != version:

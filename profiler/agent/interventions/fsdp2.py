@@ -1,9 +1,10 @@
-"""ZeRO stage 3 by torch's own `fully_shard`: each rank keeps a part of weights, gradients and optimizer state.
+"""ZeRO stage 3 by torch's own `fully_shard`.
 
-It comes in the place of DistributedDataParallel: the program's wrapper hands on to the model, whose repeated blocks are
-units of their own. An optimizer that was made before is given the new parameters. Sums are made in another order. Rank
-0's weights and buffers are everyone's at the start, as under DistributedDataParallel; buffers are not told again before
-every forward pass. What a program saves is its part, and other lists of parameters it has made hold the old ones.
+Each rank keeps a part of weights, gradients and optimizer state. It replaces DistributedDataParallel: the program's
+wrapper passes calls on to the model, whose repeated blocks are units of their own. An optimizer made before the
+wrapping gets the new parameters. Sums are made in another order. All ranks start with rank 0's weights and buffers, as
+under DistributedDataParallel; buffers are not broadcast again before every forward pass. A checkpoint of the program
+holds only the rank's part, and other lists of parameters that the program has made hold the old ones.
 """
 
 from __future__ import annotations
@@ -25,12 +26,19 @@ _WRAPPER = "DistributedDataParallel"
 
 @dataclass(frozen=True)
 class Fsdp2:
-    """`block` is the class of the modules that are gathered one by one; None: the model is one unit."""
+    """The FSDP2 change.
+
+    `block` is the class of the modules that are gathered one by one; None makes the model one unit.
+    """
 
     block: str | None = None
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """To every model that is wrapped from now on. Raises ImportError where torch is older than 2.6."""
+        """Shard every model that is wrapped from now on.
+
+        Raises:
+            ImportError: torch is older than 2.6.
+        """
         from torch.distributed.fsdp import fully_shard  # type: ignore[import-not-found,unused-ignore]
 
         torch = agent.torch
@@ -58,7 +66,7 @@ class Fsdp2:
             sharded[:] = [True]
 
         class Sharded(torch.nn.Module):  # type: ignore[misc,name-defined,unused-ignore]
-            """Takes the arguments of the other wrapper."""
+            """A sharding wrapper that takes the arguments of DistributedDataParallel."""
 
             def __init__(self, *args: Any, **kwargs: Any) -> None:
                 super().__init__()
@@ -69,12 +77,12 @@ class Fsdp2:
                 shard(self.module)
 
             def forward(self, *args: Any, **kwargs: Any) -> Any:
-                """The model's."""
+                """Call the model."""
                 return self.module(*args, **kwargs)
 
             @contextmanager
             def no_sync(self) -> Iterator[None]:
-                """Gradients stay whole, and with their rank."""
+                """Keep gradients unreduced, whole and on their rank."""
                 self.module.set_requires_gradient_sync(False)
                 try:
                     yield

@@ -1,4 +1,4 @@
-"""One kernel for all parameters of an optimizer, in place of several for each."""
+"""Fused optimizers: one kernel for all parameters instead of several for each."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ from ._expected import expect
 
 @dataclass(frozen=True)
 class FusedOptimizer:
-    """Of the optimizers of that class that know a fused form, before their first step."""
+    """The fused-optimizer change for optimizers of class `name` that have a fused form.
+
+    It is made before their first step.
+    """
 
     name: str
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """Every one that has taken no step: its state is made by what its groups say then."""
+        """Change every such optimizer that has taken no step.
+
+        Its state is created from what its groups say then.
+        """
         from torch.optim.optimizer import (  # type: ignore[import-not-found,unused-ignore]
             register_optimizer_step_pre_hook,
         )

@@ -1,4 +1,4 @@
-"""Other arguments for a DataLoader: workers, prefetching, pinned memory; and copies that do not wait for the GPU."""
+"""Change DataLoader arguments (workers, prefetching, pinned memory) and make copies non-blocking."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_WORKERS = ("prefetch_factor", "persistent_workers", "timeout", "multiprocess
 
 @dataclass(frozen=True)
 class Loader:
-    """Of the loaders made at that line of the program; None leaves an argument as it is."""
+    """The change to loaders made at that line of the program; None leaves an argument as it is."""
 
     file: str
     line: int
@@ -28,10 +28,10 @@ class Loader:
     persistent_workers: bool | None = None
     pin_memory: bool | None = None
     non_blocking: bool = False
-    """Of pinned batches, of whatever loader, copied to a GPU."""
+    """Whether copies of pinned batches to a GPU are non-blocking, for any loader."""
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """Every one made from now on."""
+        """Change every loader made from now on."""
         undo: list[Callable[[], None]] = []
         made_otherwise: list[bool] = []
         expect(agent, lambda: made_otherwise, f"No DataLoader was made at {self.file}:{self.line}.")

@@ -1,11 +1,11 @@
-"""What is logged while training, at every k-th step only: log handlers, TensorBoard's writer, wandb; and, in a trial,
-whose output nobody reads, prints, progress bars, and the functions of the program that write at every step.
+"""Log at every k-th step only: log handlers, TensorBoard's writer and wandb.
 
-Such a function is one that the training loop calls, that writes whenever it is called, and that returns nothing: what
-it computes for its log is left out with it. Whoever trains to the end with this change is told of them instead. What
-the loop itself computes - reading a loss, putting words together - stays: there the advice spares more than the trial.
-Warnings are written at every step. `os.fsync` is left alone, for a checkpoint may be behind it; where the loop itself
-calls it at every step, the trial has failed.
+In a trial, whose output nobody reads, this also covers prints, progress bars, and functions of the program that write
+at every step. Such a function is called by the training loop, writes whenever it is called, and returns nothing;
+anything it computes for its log is skipped with it. If you train to the end with this change, these functions are
+reported instead. Work that the loop itself does, such as reading a loss or formatting a message, stays: there the
+advice saves more than the trial shows. Warnings are written at every step. `os.fsync` is left alone, because it may
+belong to a checkpoint; if the loop itself calls it at every step, the trial fails.
 """
 
 from __future__ import annotations
@@ -29,12 +29,19 @@ _TQDM = "tqdm.std"
 
 @dataclass(frozen=True)
 class Logging:
-    """Nothing is left out before the first step, or where `every` divides the number of steps taken."""
+    """The logging change.
+
+    Logs appear before the first step and whenever `every` divides the number of steps taken.
+    """
 
     every: int
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """At once for handlers and prints; for the others, as they are imported."""
+        """Change handlers and prints at once, the others when they are imported.
+
+        Raises:
+            ValueError: `every` is less than 2.
+        """
         if self.every < 2:
             raise ValueError("Every step is logged already.")
         left_out: list[bool] = []
@@ -102,5 +109,5 @@ class Logging:
 
 
 def _into_a_file(*args: Any, file: Any = None, **kwargs: Any) -> bool:
-    """That the program may read again."""
+    """Return whether a print goes to a file, which the program may read again."""
     return file not in (None, sys.stdout, sys.stderr)

@@ -1,12 +1,14 @@
-"""A batch in pieces: their gradients add up to one update, and activations need memory for one piece only.
+"""Micro-batches: split each batch into pieces whose gradients add up to one update.
 
-The loader hands out a batch's pieces one after the other. Each loss counts as its piece's share of the samples;
-updates, zeroed gradients, clipping and learning-rate schedules wait for the last piece. So a step of the trial trains
-the samples that it did before, and its time can be compared. The gradient is the same but for rounding where the loss
-is a mean over the samples and no layer looks at others of its batch; batch normalisation does, and so do losses that
-are averaged over tokens of which some are padding, or contrast samples with each other.
+Activations then need memory for one piece only. The loader hands out a batch's pieces one after the other. Each loss
+is weighted by its piece's share of the samples; updates, zeroing and clipping of gradients, and learning-rate
+schedules wait for the last piece. So a step of the trial trains on the same samples as before, and its time can be
+compared. The gradient is the same up to rounding if the loss is a mean over the samples and no layer looks at other
+samples of its batch. Batch normalization does, and so do losses that are averaged over tokens of which some are
+padding, or that contrast samples with each other.
 
-This is only so in a loop that fetches a batch, makes one backward pass, and updates. Every other one is told.
+This holds only in a loop that fetches a batch, makes one backward pass, and updates. Any other loop is reported as a
+problem.
 """
 
 from __future__ import annotations
@@ -26,19 +28,23 @@ from ._attribute import replace_attribute
 from ._expected import expect
 
 _CLIPPING = {"clip_grad_norm_": "max_norm", "clip_grad_value_": "clip_value"}
-"""Functions of torch.nn.utils, and their arguments that say how far."""
+"""Functions of torch.nn.utils, with the name of the argument that sets their limit."""
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """`pieces` of each batch of the loaders made at that line of the program."""
+    """The micro-batch change: `pieces` of each batch of the loaders made at that line of the program."""
 
     file: str
     line: int
     pieces: int
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """To every loader and optimizer made from now on."""
+        """Change every loader and optimizer made from now on.
+
+        Raises:
+            ValueError: `pieces` is less than 2.
+        """
         if self.pieces < 2:
             raise ValueError("A batch in one piece is as it was.")
         torch = agent.torch
@@ -88,30 +94,30 @@ class MicroBatch:
 
 
 class _Accumulation:
-    """How far the update is."""
+    """The progress of an update through the pieces of its batch."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self.has_split = False
         self.share: float | None = None
-        """Of the batch's samples, in the piece that was handed out; None before there is one."""
+        """The current piece's share of the batch's samples, 0 to 1; None before the first piece."""
         self.is_last = True
-        """That piece is."""
+        """Whether the current piece is the last of its batch."""
         self.waiting = False
-        """There are gradients that have not been used."""
+        """Whether there are gradients that no update has used."""
         self._passes = self._asked = 0
-        """Backward passes, and updates that were asked for, since it was handed out."""
+        """Backward passes and requested updates since the piece was handed out."""
         self._optimizers: list[Any] = []
         self._seen: list[tuple[Any, Any, int]] = []
         """Parameters, their gradients as the last pass left them, and the gradients' versions."""
 
     @property
     def accumulating(self) -> bool:
-        """More is to come to the gradients that there are."""
+        """Whether the current gradients are still incomplete."""
         return self.waiting and not self.is_last
 
     def hand_out(self, share: float, is_last: bool, is_first: bool) -> None:
-        """Another piece; `is_first` of an iterator."""
+        """Start a new piece; `is_first` marks the first one of an iterator."""
         if not is_first:
             if self._passes != 1:
                 self.fail(f"It makes {self._passes} backward passes for a batch before it fetches the next one.")
@@ -122,12 +128,12 @@ class _Accumulation:
         self._passes = self._asked = 0
 
     def before_pass(self) -> None:
-        """Nobody else may have had a hand in what the last pass left."""
+        """Fail the trial if the gradients changed since the last backward pass."""
         if any(parameter.grad is not grad or grad._version != version for parameter, grad, version in self._seen):
             self.fail("Its gradients are changed between backward pass and update.")
 
     def passed(self, loss: Any) -> None:
-        """A backward pass has been."""
+        """Record a backward pass."""
         losses = self._agent.losses
         if losses and losses[-1].data_ptr() == loss.data_ptr():  # the trial keeps that of a batch
             losses[-1] = loss * self.share
@@ -138,7 +144,7 @@ class _Accumulation:
         self.look()
 
     def look(self) -> None:
-        """The gradients are as they should be."""
+        """Remember the gradients as they are now."""
         self._seen = [
             (parameter, parameter.grad, parameter.grad._version)
             for optimizer in (self._optimizers if self.accumulating else ())
@@ -148,11 +154,11 @@ class _Accumulation:
         ]
 
     def made(self, optimizer: Any) -> None:
-        """Its gradients are looked at."""
+        """Include a new optimizer's gradients in the checks."""
         self._optimizers.append(optimizer)
 
     def undo(self) -> None:
-        """Optimizers update by themselves again; a scheduler may have wrapped what they had."""
+        """Let the optimizers update by themselves again; a scheduler may have wrapped the replaced `step`."""
         self.is_last = True
         for optimizer in self._optimizers:
             step = optimizer.__dict__.get("step")
@@ -160,22 +166,22 @@ class _Accumulation:
                 del optimizer.__dict__["step"]
 
     def asked(self) -> bool:
-        """An update is: whether it is to be made now."""
+        """Record a requested update; return whether to make it now."""
         self._asked += 1
         return self.is_last
 
     def updated(self) -> None:
-        """It has been made."""
+        """Record that the update was made."""
         self.waiting = False
         self._seen = []
 
     def fail(self, why: str) -> None:
-        """It cannot be seen that the update is the same."""
+        """Fail the trial: the update cannot be shown to be the same."""
         self._agent.problem("trial", RuntimeError(why))
 
 
 class _Pieces:
-    """An iterator of a loader, which it stands for in everything else."""
+    """A loader's iterator that hands out pieces; every other attribute is the original iterator's."""
 
     def __init__(self, torch: Any, state: _Accumulation, iterator: Any, number: int) -> None:
         self.__dict__.update(_torch=torch, _state=state, _iterator=iterator, _number=number, _left=[], _is_first=True)
@@ -208,8 +214,11 @@ class _Pieces:
 
 
 def pieces(torch: Any, batch: Any, number: int) -> list[tuple[float, Any]]:
-    """A batch in so many pieces, or as many as it has samples, each with its share of them. ValueError where it is not
-    clear what a sample is."""
+    """Split a batch into `number` pieces, at most one per sample; return each with its share.
+
+    Raises:
+        ValueError: the tensors' first sizes differ, so it is unclear what a sample is.
+    """
     sizes = {tensor.shape[0] for tensor in _tensors(torch, batch) if tensor.dim()}
     if len(sizes) != 1:
         raise ValueError(f"A batch cannot be split whose tensors have the first sizes {sorted(sizes)}.")
@@ -278,7 +287,7 @@ def _made(state: _Accumulation, plain: Any, optimizer: Any) -> Any:
 
 
 def _scaled(state: _Accumulation, plain: Any, *args: Any, **kwargs: Any) -> Any:
-    """Of a GradScaler, which may leave the update out."""
+    """Replace `GradScaler.step`, which may skip the update."""
     if not state.accumulating:
         result = plain(*args, **kwargs)
         state.updated()

@@ -1,7 +1,7 @@
-"""Gradient accumulation under DistributedDataParallel: gradients travel once an update, not at every micro-batch.
+"""Gradient accumulation under DistributedDataParallel with one gradient reduction per update.
 
-What is summed is the same, in another order. Until its pass is surely not the last one of an update, a model reduces:
-after an update that a GradScaler skipped it does so at every pass, to the same sums.
+The sums are the same, in another order. A model reduces unless its pass is certainly not the last one of an update:
+after an update that a GradScaler skipped it reduces at every pass, with the same sums.
 """
 
 from __future__ import annotations
@@ -20,13 +20,18 @@ from ._forward import replace_forward
 
 @dataclass(frozen=True)
 class NoSync:
-    """`passes` backward passes make an update."""
+    """The no_sync change; an update takes `passes` backward passes."""
 
     passes: int
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """Every model under DistributedDataParallel, once it is known. An update of passes that were not reduced is
-        told: an epoch may end with fewer."""
+        """Change every model under DistributedDataParallel once it is known.
+
+        An update after passes that were not reduced is reported as a problem: an epoch may end with fewer.
+
+        Raises:
+            ValueError: `passes` is less than 2.
+        """
         from torch.nn.parallel import DistributedDataParallel  # type: ignore[import-not-found,unused-ignore]
         from torch.optim.optimizer import (  # type: ignore[import-not-found,unused-ignore]
             register_optimizer_step_pre_hook,
@@ -64,7 +69,7 @@ class NoSync:
 
 
 class _Accumulation:
-    """Of one model: how far its update is."""
+    """The progress of one model's update."""
 
     def __init__(self, agent: Agent, model: Any, passes: int) -> None:
         self._agent = agent
@@ -73,9 +78,9 @@ class _Accumulation:
         self._passed = 0
         """Backward passes since the last update."""
         self._open = False
-        """A forward pass has been, of which the backward pass is to come."""
+        """Whether a forward pass still awaits its backward pass."""
         self._reduces = self._reduced = True
-        """The coming pass does; the last one has."""
+        """Whether the coming pass reduces, and whether the last one did."""
         self.undo = replace_forward(model, self._forward)
 
     def _forward(self, model: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
@@ -96,7 +101,7 @@ class _Accumulation:
             model.require_backward_grad_sync = True
 
     def passed(self) -> None:
-        """A backward pass has been: this model's, if it waited for one."""
+        """Count a backward pass if this model waited for one."""
         if self._open:
             self._open = False
             self._passed += 1

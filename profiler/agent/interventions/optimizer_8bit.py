@@ -1,4 +1,4 @@
-"""An optimizer whose moments are kept in 8 bits, by bitsandbytes; those of embeddings too."""
+"""Optimizers of bitsandbytes that keep their moments in 8 bits, those of embeddings included."""
 
 from __future__ import annotations
 
@@ -17,12 +17,21 @@ _WAYS = ("foreach", "fused", "capturable", "differentiable")
 
 @dataclass(frozen=True)
 class Optimizer8bit:
-    """`name` is a class of torch.optim that bitsandbytes has too: "Adam", "AdamW", "SGD", ..."""
+    """The 8-bit change.
+
+    `name` is a class of torch.optim that bitsandbytes has, too: "Adam", "AdamW", "SGD", ...
+    """
 
     name: str
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """Every one made from now on. What bitsandbytes does not know of the program's arguments, it refuses itself."""
+        """Replace every optimizer made from now on.
+
+        bitsandbytes itself rejects arguments of the program that it does not know.
+
+        Raises:
+            RuntimeError: bitsandbytes cannot be imported.
+        """
         try:
             eight_bit = getattr(importlib.import_module("bitsandbytes").optim, f"{self.name}8bit")
         except ImportError as error:
@@ -31,7 +40,7 @@ class Optimizer8bit:
         made: list[bool] = []
 
         class Replaced(eight_bit):  # type: ignore[misc,valid-type]
-            """Takes the arguments of torch's."""
+            """The 8-bit optimizer, with the arguments of torch's."""
 
             def __init__(self, *args: Any, **kwargs: Any) -> None:
                 known = {key: value for key, value in kwargs.items() if key not in _WAYS}

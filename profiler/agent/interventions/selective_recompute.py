@@ -1,9 +1,9 @@
-"""Selective recomputation: of a block only what is dear to compute is kept for its backward pass.
+"""Selective recomputation: keep only what is expensive to compute in a block for its backward pass.
 
-That is products with weights, convolutions, attention in one kernel, and what ranks have told each other. What lies
-between is computed again: attention's scores where they are written out, norms, activation functions. Each operator of
-a block passes a function of Python on its way, which a program that checkpoints the core of its attention by hand does
-not pay: where launching kernels is the limit, the trial is slower than the advice.
+Kept are matmuls with weights, convolutions, fused attention, and results of communication between ranks. Everything
+else is recomputed: attention scores where they are written out, norms, activation functions. Each operator of a block
+passes through a Python function, a cost that a program which checkpoints the core of its attention by hand does not
+pay: if the step is launch-bound, the trial is slower than the advice.
 """
 
 from __future__ import annotations
@@ -23,13 +23,18 @@ _KEPT_PREFIXES = ("aten::_scaled_dot_product", "flash_attn::", "_c10d_functional
 
 @dataclass(frozen=True)
 class SelectiveRecompute:
-    """Of every module of a class named `block`."""
+    """The selective-recomputation change, made to every module of a class named `block`."""
 
     block: str
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """In every model that has such blocks, before it is called: the first step may be the one that does not fit.
-        Raises ImportError where torch is older than 2.4."""
+        """Change every model with such blocks before its first call.
+
+        The first step may be the one that does not fit in memory.
+
+        Raises:
+            ImportError: torch is older than 2.4.
+        """
         from torch.utils.checkpoint import (  # type: ignore[import-not-found,unused-ignore]
             CheckpointPolicy,
             checkpoint,
@@ -54,5 +59,5 @@ class SelectiveRecompute:
 
 
 def is_kept(operator: str) -> bool:
-    """By its qualified name, with or without that of the overload."""
+    """Return whether an operator's result is kept, by its qualified name with or without the overload."""
     return operator.partition(".")[0] in _KEPT or operator.startswith(_KEPT_PREFIXES)

@@ -1,7 +1,8 @@
-"""ZeRO stage 1: each rank keeps and updates a part of the optimizer's state, and the ranks tell each other the weights.
+"""ZeRO stage 1: each rank keeps and updates a part of the optimizer state; ranks exchange weights.
 
-Optimizers that update each element by itself, as those of torch.optim do but LBFGS, come to the same weights. A program
-that saves their state has to gather it first, which it does not know: it fails at its first checkpoint.
+Optimizers that update each element by itself, as those of torch.optim except LBFGS do, arrive at the same weights. A
+program that saves their state would have to gather it first; since it does not know that, it fails at its first
+checkpoint.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from ._expected import expect
 
 @dataclass(frozen=True)
 class ZeroRedundancy:
-    """`name` is a class of torch.optim."""
+    """The ZeRO stage 1 change; `name` is a class of torch.optim."""
 
     name: str
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """Every one made from now on, once there are ranks to share with; what is updated must be under
-        DistributedDataParallel, for the ranks' weights become those of one."""
+        """Replace every optimizer made from now on, once there are ranks to share with.
+
+        The updated model must be under DistributedDataParallel, because all ranks get the weights of one.
+        """
         from torch.distributed.optim import (  # type: ignore[import-not-found,unused-ignore]
             ZeroRedundancyOptimizer,
         )
@@ -37,7 +40,7 @@ class ZeroRedundancy:
         parallel: list[bool] = []
 
         class Replaced(ZeroRedundancyOptimizer):  # type: ignore[misc]
-            """Takes the arguments of the other, and is one where there are no ranks yet."""
+            """The sharded optimizer with the arguments of torch's; before there are ranks it creates torch's own."""
 
             def __new__(cls, *args: Any, **kwargs: Any) -> Any:
                 return super().__new__(cls) if distributed.is_initialized() else plain(*args, **kwargs)
@@ -69,7 +72,10 @@ class ZeroRedundancy:
 
 
 def _groups(params: Any) -> list[Any]:
-    """Of lists: torch's goes through what a group holds twice, and an iterator is empty the second time."""
+    """Return the parameter groups with their parameters as lists.
+
+    torch reads a group's parameters twice, and an iterator would then be empty.
+    """
     return [{**each, "params": _listed(each["params"])} if isinstance(each, dict) else each for each in params]
 
 

@@ -1,7 +1,8 @@
-"""The way in: the interpreter runs this before the program, because its folder is first on PYTHONPATH.
+"""The entry point of the agent, run by the interpreter before the program.
 
-It waits for the program to import torch, takes its folder off `sys.path`, and hands on to the `sitecustomize` it
-shadows. Whatever the program starts inherits PYTHONPATH, a Python 2 too: nothing here is too new for that.
+The interpreter finds it because its folder is first on PYTHONPATH. It waits for the program to import torch, takes its
+folder off `sys.path`, and hands on to the `sitecustomize` it shadows. Every process the program starts inherits
+PYTHONPATH, even a Python 2, so this file uses no syntax too new for that.
 """
 
 import os

@@ -9,13 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
-from programs import COMMAND, ROOT
+from programs import COMMAND, PATIENCE, ROOT
 
 from advisor.cli import main
 from profiler.attach import rights
 from profiler.launch import VARIABLE
-
-PATIENCE = 120.0
 
 
 def may_trace():
@@ -58,6 +56,7 @@ def wait_until_recorded(folder, recorder):
 
 
 @attaches
+@pytest.mark.process
 def test_the_first_advice_is_the_one_of_a_run_from_the_start(sample, tmp_path):
     done = subprocess.run(
         attach(sample.pid, "--steps", 60, "--no-windows", folder=tmp_path / "run"), capture_output=True, text=True
@@ -73,6 +72,7 @@ def test_the_first_advice_is_the_one_of_a_run_from_the_start(sample, tmp_path):
 
 
 @attaches
+@pytest.mark.process
 def test_control_c_ends_the_recording_and_a_second_recorder_is_refused(sample, tmp_path, capsys):
     recorder = subprocess.Popen(
         attach(sample.pid, "--no-report", folder=tmp_path / "run"),
@@ -94,6 +94,7 @@ def test_control_c_ends_the_recording_and_a_second_recorder_is_refused(sample, t
 
 
 @attaches
+@pytest.mark.process
 def test_a_program_that_ends_meanwhile_is_reported_as_usual(sample, tmp_path):
     recorder = subprocess.Popen(attach(sample.pid, "--no-report", folder=tmp_path / "run"), stderr=subprocess.PIPE)
     wait_until_recorded(tmp_path / "run", recorder)
@@ -105,6 +106,7 @@ def test_a_program_that_ends_meanwhile_is_reported_as_usual(sample, tmp_path):
     assert recorder.returncode == 0, said
 
 
+@pytest.mark.process
 def test_outside_nothing_is_put_in_and_what_is_missing_is_said(tmp_path, capsys):
     program = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     try:
@@ -127,6 +129,7 @@ def test_outside_nothing_is_put_in_and_what_is_missing_is_said(tmp_path, capsys)
         ("import os, signal, sys; os.kill(os.getpid(), signal.SIGSTOP); sys.stdin.read()", {}, "is stopped"),
     ],
 )
+@pytest.mark.process
 def test_what_cannot_be_attached_to_is_told_and_leaves_nothing(code, environment, told, tmp_path, capsys):
     program = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, env={**os.environ, **environment})
     deadline = time.monotonic() + PATIENCE
@@ -185,6 +188,7 @@ def test_why_the_kernel_refuses(what, told, tmp_path, monkeypatch):
     assert "--outside 7" in error.remedy
 
 
+@pytest.mark.process
 def test_somebody_elses_process(tmp_path, monkeypatch, capsys):
     program = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     monkeypatch.setattr(os, "geteuid", lambda: 1 + os.getuid())

@@ -149,6 +149,7 @@ def test_an_error_of_ours_is_printed_with_its_remedy(monkeypatch, capsys):
     assert capsys.readouterr().err == "profile-train: It broke.\nMend it.\n"
 
 
+@pytest.mark.process
 def test_nothing_heavy_is_imported_before_the_program_starts():
     """The program waits for these imports."""
     code = "import sys, json, advisor.cli, advisor.cli.run; print(json.dumps(sorted(sys.modules)))"

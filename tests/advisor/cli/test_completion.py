@@ -73,7 +73,7 @@ def offered(here, monkeypatch, capsys):
         ("profile-train report --goal m", ["memory"]),
         ("profile-train report --validation tra", ["<file>"]),
         ("profile-train report tra", ["<file>"]),
-        ("profile-train export run --to p", ["parquet", "prometheus"]),
+        ("profile-train export run --to p", ["perfetto", "parquet", "prometheus"]),
     ],
 )
 def test_what_is_offered(offered, line, completions):
@@ -87,6 +87,7 @@ def test_runs_are_offered_newest_first_and_rules_all(offered):
     assert {name for name in offered("profile-train explain d") if "-" not in name} == metrics
 
 
+@pytest.mark.process
 def test_nothing_heavy_is_imported_for_it(here):
     asking = "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main\ntry: main()\nfinally:"
     command = [sys.executable, "-c", f"{asking} print(*sys.modules, sep='\\n', file=sys.stderr)", ROOT]
@@ -113,6 +114,7 @@ def needs(shell):
 
 
 @needs("bash")
+@pytest.mark.process
 def test_bash_completes_by_it(ours):
     script = """
         eval "$(_PROFILE_TRAIN_COMPLETE=bash_source profile-train)"
@@ -193,6 +195,7 @@ def said(terminal, last):
     return text.partition(last)[0] + last
 
 
+@pytest.mark.process
 def test_every_shell_gets_a_script():
     for shell in ("bash", "zsh", "fish"):
         asked = {"_PROFILE_TRAIN_COMPLETE": f"{shell}_source"}

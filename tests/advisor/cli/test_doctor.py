@@ -29,6 +29,7 @@ def bare(tmp_path):
     return str(python)
 
 
+@pytest.mark.process
 def test_each_line_says_how_it_stands_and_fits_80_columns(doctor, bare):
     text = doctor("--python", bare, status=1)
 
@@ -38,6 +39,7 @@ def test_each_line_says_how_it_stands_and_fits_80_columns(doctor, bare):
     assert max(map(len, text.splitlines())) <= 80
 
 
+@pytest.mark.process
 def test_json_is_for_scripts(doctor, bare, tmp_path):
     (tmp_path / "x.bin").write_bytes(bytes(5000))
 
@@ -51,6 +53,7 @@ def test_json_is_for_scripts(doctor, bare, tmp_path):
     )
 
 
+@pytest.mark.process
 def test_the_real_python_is_asked(doctor):
     pytest.importorskip("torch")
 

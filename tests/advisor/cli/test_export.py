@@ -110,7 +110,7 @@ def test_a_place_that_cannot_be_written_is_told(folder, capsys):
 
 
 @pytest.mark.parametrize(
-    "words", [["--to", "csv", "--every", "5"], ["--to", "prometheus", "--every", "5"], ["--to", "svg"], []]
+    "words", [["--to", "csv", "--every", "5"], ["--to", "prometheus", "--every", "5"], ["--to", "svg"]]
 )
 def test_wrong_usage_ends_in_2(folder, words, capsys):
     assert main(["export", "run", *words]) == 2

@@ -3,10 +3,12 @@
 import json
 
 import pytest
-from programs import COMMAND, PATIENCE, ROOT
+from programs import COMMAND, PATIENCE, ROOT, TORCH
 
 # Each sample of a batch takes 5 ms in the training process.
-STARVED = """
+STARVED = (
+    TORCH
+    + """
 import sys, time, torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -28,6 +30,7 @@ if __name__ == "__main__":
         optimizer.zero_grad()
     sys.exit(int(sys.argv[1]))
 """
+)
 
 
 @pytest.fixture
@@ -58,7 +61,7 @@ def test_what_is_advised_is_tried(verified, tmp_path):
     )
     kept = json.loads((tmp_path / "calibration.jsonl").read_text())
     assert kept["verdict"] == advice["verified"]["verdict"]
-    assert advice["past"].startswith("Tried once so far")
+    assert advice["past"].startswith("This advice on all programs so far: 1 trial on 1")
 
 
 def test_who_does_not_want_it_is_told_how_to_later(verified, tmp_path):
@@ -98,19 +101,19 @@ num_workers = 2
 [[change]]
 name = "environment"
 [change.settings]
-variables = { "BY_THE_TUNING" = "yes" }
+variables = { "CUDA_LAUNCH_BLOCKING" = "yes" }
 """
 
 
 def with_tuned(script, start, line):
     """The program to its end, with what a tuning has kept."""
-    path = script(STARVED.replace("sys.exit(", "import os; print(os.environ['BY_THE_TUNING']); sys.exit("))
+    path = script(STARVED.replace("sys.exit(", "import os; print(os.environ['CUDA_LAUNCH_BLOCKING']); sys.exit("))
     path.with_name("tuned.toml").write_text(TUNED.replace("FILE", str(path)).replace("LINE", str(line)))
     words = ("--out", "run", "--with", "tuned.toml", "--no-windows", path.name, 5)
     ran = start(*COMMAND, *words, cwd=path.parent, env={"PYTHONPATH": str(ROOT)}).finish()
     assert ran.status == 5
     assert b"yes" in ran.out
-    assert b"made from outside, by tuned.toml: loader, environment" in ran.err
+    assert b"applied from tuned.toml: loader" in ran.err
     return json.loads((path.parent / "run/result.json").read_text())
 
 

@@ -12,7 +12,7 @@ import subprocess
 import termios
 
 import pytest
-from programs import COMMAND, TRAINS, wait_until
+from programs import COMMAND, PATIENCE, TRAINS, wait_until
 
 # Prints a line now and then, and trains until it is told to end.
 TRAINING = (
@@ -43,31 +43,6 @@ def told(start, *words, status=0):
     ran = start(*COMMAND, "watch", *words).finish()
     assert ran.status == status, ran.err
     return ran
-
-
-def test_once_shows_the_latest_run_as_it_stands(training, start):
-    told(start, "--once", "--json")
-
-    def trained():
-        seen = json.loads(told(start, "--once", "--json").out)
-        return seen if seen["steps"] and seen["steps"]["count"] > 40 else None
-
-    seen = wait_until(trained, "forty steps in the store")
-    text = told(start, "--once", "profile-train-runs/now").out.decode()
-
-    assert seen["schema"] == "profile-train/watch@1"
-    assert seen["ended"] == "running"
-    assert seen["steps"]["rate"] > 0
-    assert seen["steps"]["phases"]["forward"] > 0
-    assert seen["steps"]["phases"]["h2d"] is None
-    assert text.startswith("running ")
-    assert "Forward" in text
-
-
-def test_nothing_is_drawn_over_the_programs_own_output(training, start):
-    told(start, "--once")
-
-    assert all(line.startswith(("20 ", "epoch ")) for line in training.out.splitlines())
 
 
 def test_a_mistake_is_told_plainly(start, tmp_path):
@@ -132,28 +107,42 @@ def terminal(tmp_path):
         each.clear()
 
 
-def test_ctrl_c_ends_the_watching_and_gives_the_screen_back(training, terminal):
+def test_it_stands_beside_the_training_until_ctrl_c_or_the_end(training, start, terminal, tmp_path):
+    shows_the_latest_run_once(start)
+    assert all(line.startswith(("20 ", "epoch ")) for line in training.out.splitlines())  # nothing is drawn over it
+
     shown = terminal()
     shown.wait_for(b"Ctrl-C ends the watching")
     assert b"\x1b[?1049h" in shown.out
-
     os.write(shown.master, b"\x03")
-    assert shown.process.wait(60) == 0
-
+    assert shown.process.wait(PATIENCE) == 0
     left = shown.read().rpartition(b"\x1b[?1049l")[2]
     assert b"Forward" in left
     assert training.process.poll() is None
 
-
-def test_it_ends_with_the_run(training, terminal, tmp_path):
-    shown = terminal()
-    shown.wait_for(b"Ctrl-C ends the watching")
-
+    again = terminal()
+    again.wait_for(b"Ctrl-C ends the watching")
     (tmp_path / "enough").touch()
-    wait_until(lambda: shown.read() and shown.process.poll() is not None, "the end of watching")
+    wait_until(lambda: again.read() and again.process.poll() is not None, "the end of watching")
+    assert again.process.returncode == 0
+    assert b"completed" in again.read().rpartition(b"\x1b[?1049l")[2]
 
-    assert shown.process.returncode == 0
-    assert b"completed" in shown.read().rpartition(b"\x1b[?1049l")[2]
+
+def shows_the_latest_run_once(start):
+    def trained():
+        seen = json.loads(told(start, "--once", "--json").out)
+        return seen if seen["steps"] and seen["steps"]["count"] > 40 else None
+
+    seen = wait_until(trained, "forty steps in the store")
+    text = told(start, "--once", "profile-train-runs/now").out.decode()
+
+    assert seen["schema"] == "profile-train/watch@1"
+    assert seen["ended"] == "running"
+    assert seen["steps"]["rate"] > 0
+    assert seen["steps"]["phases"]["forward"] > 0
+    assert seen["steps"]["phases"]["h2d"] is None
+    assert text.startswith("running ")
+    assert "Forward" in text
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from statistics import NormalDist, fmean, stdev
 
 import pytest
 
-from advisor.compare.change import Verdict, difference, for_few, unbounded, verdict
+from advisor.compare.change import Verdict, difference, for_few, ratio, unbounded, verdict
 from advisor.significance import Interval
 
 
@@ -14,6 +14,19 @@ def test_bounds_add_up_as_squares():
     made = difference(Interval(7.0, 10.0, 14.0), Interval(17.0, 20.0, 23.0))
 
     assert (made.low, made.estimate, made.high) == pytest.approx((10 - 5, 10, 10 + math.hypot(3, 3)))
+
+
+def test_a_ratio_of_wide_intervals_is_no_less_than_nothing():
+    made = ratio(Interval(0.2, 1.0, 2.0), Interval(-0.3, 0.1, 0.5))
+
+    assert -1 <= made.low < made.estimate == pytest.approx(-0.9)
+    assert made.estimate < made.high
+
+
+def test_a_ratio_without_bounds_has_none():
+    made = ratio(unbounded(1.0), Interval(1.9, 2.0, 2.1))
+
+    assert (made.low, made.estimate, made.high) == (-math.inf, 1.0, math.inf)
 
 
 def test_nineteen_of_twenty_intervals_hold_the_difference():

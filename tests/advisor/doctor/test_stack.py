@@ -104,10 +104,26 @@ def test_an_older_gpu_has_no_counters_to_refuse():
     assert told(gpus.findings(Seen((ampere,), (SAMPLE,)), CUDA), "counters (GPM)").state is State.OK
 
 
+def test_counters_are_reported_for_each_gpu():
+    old = Gpu(index=0, uuid="GPU-1", name="A100", capability=(8, 0), memory_total=1, gpm=False)
+    new = Gpu(index=1, uuid="GPU-2", name="H100", capability=(9, 0), memory_total=1, gpm=True)
+    found = told(gpus.findings(Seen((old, new), (SAMPLE,)), CUDA), "counters (GPM)")
+
+    assert found.state is State.OK
+    assert "GPU 1" in found.said
+
+
+def test_an_amd_gpu_is_not_sampled_which_is_nothing_to_fix():
+    none = Seen(problems=("This machine has no NVIDIA driver, so no GPU was measured. That is normal.",))
+
+    assert told(gpus.findings(none, changed(cuda=None, hip="6.4")), "driver").state is State.WARNING
+
+
 def test_a_profiler_that_sees_no_kernel_is_a_warning():
     assert told(stack.findings(changed(kernels=0), (H100,)), "kernels (CUPTI)").state is State.WARNING
 
 
+@pytest.mark.process
 def test_the_interpreter_is_asked_in_a_process_of_its_own():
     torch = pytest.importorskip("torch")
 
@@ -126,6 +142,7 @@ def test_the_interpreter_is_asked_in_a_process_of_its_own():
         ("echo '[1]'", "ended with status 0: [1]"),
     ],
 )
+@pytest.mark.process
 def test_whatever_the_interpreter_answers_is_told(tmp_path, text, said):
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{text}\n")
@@ -137,6 +154,7 @@ def test_whatever_the_interpreter_answers_is_told(tmp_path, text, said):
     assert said in found[-1].said
 
 
+@pytest.mark.process
 def test_an_interpreter_that_is_not_there_is_told():
     (found,) = stack.findings(stack.ask("/nowhere/python"), ())
 

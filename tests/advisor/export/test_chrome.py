@@ -139,10 +139,10 @@ def test_a_problem_is_an_instant_of_its_rank(timeline):
 @pytest.mark.parametrize("name", ["timeline.json", "timeline.json.gz"])
 def test_our_own_reader_finds_the_same_steps_in_it(tmp_path, folder, name):
     chrome.write(nodes(folder, load(folder)), load(folder), tmp_path / name)
-    profile, (traced,) = load_traces([tmp_path / name])
+    profile = load_traces([tmp_path / name])
     recorded, read = load(folder).ranks[0].steps, profile.ranks[0].steps
 
-    assert traced.rank == 0
+    assert profile.ranks[0].process.rank == 0
     assert profile.problems == ()
     assert [step.index for step in read] == [step.index for step in recorded]
     whole = [step.duration + (step.evaluation or 0.0) for step in recorded]
@@ -156,12 +156,12 @@ def test_a_report_on_it_says_the_same_of_the_steps(tmp_path):
     )
     node = a_node(steps)
     chrome.write([node], profile_of([node]), tmp_path / "t.json")
-    m = Metrics(load_traces([tmp_path / "t.json"])[0])
+    m = Metrics(load_traces([tmp_path / "t.json"]))
 
     assert [m[one] for one in (step_time_mean, data_wait_fraction, forward_fraction, backward_fraction)] == (
         pytest.approx([0.1, 0.6, 0.1, 0.3])
     )
-    assert "a step takes 100 ms" in diagnosis(report_of_traces([tmp_path / "t.json"]))
+    assert "step takes 100 ms" in diagnosis(report_of_traces([tmp_path / "t.json"]))
 
 
 def profile_of(found):
@@ -196,7 +196,7 @@ def test_merged_neighbours_are_one_range_and_only_the_steps_after_them_are_marke
     steps = [(e["name"], e["tid"], e["dur"]) for e in of(made, "X") if e["cat"] in ("step", "user_annotation")]
     assert steps[:3] == [("8 steps from 0", 0, 0.8e6), ("step 4", 1, 0.1e6), ("step 9", 0, 0.1e6)]
     assert [name for (process, _), name in named(made, "thread_name").items()] == ["loop", "loop (2)"]
-    profile, _ = load_traces([tmp_path / "t.json"])
+    profile = load_traces([tmp_path / "t.json"])
     assert [step.index for step in profile.ranks[0].steps] == [10, 11, 12, 13, 14]
     assert [step.duration for step in profile.ranks[0].steps] == pytest.approx([0.1] * 5)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 
 import pytest
 
 from advisor.export import prometheus
+from advisor.export.nodes import nodes
 from advisor.load import load
 from advisor.metrics import all_metrics
 from advisor.metrics.base import Metrics
@@ -64,6 +66,18 @@ def test_what_was_not_measured_is_not_there(families):
 
     assert told & {"h2d", "sync", "communication", "gc"} == set()
     assert "profile_train_h2d_fraction" not in families
+
+
+def test_no_label_moves_a_terminals_cursor(tmp_path, folder):
+    writer = Writer(tmp_path / "live", "a")
+    writer.put(replace(load(folder).runs[0], host="h\x1b[2J", version="\u202e1"))
+    writer.commit()
+    metrics = Metrics(load(tmp_path / "live"))
+    text = prometheus.text(nodes(tmp_path / "live", metrics.profile), metrics, "run\x1b[2J")
+    writer.close()
+
+    assert "run_info" in text
+    assert not set("\x1b\u202e") & set(text)
 
 
 def test_a_run_that_goes_on_has_not_ended(tmp_path, folder):

@@ -11,14 +11,14 @@ EVERY = {
 }
 
 
-@pytest.mark.parametrize("each", sorted(EVERY, key=lambda each: each.name), ids=lambda each: each.name)
-def test_every_metric_is_missing_with_a_remedy_where_nothing_was_recorded(each):
-    with pytest.raises(Missing) as caught:
-        Metrics(None)[each]
-
-    assert caught.value.what
-    assert caught.value.remedy
-    assert each.doc.strip().endswith(".")
+def test_every_metric_is_missing_with_a_remedy_where_nothing_was_recorded(subtests):
+    for each in sorted(EVERY, key=lambda each: each.name):
+        with subtests.test(each.name):
+            with pytest.raises(Missing) as caught:
+                Metrics(None)[each]
+            assert caught.value.what
+            assert caught.value.remedy
+            assert each.doc.strip().endswith(".")
 
 
 def test_names_are_unique():

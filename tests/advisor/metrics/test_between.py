@@ -12,6 +12,7 @@ from advisor.metrics.between import (
     epoch_settling_share,
     epoch_start_share,
     evaluation_share,
+    evaluations,
     recompile_share,
     recompiles,
 )
@@ -75,7 +76,7 @@ def test_epochs_of_one_step_have_no_other_to_compare_with():
     m = of(*[0.1] * 30, tags=TAG_EPOCH_START, other=0.04)
 
     for each in (epoch_gap_share, epoch_settling_share):
-        with pytest.raises(Missing, match="Every step begins"):
+        with pytest.raises(Missing, match="Every observed step begins"):
             m[each]
 
 
@@ -128,6 +129,13 @@ def test_nothing_compiled():
     assert metrics(rank(steps=steps(*[0.1] * 40)))[recompiles] == 0
     with pytest.raises(Missing):
         metrics(rank())[recompiles]
+
+
+def test_evaluations_are_counted():
+    tagged = [replace(s, tags=TAG_EVALUATION) if s.index in (4, 9) else s for s in steps(*[0.1] * 20)]
+    assert metrics(rank(steps=tuple(tagged)))[evaluations] == 2
+    with pytest.raises(Missing):
+        metrics(rank())[evaluations]
 
 
 def test_saves_are_steps_however_many_files_each_writes():

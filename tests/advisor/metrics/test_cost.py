@@ -1,9 +1,9 @@
 import pytest
-from profiles import metrics, rank
+from profiles import metrics, rank, steps
 
 from advisor.metrics.base import Goals, Missing
-from advisor.metrics.cost import gpu_hours, kwh, usd
-from profiler.schema import Gpu, GpuSample, MemoryFact
+from advisor.metrics.cost import gpu_hours, kwh, slowdown_after_window, usd
+from profiler.schema import DeviceFact, Gpu, GpuSample, MemoryFact, Window
 
 GPUS = tuple(Gpu(index=n, uuid=str(n), name="A100", memory_total=1) for n in range(8))
 
@@ -41,3 +41,34 @@ def test_energy():
     samples = (GpuSample(time=0.0, gpu=0, energy=0.0), GpuSample(time=9.0, gpu=0, energy=7.2e6))
 
     assert metrics(rank(), gpus=GPUS, gpu_samples=samples)[kwh] == pytest.approx(2.0)
+
+
+def windowed(*durations, at):
+    """Steps, with a window at one of them, on a GPU."""
+    window = Window(pid=1, start=sum(durations[:at]), steps=1, duration=0.01, cost=0.0, device="cuda")
+    return metrics(rank(steps=steps(*durations), windows=(window,), devices=(DeviceFact(id=0),)))
+
+
+def test_steps_that_stay_slower_after_the_first_window():
+    before, after = [0.1, 0.101] * 15, [0.115, 0.116] * 15
+    assert windowed(*before, 0.3, *after, at=30)[slowdown_after_window] == pytest.approx(0.15)
+    assert windowed(*after, 0.3, *before, at=30)[slowdown_after_window] < 0
+
+
+@pytest.mark.parametrize(
+    ("durations", "at"),
+    [
+        ([0.1, 0.11, 0.12, 0.13] * 20, 40),  # no different
+        ([0.1, 0.18, 0.14, 0.16, 0.12] * 6 + [0.11, 0.19, 0.15, 0.17, 0.13] * 6, 30),  # noise
+        ([0.1] * 15 + [0.12] * 30, 15),  # before it there was little but warm-up
+        ([0.1] * 30 + [0.12] * 5, 30),
+    ],
+)
+def test_a_slowdown_that_cannot_be_told_from_noise_is_none(durations, at):
+    with pytest.raises(Missing):
+        windowed(*durations, at=at)[slowdown_after_window]
+
+
+def test_without_a_window_there_is_no_slowdown():
+    with pytest.raises(Missing):
+        metrics(rank(steps=steps(*[0.1] * 60)))[slowdown_after_window]

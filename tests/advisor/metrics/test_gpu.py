@@ -4,7 +4,7 @@ import pytest
 from profiles import metrics, rank, steps
 
 from advisor.metrics.base import Missing, Need
-from advisor.metrics.communication import common_steps
+from advisor.metrics.communication import comm_total, common_steps
 from advisor.metrics.goals import time_between_failures
 from advisor.metrics.gpu import (
     achieved_matmul_flops,
@@ -17,8 +17,8 @@ from advisor.metrics.gpu import (
     fp16_matmul_share,
     fp32_matmul_share,
     gpu_busy_fraction,
+    gpu_computing_fraction,
     h2d_pageable_share,
-    half_conv_share,
     host_launch,
     kernels_per_step,
     launch_bound_index,
@@ -27,15 +27,17 @@ from advisor.metrics.gpu import (
     median_kernel_us,
     membound_share,
     optim_share,
+    reached_multiprocessors,
     simt_fp32_gemm_share,
     simt_fp32_matmul_share,
     tensor_core_fraction,
 )
 from advisor.metrics.hardware import gpu_energy, gpu_utilization, sm_clock_ratio
 from advisor.metrics.memory import mem_params, oom_count
+from advisor.metrics.no_window import REMEDIES
 from advisor.metrics.stack import stack_mismatches
 from advisor.metrics.step import data_wait_fraction, exposed_comm_fraction, h2d_fraction
-from profiler.schema import DeviceFact, Gpu, GpuSample, Kernel, ModelFact, Window
+from profiler.schema import DeviceFact, Gpu, GpuSample, Kernel, ModelFact, Window, WindowsFact
 
 FORTY = steps(*[0.1] * 40)
 GPUS = tuple(Gpu(index=n, uuid=f"GPU-{n}", name="A100", capability=(8, 0), memory_total=80 << 30) for n in range(2))
@@ -47,7 +49,31 @@ def windowed(*kernels, **columns):
 
 
 def kernel(kind, total, **columns):
-    return Kernel(pid=1, window=0, device="cuda", name=kind, kind=kind, calls=1, total=total, **columns)
+    return Kernel(
+        **{"pid": 1, "window": 0, "device": "cuda", "name": kind, "kind": kind, "calls": 1, "total": total, **columns}
+    )
+
+
+def test_products_of_unknown_dtype_are_not_taken_for_another():
+    template = kernel("matmul", 0.08, name="triton_tem_fused_mm_3")
+    told = replace(template, window=1, dtype="bf16", total=0.02)
+    rest = kernel("elementwise", 0.1)
+
+    for share in (bf16_gemm_share, fp32_matmul_share, fp16_matmul_share, simt_fp32_matmul_share):
+        with pytest.raises(Missing):
+            windowed(template, rest)[share]
+    assert windowed(template, told, rest)[bf16_gemm_share] == pytest.approx(0.5)  # a window with shapes knows it
+    few = replace(template, total=0.01)
+    assert windowed(few, kernel("matmul", 0.1, dtype="bf16"))[bf16_gemm_share] == pytest.approx(0.1 / 0.11)
+
+
+def test_the_multiprocessors_that_kernels_reach():
+    half, all_of_them = kernel("matmul", 0.06, reached=0.5), kernel("elementwise", 0.03, reached=1.0)
+    silent = kernel("matmul", 0.01)
+
+    assert windowed(half, all_of_them, silent)[reached_multiprocessors] == pytest.approx(0.06 / 0.09)
+    with pytest.raises(Missing):
+        windowed(half, kernel("matmul", 0.1))[reached_multiprocessors]
 
 
 def test_the_device_is_torchs_or_else_nvmls():
@@ -118,6 +144,22 @@ def test_a_gpu_that_the_program_leaves_alone_is_none_of_its_devices():
     for metric in (device, gpu_utilization, gpu_energy):
         with pytest.raises(Missing):
             m[metric]
+
+
+@pytest.mark.parametrize("reason", [*REMEDIES, "some other"])
+def test_the_remedy_for_no_window_fits_the_reason_there_is_none(reason):
+    on_gpu = rank(devices=(DeviceFact(id=0),), window_state=WindowsFact(reason=reason))
+    with pytest.raises(Missing) as caught:
+        metrics(on_gpu)[kernels_per_step]
+    assert caught.value.remedy == REMEDIES.get(reason, REMEDIES["failed"])
+    assert caught.value.need is Need.RUN
+
+
+def test_without_a_gpu_no_reason_is_given_but_that():
+    with pytest.raises(Missing) as caught:
+        metrics(rank(window_state=WindowsFact(reason="budget")))[kernels_per_step]
+    assert caught.value.need is Need.GPU
+    assert caught.value.remedy not in REMEDIES.values()
 
 
 def test_no_gpu():
@@ -193,7 +235,6 @@ def test_sixteen_bits_convolutions_and_layouts():
     assert m[bf16_gemm_us] == pytest.approx(1e5)
     assert m[fp16_matmul_share] == pytest.approx(0.3)
     assert m[conv_share] == pytest.approx(0.3)
-    assert m[half_conv_share] == pytest.approx(0.2)
     assert m[layout_share] == pytest.approx(0.1)
     with pytest.raises(Missing, match="bf16"):
         windowed(kernel("matmul", 1.0, dtype="fp32"))[bf16_gemm_us]
@@ -201,6 +242,66 @@ def test_sixteen_bits_convolutions_and_layouts():
 
 def test_host_launch():
     assert metrics(rank(steps=steps(*[0.1] * 40, host_launch=0.02)))[host_launch] == pytest.approx(0.02)
+
+
+def test_host_launch_of_windows_leaves_out_what_the_profiler_adds():
+    """Two steps of 0.1 s took 0.125 s each in the window, and asking for their work 0.095 s."""
+    m = windowed(steps=2, duration=0.25, cost=0.1, host_launch=0.19, busy=0.1, idle_launch=0.15)
+
+    assert m[host_launch] == pytest.approx((0.19 - 0.05) / 2)
+
+
+def test_what_the_profiler_adds_is_no_waiting_for_launches():
+    own = {"steps": 2, "duration": 0.25, "cost": 0.1, "busy": 0.16, "idle_launch": 0.06, "idle_data": 0.03}
+    m = windowed(**own, idle_sync=0.0)
+
+    assert m[gpu_busy_fraction] == pytest.approx(0.16 / 0.2)
+    assert m[launch_bound_index] == pytest.approx(0.01 / 0.17)
+    imported = windowed(**own | {"cost": 0.0}, idle_sync=0.0)
+    assert imported[gpu_busy_fraction] == pytest.approx(0.16 / 0.25), "a trace has no other steps"
+    assert imported[launch_bound_index] == pytest.approx(0.06 / 0.22)
+
+
+def test_shares_of_the_step_come_from_windows_without_shapes():
+    plain = {"pid": 1, "start": 1.0, "steps": 2, "cost": 0.1, "device": "cuda"}
+    windows = (
+        Window(**plain, duration=0.25, h2d=0.02, communication=0.06, communication_exposed=0.04),
+        Window(**plain, duration=0.9, h2d=0.3, communication=0.5, communication_exposed=0.4, shapes=True),
+    )
+    m = metrics(rank(steps=FORTY, windows=windows))
+
+    assert m[h2d_fraction] == pytest.approx(0.02 / 0.2)
+    assert m[exposed_comm_fraction] == pytest.approx(0.04 / 0.2)
+    assert m[comm_total] == pytest.approx(0.06 / 2)
+
+
+def test_hidden_communication_does_not_dilute_what_the_gpu_computes():
+    """Collectives and copies run beside the kernels: the shares are of what computes."""
+    m = windowed(
+        kernel("matmul", 0.07, dtype="bf16"),
+        kernel("elementwise", 0.03),
+        kernel("communication", 0.08),
+        Kernel(pid=1, window=0, device="cuda", name="Memcpy HtoD (Pinned -> Device)", kind="copy", calls=1, total=0.05),
+        busy=0.18,
+        communication_exposed=0.08,
+    )
+
+    assert m[matmul_share] == pytest.approx(0.7)
+    assert m[bf16_gemm_share] == pytest.approx(0.7)
+    assert m[membound_share] == pytest.approx(0.3)
+    assert m[gpu_computing_fraction] == pytest.approx(0.1 / 0.2)
+
+
+def test_times_of_kernels_in_graphs_are_not_used_where_cupti_misreports_them():
+    window = Window(pid=1, start=1.0, steps=2, duration=0.2, cost=0.1, device="cuda", busy=0.1, h2d=0.1)
+    tables = {"steps": FORTY, "windows": (window,), "kernels": (kernel("matmul", 1.0),)}
+    trusted = metrics(rank(**tables, window_state=WindowsFact()))
+    wrong = metrics(rank(**tables, window_state=WindowsFact(graph_times_wrong=True)))
+
+    for metric in (gpu_busy_fraction, matmul_share, h2d_fraction):
+        assert trusted[metric] > 0
+        with pytest.raises(Missing):
+            wrong[metric]
 
 
 def test_achieved_rate_is_not_known_yet():

@@ -1,8 +1,9 @@
 from dataclasses import replace
 
 import pytest
-from profiles import metrics, rank, steps
+from profiles import metrics, nvml_uuid, rank, steps, torch_uuid
 
+from advisor.metrics.base import Missing
 from advisor.metrics.hardware import (
     gpu_energy,
     gpu_power,
@@ -15,13 +16,13 @@ from advisor.metrics.hardware import (
     throttle_reasons,
     throttled_gpu,
 )
-from profiler.schema import Gpu, GpuSample
+from profiler.schema import DeviceFact, Gpu, GpuSample, MemoryFact
 
 FORTY = steps(*[0.1] * 40)
 GPUS = tuple(
     Gpu(
         index=n,
-        uuid=f"GPU-{n}",
+        uuid=nvml_uuid(n),
         name="A100",
         capability=(8, 0),
         memory_total=80 << 30,
@@ -123,3 +124,25 @@ def test_others_may_be_at_work_on_the_other_gpus():
     assert sampled(ours, theirs)[throttled_gpu].index == 0
     assert sampled(ours, theirs)[gpu_utilization] == pytest.approx(0.9)
     assert hidden[gpu_utilization] == pytest.approx(0.5)
+
+
+def test_in_a_container_torch_says_which_gpus_are_the_runs():
+    theirs = sample(0, throttle=0x40, sm_clock=600)
+    ours = sample(1, throttle=0, sm_clock=1400)
+    devices = tuple(DeviceFact(id=n, uuid=torch_uuid(1 - n)) for n in (0, 1))
+
+    def within(peaks=(), devices=devices):
+        trained = rank(steps=FORTY, devices=devices, memory_peaks=peaks)
+        return metrics(trained, gpus=GPUS, gpu_samples=(theirs, ours))
+
+    assert within((MemoryFact(id=0, allocated_peak=1),))[throttled_gpu].index == 1
+    assert within(devices=devices[:1])[throttled_gpu].index == 1
+    assert within()[throttled_gpu].index == 0, "both may be used"
+
+
+def test_a_gpu_that_never_is_busy_is_known_to_be_idle():
+    m = sampled(*[sample(utilization=0.06, sm_active=0.02)] * 3)
+
+    assert m[sm_active] == pytest.approx(0.02)
+    with pytest.raises(Missing):
+        m[sm_clock_ratio]

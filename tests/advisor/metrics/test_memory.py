@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from profiles import metrics, rank, steps
+from profiles import RUN, metrics, nvml_uuid, rank, steps, torch_uuid
 
 from advisor.metrics.base import Goals, Missing
 from advisor.metrics.memory import (
@@ -19,10 +19,11 @@ from advisor.metrics.memory import (
     oom_count,
     ran_out_of_memory,
 )
+from advisor.profile import Profile
 from profiler.schema import DeviceFact, ErrorFact, Gpu, GpuSample, MemoryFact, MemorySample
 
 
-def full(reserved=78, retries=0, ooms=0, goals=None, held=82):
+def full(reserved=78, retries=0, ooms=0, goals=None, held=82, free=None, nvml=True):
     """A device of 100 bytes: 60 allocated, of which 35 are states."""
     samples = tuple(
         MemorySample(
@@ -40,17 +41,19 @@ def full(reserved=78, retries=0, ooms=0, goals=None, held=82):
     )
     idle = MemorySample(time=1.0, pid=1, device=1, allocated=1, allocated_peak=1, reserved=2, reserved_peak=2)
     peak = MemoryFact(id=0, parameters=10, gradients=5, optimizer=20, allocated_peak=60, reserved_peak=reserved)
-    fact = DeviceFact(id=0, uuid="GPU-a", memory_total=100)
+    if free is not None:
+        peak = replace(peak, reserved=reserved, free=free, total=100)
+    fact = DeviceFact(id=0, uuid=torch_uuid(1), memory_total=100)
     gpus = (
-        Gpu(index=4, uuid="GPU-b", name="x", memory_total=1),
-        Gpu(index=5, uuid="GPU-a", name="x", memory_total=100),
+        Gpu(index=4, uuid=nvml_uuid(2), name="x", memory_total=1),
+        Gpu(index=5, uuid=nvml_uuid(1), name="x", memory_total=100),
     )
     used = (GpuSample(time=1.0, gpu=4, process_memory=999), GpuSample(time=1.0, gpu=5, process_memory=held))
     return metrics(
         rank(steps=steps(*[0.1] * 40), memory=(*samples, idle), memory_peaks=(peak,), devices=(fact,)),
         goals=goals,
-        gpus=gpus,
-        gpu_samples=used,
+        gpus=gpus if nvml else (),
+        gpu_samples=used if nvml else (),
     )
 
 
@@ -66,6 +69,28 @@ def test_headroom_and_fragmentation():
 
     assert m[mem_headroom] == pytest.approx(0.18)
     assert m[fragmentation_ratio] == pytest.approx(18 / 78)
+
+
+def test_without_nvml_the_driver_tells_torch():
+    m = full(nvml=False, free=17)
+
+    assert m[mem_nontorch] == 5
+    assert m[mem_headroom] == pytest.approx(0.17)
+    assert full(free=17)[mem_nontorch] == 4, "NVML knows which memory is the run's own"
+    with pytest.raises(Missing):
+        full(nvml=False)[mem_headroom]
+
+
+@pytest.mark.parametrize("written", [torch_uuid(1), f"MIG-{torch_uuid(1)}", f" {nvml_uuid(1).upper()}", nvml_uuid(1)])
+def test_a_gpu_is_known_by_its_uuid_however_it_is_written(written):
+    gpus = (
+        Gpu(index=0, uuid=nvml_uuid(2), name="x", memory_total=1),
+        Gpu(index=1, uuid=written, name="x", memory_total=1),
+    )
+    profile = Profile(runs=(RUN,), gpus=gpus)
+
+    assert profile.gpu_of(DeviceFact(id=0, uuid=torch_uuid(1))) == gpus[1]
+    assert profile.gpu_of(DeviceFact(id=0, uuid=None)) is None
 
 
 def test_counters():

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from profiles import RUN, metrics, rank
+from profiles import RUN, metrics, nvml_uuid, rank, torch_uuid
 
 from advisor.metrics.base import Missing
 from advisor.metrics.cores import cores
@@ -9,8 +9,8 @@ from advisor.metrics.numa import gpu_node, near_cores, numa_nodes
 from profiler.schema import DeviceFact, Gpu, MemoryFact, ModelFact
 
 TWO = {0: "0-3,8-11", 1: "4-7,12-15"}
-GPUS = tuple(Gpu(index=n, uuid=f"GPU-{n}", name="H100", memory_total=1, numa_node=n) for n in (0, 1))
-DEVICES = tuple(DeviceFact(id=n, uuid=f"GPU-{1 - n}") for n in (0, 1))
+GPUS = tuple(Gpu(index=n, uuid=nvml_uuid(n), name="H100", memory_total=1, numa_node=n) for n in (0, 1))
+DEVICES = tuple(DeviceFact(id=n, uuid=torch_uuid(1 - n)) for n in (0, 1))
 
 
 def of(cpus="0-15", nodes=TWO, gpus=GPUS, device=0, **tables):

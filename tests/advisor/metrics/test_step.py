@@ -8,6 +8,7 @@ from advisor.metrics.step import (
     data_wait_fraction,
     data_wait_host_fraction,
     exposed_comm_fraction,
+    forward_fraction,
     h2d_fraction,
     micro_steps_per_step,
     other_fraction,
@@ -29,6 +30,7 @@ from profiler.schema import (
     TAG_EVALUATION,
     TAG_FIRST,
     TAG_WINDOW,
+    ModelFact,
     Window,
 )
 from profiler.sketch import Quantiles
@@ -219,3 +221,15 @@ def test_windows_tell_of_copies_that_steps_do_not_tell_apart():
 
 def test_accumulated_gradients_show_as_micro_steps():
     assert of(*[0.1] * 40, micro_steps=4.0)[micro_steps_per_step] == 4.0
+
+
+@pytest.mark.parametrize("device", ["xpu:0", "mps", "hpu:1"])
+def test_host_times_of_queued_work_are_no_phases(device):
+    phases = {"data_wait": 0.02, "forward": 0.03, "backward": 0.05}
+    m = metrics(rank(steps=steps(*[0.1] * 40, **phases), models=(ModelFact(id=1, devices={device: 1}),)))
+
+    assert m[step_time_mean] == pytest.approx(0.1)
+    assert m[data_wait_fraction] == pytest.approx(0.2)
+    for metric in (phase_seconds, forward_fraction):
+        with pytest.raises(Missing):
+            m[metric]

@@ -3,22 +3,36 @@
 from dataclasses import replace
 
 import pytest
-from profiles import batches, metrics, rank, steps
+from profiles import batches, metrics, nvml_uuid, rank, steps, torch_uuid
+from traces_made import ALL_REDUCE, GEMM, GPU, NCCL, Made
 
 from advisor.metrics import stragglers
-from advisor.metrics.base import Missing
-from profiler.schema import DeviceFact, Gpu, GpuSample, LoaderFact, MemoryFact, ModelFact, PaddingFact, SchedulingFact
+from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.communication import straggler_skew
+from advisor.rules import all_rules
+from advisor.traces import load
+from profiler.schema import (
+    DeviceFact,
+    FlagsFact,
+    Gpu,
+    GpuSample,
+    LoaderFact,
+    MemoryFact,
+    ModelFact,
+    PaddingFact,
+    SchedulingFact,
+)
 
 SLOW = 2
 
 
-def ranks(*own: float, phase: str = "forward", step: float = 0.1, **tables):
+def ranks(*own: float, phase: str = "forward", step: float = 0.1, count: int = 30, **tables):
     """Ranks that work so long before a backward pass which takes the rest; a table is a function of the rank."""
     return [
         rank(
             number,
             process={"world_size": len(own)},
-            steps=steps(*[step] * 30, **{"backward": step - each, phase: each}),
+            steps=steps(*[step] * count, **{"backward": step - each, phase: each}),
             **{name: of(number) for name, of in tables.items()},
         )
         for number, each in enumerate(own)
@@ -81,19 +95,104 @@ def test_a_core_that_others_use():
 
 
 def test_a_gpu_at_a_lower_clock():
-    gpus = tuple(Gpu(index=number, uuid=f"GPU-{number}", name="H100", memory_total=1) for number in range(3))
+    gpus = tuple(Gpu(index=number, uuid=nvml_uuid(number), name="H100", memory_total=1) for number in range(3))
     samples = [GpuSample(time=1.0, gpu=n, utilization=0.9, sm_clock=600 if n == SLOW else 1800) for n in range(3)]
     idle = GpuSample(time=2.0, gpu=0, utilization=0.0, sm_clock=200)
     found = causes(
         *ranks(
             *(0.02, 0.02, 0.08),
-            devices=lambda number: (DeviceFact(id=0, uuid=str(number)),),
+            devices=lambda number: (DeviceFact(id=0, uuid=torch_uuid(number)),),
             memory_peaks=lambda number: (MemoryFact(id=0),),
         ),
         gpus=gpus,
         gpu_samples=(*samples, idle),
     )
     assert found == {"gpu": "the GPU of rank 2 runs at 600 MHz while it computes, that of rank 0 at 1800"}
+
+
+def clocked(forwards, clocks, *, samples=20, fsdp=False):
+    """Ranks of DDP that end their steps of 100 ms together: the backward pass takes what the forward pass leaves."""
+    count = len(clocks)
+    gpus = tuple(Gpu(index=number, uuid=nvml_uuid(number), name="H100", memory_total=1) for number in range(count))
+    seen = [GpuSample(time=1.0, gpu=n, utilization=0.9, sm_clock=clocks[n], count=samples) for n in range(count)]
+    made = ranks(
+        *forwards,
+        count=60,
+        devices=lambda number: (DeviceFact(id=0, uuid=torch_uuid(number)),),
+        memory_peaks=lambda number: (MemoryFact(id=0),),
+        flags=lambda _: FlagsFact(ddp=not fsdp, fsdp=fsdp),
+    )
+    return metrics(*made, gpus=gpus, gpu_samples=seen)
+
+
+ALL = [1800.0] * 7
+RULE = next(rule for rule in all_rules() if rule.id == "straggler-rank")
+
+
+def test_a_gpu_that_is_a_fifth_slower_is_the_straggler():
+    """Its forward pass takes 36 ms in place of 30; the backward passes all end with its own 64."""
+    m = clocked([0.03] * 7 + [0.036], [*ALL, 1500.0])
+
+    assert m[straggler_skew] == pytest.approx(0.1 / (0.1 * 1500 / 1800) - 1)
+    assert m[stragglers.slowest_pair].slow.rank == 7
+    assert RULE.when(m) is not None
+    assert [cause.name for cause in m[stragglers.straggler_causes]] == ["gpu"]
+
+
+def test_a_gpu_that_is_slower_under_fsdp_is_seen_by_its_clock_alone():
+    m = clocked([0.035] * 8, [*ALL, 1440.0], fsdp=True)
+
+    assert m[stragglers.slowest_pair].slow.rank == 7
+    assert RULE.when(m) is not None
+
+
+@pytest.mark.parametrize(
+    ("forwards", "clocks", "how"),
+    [
+        ([0.03] * 8, [1800.0] * 8, {}),
+        ([0.03] * 7 + [0.032], [*ALL, 1650.0], {}),  # as chips of one kind differ
+        ([0.03] * 8, [*ALL, 1200.0], {}),  # bound by memory: the forward pass does not go with the clock
+        ([0.035] * 8, [*ALL, 1650.0], {"fsdp": True}),
+        ([0.035] * 8, [*ALL, 1200.0], {"fsdp": True, "samples": 5}),
+        ([0.03] * 4 + [0.031] * 4, [1800.0] * 4 + [1500.0] * 4, {}),  # half of them: two kinds of nodes
+    ],
+)
+def test_healthy_ranks_have_no_straggler(forwards, clocks, how):
+    assert RULE.when(clocked(forwards, clocks, **how)) is None
+
+
+def traces(folder, *lengths, kernels=1):
+    """A job whose ranks compute for so many us of 100 and then reduce: collectives end on all of them at 90."""
+    paths = []
+    for number, length in enumerate(lengths):
+        made = Made(distributedInfo={"rank": number, "world_size": len(lengths)}, deviceProperties=[GPU])
+        for step in range(12):
+            at = 100 * step
+            made.step(step, at, at + 100)
+            for part in range(kernels if number else 1):
+                begin = at + 10 + part * length / kernels
+                made.gpu(GEMM, begin, begin + length / (kernels if number else 1), (at + 1, at + 2))
+            for part in range(3):
+                begin, end = (at + 80 + 3 * part, at + 83 + 3 * part) if part else (at + 10 + length, at + 83)
+                made.gpu(NCCL, begin, end, (at + 3, at + 4), stream=20, **{**ALL_REDUCE, "Group size": len(lengths)})
+        paths.append(made.write(folder / f"trace_{number}.json"))
+    return Metrics(load(paths))
+
+
+def test_a_slow_gpu_is_seen_by_the_shortest_collectives(tmp_path):
+    m = traces(tmp_path, 50, 50, 65, 50)
+
+    assert m[stragglers.slow_gpu] == 2
+    assert RULE.when(m) is not None
+    assert [cause.name for cause in m[stragglers.straggler_causes]] == ["gpu"]
+
+
+def test_healthy_gpus_have_no_slow_one(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+
+    for m in (traces(tmp_path / "a", 50, 51, 50, 50), traces(tmp_path / "b", 65, 50, 50, 50, kernels=2)):
+        assert m[stragglers.slow_gpu] is None  # alike; and other work, not the same more slowly
 
 
 def test_memory_of_the_fullest_rank():

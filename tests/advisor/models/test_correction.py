@@ -3,7 +3,7 @@
 import pytest
 
 from advisor.models.correction import corrected, nothing
-from advisor.models.effects import remove
+from advisor.models.effects import divide, in_turn, relieve_host, remove
 from advisor.models.state import Scenario, State, Workers, removed
 
 START = State(phases={"forward": 0.06, "other": 0.02}, load=0.02)
@@ -35,6 +35,24 @@ def test_what_others_have_brought_it_does_not_bring_once_more():
 
 def test_a_change_without_a_model_removes_what_was_found_of_any_state():
     assert share(corrected(nothing, START, FOUND), START.without("forward", 0.06)) == pytest.approx(0.1)
+
+
+def test_where_the_rest_got_short_a_wider_interval_does_not_take_the_whole_step():
+    """bf16 leaves the host's launches as the floor: compiling then brings three times what it would bring alone."""
+    start = State(phases={"forward": 0.4}, launch=0.27, launch_idle=0.0)
+    compiled = in_turn(
+        divide("forward", by=(1.1, 1.2, 1.4)),
+        relieve_host((0.3, 0.6, 0.8)),
+    )
+    after = start.without("forward", 0.29)
+    modelled = [share(compiled, start, scenario) for scenario in Scenario]
+    low, expected, high = modelled
+    found = (low - 0.05, expected, high + 0.05)
+
+    wider = [share(corrected(compiled, start, found), after, scenario) for scenario in Scenario]
+
+    assert wider[1] == pytest.approx(share(compiled, after))  # what was found is what the model says
+    assert wider[0] < wider[1] < wider[2] < 0.9
 
 
 def test_harm_is_harm():

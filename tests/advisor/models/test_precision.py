@@ -14,6 +14,7 @@ from advisor.models.precision import (
     FP8_STEP,
     MEMBOUND_SPEEDUP,
     UNCHANGED,
+    Call,
     Part,
     faster,
     memory_change,
@@ -84,13 +85,35 @@ def test_only_the_32_bit_part_speeds_up():
     assert state.time - part.time == pytest.approx((state.time - whole.time) / 2)
 
 
-def test_without_a_measured_rate_the_interval_widens_around_it():
+def gains(effect, state):
+    return [state.time / effect(state, s).time for s in Scenario]
+
+
+def test_an_assumed_rate_is_that_of_typical_training():
     state = step(70, 18, 5, 7)
-    measured = [to_half(1.0, 0.0, A100, 16e12)(state, s).time for s in Scenario]
-    assumed = [to_half(1.0, 0.0, A100, None)(state, s).time for s in Scenario]
-    assert assumed[0] >= measured[0]
-    assert assumed[1] == pytest.approx(measured[1], rel=0.05)
-    assert assumed[2] <= measured[2]
+    measured, assumed = (gains(to_half(1.0, 0.0, A100, rate), state) for rate in (16e12, None))
+    assert assumed == pytest.approx(measured, rel=0.02)
+
+
+@pytest.mark.parametrize(("gpu", "low", "high"), [(A100, 1.5, 1.875), (RTX4090, 1.25, 1.8)], ids=["A100", "4090"])
+def test_what_runs_well_in_tf32_runs_well_in_16_bits(gpu, low, high):
+    found = gains(to_half(0.0, 1.0, gpu, None), step(100, 0, 0, 0))
+    assert (found[0], found[2]) == pytest.approx((low, high), rel=0.01)
+
+
+def test_no_matmul_gets_shorter_than_its_bytes_take_nor_than_a_kernel_is():
+    tiny, thin, large = Call(0.5, 6e-6), Call(0.25, 1e-4, numbers=51_000_000), Call(0.25, 1e-2, numbers=51_000_000)
+    state = step(100, 0, 0, 0)
+    after = to_half(1.0, 0.0, A100, 4e12, (tiny, thin, large))(state, Scenario.HIGH)
+    slow = 2 * 51e6 / 2039e9
+    assert after.time == pytest.approx(50 / 2 + 25 / (1e-4 / slow) + 25 / (0.75 * 312 / 4), rel=0.01)
+    unbounded = to_half(1.0, 0.0, A100, 4e12)(state, Scenario.HIGH)
+    assert unbounded.time < 2
+
+
+def test_a_replayed_graph_gains_though_nobody_calls_forward():
+    state = State(phases={"optimizer": 2.0, "other": 98.0}, matmul=90.0)
+    assert gains(to_half(1.0, 0.0, A100, 16e12), state)[0] > 2
 
 
 def test_autocast_saves_activations_and_caches_weights():

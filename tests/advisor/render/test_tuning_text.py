@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import jsonschema
 import pytest
 from rich.console import Console
+from snapshots import same, scenes
 
 from advisor.judge import Finding, Gain
 from advisor.render import tuning_text
 from advisor.render.trial_progress import TrialProgress
+from advisor.render.tuning_json import render
 from advisor.rules import all_rules
 from advisor.rules.base import Advice, Change, Evidence, Intervention, Safety, Severity
 from advisor.verify import tuned
+from advisor.verify.fitting import Ending, Fitted
 from advisor.verify.kept import Verified
 from advisor.verify.pace import Pace
 from advisor.verify.process import Program
 from advisor.verify.trials import Trials
-from advisor.verify.tuning import Kept, Tuned
+from advisor.verify.tuning import NOTE, Kept, Tuned, claim
 from advisor.verify.verdict import Verdict
+from profiler.errors import ProfilerError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -33,7 +39,9 @@ CHANGE = Intervention(
     name="loader", settings={"file": 'a "b"\\\x7f\n\U0001f600.py', "num_workers": 4, "pin": None}, safety=Safety.EXACT
 )
 UNSET = Intervention(
-    name="environment", settings={"variables": {"CUDA_LAUNCH_BLOCKING": None, "A": "1"}}, safety=Safety.EXACT
+    name="environment",
+    settings={"variables": {"CUDA_LAUNCH_BLOCKING": None, "TORCH_DISTRIBUTED_DEBUG": "OFF"}},
+    safety=Safety.EXACT,
 )
 FINDING = Finding(
     rule=RULE,
@@ -72,28 +80,13 @@ TUNED = Tuned(
 )
 
 
-def test_the_story_goes_from_first_to_last():
-    lines = tuning_text.story(TUNED)
-
-    assert lines[0].split() == ["as", "it", "is", "100", "ms", "#" * 30]
-    assert lines[1].split() == [RULE.id, "30", "ms", "#" * 9]
-    assert lines[2].strip().startswith("Better than predicted: 70% less step time measured (65 to 75%)")
-    assert lines[5].split()[-3:] == ["31", "ms", "#" * 9]
-    assert lines[6].strip().startswith("not kept: compile-model. Harmful here: 10% more")
-    assert lines[7].strip() == f"left to you: {RULE.title} [{RULE.id}]"
-
-
-def test_where_nothing_was_kept_it_says_so():
-    assert "nothing was kept" in tuning_text.story(replace(TUNED, kept=()))[1]
-    assert "To apply" not in tuning_text.markdown(replace(TUNED, kept=()), "train.py")
-
-
-def test_the_changes_can_be_copied():
-    text = tuning_text.markdown(TUNED, "train.py `a`")
-
-    assert text.startswith("# Tuning of `` train.py `a` ``\n")
-    assert "Give it \\*workers\\*." in text
-    assert "`train.py:7`\n\n```python\nDataLoader(num_workers=4)\n```" in text
+def test_snapshot_of_tunings(said):
+    texts = {}
+    for name, made in {"two changes kept": TUNED, "nothing kept": replace(TUNED, kept=())}.items():
+        texts[name] = "\n".join(tuning_text.story(made))
+        texts[f"{name}, as a document"] = tuning_text.markdown(made, "train.py `a`")
+    texts["while it goes on"] = said(terminal=False)
+    same("tuning.txt", scenes(texts))
 
 
 def test_whoever_applies_it_reads_toml():
@@ -104,7 +97,7 @@ def test_whoever_applies_it_reads_toml():
     assert loader["removed"] == [0.65, 0.7, 0.75]
     assert loader["settings"]["num_workers"] == 4
     assert loader["settings"]["file"].startswith('a "b"')
-    assert environment["settings"] == {"variables": {"CUDA_LAUNCH_BLOCKING": "", "A": "1"}}
+    assert environment["settings"] == {"variables": {"CUDA_LAUNCH_BLOCKING": "", "TORCH_DISTRIBUTED_DEBUG": "OFF"}}
 
 
 def test_what_is_written_is_what_is_made(tmp_path):
@@ -135,17 +128,9 @@ def said():
     return printed
 
 
-def test_a_file_gets_a_line_for_each_event(said):
+def test_a_file_gets_no_escape_sequences(said):
     text = said(terminal=False)
 
-    assert text.splitlines()[:4] == [
-        "Profile 1: the program as it is",
-        f"{RULE.id}: 40 to 60% less step time predicted; 4 runs of 55 steps, about 20.5 s",
-        "  run 1 of 4: without",
-        "  run 2 of 4: with the change",
-    ]
-    assert f"{RULE.id}: Better than predicted: 70% less" in text
-    assert text.splitlines()[-1] == f"Profile 2: with {RULE.id}"
     assert "\x1b" not in text
     assert "[bold]" in text
 
@@ -157,3 +142,40 @@ def test_a_terminal_gets_the_same_lines_and_a_bar(said):
         assert line in text
     assert "\x1b[2J" not in text
     assert "run 1 of 4" not in text
+
+
+# ---- tuning.json ----
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "tuning.schema.json").read_text())
+PROGRAM = Program(words=("train.py",), cwd="/w")
+FITTED = Fitted(
+    before=Ending(fits=False, steps=3, of_memory=True, why="It ran out of memory."),
+    kept=(),
+    after=None,
+    tried=(),
+    left_out=("Nothing.",),
+    profile=Path("as-it-is"),
+)
+
+
+@pytest.mark.parametrize("tuned", [TUNED, FITTED], ids=["tuned", "fitted"])
+def test_the_result_keeps_its_schema(tuned, tmp_path):
+    claim(tmp_path / "tuning", PROGRAM)
+    jsonschema.validate(json.loads((tmp_path / "tuning" / NOTE).read_text()), SCHEMA)
+
+    (tmp_path / "tuning" / NOTE).write_text(render(PROGRAM, tuned))
+
+    found = json.loads((tmp_path / "tuning" / NOTE).read_text())
+    jsonschema.validate(found, SCHEMA)
+    assert len(found["result"]["kept"]) == len(tuned.kept)
+    claim(tmp_path / "tuning", PROGRAM)
+    with pytest.raises(ProfilerError):
+        claim(tmp_path / "tuning", Program(words=("other.py",), cwd="/w"))
+
+
+def test_the_result_holds_times_trials_and_what_is_left_to_do():
+    found = json.loads(render(PROGRAM, TUNED))["result"]
+
+    assert (found["before"]["step_time_s"], found["after"]["step_time_s"]) == (TUNED.before, TUNED.after)
+    assert [each["verified"]["verdict"] for each in found["not_kept"]] == ["harmful"]
+    assert found["by_hand"] == ["data-workers-zero"]

@@ -1,10 +1,10 @@
 """The screen, at every size."""
 
-import re
 from dataclasses import replace
 
 import pytest
 from profiles import RUN, metrics, rank, steps
+from snapshots import same, scenes
 
 from advisor.judge import Gain
 from advisor.render.watch_text import draw, sparkline
@@ -34,21 +34,13 @@ def lines(shown, width=80, height=24, **how):
     return draw(shown, width, height, **how).plain.splitlines()
 
 
-def test_80_by_24_holds_everything():
-    shown = lines(seen(advice=replace(ADVICE, gain=Gain(0.4, 0.5, 0.6))))
-    text = "\n".join(shown)
-
-    assert shown[0].startswith("running 30 s  train.py --lr 3e-4")
-    assert shown[1] == "300 steps, 100 ms each"
-    assert re.search(r"Steps +10 a second +▁?█{29}", text)
-    assert re.search(r"Waiting for data +60 ms +60%  █{14}\n", text)
-    assert text.index("Waiting for data") < text.index("Forward") < text.index("Garbage collection")
-    assert re.search(r"GPU 0 +98% +[▁▂▃▄▅▆▇█]{30}", text)
-    assert re.search(r"  memory +8 GiB of 80 GiB +▂", text)
-    assert re.search(r"CPU +2 of 8 cores +▃", text)
-    assert "Advice  Load the data in worker processes: 40 to 60% less step time" in text
-    assert "[data-workers-zero] Give the loader 5 workers." in text
-    assert shown[-1] == "Ctrl-C ends the watching, not the run (run)"
+def test_snapshot_of_the_screen():
+    screens = {
+        "running": seen(advice=replace(ADVICE, gain=Gain(0.4, 0.5, 0.6))),
+        "8 GPUs": seen(gpus=8),
+        "failed": seen(outcome="failed"),
+    }
+    same("watch.txt", scenes({name: "\n".join(lines(shown)) for name, shown in screens.items()}))
 
 
 @pytest.mark.parametrize("gpus", [0, 1, 8])
@@ -77,13 +69,6 @@ def test_what_was_not_measured_is_blank_and_not_nothing():
     assert sparkline((0.0, 0.0), None, 2) == "▁▁"
     assert sparkline((1.0, 0.5), 1.0, 1) == "▅"
     assert sparkline((1.0,), 1.0, 0) == ""
-
-
-def test_a_run_that_is_over_says_how_and_where_to_read_on():
-    shown = lines(seen(outcome="failed"))
-
-    assert shown[0].startswith("failed 30 s")
-    assert shown[-1] == "Report: profile-train report run"
 
 
 def test_text_from_outside_is_only_text():

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from gpu_runs import ADAM, FLAGS, LOADER, MODEL, gpu_metrics
 
+from advisor.metrics.between import evaluations
 from advisor.metrics.input import loader
 from advisor.metrics.program import configuration, driver
 from advisor.metrics.settings import flags, model, optimizer, world_size
-from advisor.metrics.step import micro_steps_per_step
+from advisor.metrics.step import Recording, micro_steps_per_step, recording
 from advisor.rules._spelling import FRAMEWORKS, spelling
 from advisor.rules.base import Difference
 from profiler.schema import CallFact, Place
@@ -40,6 +41,7 @@ CHANGES = {
     "ZeRO 3": lambda it: it.shard(3),
     "log": lambda it: it.log_every(50),
     "save": lambda it: it.save_every(500, "10 min", in_background=True),
+    "evaluation": lambda it: it.evaluate_every(4),
     "anomaly": lambda it: it.no_anomaly_detection(),
     "profiler": lambda it: it.less_profiling(),
 }
@@ -60,6 +62,7 @@ def run(framework="torch", *, call=True, made_by=(), settings=None, **changes):
         optimizer: replace(adam, **changes.pop("optimizer", {})),
         loader: replace(LOADER, num_workers=0, **changes.pop("loader", {})),
         micro_steps_per_step: 2.0,
+        **changes.pop("known", {}),
     }
     if call:
         values[configuration] = CallFact(id=framework, name=NAMES[framework], place=place, settings=settings or {})
@@ -89,17 +92,19 @@ def keywords(changes):
 # ---- all of them ----
 
 
-@pytest.mark.parametrize("call", [True, False], ids=["the call is known", "it is not"])
-@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("framework", ["torch", *FRAMEWORKS])
-def test_what_is_to_be_copied_parses(framework, change, call):
+def test_what_is_to_be_copied_parses(framework, subtests):
     made = (framework,) if framework in ("transformers", "deepspeed") else ()
-    for each in CHANGES[change](run(framework, call=call and framework != "torch", made_by=made)):
-        assert each.code.endswith("\n")
-        if each.language == "python":
-            compile(each.code, "<change>", "exec")
-        else:
-            json.loads(each.code)
+    for call in {framework != "torch", False}:  # known or not
+        it = run(framework, call=call, made_by=made)
+        for name, change in CHANGES.items():
+            with subtests.test(name, call=call):
+                for each in change(it):
+                    assert each.code.endswith("\n")
+                    if each.language == "python":
+                        compile(each.code, "<change>", "exec")
+                    else:
+                        json.loads(each.code)
 
 
 def test_every_framework_that_is_recognised_has_its_spelling():
@@ -141,6 +146,13 @@ def test_a_loader_that_a_framework_made_anew_has_no_line_of_its_own():
     (change,) = run("accelerate", loader={"place": made}).loader(num_workers=5)
 
     assert (change.file, change.line) == (None, None)
+
+
+def test_a_loader_that_lightning_makes_has_the_line_that_hands_the_data_over():
+    made = Place(file="train.py", line=40, via=("lightning",))
+    for place in (made, replace(made, via=())):
+        (change,) = run("lightning", loader={"place": place}).loader(num_workers=5)
+        assert (change.file, change.line) == ("train.py", 40)
 
 
 @pytest.mark.parametrize(
@@ -249,6 +261,18 @@ def test_lightning():
     assert "DataLoader(..., batch_size=8)" in size.code
     assert accumulated.differences == (Difference("accumulate_grad_batches", "2", "4"),)
     assert "DataLoader(" in code(it.loader(num_workers=5))
+
+
+@pytest.mark.parametrize(
+    ("within", "written"), [({}, "check_val_every_n_epoch"), ({"val_check_interval": "50"}, "if ")]
+)
+def test_lightning_evaluates_in_epochs_unless_it_is_told_to_within_them(within, written):
+    assert written in code(run("lightning", settings=within).evaluate_every(4))
+
+
+def test_a_trainer_evaluates_after_so_many_times_the_steps_of_now():
+    known = {evaluations: 5, recording: Recording(steps=50, seconds=1.0, ordinary=45, warm_up=10)}
+    assert keywords(run("transformers", known=known).evaluate_every(4))["TrainingArguments"]["eval_steps"] == "40"
 
 
 def test_fabric():

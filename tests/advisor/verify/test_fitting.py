@@ -78,7 +78,7 @@ train()
 # Two ranks, each with an allocator of LIMIT numbers for its part of weights and optimizer state: 8,580 weights of which
 # Adam keeps twice as many, and as many gradients.
 RANKS = """
-import torch
+import atexit, torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -94,6 +94,7 @@ def held(tensor):
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
+atexit.register(dist.destroy_process_group)
 model = DistributedDataParallel(torch.nn.Sequential(Block(), Block(), torch.nn.Linear(64, 4)))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
 for step in range(200):

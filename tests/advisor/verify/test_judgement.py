@@ -43,6 +43,18 @@ def test_a_change_is_judged_by_what_it_removes(after, verdict):
     assert (found.steps, found.processes) == (180, 3)
 
 
+def test_an_interval_wider_than_the_gain_confirms_nothing():
+    before = [arm(0.1 * factor, seed=seed) for seed, factor in enumerate((0.75, 1.0, 1.25))]
+    after = [arm(0.055 * factor, seed=seed) for seed, factor in enumerate((0.85, 1.0, 1.15))]
+
+    found = judged(before, after, (0.34, 0.38, 0.42), same_losses=False)
+
+    assert 0.02 < found.removed[0] < 0.34 < 0.42 < found.removed[2]
+    assert found.removed[2] - found.removed[0] > found.removed[1]
+    assert (found.verdict, bool(found.why)) == (Verdict.INCONCLUSIVE, True)
+    assert judged(before, after, None, same_losses=False).verdict is Verdict.CONFIRMED
+
+
 def test_a_gain_that_is_surely_none_is_refuted():
     after = [arm(0.0999 * factor, seed=9, cv=0.0) for factor in (1.0, 1.0, 1.0)]
 

@@ -7,6 +7,7 @@ import pytest
 from advisor.verify import kept
 from advisor.verify.kept import Verified
 from advisor.verify.verdict import Verdict
+from profiler import ours
 from profiler.errors import ProfilerError
 
 TRIED = Verified(
@@ -26,6 +27,12 @@ def test_there_and_back(tmp_path):
 
     assert kept.read(tmp_path) == {TRIED.rule: TRIED, FAILED.rule: FAILED}
     assert (tmp_path / kept.FILE).stat().st_mode & 0o777 == 0o600
+
+
+def test_what_was_tried_goes_with_its_recording(tmp_path):
+    kept.write(tmp_path, {TRIED.rule: TRIED})
+
+    assert ours.unchanged(tmp_path) == [tmp_path / kept.FILE]
 
 
 def test_nothing_was_tried(tmp_path):

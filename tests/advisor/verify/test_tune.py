@@ -8,7 +8,7 @@ import sys
 
 import psutil
 import pytest
-from programs import COMMAND, PATIENCE, ROOT, wait_until
+from programs import COMMAND, PATIENCE, ROOT, TORCH, wait_until
 
 from advisor.rules.base import Safety
 from advisor.verify import kept
@@ -24,7 +24,9 @@ else:
 
 # Each of the batch's samples takes 10 ms in the training process, and IN_WORKER s in a worker: so much more than the
 # rest of the step that two processes of each tell them apart on a busy machine, too.
-STARVED = """
+STARVED = (
+    TORCH
+    + """
 import time, torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
@@ -46,6 +48,7 @@ if __name__ == "__main__":
         optimizer.step()
         optimizer.zero_grad()
 """
+)
 
 HOW = How(allowed=(Safety.EXACT,), processes=2)
 OPTIONS = ("--yes", "--processes", "2", "--profile-steps", "80", "--out", "tuning")

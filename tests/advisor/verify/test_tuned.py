@@ -58,6 +58,8 @@ def test_where_nothing_was_kept_nothing_is_changed(written):
         "[[change]]\nname = 3",
         "[[change]]\nname = 'loader'\nsettings = 3",
         "[[change]]\nname = 'environment'",
+        "[[change]]\nname = 'environment'\n[change.settings.variables]\nLD_PRELOAD = 'evil.so'",
+        "[[change]]\nname = 'environment'\n[change.settings.variables]\nOMP_NUM_THREADS = '2'\nPYTHONPATH = '.'",
         "[[change]]\nname = 'environment'\n[change.settings]\nvariables = 3",
     ],
 )

@@ -14,14 +14,14 @@ from profiler.agent.hooks.arrival import TURN_NS, Arrival
 
 @pytest.fixture
 def worker():
-    """Start a process that runs this; gives back an iterator whose next batch it makes."""
+    """Start a process that runs this; gives back the dictionary of an iterator whose next batch it makes."""
     started = []
 
     def start(code):
         process = subprocess.Popen([sys.executable, "-c", f"print(flush=True)\n{code}"], stdout=subprocess.PIPE)
         started.append(process)
         process.stdout.readline()
-        return SimpleNamespace(_workers=[process], _task_info={7: (0,)}, _rcvd_idx=7)
+        return {"_workers": [process], "_task_info": {7: (0,)}, "_rcvd_idx": 7}
 
     yield start
     for process in started:
@@ -51,7 +51,7 @@ def slow_fetch(arrival, iterator):
 
 
 def test_a_batch_has_come_when_its_pipe_can_be_read(pipe):
-    arrival, iterator = Arrival(pipe), SimpleNamespace()
+    arrival, iterator = Arrival(pipe), {}
 
     assert not arrival.has_come(iterator)
     pipe.send("a batch")
@@ -59,7 +59,7 @@ def test_a_batch_has_come_when_its_pipe_can_be_read(pipe):
 
 
 def test_workers_that_are_gone_and_pipes_that_are_closed_are_no_reason_to_wait(pipe):
-    arrival, iterator = Arrival(pipe), SimpleNamespace()
+    arrival, iterator = Arrival(pipe), {}
     pipe.close()
     assert arrival.has_come(iterator)
     pipe._reader.close()
@@ -73,6 +73,7 @@ def test_a_queue_of_this_process_holds_what_has_come():
     assert not arrival.was_late(2 * TURN_NS)
 
 
+@pytest.mark.process
 def test_a_slow_fetch_from_a_worker_that_computes_was_late(pipe, worker):
     arrival, iterator = Arrival(pipe), worker("while True: pass")
 
@@ -81,6 +82,7 @@ def test_a_slow_fetch_from_a_worker_that_computes_was_late(pipe, worker):
     assert slow_fetch(arrival, iterator)
 
 
+@pytest.mark.process
 def test_after_a_quick_fetch_nothing_is_known_of_the_next(pipe, worker):
     arrival, iterator = Arrival(pipe), worker("while True: pass")
     arrival.was_late(2 * TURN_NS)
@@ -90,10 +92,12 @@ def test_after_a_quick_fetch_nothing_is_known_of_the_next(pipe, worker):
     assert not arrival.slow
 
 
+@pytest.mark.process
 def test_one_from_a_worker_that_sleeps_was_not(pipe, worker):
     assert not slow_fetch(Arrival(pipe), worker("import time\nwhile True: time.sleep(1)"))
 
 
+@pytest.mark.process
 def test_one_in_which_this_thread_computed_was_not(pipe, worker):
     arrival, iterator = Arrival(pipe), worker("while True: pass")
     arrival.was_late(2 * TURN_NS)
@@ -104,11 +108,12 @@ def test_one_in_which_this_thread_computed_was_not(pipe, worker):
     assert not arrival.was_late(2 * TURN_NS)
 
 
+@pytest.mark.process
 def test_one_from_a_worker_that_ended_was_not(pipe, worker):
     arrival, iterator = Arrival(pipe), worker("while True: pass")
     arrival.was_late(2 * TURN_NS)
     arrival.has_come(iterator)
-    (process,) = iterator._workers
+    (process,) = iterator["_workers"]
     process.kill()
     process.wait()
     assert not arrival.was_late(2 * TURN_NS)

@@ -3,14 +3,17 @@
 from dataclasses import fields
 
 import pytest
+from programs import TORCH
 from torch.distributed import is_gloo_available
 
 from profiler.schema import DdpFact, Place
 
 pytestmark = pytest.mark.skipif(not is_gloo_available(), reason="torch was built without gloo")
 
-BEGIN = """
-import contextlib, sys, tempfile
+BEGIN = (
+    TORCH
+    + """
+import atexit, contextlib, sys, tempfile
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -20,6 +23,7 @@ torch.manual_seed(0)
 
 def group():
     dist.init_process_group("gloo", init_method="file://" + tempfile.mktemp(), rank=0, world_size=1)
+    atexit.register(dist.destroy_process_group)  # else torch aborts now and then at the end, in threads of gloo
 
 def train(model, steps=30, k=4, last=lambda model, i, k: contextlib.nullcontext()):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -41,6 +45,7 @@ def assigned(model, i, k):
 
 net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
 """
+)
 BYTES = 4 * (8 * 16 + 16 + 16 + 1)
 # Before the roots are known passes are not counted.
 WATCHED = 3
@@ -201,5 +206,5 @@ def test_the_wait_for_a_slower_rank_is_in_the_communication_of_the_faster(script
     assert facts[0]["communication"] - facts[0]["overlap"] > 0.03, "two layers of 20 ms that rank 1 is behind"
     assert facts[0]["communication"] > facts[1]["communication"]
     for body in facts.values():
-        assert body["samples"] >= 8
+        assert 3 <= body["samples"] <= 8, "of passes 3 to 10, those that a look was in time for"
         assert body.keys() - {"kind", "t"} <= {field.name for field in fields(DdpFact)}

@@ -8,7 +8,7 @@ import slurm_variables as slurm
 import torch
 from torch import nn
 
-from profiler.agent import facts, start
+from profiler.agent import facts, look, start
 from profiler.agent.session import Agent
 from profiler.schema import FACTS, Process
 
@@ -124,17 +124,6 @@ def test_a_model_compiled_in_place_is_compiled():
     assert fact["name"] == "Net"
 
 
-def test_our_own_wrapper_in_the_same_slot_is_no_compilation():
-    net = Net()
-
-    def ours():
-        pass
-
-    ours.__wrapped__ = None
-    object.__setattr__(net, "_compiled_call_impl", ours)
-    assert facts.model(net, 1)["compiled"] is False
-
-
 def test_the_classes_that_fully_shard_derives_are_looked_through():
     """As it makes them: FSDPModule and the module's own class are the bases."""
     shard = type("FSDPModule", (), {"__module__": "torch.distributed.fsdp._fully_shard._fully_shard"})
@@ -153,7 +142,7 @@ def test_a_model_with_one_child_named_module_but_layers_beside_it_is_no_wrapper(
     assert facts.model(net, 1)["wrappers"] == []
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated")
 def test_scripted_blocks():
     """Their `_modules` is no dictionary."""
     net = nn.Sequential(*(torch.jit.script(Block(4)) for _ in range(2)))
@@ -186,48 +175,117 @@ def test_state_and_gradients_are_there_after_a_step():
     assert before["place"] == {"file": "train.py", "line": 5}
 
 
+class Shard(torch.Tensor):
+    """Laid out as torch's DTensor: the size of the whole, and this rank's part."""
+
+    __module__ = "torch.distributed.tensor"
+    __slots__ = ["_local_tensor"]
+    __torch_dispatch__ = classmethod(lambda *_: pytest.fail("was called"))
+
+    @staticmethod
+    def __new__(cls, whole, local):
+        made = torch.Tensor._make_wrapper_subclass(cls, whole)
+        made._local_tensor = local
+        return made
+
+
 def test_of_a_sharded_state_this_ranks_part_counts():
-    """A DTensor tells the size of the whole and holds its shard as `_local_tensor`."""
     parameter = nn.Parameter(torch.ones(8))
     optimizer = torch.optim.SGD([parameter], momentum=0.9)
-    whole = SimpleNamespace(numel=lambda: 8, element_size=lambda: 4, _local_tensor=torch.ones(2))
-    optimizer.state[parameter]["momentum_buffer"] = whole
+    optimizer.state[parameter]["momentum_buffer"] = Shard((8,), torch.ones(2))
     assert facts.optimizer(optimizer, 1, None)["state_bytes"] == 2 * 4
+
+
+def a_tensor(elements, device):
+    """What is read of a float32 tensor."""
+    return look.Tensor(elements, elements * 4, elements * 4, "float32", torch.device(device), True, True)
 
 
 def test_only_what_lies_on_the_gpu_counts_as_its_memory():
     """AdamW counts its steps on the host; an offloaded optimizer keeps all of its state there."""
+    tensors = [a_tensor(8, "cuda:1"), a_tensor(8, "cpu"), a_tensor(1, "cpu")]
+    assert facts.held_on_gpus(tensors) == {1: 8 * 4}
 
-    def tensor(elements, is_cuda):
-        return SimpleNamespace(numel=lambda: elements, element_size=lambda: 4, is_cuda=is_cuda)
 
-    parameter = nn.Parameter(torch.ones(8))
-    optimizer = torch.optim.SGD([parameter])
-    optimizer.state[parameter] = {"exp_avg": tensor(8, True), "exp_avg_sq": tensor(8, False), "step": tensor(1, False)}
-    assert facts.optimizer(optimizer, 1, None)["state_bytes"] == 17 * 4
-    assert facts.held_on_gpu(facts.states(optimizer)) == 8 * 4
+class Asked(torch.Tensor):
+    """Says its size itself."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls):
+        return torch.Tensor._make_wrapper_subclass(cls, (8,), dispatch_sizes_strides_policy="sizes")
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        raise AssertionError(f"{function} was called")
+
+
+class Kept(torch.optim.SGD):
+    param_groups = property(lambda self: self.kept, lambda self, groups: setattr(self, "kept", groups))
+
+
+def test_what_only_the_program_can_tell_is_left_out_and_said_to_be():
+    net = nn.Linear(2, 2)
+    assert facts.model(net, 1)["sized"]
+    assert not facts.optimizer(Kept(net.parameters()), 1, None)["sized"]
+    optimizer = torch.optim.SGD(net.parameters())
+    assert facts.optimizer(optimizer, 1, None)["sized"]
+    net._parameters["bias"] = optimizer.param_groups[0]["params"][1] = Asked()
+    assert [facts.model(net, 1)[name] for name in ("sized", "parameters")] == [False, 4]
+    assert [facts.optimizer(optimizer, 1, None)[name] for name in ("sized", "tensors", "parameters")] == [False, 2, 4]
+
+
+def an_agent(fact, statistics):
+    """An agent on two GPUs; `statistics` are the allocator's, by device."""
+    torch_ = cuda(True)
+    torch_.cuda.memory_stats = lambda device: statistics.get(device, {})
+    torch_.cuda.mem_get_info = lambda device: (10 + device, 20)
+    torch_._C = torch._C
+    return SimpleNamespace(torch=torch_, fact=fact, problem=pytest.fail, is_capturing=lambda: False)
+
+
+def test_memory_is_told_of_every_gpu_in_use_and_its_peak_is_never_taken_back():
+    """A program may reset torch's peaks."""
+    handed = []
+    statistics = {}
+    agent = an_agent(lambda kind, body: handed.append((kind, body)), statistics)
+    seen, peaks = start._Seen(agent), {}
+    start._tell_memory(agent, seen, peaks)
+    assert handed == []
+    statistics[1] = {"reserved_bytes.all.peak": 9, "allocated_bytes.all.peak": 7, "allocated_bytes.all.current": 2}
+    start._tell_memory(agent, seen, peaks)
+    statistics[1] = {"reserved_bytes.all.peak": 3, "allocated_bytes.all.peak": 8, "allocated_bytes.all.current": 1}
+    agent.is_capturing = lambda: True
+    agent.torch.cuda.mem_get_info = pytest.fail
+    start._tell_memory(agent, seen, peaks)
+    first, second = [body for kind, body in handed if kind == "memory"]
+    assert (first["id"], first["free"], first["total"]) == (1, 11, 20)
+    assert (second["allocated_peak"], second["reserved_peak"], second["allocated"]) == (8, 9, 1)
+    assert second["free"] is None
+    assert [body["device"] for kind, body in handed if kind == "allocator"] == [1, 1]
 
 
 @pytest.mark.parametrize(("on_gpu", "counted"), [(True, (8 * 4, 16 * 4)), (False, (0, 0))])
-def test_the_memory_fact_leaves_out_what_was_offloaded(on_gpu, counted):
-    def tensor(elements):
-        return SimpleNamespace(numel=lambda: elements, element_size=lambda: 4, is_cuda=on_gpu)
-
-    state = {"a": {"exp_avg": tensor(16)}}
-    parameter = SimpleNamespace(numel=lambda: 8, device="?", grad=tensor(8), is_floating_point=lambda: True)
-    adam = type("Adam", (), {"param_groups": [{"params": [parameter]}], "state": state, "defaults": {}})()
+def test_the_memory_fact_leaves_out_what_was_offloaded(on_gpu, counted, monkeypatch):
+    parameter = nn.Parameter(torch.ones(8))
+    parameter.grad = torch.ones(8)
+    adam = torch.optim.Adam([parameter])
+    adam.state[parameter] = {"exp_avg": torch.ones(16)}
+    monkeypatch.setattr(look, "tensor", lambda value: a_tensor(value.numel(), "cuda:1" if on_gpu else "cpu"))
     handed = {}
-    torch_ = cuda(True)
-    torch_.cuda.current_device, torch_.cuda.memory_stats = lambda: 0, lambda device: {}
-    agent = SimpleNamespace(torch=torch_, fact=lambda kind, body: handed.update({kind: body}), problem=pytest.fail)
+    agent = an_agent(lambda kind, body: handed.update({kind: body}), {1: {"reserved_bytes.all.peak": 5}})
     seen = start._Seen(agent)
     seen.optimizer(adam, 1, None)
-    start._tell_memory(agent, seen)
+    peaks = {}
+    start._tell_memory(agent, seen, peaks)
     assert (handed["memory"]["gradients"], handed["memory"]["optimizer"]) == counted
     assert handed["optimizer"]["state_bytes"] == 16 * 4
 
     del adam
-    start._tell_memory(agent, seen)
+    start._tell_memory(agent, seen, peaks)
+    assert (handed["memory"]["gradients"], handed["memory"]["optimizer"]) == counted, "the peak was with it"
+    start._tell_memory(agent, seen, {})
     assert (handed["memory"]["gradients"], handed["memory"]["optimizer"]) == (0, 0), "it is gone"
 
 
@@ -367,12 +425,9 @@ def test_devices_and_memory_are_told_in_the_fields_of_their_kinds():
     for fact in facts.devices(cuda(True)):
         assert set(fact) <= names(FACTS["device"])
     handed = {}
-    torch_ = cuda(True)
-    torch_.cuda.current_device = lambda: 0
-    torch_.cuda.memory_stats = lambda device: {"allocated_bytes.all.current": 5}
-    agent = SimpleNamespace(torch=torch_, fact=lambda kind, body: handed.update({kind: set(body)}))
+    agent = an_agent(lambda kind, body: handed.update({kind: set(body)}), {0: {"reserved_bytes.all.peak": 5}})
     seen = start._Seen(agent)
     start._tell_devices(agent, seen)
-    start._tell_memory(agent, seen)
+    start._tell_memory(agent, seen, {})
     assert handed["memory"] <= names(FACTS["memory"])
     assert {"device", "memory", "allocator"} == set(handed)

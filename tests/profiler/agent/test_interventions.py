@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from programs import PATIENCE, Ran
+from programs import PATIENCE, TORCH, Ran
 
 from profiler.trial import Trial, run
 
-LOOP = """
+LOOP = (
+    TORCH
+    + """
 import json, os, torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -54,38 +56,38 @@ if __name__ == "__main__":
             )
             if step == 20: print("seen:", json.dumps(seen), flush=True)
 """
+)
+ANOMALY = "torch.autograd.set_detect_anomaly(True)"
 LINE = 1 + next(number for number, line in enumerate(LOOP.splitlines()) if "    loader = " in line)
 
 
-@pytest.fixture
-def seen_with(script, tmp_path):
-    """What the program saw of itself in its twentieth step, with these changes; and its losses."""
-    count = 0
-
-    def begin(*changes, before=""):
-        nonlocal count
-        count += 1
-        path = script(LOOP.replace("BEFORE", before), "project/train.py")
-        for _, settings in changes:
-            if "file" in settings:
-                settings["file"] = str(path)
-        out = tmp_path / f"trial-{count}"
-        made = tuple({"name": name, "settings": settings} for name, settings in changes)
-        trial = Trial(words=(str(path),), cwd=str(path.parent), out=str(out), steps=30, changes=made)
-        assert run(trial, PATIENCE) == out
-        ran = Ran(0, Path(f"{out}.log").read_bytes(), b"", out)
-        assert not ran.problems["trial"]
-        line = next(line for line in ran.out.decode().splitlines() if line.startswith("seen:"))
-        losses = [fact.losses for fact in ran.facts("trial") if fact.losses]
-        return json.loads(line.removeprefix("seen:")), losses[0][:25]
-
-    return begin
+def observe(folder, *changes, before=""):
+    """Return what the program saw of itself in its twentieth step, with these changes, and its losses."""
+    path = folder / "project/train.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(LOOP.replace("BEFORE", before))
+    made = []
+    for name, settings in changes:
+        made.append({"name": name, "settings": settings | ({"file": str(path)} if "file" in settings else {})})
+    out = folder / "trial"
+    trial = Trial(words=(str(path),), cwd=str(path.parent), out=str(out), steps=30, changes=tuple(made))
+    assert run(trial, PATIENCE) == out
+    ran = Ran(0, Path(f"{out}.log").read_bytes(), b"", out)
+    assert not ran.problems["trial"]
+    line = next(line for line in ran.out.decode().splitlines() if line.startswith("seen:"))
+    losses = [fact.losses for fact in ran.facts("trial") if fact.losses]
+    return json.loads(line.removeprefix("seen:")), losses[0][:25]
 
 
-def test_without_a_change_nothing_changes(seen_with):
-    seen, _ = seen_with()
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The same without a change."""
+    return observe(tmp_path_factory.mktemp("plain"))
 
-    assert seen == {
+
+@pytest.mark.process
+def test_without_a_change_nothing_changes(plain):
+    assert plain[0] == {
         "conv": "torch.float32",
         "channels_last": False,
         "output": "torch.float32",
@@ -101,66 +103,63 @@ def test_without_a_change_nothing_changes(seen_with):
     }
 
 
-def test_a_loader_gets_workers_and_the_others_none(seen_with):
-    plain, losses = seen_with()
+@pytest.mark.process
+def test_a_loader_gets_workers_and_the_others_none(plain, tmp_path):
     settings = {"file": "", "line": LINE, "num_workers": 2, "persistent_workers": True, "prefetch_factor": 4}
-    seen, with_workers = seen_with(("loader", settings))
+    seen, losses = observe(tmp_path, ("loader", settings))
 
-    assert seen == {**plain, "workers": True}
-    assert with_workers == losses
+    assert seen == {**plain[0], "workers": True}
+    assert losses == plain[1]
 
 
-def test_a_loader_loses_its_workers(seen_with):
-    """And all that DataLoader refuses without them."""
+@pytest.mark.process
+def test_a_loader_loses_its_workers(tmp_path):
+    """And all that DataLoader refuses without them. Anomaly detection is on where the program switches it on."""
     arguments = "timeout=60, prefetch_factor=2, persistent_workers=True, multiprocessing_context='fork'"
-    before = f"import functools; DataLoader = functools.partial(DataLoader, num_workers=1, {arguments})"
-    seen, _ = seen_with(("loader", {"file": "", "line": LINE, "num_workers": 0}), before=before)
+    before = f"import functools; DataLoader = functools.partial(DataLoader, num_workers=1, {arguments}); {ANOMALY}"
+    seen, _ = observe(tmp_path, ("loader", {"file": "", "line": LINE, "num_workers": 0}), before=before)
 
     assert (seen["workers"], seen["other"]) == (False, 1)
+    assert seen["anomaly"]
 
 
-def test_autocast_computes_in_16_bits_and_returns_32(seen_with):
-    plain, losses = seen_with()
-    seen, cast = seen_with(("autocast", {"dtype": "bfloat16"}))
+@pytest.mark.process
+def test_autocast_computes_in_16_bits_and_returns_32(plain, tmp_path):
+    seen, losses = observe(tmp_path, ("autocast", {"dtype": "bfloat16"}))
 
-    assert seen == {**plain, "conv": "torch.bfloat16"}
-    assert cast != losses
-    assert cast == pytest.approx(losses, rel=0.05)
-
-
-def test_an_optimizer_is_fused(seen_with):
-    plain, losses = seen_with()
-    seen, fused = seen_with(("fused_optimizer", {"name": "Adam"}))
-
-    assert seen == {**plain, "fused": True, "scales": True}
-    assert fused == pytest.approx(losses, rel=1e-4)
+    assert seen == {**plain[0], "conv": "torch.bfloat16"}
+    assert losses != plain[1]
+    assert losses == pytest.approx(plain[1], rel=0.05)
 
 
-def test_flags_are_set_after_the_program_has_set_its_own(seen_with):
-    seen, _ = seen_with(("flags", {"threads": 2, "matmul_precision": "high"}))
+@pytest.mark.process
+def test_an_optimizer_is_fused(plain, tmp_path):
+    seen, losses = observe(tmp_path, ("fused_optimizer", {"name": "Adam"}))
 
-    assert (seen["threads"], seen["precision"]) == (2, "high")
-
-
-def test_anomaly_detection_stays_off_whoever_asks_for_it(seen_with):
-    before = "torch.autograd.set_detect_anomaly(True)"
-
-    assert seen_with(before=before)[0]["anomaly"]
-    assert not seen_with(("flags", {"anomaly": False}), before=before)[0]["anomaly"]
+    assert seen == {**plain[0], "fused": True, "scales": True}
+    assert losses == pytest.approx(plain[1], rel=1e-4)
 
 
-def test_images_come_channels_last(seen_with):
-    plain, losses = seen_with()
-    seen, turned = seen_with(("channels_last", {}))
+@pytest.mark.process
+def test_flags_are_set_after_the_program_has_set_its_own(tmp_path):
+    """Anomaly detection stays off, too, though the program asks for it."""
+    settings = {"threads": 2, "matmul_precision": "high", "anomaly": False}
+    seen, _ = observe(tmp_path, ("flags", settings), before=ANOMALY)
 
-    assert seen == {**plain, "channels_last": True, "state_turned": True}
-    assert turned == pytest.approx(losses, rel=1e-3)
+    assert (seen["threads"], seen["precision"], seen["anomaly"]) == (2, "high", False)
+
+
+@pytest.mark.process
+def test_images_come_channels_last(plain, tmp_path):
+    seen, losses = observe(tmp_path, ("channels_last", {}))
+
+    assert seen == {**plain[0], "channels_last": True, "state_turned": True}
+    assert losses == pytest.approx(plain[1], rel=1e-3)
 
 
 @pytest.mark.slow
-def test_a_model_is_compiled(seen_with):
-    _, losses = seen_with()
-    seen, compiled = seen_with(("compile", {}))
+def test_a_model_is_compiled(plain, tmp_path):
+    seen, losses = observe(tmp_path, ("compile", {}))
 
     assert seen["compiled"]
-    assert compiled == pytest.approx(losses, rel=1e-3)
+    assert losses == pytest.approx(plain[1], rel=1e-3)

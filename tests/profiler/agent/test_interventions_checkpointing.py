@@ -1,8 +1,11 @@
 """Blocks are computed again in the backward pass, with the same numbers."""
 
 import pytest
+from programs import TORCH
 
-LOOP = """
+LOOP = (
+    TORCH
+    + """
 import copy, json, torch
 from collections import Counter
 
@@ -45,6 +48,7 @@ for step in range(100):
             result = other(torch.ones(1, 8)).item()
         print("seen:", json.dumps([told, dict(calls), result]), flush=True)
 """
+)
 
 
 def test_chosen_blocks_are_computed_twice_and_the_losses_are_the_same_to_the_bit(tried):

@@ -1,8 +1,11 @@
 """Variables are there as the program starts, and only what it finds there counts."""
 
 import pytest
+from programs import TORCH
 
-LOOP = """
+LOOP = (
+    TORCH
+    + """
 import json, os
 EARLY
 import torch
@@ -17,6 +20,7 @@ for step in range(100):
         names = ("OMP_NUM_THREADS", "CUDA_LAUNCH_BLOCKING", "WANDB_MODE", "PYTORCH_ALLOC_CONF")
         print("seen:", json.dumps([torch.get_num_threads(), *map(os.environ.get, names)]), flush=True)
 """
+)
 VARIABLES = {
     "OMP_NUM_THREADS": "1",
     "CUDA_LAUNCH_BLOCKING": None,

@@ -1,6 +1,10 @@
 """Evaluation keeps no activations, and a model that is trained in eval mode is not silently left untrained."""
 
-LOOP = """
+from programs import TORCH
+
+LOOP = (
+    TORCH
+    + """
 import copy, json, torch
 
 class Net(torch.nn.Module):
@@ -36,6 +40,7 @@ for step in range(100):
         model.train()
         if step == 19: print("seen:", json.dumps(told), flush=True)
 """
+)
 CHANGE = ("evaluation", {})
 
 

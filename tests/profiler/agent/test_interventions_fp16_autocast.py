@@ -1,8 +1,11 @@
 """Models compute in float16, and updates go through a scaler; the program sees gradients and losses as before."""
 
 import pytest
+from programs import TORCH
 
-LOOP = """
+LOOP = (
+    TORCH
+    + """
 import json, torch
 
 class Net(torch.nn.Module):
@@ -24,6 +27,7 @@ for step in range(100):
     scheduler.step()
     if step == 20: print("seen:", json.dumps([dtypes[-1], norms]), flush=True)
 """
+)
 PLAIN = """
     loss = SIZE * model(torch.randn(4, 16)).square().mean() + 0.1
     loss.backward()

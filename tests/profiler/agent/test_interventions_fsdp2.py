@@ -1,9 +1,12 @@
 """Ranks that keep a part of the model each train as ranks that each keep all of it."""
 
 import pytest
+from programs import TORCH
 
-LOOP = """
-import json, torch
+LOOP = (
+    TORCH
+    + """
+import atexit, json, torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -16,6 +19,7 @@ class Block(torch.nn.Module):
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
+atexit.register(dist.destroy_process_group)
 torch.manual_seed(dist.get_rank())  # each rank begins with other weights, and sees batches of its own
 net = torch.nn.Sequential(torch.nn.Linear(8, 32), Block(), Block(), torch.nn.Linear(32, 1))
 BEFORE
@@ -39,6 +43,7 @@ for step in range(100):
         told = json.dumps([sum(map(held, model.parameters())), sum(states), names])
         print(f"seen: {told}\\n", end="", flush=True)  # in one piece: the other rank writes too
 """
+)
 OPTIMIZER = """
 optimizer = torch.optim.AdamW(
     [{"params": net[0].parameters(), "lr": 0.02}, {"params": net[1:].parameters()}]

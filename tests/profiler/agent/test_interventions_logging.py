@@ -1,8 +1,11 @@
 """What is logged at every step is logged at every k-th; what matters is logged all the same."""
 
 import pytest
+from programs import TORCH
 
-LOOP = """
+LOOP = (
+    TORCH
+    + """
 import json, logging, os, sys, torch
 
 class Kept(logging.Handler):
@@ -25,6 +28,7 @@ for step in range(1, 100):
     if step == 4: log.warning("attention: %d", step)
     if step == 20: sys.stdout.write("seen: " + json.dumps([each for each in kept if each[1] <= 10]) + "\\n")
 """
+)
 
 
 def loop(say="log.info('step %d', step)"):

@@ -1,8 +1,11 @@
 """Batches in pieces train as whole ones do."""
 
 import pytest
+from programs import TORCH
 
-LOOP = """
+LOOP = (
+    TORCH
+    + """
 import json, torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -37,6 +40,7 @@ while True:
         if len(updates) == 20:
             told()
 """
+)
 LINE = LOOP.splitlines().index("loader = DataLoader(data, batch_size=12)") + 1
 
 AFTER = """

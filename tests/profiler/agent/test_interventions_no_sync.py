@@ -1,9 +1,12 @@
 """Ranks that accumulate gradients reduce them once an update."""
 
 import pytest
+from programs import TORCH
 
-LOOP = """
-import contextlib, json, torch
+LOOP = (
+    TORCH
+    + """
+import atexit, contextlib, json, torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
@@ -16,6 +19,7 @@ def hook(state, bucket):
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
+atexit.register(dist.destroy_process_group)
 rank = dist.get_rank()
 net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
 model = MODEL
@@ -36,6 +40,7 @@ for step in range(100):
         told = json.dumps([reduced - before, net[0].weight.sum().item()])
         print(f"seen: {told}\\n", end="", flush=True)  # in one piece: the other rank writes too
 """
+)
 TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node", "2")
 DDP = "torch.nn.parallel.DistributedDataParallel(net); model.register_comm_hook(None, hook)"
 CHANGE = ("no_sync", {"passes": 3})

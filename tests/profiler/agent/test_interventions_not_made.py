@@ -1,8 +1,11 @@
 """A change that finds nothing to change says so: else the unchanged program would be measured in its place."""
 
 import pytest
+from programs import TORCH
 
-LOOP = """
+LOOP = (
+    TORCH
+    + """
 import os, sys
 os.environ["OMP_NUM_THREADS"] = "1"
 sys.modules["bitsandbytes"] = None
@@ -16,6 +19,7 @@ for step in range(STEPS):
     optimizer.step()
     optimizer.zero_grad()
 """
+)
 ELSEWHERE = {"file": "other.py", "line": 1}
 CHANGES = {
     ("loader", "num_workers"): ({**ELSEWHERE, "num_workers": 2}, "No DataLoader was made at other.py:1."),

@@ -1,8 +1,11 @@
 """An optimizer is made by bitsandbytes in place of torch; here by a stand-in for it, which has no 8 bits."""
 
 import pytest
+from programs import TORCH
 
-BITSANDBYTES = """
+BITSANDBYTES = (
+    TORCH
+    + """
 import torch
 
 class optim:
@@ -10,7 +13,10 @@ class optim:
         def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False):
             super().__init__(params, lr, betas, eps, weight_decay, amsgrad)
 """
-LOOP = """
+)
+LOOP = (
+    TORCH
+    + """
 import torch
 from torch.optim import AdamW
 model = torch.nn.Linear(8, 1)
@@ -22,6 +28,7 @@ for step in range(100):
     optimizer.step()
     optimizer.zero_grad()
 """
+)
 CHANGE = ("optimizer_8bit", {"name": "AdamW"})
 
 

@@ -1,8 +1,11 @@
 """Of a block, only products with weights are kept for the backward pass; the rest is computed again."""
 
 import pytest
+from programs import TORCH
 
-LOOP = """
+LOOP = (
+    TORCH
+    + """
 import json, torch
 from collections import Counter
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -55,6 +58,7 @@ for step in range(100):
     optimizer.step()
     optimizer.zero_grad()
 """
+)
 
 
 def test_attentions_scores_are_computed_again_and_products_with_weights_are_not(tried):

@@ -1,12 +1,17 @@
 """Ranks that share the optimizer's state train as ranks that each keep all of it."""
 
-LOOP = """
-import json, torch
+from programs import TORCH
+
+LOOP = (
+    TORCH
+    + """
+import atexit, json, torch
 import torch.distributed as dist
 from torch.optim import AdamW
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
+atexit.register(dist.destroy_process_group)
 torch.manual_seed(0)
 net = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 32), torch.nn.Linear(32, 1))
 model = MODEL
@@ -27,6 +32,7 @@ for step in range(100):
         told = json.dumps([held, net[2].weight.sum().item()])
         print(f"seen: {told}\\n", end="", flush=True)  # in one piece: the other rank writes too
 """
+)
 TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node", "2")
 CHANGE = ("zero_redundancy", {"name": "AdamW"})
 
@@ -57,7 +63,11 @@ def test_ranks_that_train_models_of_their_own_are_told(tried):
 
 
 def test_a_program_without_ranks_is_as_it_was_and_that_is_told(tried):
-    alone = loop("net").replace('dist.init_process_group("gloo")', "").replace("dist.get_rank()", "0")
+    alone = (
+        loop("net")
+        .replace('dist.init_process_group("gloo")\natexit.register(dist.destroy_process_group)\n', "")
+        .replace("dist.get_rank()", "0")
+    )
     changed = tried(alone, CHANGE)
 
     assert "No AdamW was made" in changed.failed[0]

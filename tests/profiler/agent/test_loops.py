@@ -4,7 +4,7 @@ import re
 from statistics import median
 
 import pytest
-from programs import ROOT
+from programs import ROOT, TORCH
 
 from profiler.schema import (
     PHASES,
@@ -16,7 +16,9 @@ from profiler.schema import (
     Place,
 )
 
-BEGIN = """
+BEGIN = (
+    TORCH
+    + """
 import copy, io, pickle, sys, time
 import torch
 from torch import nn
@@ -40,6 +42,7 @@ class Model(nn.Module):
         time.sleep(self.seconds)
         return self.layers(x)
 """
+)
 MADE = """
 model = Model()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -107,7 +110,7 @@ def test_a_plain_loop(loop, run_profiled):
         assert (step.fetches_empty, step.queue_depth) == (1.0, None)
         assert step.evaluation == step.checkpoint_save == step.epoch_start == 0
     (loader,) = ran.facts("loader")
-    assert (loader.dataset, loader.length, loader.batch_size, loader.num_workers) == ("Slow", 12, 4, 0)
+    assert (loader.dataset, loader.length, loader.batch_size, loader.num_workers) == ("Slow", None, 4, 0)
     assert (loader.batch_bytes, loader.batch_tensors, loader.training) == (4 * 8 * 4, 1, True)
     assert loader.place == line_of(program, "loader = DataLoader(")
     (model,) = ran.facts("model")
@@ -119,6 +122,8 @@ def test_a_plain_loop(loop, run_profiled):
     assert optimizer.callers == (optimizer.place,)
     assert (optimizer.driven_by, ran.facts("call")) == ((), [])
     assert (loader.variable, model.variable, optimizer.variable) == ("loader", "model", "optimizer")
+    (flags,) = ran.facts("flags")
+    assert (flags.packed, flags.anomaly, flags.threads_from) == (False, False, "program")
     (rank,) = ran.ranks
     assert (rank.rank, rank.world_size, rank.events_lost) == (0, 1, 0)
     assert not ran.workers
@@ -367,7 +372,7 @@ for _ in range(3):
         assert step.evaluation >= 4 * (4 * SAMPLE + FORWARD) + 3 * 0.02
         assert step.duration < step.evaluation
         assert step.batches == 1
-    assert {loader.length: loader.training for loader in ran.facts("loader")} == {12: True, 4: False}
+    assert sorted(loader.training for loader in ran.facts("loader")) == [False, True]
     assert ran.facts("flags")[0].evaluation_grad is grad
 
 
@@ -456,22 +461,20 @@ for batch in DataLoader(Slow(), 4):
         assert step.micro_steps == 1
 
 
-@pytest.mark.parametrize("packs", [False, True])
-def test_packed_sequences_are_seen(loop, run_profiled, packs):
+def test_packed_sequences_are_seen(loop, run_profiled):
     ran = check(
         run_profiled(
             loop(
                 MADE,
-                f"PACKS = {packs}",
                 """
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 before = PackedSequence.__dict__["__new__"]
-for batch in DataLoader(Slow(), 4):
-    if PACKS: assert len(pack_sequence([batch[0], batch[1]])) == 4
+for number, batch in enumerate(DataLoader(Slow(), 4)):
+    assert (PackedSequence.__dict__["__new__"] is before) is (number < 4)
+    if number > 2: assert len(pack_sequence([batch[0], batch[1]])) == 4
     model(batch).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
-assert (PackedSequence.__dict__["__new__"] is before) is not PACKS
 """,
             )
         ),
@@ -479,7 +482,7 @@ assert (PackedSequence.__dict__["__new__"] is before) is not PACKS
     )
 
     (flags,) = ran.facts("flags")
-    assert flags.packed is packs
+    assert flags.packed
 
 
 def test_a_loop_without_an_optimizer_tells_its_steps(loop, run_profiled):
@@ -692,9 +695,8 @@ detect, nothing = torch.autograd.detect_anomaly, contextlib.nullcontext
         ("around = nothing\nwith detect(): train(20)", True),
         ("around = nothing; torch.autograd.set_detect_anomaly(True); train(20)", True),
         ("around = detect; train(3); around = nothing; train(20)", False),
-        ("around = nothing; train(20)", False),
     ],
-    ids=["around each step", "around all", "on", "only at first", "never"],
+    ids=["around each step", "around all", "on", "only at first"],
 )
 def test_anomaly_detection_is_seen_wherever_it_is_switched_on(loop, run_profiled, body, on):
     ran = run_profiled(loop("import contextlib" + ANOMALY + body))
@@ -733,5 +735,6 @@ def test_a_worker_whose_core_is_taken_does_not_look_like_one_that_waits_for_stor
     assert ran.status == 0, ran.err
     first, *later = sorted(ran.tables.batches, key=lambda batch: batch.start)
     assert sum(batch.duration for batch in later) > 1.5 * sum(batch.samples for batch in later) * 0.02
-    assert sum(batch.cpu for batch in later) > 0.8 * sum(batch.duration for batch in later)
+    # Of one core that four want, it has a quarter: the rest of its time is waiting for the core, not for storage.
+    assert sum(batch.cpu for batch in later) > 0.5 * sum(batch.duration for batch in later)
     assert first.cpu < first.duration

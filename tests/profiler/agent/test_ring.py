@@ -239,6 +239,7 @@ print("done")
 
 
 @pytest.mark.parametrize("capacity", [64, 4096])
+@pytest.mark.process
 def test_with_a_writing_process_whatever_is_not_read_whole_is_counted_lost(path, capacity):
     count = 150_000
     arguments = [path, str(capacity), str(count), "7"]

@@ -1,5 +1,6 @@
 """Whose code is on the stack."""
 
+import sys
 import types
 
 import pytest
@@ -51,6 +52,16 @@ def test_code_that_a_framework_calls_is_the_users_own():
     inner = through("lightning.pytorch.core", user(place))
 
     assert user(inner)() == {"file": "/home/me/train.py", "line": 1}
+
+
+def test_code_in_a_notebook_is_known_by_its_cell(monkeypatch):
+    file = "/tmp/ipykernel_28895/2516830660.py"
+    assert user(place, file)() == {"file": "notebook cell", "line": 1}
+
+    compiler = types.SimpleNamespace(_filename_map={file: 2})
+    shell = type("InteractiveShell", (), {"_instance": types.SimpleNamespace(compile=compiler)})
+    monkeypatch.setitem(sys.modules, "IPython.core.interactiveshell", types.SimpleNamespace(InteractiveShell=shell))
+    assert user(place, file)() == {"file": "notebook cell 2", "line": 1}
 
 
 def test_without_a_line_of_the_users_a_packages_line_has_to_do(monkeypatch):

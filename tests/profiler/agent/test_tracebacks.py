@@ -1,12 +1,13 @@
 import os
 import sys
 import traceback
+import warnings
 
 import pytest
 import torch
 
 from profiler.agent import tracebacks
-from profiler.agent.hooks import backward, dataloader, forward, save
+from profiler.agent.hooks import anomaly, backward, dataloader, forward, save
 from profiler.agent.session import Agent
 
 OURS = os.path.dirname(os.path.abspath(tracebacks.__file__)) + os.sep
@@ -175,3 +176,66 @@ def test_a_hook_that_was_put_over_ours_stays(agent, excepthook, monkeypatch):
     sys.excepthook = ours
     undo()
     assert sys.excepthook is not ours
+
+
+def test_the_forward_traceback_of_anomaly_detection_has_no_frame_of_ours(agent, hooked):
+    agent.uninstall.append(("anomaly", anomaly.install(agent)))
+    model = torch.nn.Linear(2, 2)
+    with torch.autograd.set_detect_anomaly(True, check_nan=False):
+        frames = model(torch.ones(1, 2)).grad_fn.metadata["traceback_"]
+    text = "".join(frames)
+    assert OURS not in text
+    assert __file__ in text
+    assert "_call_impl" in text
+
+
+def test_words_on_memory_end_with_a_sentence():
+    text = "CUDA out of memory. " + "Of the allocated memory 1.5 GiB is allocated by PyTorch. " * 30
+    kept = tracebacks._whole_sentences(text)
+    assert text.startswith(kept)
+    assert kept.endswith("PyTorch.")
+    assert len(kept) > 900
+    assert tracebacks._whole_sentences("x" * 2000) == "x" * tracebacks.MOST_WORDS
+
+
+class Warns(torch.nn.Module):
+    """Warns in its forward and backward pass at every level of the stack."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(1, 1)
+
+    def forward(self, x):
+        warn()
+        x = self.inner(x)
+        x.register_hook(lambda gradient: warn())
+        return x
+
+
+class WarnsToo(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        warn()
+        return torch.ones(1)
+
+
+def warn():
+    for level in range(1, 9):
+        warnings.warn(f"level {level}", stacklevel=level)
+
+
+def test_warnings_point_at_the_lines_that_they_point_at_without_us(hooked):
+    model, found = Warns(), []
+    for end in (hooked.stop, lambda: None):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for batch in torch.utils.data.DataLoader(WarnsToo(), batch_size=2):
+                model(batch).sum().backward()
+        # Torch calls a root by another line of `_wrapped_call_impl`.
+        found.append([(each.filename, each.lineno if each.filename == __file__ else None) for each in caught])
+        end()
+
+    assert len(found[0]) == 8 * (4 + 2 + 2)
+    assert found[0] == found[1]

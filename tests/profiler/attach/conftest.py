@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+from programs import PATIENCE, TORCH
 
-PATIENCE = 120.0
-
-TRAINS = """
+TRAINS = (
+    TORCH
+    + """
 import gc, json, os, sys, threading, time
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -39,10 +40,11 @@ def tell(number):
             torch.nn.Module.__call__, torch.autograd.backward, torch.autograd.grad, torch.save, os.fsync,
             dataloader._BaseDataLoaderIter.__next__, dataloader.DataLoader.__iter__, logging.Handler.handle,
             torch.optim.Optimizer._patch_step_function, sys.excepthook, torch.set_num_threads,
-        ) if "profile_train" in str(each.__module__)],
+        ) if "profile_train" in str(each.__module__) or hasattr(each, "__wrapped__")],
         "optimizer": len(optimizers._global_optimizer_pre_hooks) + len(optimizers._global_optimizer_post_hooks),
         "single": "__next__" in dataloader._SingleProcessDataLoaderIter.__dict__,
-        "modules": sum("_compiled_call_impl" in each.__dict__ for each in model.modules()),
+        "modules": sum("_compiled_call_impl" in type(each).__dict__ for each in model.modules()),
+        "module": torch.nn.Module.__dict__["_compiled_call_impl"] is not None,
         "iterators": sorted(name for each in iterators for name in each.__dict__ if "profile" in name),
         "fetchers": [each for each in iterators if "fetch" in each._dataset_fetcher.__dict__] != [],
         "gc": len(gc.callbacks),
@@ -79,6 +81,7 @@ for step, (x, y) in enumerate(forever()):
     if steps > 100_000:
         time.sleep(0.001)
 """
+)
 
 
 class Program:

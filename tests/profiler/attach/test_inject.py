@@ -148,6 +148,7 @@ def busy(code):
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
 
 
+@pytest.mark.process
 def test_native_code_delays_and_a_time_out_leaves_nothing():
     program = busy(
         "import ctypes, os, sys; print(flush=True); ctypes.CDLL(None).poll(0, 0, 3000); print(sorted(sys.modules))"
@@ -164,6 +165,7 @@ def test_native_code_delays_and_a_time_out_leaves_nothing():
     assert b"profile_train" not in said
 
 
+@pytest.mark.process
 def test_a_call_that_does_not_return_is_broken_off(monkeypatch):
     import ctypes
 
@@ -195,6 +197,7 @@ def test_gdb_does_the_same(started, tmp_path, monkeypatch):
     assert program.said == ""
 
 
+@pytest.mark.process
 def test_from_python_3_14_on_the_interpreter_is_asked(monkeypatch):
     """Python 3.14 is not to be had here: what it would run is run by us."""
     program = busy("import sys; sys.stdin.read()")

@@ -9,14 +9,16 @@ import subprocess
 import sys
 
 import pytest
-from programs import wait_until
+from programs import TORCH, wait_until
 
 from profiler.attach import inject
 from profiler.attach.inject import Injector
 
 pytestmark = pytest.mark.usefixtures("may_trace")
 
-PROFILES = """
+PROFILES = (
+    TORCH
+    + """
 import os, sys, time
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -46,6 +48,7 @@ trace.export_chrome_trace(os.path.join(folder, "trace.json"))
 open(os.path.join(folder, "profiled"), "w").close()
 until("end")
 """
+)
 
 
 @pytest.fixture
@@ -70,6 +73,7 @@ def names(folder):
     return {event["name"] for event in events if event.get("cat") == "python_function"}
 
 
+@pytest.mark.process
 def test_attaching_waits_for_its_end_and_leaves_no_wrong_names(program, tmp_path, monkeypatch):
     monkeypatch.setitem(inject.PAUSES, "profiled", (0.2, 0.2))
     injector = Injector(program.pid)

@@ -3,12 +3,15 @@ import sys
 import time
 
 import pytest
+from programs import TORCH
 
 from profiler.attach import target
 from profiler.attach.recording import Wanted, record
 from profiler.store import find, read
 
-TRAINS = """
+TRAINS = (
+    TORCH
+    + """
 import torch, torch.distributed as dist
 from torch.utils.data import DataLoader, TensorDataset
 dist.init_process_group("gloo")
@@ -23,6 +26,7 @@ while True:
         optimizer.zero_grad()
         open(f"trains-{dist.get_rank()}", "w").close()
 """
+)
 
 
 @pytest.mark.slow

@@ -297,6 +297,46 @@ def test_the_phases_of_a_step_add_up(tmp_path):
         assert sum(getattr(step, part) for part in parts) == pytest.approx(step.duration)
 
 
+def test_kernels_tell_how_many_multiprocessors_they_reach(tmp_path):
+    made = Made(deviceProperties=[GPU])
+    made.step(0, 0, 100)
+    for start, end, told in ((10, 20, 0.25), (20, 50, 4.5), (50, 60, "inf"), (60, 70, None)):
+        made.gpu(GEMM, start, end, (start - 5, start - 4), **({} if told is None else {"blocks per SM": told}))
+    made.gpu(KERNEL, 70, 80, (68, 69))
+
+    reached = {kernel.name: kernel.reached for kernel in analyse(made.write(tmp_path / "t.json")).kernels}
+
+    assert reached == {GEMM: pytest.approx((10 * 0.25 + 30 * 1) / 40), KERNEL: None}
+
+
+TEMPLATE = "triton_tem_fused_mm_3"
+
+
+@pytest.mark.parametrize(
+    ("operators", "dtype"),
+    [
+        ([(TEMPLATE, "c10::BFloat16")], "bf16"),
+        ([("aten::mm", "c10::Float8_e4m3fn")], "fp8"),
+        ([(TEMPLATE, "float")], None),  # it may be computed in TF32
+        ([(TEMPLATE, "c10::BFloat16"), (TEMPLATE, "c10::Half")], None),
+        ([("CompiledFunction", "c10::BFloat16")], None),  # what it computes inside may be cast
+        ([], None),
+    ],
+)
+def test_the_dtype_of_inductors_templates_is_that_of_what_launches_them(tmp_path, operators, dtype):
+    made = Made(deviceProperties=[GPU])
+    made.step(0, 0, 200)
+    for number, (name, kind) in enumerate(operators or [(None, None)]):
+        at = 20 * number
+        if name:
+            made.host(name, at + 1, at + 6, **{"Input Dims": [[8, 16], [16, 4]], "Input type": [kind, kind]})
+        made.gpu(TEMPLATE, at + 10, at + 18, (at + 3, at + 5), api="cuLaunchKernel")
+
+    (kernel,) = analyse(made.write(tmp_path / "t.json")).kernels
+
+    assert (kernel.kind, kernel.dtype) == ("matmul", dtype)
+
+
 def test_the_hosts_time_to_ask_for_a_step(tmp_path):
     made = Made()
     for number in range(3):

@@ -22,14 +22,16 @@ def paths(tmp_path, monkeypatch):
     return [*made, tmp_path / "other.json"]
 
 
+@pytest.mark.process
 def test_each_tells_what_it_tells_alone_in_their_order(paths):
     *found, other = several.analyse_all(paths)
 
     assert found == [analyse(path) for path in paths[:-1]]
     assert isinstance(other, ProfilerError)
-    assert "is no trace" in other.message
+    assert "is not a trace" in other.message
 
 
+@pytest.mark.process
 def test_what_an_ended_process_left_is_read_all_the_same(paths, monkeypatch):
     monkeypatch.setattr(several, "_help", _end)
 

@@ -1,4 +1,4 @@
-"""Sets of time, against those of the recorder."""
+"""Sets of time, against sets of moments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from profiler.importers import spans
 from profiler.importers.nesting import around
 from profiler.importers.spans import Spans
-from profiler.recorder import intervals
 
 some = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)).map(lambda pair: (pair[0], sum(pair))), max_size=12)
 
@@ -22,15 +21,24 @@ def pairs(found: Spans):
     return list(zip(found.start.tolist(), found.end.tolist(), strict=True))
 
 
-@given(some, some)
-def test_they_agree_with_the_recorders(one, other):
-    first, second = spans.union(*arrays(one)), spans.union(*arrays(other))
-    plain, others = intervals.union(one), intervals.union(other)
+def moments_in(stretches):
+    return {moment for start, end in stretches for moment in range(start, end)}
 
-    assert pairs(first) == plain
-    assert pairs(spans.intersection(first, second)) == intervals.intersection(plain, others)
-    assert pairs(spans.difference(first, second)) == intervals.difference(plain, others)
-    assert first.total == intervals.length(plain)
+
+@given(some, some)
+def test_they_agree_with_sets_of_moments(one, other):
+    first, second = spans.union(*arrays(one)), spans.union(*arrays(other))
+    mine, others = moments_in(one), moments_in(other)
+
+    for found, expected in (
+        (first, mine),
+        (spans.intersection(first, second), mine & others),
+        (spans.difference(first, second), mine - others),
+    ):
+        assert moments_in(pairs(found)) == expected
+        assert found.total == len(expected)
+        assert all(a < b for a, b in pairs(found))
+        assert (found.start[1:] > found.end[:-1]).all(), "those that touch are one"
 
 
 @given(some, st.lists(st.integers(-1, 45), min_size=1))

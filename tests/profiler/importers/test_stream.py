@@ -142,10 +142,20 @@ def test_a_truncated_trace_says_so_and_what_it_still_tells(tmp_path):
     assert trace.rank == 3
 
 
-def test_names_that_are_not_escaped_cost_their_event_only(tmp_path):
+def test_a_name_that_is_not_escaped_is_read(tmp_path):
     path = tmp_path / "t.json"
-    text = made().text()
-    path.write_text(text.replace('"ProfilerStep#0"', '"a "quoted" name"'))
+    path.write_text(made().text().replace('"ProfilerStep#0"', '"a "quoted" name"'))
+
+    trace = read(path)
+
+    assert trace.problems == ()
+    assert trace.events == len(made().events)
+    assert 'a "quoted" name' in trace.names
+
+
+def test_an_event_that_is_no_json_costs_no_other(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(made().text().replace('"ProfilerStep#0"', '"a" 3'))
 
     trace = read(path)
 
@@ -191,11 +201,11 @@ def test_events_of_no_known_phase_are_passed_over(tmp_path):
     ("content", "why"),
     [
         (b"", "it is empty"),
-        (b"hello", "it is no JSON"),
-        (b"\x89PNG\r\n", "it is no JSON"),
+        (b"hello", "it is not JSON"),
+        (b"\x89PNG\r\n", "it is not JSON"),
         (b'{"schema": "profile-train/result@1"}', "it holds no list of trace events"),
         (b'{"traceEvents": "none"}', "it holds no list of trace events"),
-        (gzip.compress(b"hello"), "it is no JSON"),
+        (gzip.compress(b"hello", mtime=0), "it is not JSON"),
     ],
 )
 def test_a_file_that_is_no_trace(tmp_path, content, why):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "stub_nvml" / "libnvidia-ml.c"
+SOURCE = Path(__file__).parents[2] / "support" / "stub_nvml" / "libnvidia-ml.c"
 
 
 class StubNvml:

@@ -9,7 +9,7 @@ from profiler.agent import ring
 from profiler.agent.outlet import Outlet, clock
 from profiler.recorder import drain as module
 from profiler.recorder.drain import MOST_LINE, Drain, Source
-from profiler.schema import TAG_FIRST, Batch, Fact, MemorySample, Problem, Process, Run, Step
+from profiler.schema import PHASES, TAG_FIRST, Batch, Fact, MemorySample, Problem, Process, Run, Step
 from profiler.store import Tables, Writer, find, read
 
 MAIN = 0
@@ -96,6 +96,36 @@ def test_steps_come_as_they_end(program):
     (last,) = of(Step, source.rows(final=True))
     assert last.index == 2
     assert source.process.ended == pytest.approx(0.030)
+
+
+@pytest.mark.parametrize("device", ["xpu:0", "mps:0", "hpu:0", "xla:0"])
+def test_phases_on_an_accelerator_without_marks_are_not_the_hosts(program, device):
+    """The host's times are times of launching."""
+    source = program.source()
+    program.say(line("model", id=1, name="Net", devices={device: 10, "cpu": 1}))
+    for _ in range(3):
+        program.step()
+    step = of(Step, source.rows())[-1]
+    assert step.duration == pytest.approx(0.010)
+    assert {name: getattr(step, name) for name in PHASES} == dict.fromkeys(PHASES)
+
+
+def test_once_marks_are_given_up_phases_are_not_the_hosts(program):
+    source = program.source()
+    program.say(line("problem", source="cuda_events", message="SeveralGpus: the model lies on cuda:0, cuda:1"))
+    for _ in range(3):
+        program.step()
+    rows = source.rows()
+    assert {name: getattr(of(Step, rows)[-1], name) for name in PHASES} == dict.fromkeys(PHASES)
+    assert [problem.source for problem in of(Problem, rows)] == ["cuda_events"]
+
+
+def test_phases_of_a_model_on_the_cpu_are_the_hosts(program):
+    source = program.source()
+    program.say(line("model", id=1, name="Net", devices={"cpu": 1, "meta": 1}))
+    for _ in range(3):
+        program.step()
+    assert of(Step, source.rows())[-1].forward == pytest.approx(0.002)
 
 
 def test_batches_are_told_singly(program):

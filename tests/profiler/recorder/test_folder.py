@@ -8,10 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from profiles import RUN
 from programs import ROOT
 
+from profiler import ours
 from profiler.recorder import folder as place
 from profiler.recorder.job import Job
+from profiler.recorder.record import new_run
 from profiler.store import Writer
 
 NODES = [Job("j", "host", f"node{number}") for number in (0, 1)]
@@ -65,7 +68,7 @@ def test_the_same_job_once_more_replaces_all_of_the_earlier_run(tmp_path):
         record(place.join(out, "train.py", job), job, end=True)
     again = place.join(out, "train.py", NODES[1])
 
-    assert "The earlier recording" in again.told
+    assert names(again.earlier) == ["run-host-node0.db", "run-host-node1.db"]
     assert names(out) == []
     record(again, NODES[1])
     assert place.join(out, "train.py", NODES[0]).told is None
@@ -139,6 +142,7 @@ with turn(Path(sys.argv[1]), "reporting", 0.0) as ours:
 """
 
 
+@pytest.mark.process
 def test_the_turn_of_a_process_that_was_killed_is_free_at_once(tmp_path):
     command = [sys.executable, "-c", HOLDS, tmp_path]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as holder:
@@ -198,3 +202,128 @@ def test_nothing_recorded_leaves_nothing(tmp_path):
     seat = place.join(tmp_path / "run", "train.py", NODES[0])
     place.forget(seat.folder, place.make_rings(seat.folder, seat.part), seat.part)
     assert not (tmp_path / "run").exists()
+
+
+JOB = Job("j", "host")
+
+
+def holding(folder):
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def recorded(folder, outcome):
+    """A run that ended so, with a report and a window."""
+    seat = place.join(folder, "train.py", JOB)
+    writer = Writer(folder, JOB.host)
+    writer.put(replace(new_run(("train.py",), 0, 0.01), outcome=outcome))
+    writer.close()
+    place.remove_note(folder)
+    for path in (folder / "report.md", place.make_windows(folder) / "window-1-1.json"):
+        path.write_text("ours")
+    ours.add(folder / "report.md")
+    return seat
+
+
+def test_what_the_user_has_in_a_run_folder_outlives_the_next_runs(tmp_path):
+    out = tmp_path / "run"
+    recorded(out, "completed")
+    theirs = {
+        "result.json": "theirs",
+        "windows/w.npy": "theirs",
+        "windows/theirs.json": "theirs",
+        "report.md": "ours, with a note",  # so it is theirs by now
+        "run-of-cards.db-wal": "theirs",
+        "job": "theirs",
+        "recording of a song.json": "theirs",
+    }
+    for name, text in theirs.items():
+        (out / name).write_text(text)
+    for _ in range(2):
+        seat = place.join(out, "train.py", JOB)
+        assert seat.folder == out
+        record(seat, JOB, end=True)
+        place.settle(seat.earlier, completed=True)
+    left = [path for path in out.rglob("*") if path.is_file() and path.name != "run-host.db"]
+
+    assert {str(path.relative_to(out)): path.read_text() for path in left} == theirs
+
+
+def test_the_script_of_an_overwritten_recording_is_known_before_the_next_starts(tmp_path):
+    out = tmp_path / "run"
+    first = place.join(out, "train.py", JOB)
+    writer = Writer(out, JOB.host)
+    writer.put(replace(RUN, command=("slow.py", "--fast")))
+    writer.close()
+    place.remove_note(out)
+
+    assert first.overwrites is None
+    assert place.join(out, "other.py", JOB).overwrites == "slow.py"
+
+
+@pytest.mark.parametrize(
+    ("before", "completed", "kept"), [("completed", False, True), ("completed", True, False), ("failed", False, False)]
+)
+def test_a_good_recording_is_not_replaced_by_one_that_failed(tmp_path, before, completed, kept):
+    out = tmp_path / "run"
+    recorded(out, before)
+    seat = place.join(out, "train.py", JOB)
+    record(seat, JOB, end=True)
+    told = place.settle(seat.earlier, completed=completed)
+
+    assert seat.earlier.is_dir() == bool(told) == kept
+    assert not kept or {path.name for path in seat.earlier.rglob("*") if path.is_file()} == {
+        ".profile-train.json",
+        "report.md",
+        "run-host.db",
+        "window-1-1.json",
+    }
+
+
+def test_where_nothing_is_recorded_the_earlier_recording_comes_back(tmp_path):
+    out = tmp_path / "run"
+    recorded(out, "completed")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    seat = place.join(out, "train.py", JOB)
+    place.forget(out, place.make_rings(out))
+    place.restore(seat.earlier)
+
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("name", ["recording.json", "windows"])
+def test_a_folder_in_which_a_name_of_ours_is_taken_is_left_alone(tmp_path, name):
+    out = tmp_path / "mine"
+    recorded(out, "completed")
+    (out / "windows" / "window-1-1.json").unlink()
+    (out / "windows").rmdir()
+    (out / name).mkdir() if name == "windows" else (out / name).write_text('{"song": 1}')
+    assert place.join(out, "train.py", JOB).folder == tmp_path / "mine-2"
+
+
+def test_a_file_that_took_the_notes_place_stays(tmp_path):
+    place.join(tmp_path / "run", "train.py", JOB)
+    (tmp_path / "run" / "recording.json").write_text('{"song": 1}')
+    place.remove_note(tmp_path / "run")
+    assert holding(tmp_path / "run") == {"recording.json": '{"song": 1}'}
+
+
+def test_a_file_of_ours_never_takes_the_place_of_another(tmp_path):
+    (tmp_path / "result.json").write_text("theirs")
+    for text in ("first", "second"):
+        written = ours.free(tmp_path, "result.json")
+        written.write_text(text)
+        ours.add(written)
+
+    assert ours.listed(tmp_path, "result.json") == written
+    assert ours.listed(tmp_path, "report.md") is None
+    assert ours.unchanged(tmp_path) == [written]
+    written.write_text("edited")
+    assert ours.listed(tmp_path, "result.json") is None
+    assert ours.free(tmp_path, "result.json") not in (written, tmp_path / "result.json")
+    assert (tmp_path / "result.json").read_text() == "theirs"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "[" * 100_000, '{"../result.json": "x", "a": 1}'])
+def test_a_list_of_somebody_elses_lists_nothing(tmp_path, text):
+    (tmp_path / ours.LIST).write_text(text)
+    assert ours.unchanged(tmp_path) == []

@@ -80,6 +80,7 @@ def test_a_gpu_is_described(opened):
     assert gpu.capability == (9, 0)
     assert gpu.memory_total == 64_000_000_000
     assert gpu.sm_clock_max == 1980
+    assert (gpu.memory_clock_max, gpu.memory_bus_width) == (2619, None), "the stub has no bus"
     assert gpu.power_limit == pytest.approx(350.0)
     assert (gpu.pcie_generation_max, gpu.pcie_width_max) == (5, 16)
     assert (gpu.driver, gpu.cuda_driver) == ("580.00", "13.1")
@@ -148,7 +149,9 @@ READ_BY = {
 
 
 @pytest.mark.parametrize("field", READ_BY)
-def test_what_is_not_supported_is_none_and_not_asked_again(opened, nvml, field):
+def test_what_is_not_supported_is_none_and_not_asked_again(opened, nvml, monkeypatch, field):
+    for period in ("POWER_PERIOD", "SLOW_PERIOD"):
+        monkeypatch.setattr(gpu_module, period, 0.0)
     sampler = opened()
     before = only(sampler)
     failing = READ_BY[field]
@@ -194,7 +197,38 @@ def test_a_passing_error_costs_one_sample(opened, nvml):
 
     nvml.says(power=1000)
 
-    assert only(sampler).power == 1.0
+    assert only(sampler, time=gpu_module.POWER_PERIOD).power == 1.0
+
+
+def test_slow_readings_are_taken_less_often_and_kept_meanwhile(opened, nvml):
+    sampler = opened(power=1000)
+    before = nvml.calls
+    rows = [only(sampler, time=tick / 10, pids={41}) for tick in range(40)]
+    asked = nvml.calls[len(before) :]
+
+    assert {row.power for row in rows} == {1.0}
+    assert None not in {value for row in rows for value in (row.temperature, row.pcie_width, row.process_memory)}
+    counts = {field: asked.count(f"{name} 0") for field, name in READ_BY.items()}
+    assert counts == {
+        "utilization": 40,
+        "memory_used": 40,
+        "power": 8,
+        "energy": 8,
+        "process_memory": 2,
+        "temperature": 2,
+        "pcie_generation": 2,
+        "pcie_width": 2,
+    }
+
+
+def test_memory_of_a_new_process_is_not_waited_for(opened, nvml):
+    sampler = opened()
+    only(sampler, pids={41})
+    before = len(nvml.calls)
+
+    only(sampler, time=0.1, pids={41, 42})
+
+    assert nvml.calls[before:].count("nvmlDeviceGetComputeRunningProcesses_v3 0") == 1
 
 
 def test_one_gpu_refusing_does_not_silence_the_other(opened):
@@ -225,6 +259,7 @@ def test_problems_are_taken_once(opened):
     assert sampler.take_problems() == ()
 
 
+@pytest.mark.process
 def test_clock_reasons_fall_back_to_their_old_name(nvml, without):
     without("nvmlDeviceGetCurrentClocksEventReasons")
     nvml.says(throttle=0x40)
@@ -236,6 +271,7 @@ def test_clock_reasons_fall_back_to_their_old_name(nvml, without):
     sampler.close()
 
 
+@pytest.mark.process
 def test_an_old_driver_lacks_fields_only(nvml, without):
     without("nvmlDeviceGetTotalEnergyConsumption", "nvmlGpmQueryDeviceSupport", "nvmlDeviceGetMigMode")
     nvml.says(power=1000, energy=5)
@@ -382,13 +418,15 @@ def test_a_mig_device_has_its_own_memory_and_counters_and_the_power_of_its_board
     assert "nvmlGpmSampleGet 0" not in nvml.calls
 
 
-def test_indexes_are_doubted_where_models_differ(opened):
-    different = {"gpus": 2, "0.name": "Small", "1.name": "Large"}
+def test_all_are_sampled_where_an_index_may_mean_another_gpu_to_cuda(opened):
+    def sampled(visible, order=None, other="Large"):
+        values = {"gpus": 2, "0.name": "Small", "1.name": other}
+        return [gpu.index for gpu in opened(visible, order, **values).gpus]
 
-    (problem,) = opened("0", **different).problems
-    assert "CUDA_DEVICE_ORDER" in problem.message
-    assert opened("0", order="PCI_BUS_ID", **different).problems == ()
-    assert opened("GPU-0", **different).problems == ()
+    assert sampled("0") == [0, 1]
+    assert sampled("0", order="PCI_BUS_ID") == [0]
+    assert sampled("0", other="Small") == [0]
+    assert sampled("GPU-0") == [0]
 
 
 @pytest.mark.parametrize("visible", ["", "-1", " "])
@@ -444,6 +482,7 @@ def test_a_driver_without_its_library_is_not_normal(monkeypatch, tmp_path):
     assert "NVIDIA_DRIVER_CAPABILITIES" in without_library(monkeypatch, (str(tmp_path),))
 
 
+@pytest.mark.process
 def test_the_library_is_found_the_way_the_loader_finds_it(nvml):
     nvml.says(name="Loaded GPU", gpus=2)
     program = "from profiler.recorder.gpu import GpuSampler; print([gpu.name for gpu in GpuSampler.open('1').gpus])"

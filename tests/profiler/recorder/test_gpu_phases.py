@@ -130,10 +130,33 @@ def test_a_step_of_which_something_was_carved_out_has_no_phases(times):
 
 
 @pytest.mark.parametrize("phase", ["forward", "backward"])
-def test_a_step_whose_hooks_are_out_keeps_its_host_times(times, phase):
-    """Their marks are missing as well: their time would be another phase's."""
-    step = a_step(0, **{phase: None})
-    assert times.join([step], marks(0), final=True) == [step]
+def test_a_phase_the_host_did_not_show_is_part_of_the_rest(times, phase):
+    """As in a compiled or replayed step."""
+    (step,) = times.join([a_step(0, **{phase: None})], marks(0), final=True)
+    assert getattr(step, phase) is None
+    assert step.duration == pytest.approx(0.047)
+    assert sum(getattr(step, phase) or 0 for phase in PHASES) == pytest.approx(step.duration)
+
+
+def test_of_two_gpus_in_turns_the_one_that_computes_most_partitions_the_step(times):
+    other = [mark._replace(b=1, a=mark.a // 2, start=mark.start - 1) for mark in marks(0)]
+    other[0] = other[0]._replace(a=24_000_000)
+    both = sorted(marks(0) + other, key=lambda mark: mark.start)
+    (step,) = times.join([a_step(0)], both, final=True)
+    assert (step.forward, step.backward, step.optimizer) == pytest.approx((0.010, 0.020, 0.005))
+    assert step.duration == pytest.approx(0.047)
+
+
+def test_a_gpu_with_a_gap_leaves_the_step_to_the_other(times):
+    gap = [mark._replace(b=1, a=-1) for mark in marks(0)]
+    (step,) = times.join([a_step(0)], gap + marks(0), final=True)
+    assert step.forward == pytest.approx(0.010)
+
+
+def test_a_step_may_end_where_the_program_says(times):
+    said = [*marks(0), a_mark(0.0095, ring.MARK_STEP, 3_000_000)]
+    (step,) = times.join([a_step(0)], said, final=True)
+    assert step.duration == pytest.approx(0.050)
 
 
 def test_steps_wait_for_the_gpu_in_their_order(times):

@@ -153,6 +153,19 @@ def test_the_call_that_configures_the_framework(written):
     assert call["settings"] == {"per_device_train_batch_size": "4", "bf16": "False", "optim": '"adamw"'}
 
 
+@pytest.mark.parametrize(("second", "found"), [("", 1), ("torch.save(model, 'b')", 0)])
+def test_the_only_call_that_saves(written, second, found):
+    source = written(f"""
+        optimizer = SGD(model.parameters())
+        torch.save(model, "a")
+        {second}
+    """)
+    source.model("optimizer")
+
+    assert [call["id"] for call in source.calls] == ["torch.save"] * found
+    assert all(call["place"] == source.line("torch.save") for call in source.calls)
+
+
 def test_two_such_calls_are_none(written):
     source = written("""
         a, b = Trainer(max_epochs=1), Trainer(max_epochs=2)

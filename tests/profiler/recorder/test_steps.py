@@ -554,6 +554,35 @@ def test_rollouts_in_every_step_are_its_work_and_no_evaluation(loop):
     assert loop.segmenter.evaluation.grad is None
 
 
+@pytest.mark.parametrize("fetch", [True, False])
+def test_an_evaluation_with_gradients_and_no_loader_is_one_in_every_step(loop, fetch):
+    """Full-batch training that validates after each update, under eval() but not no_grad()."""
+    for _ in range(3):
+        if fetch:
+            loop.fetch(1)
+        loop.forward(2)
+        loop.backward(4)
+        loop.optimizer(3)
+        loop.forward(5, training=False)
+    steps = loop.steps()
+    assert [ms(step.evaluation) for step in steps] == [0, 5, 5]
+    assert {ms(step.forward) for step in steps} == {2}
+    assert loop.segmenter.evaluation.grad is True
+
+
+@pytest.mark.parametrize("code", ["loss", "attack"])
+def test_passes_in_evaluation_mode_that_a_backward_pass_follows_are_training(loop, code):
+    for _ in range(3):
+        loop.forward(5, training=False)
+        if code == "attack":  # adversarial examples: gradients of the input
+            loop.backward(4)
+            loop.forward(2)
+        loop.backward(4)
+        loop.optimizer(3)
+    assert [step.tags for step in loop.steps()] == [TAG_FIRST, 0, 0]
+    assert loop.segmenter.evaluation.grad is None
+
+
 def test_rollouts_before_every_replayed_batch_are_its_work_too(loop):
     """The replay buffer is read by a DataLoader."""
     for _ in range(4):

@@ -1,0 +1,95 @@
+"""Count what docs/contributing/style.md asks for. `make style` prints the counts; none of them is a bar."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PRODUCT = ("profiler", "advisor")
+FRAGMENT = re.compile(
+    r"(A|An|All|And|As|At|Beside|By|Each|Either|For|From|How|In|Into|Its|No|None|Not|Of|On|One|Or|Over|That|The|Their|"
+    r"These|They|This|Those|To|Under|What|Whatever|When|Where|Whether|Which|Who|Whose|Why|With|Without)\b"
+)
+"""A function's docstring that begins like this has no verb."""
+TOLD = re.compile(r"\btold\b", re.IGNORECASE)
+PROSE = re.compile(r"[A-Za-z][\w']*[,;:]? [a-z][\w']*[,;:]? [a-z]")
+"""Three words in a row, as in a sentence and as in no path, code, or command."""
+SHORT = 4
+"""Words up to which a docstring seldom says more than the name."""
+
+Function = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def trees(*folders: str) -> Iterator[tuple[Path, ast.Module]]:
+    """Parse each Python file below `folders`."""
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield path, ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def docstrings(tree: ast.Module, kinds: tuple[type, ...]) -> Iterator[str]:
+    """Yield the docstrings of nodes of these kinds, except a rule's `when` and `then`: the halves of one sentence."""
+    for node in ast.walk(tree):
+        if isinstance(node, kinds) and getattr(node, "name", "") not in ("when", "then"):
+            text = ast.get_docstring(node)
+            if text:
+                yield text
+
+
+def prose_asserts(tree: ast.Module) -> int:
+    """Count the asserts whose condition quotes a sentence; messages for the reader of a failure are not counted."""
+    return sum(
+        any(
+            isinstance(part, ast.Constant) and isinstance(part.value, str) and PROSE.search(part.value)
+            for part in ast.walk(node.test)
+        )
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assert)
+    )
+
+
+def user_facing(code: Iterable[Path]) -> list[Path]:
+    """Return the files in which a word may reach a user."""
+    templates = [path for path in (ROOT / "templates").rglob("*") if path.is_file()]
+    return [*code, *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *templates]
+
+
+def room(path: Path) -> str:
+    """Return the folder that a file counts for: two levels deep at most."""
+    return "/".join(path.relative_to(ROOT).parent.parts[:2]) or "."
+
+
+def main() -> None:
+    """Print every count, the largest first where it has parts."""
+    product = list(trees(*PRODUCT))
+    tests = list(trees("tests"))
+    functions = [text for _, tree in product for text in docstrings(tree, Function)]
+    every = [text for _, tree in product for text in docstrings(tree, (ast.ClassDef, ast.Module, *Function))]
+    fragments = sum(bool(FRAGMENT.match(text)) for text in functions)
+    short = sum(len(text.split()) <= SHORT for text in every)
+    texts = [path.read_text(encoding="utf-8") for path in user_facing(path for path, _ in product)]
+    classes = Counter(node.name for _, tree in product for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    repeated = [f"{name} x{count}" for name, count in classes.most_common() if count > 1]
+    prose = Counter({path.relative_to(ROOT).as_posix(): prose_asserts(tree) for path, tree in tests})
+    lines = Counter[str]()
+    for path, _ in product + tests:
+        lines[room(path)] += path.read_text(encoding="utf-8").count("\n")
+
+    print(f"docstrings of functions that begin without a verb: {fragments} of {len(functions)}")
+    print(f"docstrings of {SHORT} words or fewer: {short} of {len(every)}")
+    print(f"'told' in product and documents: {sum(len(TOLD.findall(text)) for text in texts)}")
+    print(f"classes defined more than once: {len(repeated)}: {', '.join(repeated)}")
+    print(f"asserts that quote prose: {prose.total()} in {sum(count > 0 for count in prose.values())} files")
+    for name, count in prose.most_common(10):
+        print(f"  {count:6} {name}")
+    print(f"lines of Python: {lines.total()}")
+    for name, count in lines.most_common():
+        print(f"  {count:6} {name}")
+
+
+if __name__ == "__main__":
+    main()

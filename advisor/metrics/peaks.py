@@ -1,0 +1,47 @@
+"""The peak rates of the GPU, from its data sheet or from its generation and clock."""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.gpu import FEW_CONVOLUTIONS, conv_share, device, matmul_share
+from advisor.metrics.operators import products, shaped_operators
+from advisor.metrics.settings import primary_rank
+from advisor.models.gpus import Peaks, derived, peaks
+from advisor.models.precision import Call
+
+
+@metric(None)
+def peak_rates(m: Metrics) -> Peaks:
+    """Peak FLOP/s of the GPU by kind of arithmetic.
+
+    They come from the table of data sheets; if the GPU is not in it, they are derived from compute capability,
+    multiprocessors and clock.
+    """
+    gpu = m[device]
+    known = peaks(gpu.name)
+    if known is None and not gpu.is_amd and gpu.capability and gpu.multiprocessors:
+        known = derived(gpu.name, gpu.capability, gpu.multiprocessors, gpu.sm_clock_max, gpu.bandwidth)
+    if known is None:
+        raise Missing(
+            f"The peak rates of {gpu.name} are unknown",
+            "Add the dense rates from its data sheet to advisor/models/gpus.py.",
+        )
+    return known
+
+
+@metric(None)
+def matmul_calls(m: Metrics) -> tuple[Call, ...]:
+    """The matmuls and convolutions of the profiler windows: length and elements moved per call.
+
+    They are by operator and shape if shapes were recorded and there are few convolutions, otherwise by kernel.
+    """
+    shaped = m.get(shaped_operators)
+    if shaped and shaped.device == "cuda" and m[products] and m[conv_share] <= FEW_CONVOLUTIONS * m[matmul_share]:
+        timed = [(one.seconds, one.calls, one.numbers) for one in m[products]]
+    else:
+        kernels = [kernel for kernel in m[primary_rank].kernels if kernel.device == "cuda"]
+        timed = [(one.total, one.calls, 0) for one in kernels if one.kind in ("matmul", "convolution")]
+    total = sum(seconds for seconds, _, _ in timed)
+    if total <= 0:
+        raise Missing("No matmul was recorded", "Run on a GPU, for long enough to open a profiler window.")
+    return tuple(Call(seconds / total, seconds / calls, numbers) for seconds, calls, numbers in timed if calls)

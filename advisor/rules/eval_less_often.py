@@ -1,0 +1,79 @@
+"""Evaluation takes a third of the run or more.
+
+An evaluation is for you: it does not train. How often one is worth its time depends on what is done with it, which no
+recording shows. So the advice names the interval at which evaluating takes a fifth of the run, and the choice is yours;
+a part of the validation data, larger batches or fewer metrics cut the same time.
+
+Wrong when: each evaluation decides how the training goes on (early stopping, a learning rate schedule, the choice of
+the best checkpoint), or the recording is cut so short that it evaluates more often than the whole run does.
+"""
+
+from __future__ import annotations
+
+import math
+
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.between import evaluation_share, evaluations
+from advisor.models.state import Effect, Scenario, State
+from advisor.rules._spelling import spelling
+from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.units import share
+
+MOST = Threshold(1 / 3, "Below this, most of the run is training, whatever the evaluation is for (assumption).")
+MIN_EVALUATIONS = Threshold(2, "A single evaluation has no interval.")
+
+LEFT = 0.2
+"""Share of the run that evaluating may take afterwards (assumption)."""
+
+ROUNDING = 1e-6
+
+OMITTED = (0.8, 1.0, 1.0)
+"""Of the time of evaluations that are left out, what goes: one that warms caches up makes the next one faster
+(assumption)."""
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If evaluation takes a third of the run or more, and was seen twice or more,"""
+    part, number = m[evaluation_share], m[evaluations]
+    if part < m[MOST] or number < m[MIN_EVALUATIONS]:
+        return None
+    return Evidence((Fact(evaluation_share, part, m[MOST]), Fact(evaluations, number, m[MIN_EVALUATIONS])))
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then evaluate so seldom that it takes a fifth of the run, or on less data."""
+    every = _every(m[evaluation_share])
+    return Advice(
+        then=f"Evaluate 1/{every} as often as now, or on 1/{every} of the data: evaluation takes "
+        f"{share(m[evaluation_share])} of the run.",
+        changes=spelling(m).evaluate_every(every),
+        basis="Omitted evaluations take no time; 80 to 100 % of it goes away.",
+        effect=_effect(every),
+        memory=0,
+        risk="No effect on training itself, unless evaluation results control it.",
+    )
+
+
+def _every(part: float) -> int:
+    """Return k for which e/k over (e/k + t) is at most `LEFT`, where `part` is e over (e + t)."""
+    ratio = part / max(1 - part, 0.01)
+    return max(2, math.ceil(ratio * (1 - LEFT) / LEFT - ROUNDING))
+
+
+def _effect(every: int) -> Effect:
+    def effect(state: State, scenario: Scenario) -> State:
+        return state.scaled("evaluation", 1 - scenario.of(OMITTED) * (1 - 1 / every))
+
+    return effect
+
+
+RULE = Rule(
+    title="Evaluate less often",
+    tier=Tier.STALLS,
+    when=when,
+    then=then,
+    confidence=Confidence.HEURISTIC,
+    difficulty=1,
+    sources=(Source("Arithmetic on the measured evaluation time"),),
+    cap=Severity.SUGGEST,
+)

@@ -1,0 +1,116 @@
+"""Accept profile-train on a real GPU, in nine minutes and without a network.
+
+    PYTHONPATH=. python3 benchmarks/gpu/accept.py --out DIR [--wheels DIR]
+    PYTHONPATH=. python3 benchmarks/gpu/accept.py --dry             on the CUDA stand-in: shows that the checks work
+    PYTHONPATH=. python3 benchmarks/gpu/accept.py --only windows    one item; may be given again
+
+It needs one NVIDIA GPU, a Python with a CUDA torch, and the packages of pyproject.toml; those that the machine lacks
+are installed from the wheels in --wheels into a folder of their own. Each item runs programs of benchmarks/gpu/programs
+plain and recorded, and compares what was recorded with what the program itself knows. DIR gets four files and nothing
+else, at most 16 MiB: table.md, accept.json, runs.tar.gz (recordings) and trace.json.gz (a raw torch.profiler trace).
+They are renewed after each item: a run that is cut off leaves what it had measured. The exit status is 1 if a bar was
+missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import checks
+import table
+from acceptance import Bench, Failed
+from table import Row
+
+MINUTES = 9.0
+DRY_MINUTES = 60.0
+"""The stand-in runs where nobody hurries, on few cores: it is to show that each check works."""
+PATIENCE, DRY_PATIENCE = 1.5, 20.0
+"""How many times its normal seconds an item may take."""
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Stopped(BaseException):
+    """A signal asked for the end."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("acceptance"), help="default: acceptance")
+    parser.add_argument("--wheels", type=Path, help="folder of wheels that this machine's Python lacks")
+    parser.add_argument("--minutes", type=float, help="default: 9; with --dry 60")
+    parser.add_argument("--only", action="append", choices=[item.name for item in checks.ITEMS], metavar="ITEM")
+    parser.add_argument("--dry", action="store_true", help="on the stand-in: short runs, figures of no real GPU")
+    args = parser.parse_args()
+
+    began = time.monotonic()
+    args.out.mkdir(parents=True, exist_ok=True)
+    for number in SIGNALS:
+        signal.signal(number, _stop)
+    with tempfile.TemporaryDirectory() as scratch:
+        site = Path(scratch) / "site" if args.wheels else None
+        rows: list[Row] = []
+        with contextlib.suppress(Stopped):  # between two items: the files are there
+            if site:
+                _install(args.wheels, site)
+            _accept(args, began, Path(scratch) / "runs", site, rows)
+    print(table.as_text(rows))
+    missed = [row for row in rows if row.passed is False]
+    print(f"{len(missed)} of {sum(row.passed is not None for row in rows)} bars missed; files in {args.out}")
+    return bool(missed)
+
+
+def _accept(args: argparse.Namespace, began: float, runs: Path, site: Path | None, rows: list[Row]) -> None:
+    """Do the items, and write the files after each; `rows` are added to as they are measured."""
+    end = began + 60 * (args.minutes or (DRY_MINUTES if args.dry else MINUTES))
+    patience = DRY_PATIENCE if args.dry else PATIENCE
+    items = [item for item in checks.ITEMS if not args.only or item.name in args.only]
+    about = {"machine": platform.node(), "python": platform.python_version(), "dry": args.dry}
+    for item in items:
+        left = end - time.monotonic()
+        print(f"[{time.monotonic() - began:4.0f} s] {item.name}", file=sys.stderr, flush=True)
+        deadline = min(end, time.monotonic() + patience * item.seconds)
+        bench = Bench(args.out, runs, deadline, dry=args.dry, site=site)
+        try:
+            if left < item.seconds / 3:
+                raise Failed("no time was left")
+            for row in item.check(bench):  # what an item had measured before it failed is worth having
+                rows.append(row)
+        except Failed as problem:
+            rows.append(Row(item.name, f"could not be measured: {problem}", "measured", False))
+        except Stopped:
+            rows.append(Row(item.name, "stopped by a signal"))
+            raise
+        except Exception as problem:  # noqa: BLE001 - the other items are still worth having
+            rows.append(Row(item.name, f"the check failed: {problem!r}", "measured", False))
+        finally:
+            bench.stop()
+            about["seconds"] = round(time.monotonic() - began, 1)
+            table.write(args.out, rows, about)
+            table.pack(args.out, runs)
+
+
+def _install(wheels: Path, site: Path) -> None:
+    command = ["pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--target", str(site)]
+    found = sorted(map(str, wheels.glob("*.whl")))
+    subprocess.run([sys.executable, "-m", *command, *found], check=True)
+    sys.path.insert(1, str(site))
+
+
+def _stop(*_: object) -> None:
+    for number in SIGNALS:  # the files are written now, however often somebody asks
+        signal.signal(number, signal.SIG_IGN)
+    raise Stopped
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

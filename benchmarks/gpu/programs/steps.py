@@ -1,0 +1,41 @@
+"""Train at steps of set lengths, one after the other, each bound by the host; print the median step of each.
+
+`--micro` splits each step into micro-batches; `--large` makes each matmul so large that the GPU sets the pace.
+"""
+
+import argparse
+
+import torch
+from common import Pace, digest, say
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--layers", type=int, nargs="*", default=[12, 40, 160], help="a pace for each: some 2, 5 and 20 ms")
+parser.add_argument("--seconds", type=float, default=2.0, help="of each pace, at the first pace's guess of a step")
+parser.add_argument("--steps", type=int, default=0, help="of each pace, in place of --seconds")
+parser.add_argument("--micro", type=int, default=1)
+parser.add_argument("--large", type=int, default=64, help="width of the layers")
+parser.add_argument("--batch", type=int, default=16)
+args = parser.parse_args()
+
+torch.manual_seed(0)
+paces, losses, ends = [], [], []
+for layers in args.layers:
+    model = torch.nn.Sequential(*[torch.nn.Linear(args.large, args.large) for _ in range(layers)]).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    x = torch.randn(args.batch, args.large, device="cuda")
+    pace = Pace()
+    steps = args.steps or max(60, int(args.seconds / (layers * 125e-6)))
+    for _ in range(steps):
+        for _ in range(args.micro):
+            loss = model(x).square().mean()
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        torch.cuda.current_stream().synchronize()
+        pace.step()
+    paces.append(pace.median())
+    losses.append(loss.item())
+    ends.append(pace.ends)
+    del model, optimizer, loss
+free, total = torch.cuda.mem_get_info()
+say(paces=paces, losses=digest(losses), ends=ends, gpu_used=total - free)

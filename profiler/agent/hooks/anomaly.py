@@ -1,0 +1,36 @@
+"""Keep the agent's frames out of the stacks that anomaly detection prints.
+
+Anomaly detection shows where the forward pass was when a gradient goes wrong.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ..dynamo import not_for_dynamo
+from ..session import Agent
+from ..tracebacks import OURS
+
+
+def install(agent: Agent) -> Callable[[], None]:
+    """Wrap the function that autograd calls for each operator's stack while anomaly detection is on."""
+    module: Any = sys.modules.get("torch.fx.traceback")
+    plain = getattr(module, "format_stack", None)
+    if plain is None:
+        return lambda: None
+
+    @functools.wraps(plain)
+    def format_stack(*args: Any, **kwargs: Any) -> Any:
+        return [entry for entry in plain(*args, **kwargs) if not entry.lstrip().startswith(f'File "{OURS}')]
+
+    not_for_dynamo(agent.torch, format_stack)
+    module.format_stack = format_stack
+
+    def undo() -> None:
+        if module.format_stack is format_stack:
+            module.format_stack = plain
+
+    return undo

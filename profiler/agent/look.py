@@ -1,0 +1,252 @@
+"""Read the program's objects without calling any of their code.
+
+A class of the program may override `__len__`, `__hash__`, `__eq__`, `__getattr__`, `parameters` or `items`, and draw
+random numbers there. So attributes are read from the instance dictionary, containers through the methods of the
+built-in types, and objects are compared by identity.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+name_of: Callable[[type], str] = type.__dict__["__name__"].__get__
+qualified_name_of: Callable[[type], str] = type.__dict__["__qualname__"].__get__
+bases_of: Callable[[type], tuple[type, ...]] = type.__dict__["__bases__"].__get__
+mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+class_dict_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
+_module_of: Callable[[type], Any] = type.__dict__["__module__"].__get__
+
+_DESCRIPTORS_IN_C = (types.GetSetDescriptorType, types.MemberDescriptorType)  # the latter: modules', for example
+
+
+def module_of(cls: type) -> str:
+    """Return the name of the module that defines a class; "" if the class does not say."""
+    try:
+        name = _module_of(cls)
+    except AttributeError:
+        return ""
+    return name if type(name) is str else ""
+
+
+def dict_of(instance: Any) -> dict[str, Any]:
+    """Return the instance dictionary; an empty one if there is none, or if the class makes `__dict__` a property."""
+    for cls in mro_of(type(instance)):
+        descriptor = class_dict_of(cls).get("__dict__")
+        if descriptor is not None:
+            held = descriptor.__get__(instance) if type(descriptor) in _DESCRIPTORS_IN_C else None
+            return held if type(held) is dict else {}
+    return {}
+
+
+def is_a(instance: Any, cls: type) -> bool:
+    """Return whether the instance's real class derives from `cls`. `isinstance` would ask `__class__` and the
+    metaclass, too."""
+    return type.__subclasscheck__(cls, type(instance))
+
+
+class ByIdentity:
+    """A mapping from living objects to values that holds its keys weakly and never hashes or compares them."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[weakref.ref[Any], Any]] = {}
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return the value of exactly this object."""
+        entry = self._entries.get(id(key))
+        return default if entry is None or entry[0]() is not key else entry[1]
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of an object.
+
+        Raises:
+            TypeError: the object takes no weak references.
+        """
+        number, entries = id(key), self._entries
+
+        def forget(reference: Any) -> None:
+            entry = entries.get(number)
+            if entry is not None and entry[0] is reference:
+                del entries[number]
+
+        entries[number] = weakref.ref(key, forget), value
+
+    def drop(self, key: Any) -> None:
+        """Remove an object."""
+        self._entries.pop(id(key), None)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._entries.clear()
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """Yield the objects that are still alive, with their values."""
+        for reference, value in list(self._entries.values()):
+            key = reference()
+            if key is not None:
+                yield key, value
+
+
+def inside(value: Any) -> list[tuple[Any, Any]]:
+    """Return the items of a dictionary, list or tuple as stored, with their keys or indexes.
+
+    Derived classes count, and so does UserDict, from which transformers' batches derive. Anything else gives an empty
+    list.
+    """
+    kinds = mro_of(type(value))
+    if dict in kinds:
+        return list(dict.items(value))
+    if tuple in kinds:
+        return list(enumerate(tuple.__iter__(value)))
+    if list in kinds:
+        return list(enumerate(list.__iter__(value)))
+    collections = sys.modules.get("collections")
+    if collections is not None and collections.UserDict in kinds:
+        data = dict_of(value).get("data")
+        return list(data.items()) if type(data) is dict else []
+    return []
+
+
+# ---- tensors ----
+
+
+class Tensor(NamedTuple):
+    """What torch says about a tensor."""
+
+    elements: int
+    bytes: int
+    held: int
+    """Bytes in this process: of a DTensor, those of its shard."""
+    dtype: str
+    device: Any
+    trainable: bool
+    floating: bool
+
+
+def tensor(value: Any) -> Tensor | None:
+    """Return what torch says about a tensor; None for anything else, and for a tensor whose class has a
+    `__torch_dispatch__` of its own, which torch may ask even for the size."""
+    if not _is_torchs(value):
+        return None
+    torch = sys.modules["torch"]
+    base = torch._C.TensorBase
+    with torch._C.DisableTorchFunction():
+        elements = base.numel(value)
+        size = held = elements * base.element_size(value)
+        local = class_dict_of(type(value)).get("_local_tensor")
+        if type(local) is types.MemberDescriptorType:
+            shard = tensor(local.__get__(value))
+            held = size if shard is None else shard.held
+        return Tensor(
+            elements,
+            size,
+            held,
+            str(base.dtype.__get__(value)).replace("torch.", ""),
+            base.device.__get__(value),
+            base.requires_grad.__get__(value),
+            base.is_floating_point(value),
+        )
+
+
+def gradient(value: Any) -> Any:
+    """Return a leaf tensor's gradient; None if it has none. Of others torch would warn."""
+    if not _is_torchs(value):
+        return None
+    torch = sys.modules["torch"]
+    base = torch._C.TensorBase
+    with torch._C.DisableTorchFunction():
+        return base.grad.__get__(value) if base.is_leaf.__get__(value) else None
+
+
+def _is_torchs(value: Any) -> bool:
+    """Return whether a value is a tensor, and torch has all that is known of it."""
+    if not is_a(value, sys.modules["torch"].Tensor):
+        return False
+    classes = (cls for cls in mro_of(type(value)) if "__torch_dispatch__" in class_dict_of(cls))
+    return all(f"{module_of(cls)}.".startswith("torch.") for cls in classes)
+
+
+def values(held: Any) -> list[Any]:
+    """Return what is in a dictionary, list or tuple, or one derived from them."""
+    return [value for _, value in inside(held)]
+
+
+# ---- modules ----
+
+
+def _values(held: Any) -> list[Any]:
+    """Return the entries of a module's `_modules`, `_parameters` or `_buffers`, without None."""
+    if is_a(held, dict):
+        return [each for each in dict.values(held) if each is not None]
+    if module_of(type(held)) == "torch.jit._script":  # torch's own view of what C++ holds
+        return [each for each in held.values() if each is not None]
+    return []
+
+
+def children(module: Any) -> list[Any]:
+    """Return the modules directly inside a module."""
+    return _values(dict_of(module).get("_modules"))
+
+
+def child(module: Any, name: str) -> Any:
+    """Return the direct child with that name; None if there is none."""
+    held: Any = dict_of(module).get("_modules")
+    if is_a(held, dict):
+        return dict.get(held, name)
+    if module_of(type(held)) == "torch.jit._script" and name in held:
+        return held[name]
+    return None
+
+
+def modules(module: Any) -> list[Any]:
+    """Return the module and all modules inside it, each once, outer ones first."""
+    return [each for _, each in named_modules(module)]
+
+
+def named_modules(module: Any) -> list[tuple[str, Any]]:
+    """Return the pairs that `Module.named_modules` yields, without a frame for each level."""
+    found: list[tuple[str, Any]] = []
+    seen: set[int] = set()
+    left = [("", module)]
+    while left:
+        path, each = left.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        found.append((path, each))
+        held: Any = dict_of(each).get("_modules")
+        if is_a(held, dict):
+            inside = list(dict.items(held))
+        elif module_of(type(held)) == "torch.jit._script":
+            inside = list(held.items())
+        else:
+            continue
+        for name, inner in reversed(inside):
+            if inner is not None:
+                left.append((f"{path}.{name}" if path else str(name), inner))
+    return found
+
+
+def parameters(module: Any) -> list[Any]:
+    """Return the parameters of a module and of the modules inside it, each once."""
+    found: dict[int, Any] = {}
+    for each in modules(module):
+        for parameter in _values(dict_of(each).get("_parameters")):
+            found.setdefault(id(parameter), parameter)
+    return list(found.values())
+
+
+def buffers(module: Any) -> list[Any]:
+    """Return the buffers of a module and of the modules inside it."""
+    return [buffer for each in modules(module) for buffer in _values(dict_of(each).get("_buffers"))]
+
+
+def has_parameters(module: Any) -> bool:
+    """Return whether the module or one inside it has a parameter."""
+    return any(_values(dict_of(each).get("_parameters")) for each in modules(module))

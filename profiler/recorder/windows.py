@@ -1,0 +1,86 @@
+"""Read the profiler windows that the agent saved, and hide the secrets in them."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from profiler.errors import ProfilerError
+from profiler.importers.analysis import analyse
+from profiler.importers.redaction import redacted
+from profiler.recorder import private
+from profiler.schema import Kernel, Operator, Sync, TraceFact, Window
+
+
+def parse(
+    path: Path,
+    *,
+    pid: int,
+    position: int,
+    start: float,
+    steps: int,
+    cost: float,
+    device: Literal["cpu", "cuda"] | None = None,
+) -> tuple[Window, list[Kernel], list[Operator], list[Sync], TraceFact | None]:
+    """Return the window whose trace lies at `path`, its kernels (or operators), the operators by shape where those
+    were recorded, the waits for the GPU, each most time first; and what else its GPU work tells, if it holds any.
+
+    Args:
+        pid: The process that was recorded.
+        position: The window's among those of the process.
+        start: When its first step began on the run clock, in seconds.
+        steps: How many it holds; counts only if the trace marks none.
+        cost: Seconds that the program lost to it.
+        device: With "cuda" a trace without GPU work is an error, not an idle GPU.
+
+    Raises:
+        ProfilerError: the file is cut off, foreign, or holds nothing to measure.
+    """
+    found = analyse(path)
+    if found.cut_off:  # Kineto writes GPU work last: what is left would look idle
+        raise ProfilerError(
+            f"The profiler window {path} is cut off.",
+            "The program may have been killed, or the disk have been full, while it was written. Record the run again.",
+        )
+    if device == "cuda" and found.window.device != "cuda":
+        raise ProfilerError(
+            f"The profiler window {path} shows no GPU work.",
+            "Another tool may hold CUPTI (Nsight, DCGM's profiling, a debugger): end it and record again.",
+        )
+    window = replace(
+        found.window,
+        pid=pid,
+        start=start + found.window.start - found.first,
+        steps=found.window.steps if found.marked else steps,
+        cost=cost,
+    )
+    return (
+        window,
+        [replace(row, pid=pid, window=position) for row in found.kernels],
+        [replace(row, pid=pid, window=position) for row in found.operators],
+        [replace(row, pid=pid, window=position) for row in found.syncs],
+        found.fact(position) if found.breakdown else None,
+    )
+
+
+def redact_trace(path: Path, known: Sequence[str] = ()) -> None:
+    """Hide secrets in the trace at `path`, in place: a program may give its regions any names.
+
+    `known` are secrets to hide wherever they occur. Unreadable parts of a damaged file are left out, because they could
+    contain secrets. A file that cannot be opened or replaced stays as it is.
+    """
+    try:
+        if not any(piece.changed for piece in redacted(path, known)):
+            return
+        beside = path.with_name(f"{path.name}.new")
+        private.write(beside, "")
+        with gzip.open(beside, "wb") if path.suffix == ".gz" else beside.open("wb") as file:
+            for piece in redacted(path, known):
+                file.write(piece.text)
+        os.replace(beside, path)
+    except (OSError, MemoryError):
+        return

@@ -1,0 +1,40 @@
+"""What a run is named after."""
+
+import click
+import pytest
+
+from advisor.cli.run import _misplaced, run
+from profiler import launch
+from profiler.errors import ProfilerError
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("train.py --lr 1", "train.py"),
+        ("-m package.train", "package.train"),
+        ("python tiny.py", "tiny.py"),
+        ("/usr/bin/python3.11 -u tiny.py", "tiny.py"),
+        ("python -m package.train", "package.train"),
+        ("python", "python"),
+        ("torchrun train.py", "torchrun"),
+    ],
+)
+def test_a_run_is_named_after_its_script_also_behind_an_interpreter(words, name):
+    assert launch._name(tuple(words.split())) == name
+
+
+def test_a_command_in_quotes_is_told_to_lose_them():
+    with pytest.raises(ProfilerError) as told:
+        launch.program(("python tiny.py",))
+    assert told.value.remedy == "Leave out the quotes: profile-train python tiny.py"
+
+
+@pytest.mark.parametrize(("source", "found"), [("print(1)", ["--out"]), ("add_argument('--out')", [])])
+def test_an_option_after_a_script_that_does_not_know_it_is_told(tmp_path, source, found):
+    script = tmp_path / "train.py"
+    script.write_text(source)
+
+    with click.Context(run):
+        assert _misplaced((str(script), "--lr", "1", "--out", "x")) == found
+        assert _misplaced(("no-such-command", "--out", "x")) == []

@@ -1,0 +1,25 @@
+from harness import Blind, Fires, Silent, given
+
+from advisor.metrics.between import evaluation_share, evaluations
+from advisor.models.state import State
+
+
+def evaluating(part, number=5):
+    return given({evaluation_share: part, evaluations: number})
+
+
+CASES = [
+    Fires(
+        "three quarters of the run: an evaluation in 12",
+        evaluating(0.75),
+        code="% 12 == 0",
+        state=State(phases={"forward": 0.01}, between={"evaluation": 0.03}),
+        removed=(0.55, 0.6875, 0.6875),
+    ),
+    Fires("just at the limit: every second one", evaluating(1 / 3), code="% 2 == 0"),
+    Fires("nothing else was seen", evaluating(1.0), code="% 400 == 0"),
+    Silent("less than a third", evaluating(0.32)),
+    Silent("one evaluation has no interval", evaluating(0.75, number=1)),
+    Blind("no evaluation was seen", given({evaluation_share: 0.75})),
+    Blind("its time is unknown", given({evaluations: 5})),
+]

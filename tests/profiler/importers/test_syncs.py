@@ -1,0 +1,85 @@
+"""What made the host wait for the GPU, on traces whose truth is known."""
+
+from __future__ import annotations
+
+import pytest
+from traces_made import DTOH, GEMM, HTOD, Made
+
+from profiler.importers.analysis import analyse
+
+UNSCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"
+
+
+def waiting(*operators: str, copy: str = "", before: str = "", call: str = "cudaStreamSynchronize") -> Made:
+    """The GPU runs dry at 60 in a wait from 40 to 65, inside these operators, and gets work again at 100."""
+    made = Made()
+    made.step(0, 0, 200)
+    made.gpu(GEMM, 10, 50, (2, 4))
+    if before:
+        made.host(before, 20, 24)
+    for depth, name in enumerate(operators):
+        made.host(name, 30 + depth, 70 - depth)
+    if copy:
+        made.gpu(copy, 50, 60, (36, 38), api="cudaMemcpyAsync")
+    else:
+        made.gpu(GEMM, 50, 60, (26, 28))
+    made.host(call, 40, 65, "cuda_runtime", correlation=0)
+    made.gpu(GEMM, 100, 200, (90, 95))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("trace", "cause", "operator"),
+    [
+        (waiting("aten::item", "aten::_local_scalar_dense", copy=DTOH), "item", "aten::_local_scalar_dense"),
+        (
+            waiting("aten::is_nonzero", "aten::item", "aten::_local_scalar_dense", copy=DTOH),
+            "branch",
+            "aten::_local_scalar_dense",
+        ),
+        (
+            waiting("aten::item", "aten::_local_scalar_dense", copy=DTOH, before=UNSCALE),
+            "grad_scaler",
+            "aten::_local_scalar_dense",
+        ),
+        (waiting("aten::to", "aten::_to_copy", "aten::copy_", copy=HTOD), "copy_in", "aten::copy_"),
+        (waiting("aten::to", "aten::_to_copy", "aten::copy_", copy=DTOH), "copy_out", "aten::copy_"),
+        (waiting("aten::index", "aten::nonzero", copy=DTOH), "shape", "aten::nonzero"),
+        (waiting("c10d::allreduce_", "aten::copy_", copy=DTOH), "collective", "aten::copy_"),
+        (waiting(call="cudaDeviceSynchronize"), "synchronize", "cudaDeviceSynchronize"),
+        (waiting("aten::unheard_of"), "other", "aten::unheard_of"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_each_cause(tmp_path, trace, cause, operator):
+    found = analyse(trace.write(tmp_path / "t.json"))
+
+    assert [(row.cause, row.operator, row.calls) for row in found.syncs] == [(cause, operator, 1)]
+    assert found.syncs[0].idle == pytest.approx(found.window.idle_sync)
+    assert found.window.idle_sync >= 40e-6
+
+
+def test_a_pageable_copy_that_does_not_block_is_no_late_launch(tmp_path):
+    """With non_blocking=True the driver still copies pageable memory into a buffer of its own, in the call."""
+    made = Made()
+    made.step(0, 0, 500)
+    made.gpu(GEMM, 10, 50, (2, 4))
+    made.host("aten::copy_", 30, 310)
+    made.gpu(HTOD, 250, 300, (40, 305), api="cudaMemcpyAsync")
+    made.gpu(GEMM, 340, 500, (320, 325))
+
+    found = analyse(made.write(tmp_path / "t.json"))
+
+    assert [(row.cause, row.calls) for row in found.syncs] == [("copy_in", 1)]
+    assert found.window.idle_sync == pytest.approx(240e-6)
+    assert found.window.idle_launch == pytest.approx(10e-6)  # before the first kernel
+
+
+def test_a_wait_while_work_is_queued_costs_nothing(tmp_path):
+    made = Made()
+    made.step(0, 0, 200)
+    made.gpu(GEMM, 10, 100, (2, 4))
+    made.gpu(GEMM, 100, 200, (5, 6))
+    made.host("cudaDeviceSynchronize", 20, 60, "cuda_runtime", correlation=0)
+
+    assert analyse(made.write(tmp_path / "t.json")).syncs == ()

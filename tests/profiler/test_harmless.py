@@ -1,0 +1,90 @@
+"""What the agent does inside the training process never changes the program."""
+
+import json
+from pathlib import Path
+
+SUPPORT = Path(__file__).parents[1] / "support"
+
+
+def told(ran):
+    assert (ran.status, ran.err.decode()) == (0, "")
+    return json.loads(ran.out.decode().splitlines()[-1])
+
+
+def test_copies_pickles_and_transforms_of_a_model_are_as_without_us(run_both):
+    """Weights, losses and random state, bit for bit, of every way to another module."""
+    plain, profiled = run_both(SUPPORT / "zoo.py")
+
+    expected, found = told(plain), told(profiled)
+    assert len(expected) > 100
+    assert {name: (value, found.get(name)) for name, value in expected.items() if found.get(name) != value} == {}
+    assert len(profiled.steps) > 20  # it was recorded
+    assert not profiled.problems.keys() - {"nvml", "recorder"}
+
+
+DEEP = """
+import json, sys, time
+import torch
+
+torch.set_num_threads(1)
+frames = []
+
+class Node(torch.nn.Module):
+    def __init__(self, depth):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+        self.inner = Node(depth - 1) if depth else torch.nn.Linear(1, 1)
+    def forward(self, x):
+        return self.inner(x) * self.weight
+
+def counted(module, args):
+    frame, count = sys._getframe(), 0
+    while frame is not None: frame, count = frame.f_back, count + 1
+    frames.append(count)
+
+for depth in (3, 30):
+    model = Node(depth)
+    list(model.modules())[-1].register_forward_pre_hook(counted)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(8):
+        optimizer.zero_grad()
+        model(torch.ones(1, 1)).sum().backward()
+        optimizer.step()
+print(json.dumps(frames))
+"""
+
+
+def test_a_deep_model_gets_no_frame_a_level(script, run_both):
+    plain, profiled = run_both(script(DEEP))
+
+    added = [more - less for less, more in zip(told(plain), told(profiled), strict=True)]
+    assert len(added) == 16
+    assert max(added) <= 2
+    assert sum(step.forward is not None for step in profiled.steps) >= 14  # the second model is found after a step
+
+
+def test_nothing_of_the_programs_own_is_called(start_plain, start_profiled):
+    """Samplers, datasets, batches, models, tensors, optimizers, modes and scalers count what is called of them. At the
+    end the random state is as without us, and no call had more than two frames of ours below it."""
+    expected = start_plain(SUPPORT / "counted.py")
+    profiled = start_profiled(
+        SUPPORT / "counted.py", options=("--no-report", "--budget", "0.5")
+    ).finish()  # windows, too
+    expected, found = told(expected.finish()), told(profiled)
+
+    before, now = expected.pop("depths"), found.pop("depths")
+    assert before.keys() == now.keys() == {"dataset", "collate", "forward", "backward", "closure"}
+    added = [more - less for name in before for less, more in zip(before[name], now[name], strict=True)]
+    assert max(added) <= 2
+
+    calls, counted = expected.pop("calls"), found.pop("calls")
+    assert {name: (count, counted.get(name, 0)) for name, count in calls.items() if counted.get(name) != count} == {}
+    assert counted.keys() == calls.keys()
+    assert found == expected
+
+    assert len(profiled.steps) > 20  # it was recorded
+    assert not profiled.problems.keys() - {"nvml", "recorder"}
+    sized = {fact.name: fact.sized for fact in profiled.facts("model")}
+    assert (sized["Wrapped"], sized["Open"], sized["Subclassed"]) == (False, True, True)
+    assert {fact.sized for fact in profiled.facts("optimizer")} == {False}  # its groups are a property
+    assert {fact.length for fact in profiled.facts("loader") if fact.sampler != "SequentialSampler"} == {None}

@@ -1,0 +1,186 @@
+"""Build the CUDA stand-in and link it over the CUDA libraries of an environment with torch for CUDA 12.
+
+python build.py [PYTHON]    link it into the environment of this interpreter (by default, the running one)
+
+It is built once for the same sources and the same torch, in $XDG_CACHE_HOME/profile-train/fake_cuda. The libraries it
+takes the place of stay beside it as *.real; `--undo` puts them back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+SOURCES = Path(__file__).parent
+REPLACED = (
+    "cuda_runtime/lib/libcudart.so.12",
+    "cublas/lib/libcublas.so.12",
+    "cublas/lib/libcublasLt.so.12",
+    "cuda_cupti/lib/libcupti.so.12",
+    "nccl/lib/libnccl.so.2",
+    "cudnn/lib/libcudnn.so.9",
+)
+"""What the stand-in is linked over, below site-packages/nvidia."""
+
+KEPT = {
+    "cufft": "libcufft.so.11",
+    "curand": "libcurand.so.10",
+    "cusolver": "libcusolver.so.11",
+    "cusparse": "libcusparse.so.12",
+    "cusparselt": "libcusparseLt.so.0",
+    "cufile": "libcufile.so.0",
+    "cuda_nvrtc": "libnvrtc.so.12",
+    "nvjitlink": "libnvJitLink.so.12",
+    "nvtx": "libnvToolsExt.so.1",
+}
+"""NVIDIA's own where they are installed; where not, the stand-in is all of these, too, and they do nothing."""
+
+PREFIXES = re.compile(
+    r"(__cuda|cuda[A-Z]|cublas|cupti|nccl[A-Z]|cudnn|cu[A-Z]|cufft|curand|cusolver|cusparse|cuFile|nvrtc|nvJitLink|nvtx)"
+)
+STUB = """#include <stdio.h>
+#include <stdlib.h>
+static int nothing(const char* name) {
+    if (getenv("FAKECUDA_TRACE")) fprintf(stderr, "fakecuda: %s does nothing\\n", name);
+    return 0;
+}
+"""
+
+
+def site_of(python: str) -> Path:
+    """Return the site-packages that hold torch, as `python` finds it, without importing it."""
+    found = subprocess.run(
+        [python, "-c", "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return Path(found.stdout.strip()).parent
+
+
+def build(site: Path) -> Path:
+    """Return the folder with libfakecuda.so for this torch; build it if it is not there."""
+    sources = sorted([*SOURCES.glob("*.cpp"), *SOURCES.glob("*.h"), Path(__file__)])
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
+    digest.update((site / "torch/version.py").read_bytes() + " ".join(_installed(site)).encode())
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "profile-train/fake_cuda"
+    folder = cache / digest.hexdigest()[:16]
+    if folder.exists():
+        return folder
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        made = Path(scratch) / "made"
+        made.mkdir()
+        _compile(site, made)
+        try:
+            made.rename(folder)
+        except OSError:  # another process was faster
+            if not folder.exists():
+                raise
+    return folder
+
+
+def link(site: Path, folder: Path) -> None:
+    """Put links to the stand-in in the place of the environment's CUDA libraries."""
+    absent = [f"{package}/lib/{name}" for package, name in KEPT.items() if package not in _installed(site)]
+    for name in (*REPLACED, *absent):
+        place = site / "nvidia" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.exists() and not place.is_symlink():
+            place.rename(f"{place}.real")
+        fresh = place.with_name(f".{place.name}.{os.getpid()}")
+        fresh.symlink_to(folder / "libfakecuda.so")
+        fresh.replace(place)
+
+
+def unlink(site: Path) -> None:
+    """Put NVIDIA's own libraries back."""
+    for place in (site / "nvidia" / name for name in REPLACED):
+        if (real := place.with_name(f"{place.name}.real")).exists():
+            real.replace(place)
+
+
+def _installed(site: Path) -> list[str]:
+    return [
+        package
+        for package, name in KEPT.items()
+        if (path := site / "nvidia" / package / "lib" / name).exists() and not path.is_symlink()
+    ]
+
+
+def _symbols(path: Path, which: str) -> set[str]:
+    out = subprocess.run(["nm", which, *(["-D"] if ".so" in path.name else []), path], capture_output=True, text=True)
+    return {line.split()[-1].partition("@")[0] for line in out.stdout.splitlines() if line.strip()}
+
+
+def _compile(site: Path, out: Path) -> None:
+    include = site / "triton/backends/nvidia/include"  # Triton brings all of CUDA's headers
+    objects = []
+
+    def compiled(source: Path) -> None:
+        made = out / f"{source.stem}.o"
+        objects.append(made)
+        _run("g++", "-std=c++17", "-O1", "-g", "-fPIC", f"-I{include}", "-c", source, "-o", made)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compiled, sorted(SOURCES.glob("*.cpp"))))
+    stubs = out / "stubs.c"
+    stubs.write_text(_stubs(site, objects))
+    _run("gcc", "-O1", "-fPIC", "-w", "-fno-builtin", "-c", stubs, "-o", out / "stubs.o")
+    library = out / "libfakecuda.so"
+    _run("g++", "-shared", "-Wl,-soname,libfakecuda.so", "-o", library, *objects, out / "stubs.o", "-ldl", "-lpthread")
+    for name in ("libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1"):
+        (out / name).symlink_to("libfakecuda.so")
+    for path in (*objects, out / "stubs.o"):
+        path.unlink()
+
+
+def _stubs(site: Path, objects: list[Path]) -> str:
+    """Return functions that do nothing, for all that torch, Triton and NVIDIA's libraries want and nobody defines."""
+    users = [path for path in (site / "torch/lib").glob("*.so*") if path.is_file()]
+    kept = [site / "nvidia" / package / "lib" / KEPT[package] for package in _installed(site)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        wanted = set().union(*pool.map(lambda path: _symbols(path, "--undefined-only"), [*users, *kept]))
+        theirs = set().union(*pool.map(lambda path: _symbols(path, "--defined-only"), kept))
+        ours = set().union(*pool.map(lambda path: _symbols(path, "--defined-only"), objects))
+    triton = site / "triton/backends/nvidia/driver.c"
+    if triton.exists():  # it asks for these by name
+        names = set(re.findall(r"\bcu(?!da|Types)[A-Z][A-Za-z0-9_]*", triton.read_text()))
+        wanted |= names | {f"{name}_v2" for name in names}
+    missing = sorted(name for name in wanted - theirs - ours if PREFIXES.match(name))
+    return STUB + "".join(f'int {name}(void) {{ return nothing("{name}"); }}\n' for name in missing)
+
+
+def _run(*words: object) -> None:
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(str(word) for word in words)} failed:\n{done.stderr}")
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("python", nargs="?", default=sys.executable)
+    parser.add_argument("--undo", action="store_true")
+    options = parser.parse_args()
+    if not shutil.which("g++"):
+        sys.exit("There is no g++ here. Install a C++ compiler.")
+    site = site_of(options.python)
+    if options.undo:
+        unlink(site)
+        return
+    folder = build(site)
+    link(site, folder)
+    print(folder)
+
+
+if __name__ == "__main__":
+    main()

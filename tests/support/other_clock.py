@@ -1,0 +1,9 @@
+"""Shift the clock of a pytest that loads this (`-p other_clock`) by 100 days and some."""
+
+import time
+
+SHIFT = 100 * 86400 + 12345.678
+_time, _time_ns = time.time, time.time_ns
+
+time.time = lambda: _time() + SHIFT
+time.time_ns = lambda: _time_ns() + int(SHIFT * 1e9)

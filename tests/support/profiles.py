@@ -1,0 +1,61 @@
+"""Profiles small enough to compute by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from advisor.metrics.base import Goals, Metrics
+from advisor.profile import Profile, Rank
+from profiler.schema import Batch, Process, Run, Step
+
+RUN = Run(
+    id="r",
+    command=("train.py",),
+    cwd="/",
+    host="h",
+    started_at=0.0,
+    duration=3600.0,
+    cores=8.0,
+    cores_total=16,
+    memory_total=1 << 36,
+    platform="Linux",
+    python="3.11",
+    version="0.1.0",
+)
+
+
+def steps(*durations: float, start: float = 0.0, **columns: Any) -> tuple[Step, ...]:
+    """Steps one after the other; a column is one value for all of them."""
+    made = []
+    for index, duration in enumerate(durations):
+        made.append(Step(pid=1, index=index, start=start, duration=duration, **columns))
+        start += duration
+    return tuple(made)
+
+
+def batches(*durations: float, loader: int = 1, every: float = 0.1, **columns: Any) -> tuple[Batch, ...]:
+    """Batches that are begun `every` so many seconds, half of their time on the CPU."""
+    defaults = {"collate": 0.0, "samples": 4.0}
+    return tuple(
+        Batch(pid=2, loader=loader, start=n * every, duration=d, cpu=d / 2, **{**defaults, **columns})
+        for n, d in enumerate(durations)
+    )
+
+
+def rank(number: int = 0, **tables: Any) -> Rank:
+    process = tables.pop("process", {})
+    return Rank(process=Process(pid=1, rank=number, local_rank=number, started=0.0, **process), **tables)
+
+
+def metrics(*ranks: Rank, goals: Goals | None = None, **tables: Any) -> Metrics:
+    return Metrics(Profile(**{"runs": (RUN,), "ranks": ranks, **tables}), goals)
+
+
+def torch_uuid(number: int) -> str:
+    """A GPU's UUID as `str(torch.cuda.get_device_properties(...).uuid)` writes it."""
+    return f"8c2f41aa-0000-0000-0000-{number:012x}"
+
+
+def nvml_uuid(number: int) -> str:
+    """The same GPU's UUID as NVML writes it."""
+    return f"GPU-{torch_uuid(number)}"

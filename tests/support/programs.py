@@ -1,0 +1,187 @@
+"""Real programs in real processes: started, waited for, killed, and what was recorded of them."""
+
+import contextlib
+import fcntl
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiler.store import Tables, decode_fact, find, read
+
+ROOT = Path(__file__).parents[2]
+
+# `-c` puts the current folder first on sys.path, which may hold a program's own profiler.py; the command does not.
+COMMAND = (
+    sys.executable,
+    "-c",
+    "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; raise SystemExit(main())",
+    str(ROOT),
+)
+"""profile-train, of this checkout."""
+
+TORCH = (
+    "import gc, importlib; gc.disable(); "
+    "importlib.import_module('torch._dynamo' if __name__ == '__main__' else 'torch'); "
+    "gc.freeze(); gc.enable()"
+)
+"""The first line of a program with an optimizer: torch imports its compiler when it makes the first one.
+
+Most of the CPU time of a short program is these imports, and a quarter of theirs is collecting garbage. Spawned
+workers run the line, too, and make no optimizer.
+
+Test newer torches without triton, as CPU builds are: its bindings print what stays frozen as leaks at exit.
+"""
+
+TRAINS = (
+    TORCH
+    + """
+import ctypes, gc, os, resource, signal, sys, time
+import torch
+torch.set_num_threads(1)
+torch.manual_seed(0)
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+def train(steps=12, pause=0.005):
+    for step in range(steps):
+        if step == steps - 1: time.sleep(0.025)  # what was done until then is flushed
+        loss = model(torch.randn(2, 4)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        time.sleep(pause)
+    print(steps, loss.item(), flush=True)
+"""
+)
+"""A program has `torch`, `model`, `optimizer` and `train(steps, pause)` after this."""
+
+PATIENCE = 400.0
+"""Seconds that a busy machine may take for what ends within a few on an idle one."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A program that has ended."""
+
+    status: int
+    """As subprocess gives it: negative for a signal."""
+    out: bytes
+    err: bytes
+    folder: Path | None = None
+    """The run folder."""
+
+    @property
+    def tables(self) -> Tables:
+        (path,) = find(self.folder)
+        return read(path)
+
+    @property
+    def run(self):
+        (run,) = self.tables.runs
+        return run
+
+    @property
+    def ranks(self):
+        return [process for process in self.tables.processes if process.role == "rank"]
+
+    @property
+    def workers(self):
+        return [process for process in self.tables.processes if process.role == "worker"]
+
+    @property
+    def steps(self):
+        return self.tables.steps
+
+    def facts(self, kind):
+        """The facts of a kind as they were seen last, by process and id."""
+        latest = {}
+        for fact in sorted(self.tables.facts, key=lambda fact: fact.time):
+            if fact.kind == kind:
+                latest[fact.pid, fact.body.get("id")] = decode_fact(fact)
+        return list(latest.values())
+
+    @property
+    def problems(self):
+        """Messages by source."""
+        found = defaultdict(list)
+        for problem in self.tables.problems:
+            found[problem.source].append(problem.message)
+        return found
+
+
+class Running:
+    """A program that was started."""
+
+    def __init__(self, words, cwd, out, err, env, stdin, terminal, folder):
+        self._out, self._err, self._folder = out, err, folder
+        self.terminal = None
+        slave = None
+        if terminal:
+            self.terminal, slave = pty.openpty()
+        # Into files: nobody has to read along, and a program that outlives its parent holds no pipe of ours.
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                words,
+                cwd=cwd,
+                env=env,
+                stdin=slave if terminal else subprocess.PIPE if stdin else subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if terminal else None,
+            )
+        if slave is not None:
+            os.close(slave)
+        if stdin:
+            self.process.stdin.write(stdin)
+            self.process.stdin.close()
+        self.pid = self.process.pid
+
+    @property
+    def out(self):
+        return self._out.read_text()
+
+    def wait_for(self, text):
+        """Wait until the program has written this, and give back all it has written."""
+        return wait_until(lambda: self.out if text in self.out else None, f"{text!r} from {self.process.args!r}")
+
+    def send(self, number):
+        os.kill(self.pid, number)
+
+    def finish(self):
+        status = self.process.wait(PATIENCE)
+        return Ran(status, self._out.read_bytes(), self._err.read_bytes(), self._folder)
+
+    def clear(self):
+        """Leave nothing of its session behind."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.process.wait(PATIENCE)
+        if self.terminal is not None:
+            os.close(self.terminal)
+
+
+def wait_until(condition, what):
+    """What `condition` gives back once that is true."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"waited {PATIENCE:.0f} s for {what}")
+
+
+def alive(pid):
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,73 @@
+"""Renew the pictures of the report in docs/images: `python tests/support/screenshots.py RUN`. Needs chromium.
+
+RUN is the folder of a recorded run: say which one under the picture. The memory sliders need a GPU: their picture is of
+the report that tests are made with.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from browser import opened, started
+from golden_report import golden, tried
+
+from advisor.render import html
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "images"
+LARGEST = 300_000
+"""Bytes of a picture."""
+
+ABOVE = 16
+"""Pixels of room over what a picture begins with."""
+
+# Name, colour scheme, width and height in pixels, where it begins.
+PICTURES = (
+    ("report", "light", 1280, 1700, ".hero"),
+    ("report-dark", "dark", 1280, 1700, ".hero"),
+    ("report-phone", "light", 390, 1500, ".hero"),
+    ("report-memory", "light", 1280, 700, "#what-if-title"),
+)
+
+
+def pictures(run: Path) -> dict[str, bytes]:
+    """PNG by name, of the run's report."""
+    first, *others = golden().advice
+    report = replace(golden(), advice=(replace(first, verified=tried().advice[0].verified), *others))
+    taken = {}
+    browser = started()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder) / "report.html"
+            page.write_text(html.render(report), encoding="utf-8")
+            for name, scheme, width, height, begin in PICTURES:
+                shown = page if name == "report-memory" else run.absolute() / "report.html"
+                opened(browser, shown.as_uri(), width=width, scheme=scheme)
+                find = "return document.querySelector(arguments[0]).getBoundingClientRect().top + scrollY"
+                top = max(0, browser.execute_script(find, begin) - ABOVE)
+                clip = {"x": 0, "y": top, "width": width, "height": height, "scale": 1}
+                settings = {"format": "png", "captureBeyondViewport": True, "clip": clip}
+                shot = browser.execute_cdp_cmd("Page.captureScreenshot", settings)
+                taken[name] = base64.b64decode(shot["data"])
+    finally:
+        browser.quit()
+    return taken
+
+
+def main() -> int:
+    """Write them; 1 if one is too large."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, picture in pictures(Path(sys.argv[1])).items():
+        (FOLDER / f"{name}.png").write_bytes(picture)
+        print(f"{name}.png: {len(picture):,} bytes")
+        if len(picture) > LARGEST:
+            print(f"{name}.png is too large", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,23 @@
+"""Texts for users, kept as a whole in tests/snapshots/ for a reviewer to read. `make snapshots` writes them anew."""
+
+import os
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[1] / "snapshots"
+
+
+def same(name: str, text: str) -> None:
+    """Compare a text with the one kept under this name.
+
+    Raises AssertionError where they differ; with PROFILE_TRAIN_SNAPSHOTS=write, `text` is kept instead.
+    """
+    path = FOLDER / name
+    if os.environ.get("PROFILE_TRAIN_SNAPSHOTS") == "write":
+        path.write_text(text, encoding="utf-8")
+    assert text.splitlines() == path.read_text(encoding="utf-8").splitlines(), "if this is meant: make snapshots"
+
+
+def scenes(texts: dict[str, str]) -> str:
+    """Join texts under a heading each; lines end without spaces."""
+    parts = (f"===== {name}\n\n{text.strip()}\n" for name, text in texts.items())
+    return "\n".join("\n".join(line.rstrip() for line in part.splitlines()) + "\n" for part in parts)
