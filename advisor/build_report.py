@@ -210,7 +210,7 @@ def _between(metrics: Metrics) -> tuple[Phase, ...]:
     }
     shares |= {name: value for name, value in beside.items() if value is not None and value >= NOTHING}
     used = metrics.get(loader)
-    forked = used is not None and used.num_workers > 0 and used.context in (None, "fork")
+    forked = used is not None and used.num_workers > 0 and used.forks
     return tuple(Phase(name=name, share=value, forked=forked) for name, value in shares.items())
 
 

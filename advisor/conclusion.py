@@ -43,7 +43,7 @@ def conclude(report: Report) -> Conclusion:
         return Conclusion("act", first.rule)
     if likely := _most_likely(report):
         return Conclusion("unsure", likely.rule)
-    largest = max(report.phases, key=lambda phase: phase.share or 0.0, default=None)
+    largest = report.largest_phase
     if largest and largest.name in UNEXPLAINED and (largest.share or 0.0) >= LARGE_OTHER:
         return Conclusion("unexplained", phase=largest.name)
     return Conclusion("too_noisy" if (hidden_gain(report) or 0.0) >= BLIND else "nothing")

@@ -319,6 +319,11 @@ class Report:
     """What others' traces told; empty of a run of our own."""
 
     @property
+    def largest_phase(self) -> Phase | None:
+        """The phase with the largest share of a step; None without phases."""
+        return max(self.phases, key=lambda phase: phase.share or 0.0, default=None)
+
+    @property
     def loader_watched(self) -> bool | None:
         """Whether waiting for data is told from everything else; None if no DataLoader was seen, False if one could
         not be watched."""

@@ -110,7 +110,7 @@ def diagnosis(report: Report) -> str:
 
 def _of_steps(report: Report, mean: float) -> str:
     """Return what most of a step goes into."""
-    most = max(report.phases, key=lambda phase: phase.share or 0.0, default=None)
+    most = report.largest_phase
     unnamed = report.imported and most is not None and most.name == "other"
     if most is None or not most.share or unnamed:
         return f"A step{_ranks(report)} takes {seconds(mean)}."

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from profiler.errors import ProfilerError
-from profiler.printable import printable
+from profiler.printable import say
 from profiler.recorder import folder as place
 from profiler.recorder.job import job as the_job
 
@@ -166,9 +166,7 @@ def _become(argv: list[str], why: NoProcess) -> NoReturn:
     Raises:
         ProfilerError: the program cannot be started.
     """
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"profile-train: Nothing is recorded. {why.message}\n")
-        sys.stderr.flush()
+    say(f"Nothing is recorded. {why.message}")
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     try:
@@ -443,7 +441,7 @@ def record(
         place.restore(seat.earlier)
         return _run_only(argv, f"Nothing is recorded. {error}")
     if warning := seat.warning:
-        _say(warning)
+        say(warning)
     notes = [seat.told] if seat.told else []
     origin = time.perf_counter_ns()
     try:
@@ -483,13 +481,8 @@ def _has_torch(interpreter: str) -> bool:
     return ran.stdout.strip() != b"False"
 
 
-def _say(note: str) -> None:
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(f"profile-train: {printable(note)}\n")
-
-
 def _run_only(argv: list[str], note: str) -> Recorded:
-    _say(note)  # and again at the end, which may be days away
+    say(note)  # and again at the end, which may be days away
     try:
         child = Child(argv, dict(os.environ))
     except NoProcess as error:

@@ -1,6 +1,16 @@
-"""Make text from outside safe to show in a terminal or on a page."""
+"""Make text from outside safe to show in a terminal or on a page, and write notes to the user."""
 
 from __future__ import annotations
+
+import contextlib
+import sys
+
+
+def say(note: str) -> None:
+    """Write a note to the user on stderr, if it is still open."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # AttributeError: under pythonw there is none
+        sys.stderr.write(f"profile-train: {printable(note)}\n")
+        sys.stderr.flush()
 
 
 def printable(text: str, *, lines: bool = False) -> str:

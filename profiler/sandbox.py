@@ -95,7 +95,7 @@ def enter(scratch: Path, covered: Sequence[Path], writable: Sequence[Path], *, n
     covered = [path.resolve() for path in covered]
     writable = _outermost(path.resolve() for path in [*writable, scratch])
     for cover in covered:
-        if scratch.is_relative_to(cover) or any(cover.is_relative_to(path) for path in writable):
+        if scratch.is_relative_to(cover) or _within(cover, writable):
             raise ProfilerError(f"What is written into {cover} cannot be kept apart.", "Choose another folder.")
     mounted = [path for path in _mount_points() if any(_inside(path, cover) for cover in covered)]
     shared = _SHARED.is_dir() and not any(path.is_relative_to(_SHARED) for path in (*covered, *writable))
@@ -345,6 +345,6 @@ def _outermost(paths: Iterable[Path]) -> list[Path]:
     """Return each path once, without those inside another."""
     found: list[Path] = []
     for path in sorted(set(paths)):
-        if not any(path.is_relative_to(outer) for outer in found):
+        if not _within(path, found):
             found.append(path)
     return found

@@ -478,6 +478,11 @@ class LoaderFact:
     training: bool | None = None
     """Whether its batches are trained on; filled in by the recorder."""
 
+    @property
+    def forks(self) -> bool:
+        """Whether its workers, if it has any, are forked."""
+        return self.context in (None, "fork")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFact:

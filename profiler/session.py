@@ -16,7 +16,7 @@ from typing import Any
 
 from profiler import launch, ours
 from profiler.errors import ProfilerError
-from profiler.printable import printable
+from profiler.printable import say
 from profiler.recorder import folder as place
 
 _INJECTED = "_profile_train_agent.start"
@@ -248,11 +248,6 @@ def region(name: str) -> Iterator[None]:
         agent = _running()
         if agent is not None:
             agent.region(name, begin, time.perf_counter_ns())
-
-
-def say(note: str) -> None:
-    """Write a note to the user on stderr."""
-    sys.stderr.write(f"profile-train: {printable(note)}\n")
 
 
 __all__ = ["ProfilerError", "profile", "region", "step"]

@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "profiler.session": (
         "profiler.agent profiler.errors profiler.launch profiler.ours profiler.printable profiler.recorder"
     ),
-    "profiler.integrations": "profiler.ours profiler.session",  # beside somebody else's package
+    "profiler.integrations": "profiler.ours profiler.printable profiler.session",  # beside somebody else's package
     # advisor: judges
     "advisor": "",
     "advisor.units": "",

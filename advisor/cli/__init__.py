@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from profiler.errors import ProfilerError
-from profiler.printable import printable
+from profiler.printable import printable, say
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -143,6 +143,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _tell(message: str, remedy: str) -> None:
-    click.echo(f"profile-train: {printable(message)}", err=True)
+    say(message)
     if remedy:
         click.echo(printable(remedy), err=True)

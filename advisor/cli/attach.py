@@ -13,6 +13,7 @@ import click
 from advisor.cli import options
 from advisor.cli.command import Command
 from advisor.cli.options import Criteria
+from profiler.printable import say
 
 
 class Pid(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -66,7 +67,7 @@ def attach(
 ) -> None:
     """Attach to a running training program, record it, and report on it."""
     # Imported only now: `run` starts programs without them.
-    from advisor.cli.run import make_report, say
+    from advisor.cli.run import make_report
     from profiler.attach.recording import Wanted, record
 
     wanted = Wanted(

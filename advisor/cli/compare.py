@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from advisor.cli import completion, forms, options
-from profiler.printable import printable
+from profiler.printable import say
 
 if TYPE_CHECKING:
     from advisor.metrics.base import Metrics
@@ -67,7 +67,7 @@ def compare(
     page = Page("profile-train compare", "comparison of two runs", about, command)
     forms.give(sections(found), lambda: _json(found.result()), page, form, out)
     if out is not None:
-        click.echo(f"profile-train: {printable(str(out))} is written.", err=True)
+        say(f"{out} is written.")
     if slower is None:
         return 0
     if found.verdict in (Verdict.TOO_FEW, Verdict.NOT_MEASURED):
@@ -75,7 +75,7 @@ def compare(
     else:
         status = SLOWER if found.verdict is Verdict.WORSE else 0
     if out is not None or form not in (None, "text") or status:
-        click.echo(f"profile-train: {printable(headline(found))}", err=True)
+        say(headline(found))
     return status
 
 
@@ -85,7 +85,7 @@ def _metrics(folder: Path) -> Metrics:
     from profiler.recorder.record import finish_orphan
 
     if folder.is_dir() and (note := finish_orphan(folder)) is not None:
-        click.echo(f"profile-train: {printable(note)}", err=True)
+        say(note)
     return Metrics(load(folder))
 
 

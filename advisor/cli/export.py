@@ -11,7 +11,7 @@ import click
 
 from advisor.cli import completion, options
 from profiler.errors import ProfilerError
-from profiler.printable import printable
+from profiler.printable import say
 
 if TYPE_CHECKING:
     from advisor.metrics.base import Goals, Metrics
@@ -93,7 +93,7 @@ def export(run: Path, form: str, out: Path | None, every: float | None, config: 
     _give(form, metrics, run, place)
     if place is not None:
         told = " Open it in https://ui.perfetto.dev." if form in TIMELINE else ""
-        click.echo(f"profile-train: {printable(str(place))} is written.{told}", err=True)
+        say(f"{place} is written.{told}")
 
 
 def _read(run: Path, wanted: Goals) -> Metrics:
@@ -102,7 +102,7 @@ def _read(run: Path, wanted: Goals) -> Metrics:
     from profiler.recorder.record import finish_orphan
 
     if run.is_dir() and (note := finish_orphan(run)) is not None:
-        click.echo(f"profile-train: {printable(note)}", err=True)
+        say(note)
     return Metrics(load(run), wanted)
 
 
@@ -110,7 +110,7 @@ def _tell_of_losses(metrics: Metrics) -> None:
     """Print the problems of the recording whose data is missing from every export."""
     for problem in metrics.profile.problems:
         if problem.source == "store":
-            click.echo(f"profile-train: {printable(problem.message)}", err=True)
+            say(problem.message)
 
 
 def _give(form: str, metrics: Metrics, run: Path, place: Path | None) -> None:

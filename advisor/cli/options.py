@@ -16,7 +16,7 @@ import click
 from advisor.cli import completion
 from advisor.cli.command import Listed
 from profiler.errors import ProfilerError
-from profiler.printable import printable
+from profiler.printable import say
 
 if TYPE_CHECKING:
     from advisor.calibration import Calibration
@@ -221,7 +221,7 @@ def configuration(config: Path | None, own_rules: Path | None = None, *, judging
         try:
             return configure(found, own_rules, found=True, judging=judging)
         except ProfilerError as error:
-            click.echo(f"profile-train: {printable(str(error))} Nothing of it is used.", err=True)
+            say(f"{error} Nothing of it is used.")
     return configure(config, own_rules, judging=judging)
 
 
@@ -231,7 +231,7 @@ def rules(config: Path | None, own_rules: Path | None) -> tuple[Rule, ...]:
 
     found = (configuration(config, own_rules) or configure()).rules
     for line in found.broken:
-        click.echo(f"profile-train: {printable(line)}", err=True)
+        say(line)
     return found.rules
 
 
@@ -256,7 +256,7 @@ def past(given: Path | None) -> Calibration:
         return Calibration()
     found, note = read(file)
     if note:
-        click.echo(f"profile-train: {printable(note)}", err=True)
+        say(note)
     return found
 
 

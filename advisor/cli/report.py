@@ -9,7 +9,7 @@ import click
 from advisor.cli import completion, options
 from advisor.cli.command import Command
 from advisor.cli.options import Criteria
-from profiler.printable import printable
+from profiler.printable import say
 
 REPORTS = ("report.html", "report.md", "result.json")
 OF_A_RUN = ("run-*.db", "recording*.json")
@@ -83,7 +83,7 @@ def report(
     elif given.is_dir():
         paths, note = traces_in(given)
     if note:
-        click.echo(f"profile-train: {printable(note)}", err=True)
+        say(note)
     judged = (criteria.goals, criteria.rules, criteria.past())
     made = report_of(given, *judged) if recorded else report_of_traces(paths, *judged)
     if as_json:

@@ -24,7 +24,7 @@ from advisor.cli.options import Criteria
 from advisor.cli.trials import How
 from profiler.errors import ProfilerError
 from profiler.launch import Recorded, end_like, record
-from profiler.printable import printable
+from profiler.printable import say
 
 if TYPE_CHECKING:
     from advisor.metrics.base import Goals
@@ -210,15 +210,6 @@ def _keep(tuned: Path, folder: Path) -> None:
     from advisor.verify import tuned as tuned_toml
 
     tuned_toml.keep(tuned, folder)
-
-
-def say(note: str) -> None:
-    """Print a note on stderr, if it is still open.
-
-    The terminal may have been closed, and the exit status must survive that.
-    """
-    with contextlib.suppress(OSError, ValueError):
-        click.echo(f"profile-train: {printable(note)}", err=True)
 
 
 def _verify(recorded: Recorded, criteria: Criteria, how: How) -> None:

@@ -51,7 +51,7 @@ def tune(out: Path, profile_steps: int, how: trials.How, criteria: Criteria, wor
     from advisor.whole import keep, whole
     from profiler import ours
     from profiler.launch import program
-    from profiler.printable import printable
+    from profiler.printable import printable, say
 
     program(words)  # a script that is not there is told before anything else
     to_tune = How(
@@ -73,7 +73,7 @@ def tune(out: Path, profile_steps: int, how: trials.How, criteria: Criteria, wor
             fitted = fit(what, out, to_tune, progress) if criteria.goals.goal == "memory" else None
             tuned = fitted or tune(what, out, to_tune, progress)
     except KeyboardInterrupt:
-        click.echo("profile-train: interrupted; the same command goes on where it was.", err=True)
+        say("interrupted; the same command goes on where it was.")
         raise click.Abort from None
     console.print()
     if isinstance(tuned, Fitted):

@@ -12,6 +12,7 @@ from advisor.cli import completion, options, trials
 from advisor.cli.command import Command
 from advisor.cli.options import Criteria
 from advisor.cli.trials import How
+from profiler.printable import say
 
 if TYPE_CHECKING:
     from advisor.metrics.base import Goals
@@ -39,7 +40,7 @@ def verify(folder: Path, rules: tuple[str, ...], how: How, criteria: Criteria) -
     try:
         try_advice(folder, rules, how, criteria, criteria.goals)
     except KeyboardInterrupt:
-        click.echo("profile-train: interrupted; the same command goes on where it was.", err=True)
+        say("interrupted; the same command goes on where it was.")
         raise click.Abort from None
 
 

@@ -122,7 +122,7 @@ def _traces(view: View, console: Console) -> Table:
 
 def _look(report: Report) -> str:
     """Return how to look into everything else, where that is most of the step or nothing better is known to do."""
-    largest = max(report.phases, key=lambda phase: phase.share or 0.0, default=None)
+    largest = report.largest_phase
     most = largest is not None and largest.name == "other"
     return inside_other(report) if most or conclude(report).kind in ("nothing", "too_noisy") else ""
 

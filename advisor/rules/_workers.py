@@ -98,7 +98,7 @@ def beyond_cores(m: Metrics, number: int) -> str:
 
 def workers_memory(m: Metrics, workers: int, prefetch: int = PREFETCH) -> int:
     """Return the bytes of host memory used by the workers and the batches they hold ready."""
-    own = FORKED_WORKER if m[loader].context in (None, "fork") else SPAWNED_WORKER
+    own = FORKED_WORKER if m[loader].forks else SPAWNED_WORKER
     return workers * (own + prefetch * m[batch_bytes])
 
 

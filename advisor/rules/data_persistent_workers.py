@@ -82,7 +82,7 @@ def _start_up(m: Metrics) -> float:
 
 def _settling(m: Metrics) -> float:
     """Return the share of the run by which epochs' first steps are slower after a fork; 0 if unknown."""
-    return (m.get(epoch_settling_share) or 0.0) if m[loader].context in (None, "fork") else 0.0
+    return (m.get(epoch_settling_share) or 0.0) if m[loader].forks else 0.0
 
 
 RULE = Rule(

@@ -53,7 +53,6 @@ class Session:
         Raises:
             ProfilerError: another recording replaced this one meanwhile. Nothing is stored next to that one.
         """
-        self._check()
         known = kept.read(self.folder)
         for finding in self.candidates:
             self._check()

@@ -88,8 +88,8 @@ def kernels(trace: Trace, work: Work, steps: Steps) -> tuple[Kernel, ...]:
         told = kernel_kind(trace.names[number])
         kind = "optimizer" if of_optimizer and told.kind in MAY_BE_OPTIMIZER else told.kind
         dtype = told.dtype or dtypes.get(number)
-        row = _kernel(trace, "cuda", number, kind, calls, total, told.tensor_cores, dtype)
-        rows.append(replace(row, reached=reached.get(number)))
+        row = _kernel(trace, "cuda", number, kind, calls, total)
+        rows.append(replace(row, tensor_cores=told.tensor_cores, dtype=dtype, reached=reached.get(number)))
     return _merged(rows)
 
 
@@ -156,7 +156,7 @@ def operators_by_name(trace: Trace, steps: Steps) -> tuple[Kernel, ...]:
     for number, of_optimizer, calls, total in _summed(trace.ranges.name[rows], in_optimizer, own):
         kind = operator_kind(trace.names[number])
         kind = "optimizer" if of_optimizer and kind in MAY_BE_OPTIMIZER else kind
-        found.append(_kernel(trace, "cpu", number, kind, calls, total, None, None))
+        found.append(_kernel(trace, "cpu", number, kind, calls, total))
     return _merged(found)
 
 
@@ -229,8 +229,6 @@ def _kernel(
     kind: str,
     calls: int,
     total: int,
-    tensor_cores: bool | None,
-    dtype: str | None,
 ) -> Kernel:
     return Kernel(
         pid=PID,
@@ -240,8 +238,6 @@ def _kernel(
         kind=kind,
         calls=calls,
         total=total * 1e-9,
-        tensor_cores=tensor_cores,
-        dtype=dtype,
     )
 
 

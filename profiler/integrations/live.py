@@ -22,7 +22,8 @@ from time import perf_counter
 from types import TracebackType
 
 from profiler.integrations.trackers import Result, figures
-from profiler.session import profile, say
+from profiler.printable import say
+from profiler.session import profile
 
 EVERY = 100
 """Default number of steps between two points."""

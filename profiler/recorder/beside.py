@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from profiler.errors import ProfilerError
-from profiler.printable import printable
+from profiler.printable import say
 from profiler.recorder import folder as place
 from profiler.recorder.record import Recorder, new_run
 from profiler.schema import Outcome
@@ -48,5 +48,5 @@ def main(arguments: list[str]) -> None:
                 break
         recorder.finish(outcome, 0 if outcome == "completed" else 1 if outcome == "failed" else None)
     except ProfilerError as error:
-        sys.stderr.write(f"profile-train: {printable(str(error))}\n")
+        say(str(error))
         sys.exit(1)

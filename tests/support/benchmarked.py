@@ -2,14 +2,16 @@
 
 import importlib
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @contextmanager
-def imports(*folders):
+def imports(*folders: str) -> Iterator[Callable[[str], ModuleType]]:
     """Give a function that imports by name from those folders under benchmarks/; afterwards they are forgotten.
 
     Several benchmarks have a module of the same name, and one process runs the tests of all.
