@@ -36,8 +36,10 @@ class GpuTimes:
         self._waiting: list[Step] = []
         self._marks: list[Event] = []
         self._in_use = False
-        self._shares: dict[str, float] | None = None
+        self._shares: dict[str, float] = {}
         """Fraction of the last measured step's duration, by phase."""
+        self._like: tuple[Any, ...] | None = None
+        """What the host saw of that step."""
 
     def join(self, steps: list[Step], marks: list[Event], *, final: bool = False) -> list[Step]:
         """Return the completed steps in order; as long as there has been no mark, all of them at once."""
@@ -61,16 +63,18 @@ class GpuTimes:
     def _timed(self, step: Step, marks: list[Event]) -> Step:
         """Return the step with GPU phases.
 
-        If only some of many short steps are measured, the others get the fractions of the last measured one. A step
-        with neither has no phases, because the host's would be launch times.
+        If only some of many short steps are measured, the others get the fractions of the last measured one if the
+        host saw the same phases in both. Otherwise a step has no phases, because the host's would be launch times.
         """
         measured = _measured(step, marks)
+        seen = (step.micro_steps, *(getattr(step, name) is None for name in _PHASES))
         if measured is not None:
             if measured.duration > 0:
                 sums = {name: getattr(measured, name) for name in _PHASES}
                 self._shares = {name: s / measured.duration for name, s in sums.items() if s is not None}
+                self._like = seen
             return measured
-        if step.tags or self._shares is None:
+        if step.tags or seen != self._like:
             return replace(step, **_NOTHING)
         estimated = {name: share * step.duration for name, share in self._shares.items()}
         return replace(step, **{**_NOTHING, **estimated})
@@ -83,10 +87,10 @@ class GpuTimes:
 def _measured(step: Step, marks: list[Event]) -> Step | None:
     """Return the step with GPU phases, or None.
 
-    None if no GPU's marks cover the step without a gap, or the step has tags. Of several GPUs, each of which partitions
-    the whole step, the one that computes most is taken.
+    None if no GPU's marks cover the step without a gap, or the step has tags or phases that cannot be measured. Of
+    several GPUs, each of which partitions the whole step, the one that computes most is taken.
     """
-    if step.tags:
+    if step.tags or step.other is None:
         return None
     chains: dict[int, list[Event]] = {}
     for mark in marks:

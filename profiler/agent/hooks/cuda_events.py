@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import look
 from ..outlet import clock
-from ..ring import GPU, MARK_OPTIMIZER_END, MARK_STEP
+from ..ring import GPU, MARK_BACKWARD_END, MARK_BACKWARD_START, MARK_OPTIMIZER_END, MARK_STEP
 from ..session import Agent, ident
 
 # An event costs 5 to 10 us to record and read. Marks that cost more than this share of the run time pause.
@@ -28,10 +28,11 @@ MOST_UNBOUNDED = 256
 MOST_PENDING = 1024
 
 _BOUNDARIES = frozenset((MARK_OPTIMIZER_END, MARK_STEP))
+_FORGETTING = _BOUNDARIES | {MARK_BACKWARD_END}
 
 
 class SeveralGpus(Exception):
-    """The model lies on several GPUs, so no single GPU sees all phases of a step."""
+    """What is trained lies on several GPUs, so no single GPU sees all phases of a step."""
 
 
 class Marks:
@@ -51,7 +52,9 @@ class Marks:
         self._before: dict[int, tuple[Any, int]] = {}
         """The last event read and its stretch, by device."""
         self._roots = look.ByIdentity()
-        """The GPU of each root module."""
+        """The GPU of each root module that was called; None of one on the host."""
+        self._to_train: set[int] = set()
+        """The GPUs of forward passes with gradients since the last backward pass or boundary."""
         self._device: int | None = None
         """The GPU of the last forward pass."""
         self._live = False
@@ -71,6 +74,10 @@ class Marks:
         try:
             if self.on or code in _BOUNDARIES:
                 self._attend(code, module)
+            elif module is not None and self._live and self._roots.get(module, self) is self:
+                # Another model: what is known of the steps before the pause is not true of its steps.
+                self._device_of(module)
+                self.due = self._agent.attend = 0
         except Exception as error:
             self._agent.mark, self.on = None, False
             self._agent.give_up("cuda_events", error)
@@ -88,7 +95,7 @@ class Marks:
                     self.on, self.due = False, begin + LOOK_NS
                 return
             self._start(begin)
-        device = None if self._agent.is_capturing() else self._training_device(module)
+        device = None if self._agent.is_capturing() else self._training_device(code, module)
         if device is None:
             self._stretch += 1
             return
@@ -113,6 +120,7 @@ class Marks:
     def _start(self, now: int) -> None:
         self.on = True
         self._stretch += 1
+        self._to_train.clear()
         self._since, self._spent, self._ends, self._unbounded = now, 0, 0, 0
 
     def _pace(self, now: int) -> None:
@@ -130,10 +138,20 @@ class Marks:
         """The GPU of the last model called; None if that model lies on the host or none was called."""
         return self._device
 
-    def _training_device(self, module: Any) -> int | None:
-        """Return the device of the current or last forward pass; never one without a CUDA context."""
+    def _training_device(self, code: int, module: Any) -> int | None:
+        """Return the device of the current or last forward pass; never one without a CUDA context.
+
+        Raises:
+            SeveralGpus: a model lies on several, or models on several are trained by one backward pass.
+        """
         if module is not None:
             self._device = self._device_of(module)
+            if self._device is not None and self._agent.torch.is_grad_enabled():
+                self._to_train.add(self._device)
+        elif code == MARK_BACKWARD_START and len(self._to_train) > 1:
+            raise SeveralGpus(f"models on {_named(self._to_train)} are trained together")
+        elif code in _FORGETTING:
+            self._to_train.clear()
         if self._device is not None:
             return self._device
         device: int = self._cuda.current_device()
@@ -150,11 +168,9 @@ class Marks:
             return known
         devices = gpus_of(self._agent.torch, module)
         if len(devices) > 1:
-            names = ", ".join(f"cuda:{device}" for device in sorted(devices))
-            raise SeveralGpus(f"the model lies on {names}")
+            raise SeveralGpus(f"the model lies on {_named(devices)}")
         device = next(iter(devices), None)
-        if device is not None:
-            self._roots.put(module, device)
+        self._roots.put(module, device)
         return device
 
     # ---- reading ----
@@ -186,6 +202,10 @@ def gpus_of(torch: Any, module: Any) -> set[int]:
     If no parameter lies on a GPU, return those that hold its buffers.
     """
     return _gpus(torch, look.parameters(module)) or _gpus(torch, look.buffers(module))
+
+
+def _named(devices: set[int]) -> str:
+    return ", ".join(f"cuda:{device}" for device in sorted(devices))
 
 
 def _gpus(torch: Any, tensors: list[Any]) -> set[int]:

@@ -32,6 +32,7 @@ class Cuda:
         self.cost = 0
         self.initialized = True
         self.broken = False
+        self.grad = True
         self.made = 0
         self.contexts = {0}
         self.device = 0
@@ -84,7 +85,8 @@ def cuda(monkeypatch):
 @pytest.fixture
 def agent(cuda):
     c = SimpleNamespace(_cuda_hasPrimaryContext=lambda device: device in cuda.contexts)
-    told = SimpleNamespace(torch=SimpleNamespace(cuda=cuda, _C=c), events=[], given_up=[], capturing=False)
+    fake = SimpleNamespace(cuda=cuda, _C=c, is_grad_enabled=lambda: cuda.grad)
+    told = SimpleNamespace(torch=fake, events=[], given_up=[], capturing=False, attend=1)
     told.put = told.events.append
     told.give_up = lambda source, error: told.given_up.append((source, error))
     told.is_capturing = lambda: told.capturing
@@ -230,9 +232,7 @@ def test_after_a_pause_whole_steps_are_measured(cuda, agent):
 
 
 def test_a_pause_tells_when_it_wants_to_be_called_again(cuda, agent):
-    cuda.cost = COST
-    while agent.mark.on:
-        step(agent, backward=1_000, optimizer=1_000)
+    pause(agent)
     cuda.now = agent.mark.due - 1
     step(agent, backward=0, optimizer=0)
     assert not agent.mark.on
@@ -309,6 +309,66 @@ def test_a_model_split_over_gpus_has_no_marks(cuda, agent):
     assert (source, type(error)) == ("cuda_events", SeveralGpus)
     assert agent.mark is None
     assert cuda.made == 0
+
+
+def pause(agent):
+    agent.torch.cuda.cost = COST
+    while agent.mark.on:
+        step(agent, backward=1_000, optimizer=1_000)
+
+
+def test_a_model_split_over_gpus_is_seen_in_a_pause_too(cuda, agent):
+    pause(agent)
+    agent.mark(MARK_FORWARD_START, Model(0, 1))
+    assert [type(error) for _, error in agent.given_up] == [SeveralGpus]
+
+
+@pytest.mark.parametrize("gpus", [(), (0,)])
+def test_a_pause_ends_as_another_model_is_called(cuda, agent, gpus):
+    model = Model(*gpus)
+    pause(agent)
+    agent.mark(MARK_FORWARD_START, model)
+    assert agent.attend == 0, "else the end of this step is not attended to"
+    step(agent, backward=1_000, optimizer=1_000)
+    assert agent.mark.on
+    pause(agent)
+    agent.mark(MARK_FORWARD_START, model)
+    step(agent, backward=1_000, optimizer=1_000)
+    assert not agent.mark.on
+
+
+def pass_through(agent, *models, grad=True):
+    agent.torch.cuda.grad = grad
+    for model in models:
+        agent.mark(MARK_FORWARD_START, model)
+        agent.mark(MARK_FORWARD_END)
+
+
+def test_models_on_two_gpus_that_one_backward_pass_trains_have_no_marks(cuda, agent):
+    """The stages of a pipeline in one process: the last GPU sees neither pass as a whole."""
+    cuda.contexts = {0, 1}
+    pass_through(agent, Model(0), Model(1))
+    assert not agent.given_up
+    agent.mark(MARK_BACKWARD_START)
+    assert [type(error) for _, error in agent.given_up] == [SeveralGpus]
+
+
+def test_a_model_on_another_gpu_that_is_not_trained_along_changes_nothing(cuda, agent):
+    """A teacher, an evaluation on a GPU of its own, and models that take turns."""
+    cuda.contexts = {0, 1}
+    teacher, model = Model(0), Model(1)
+    for _ in range(3):
+        pass_through(agent, teacher, grad=False)
+        pass_through(agent, model)
+        step(agent)
+        pass_through(agent, teacher)
+        agent.mark(MARK_STEP)
+        pass_through(agent, model)
+        agent.mark(MARK_BACKWARD_START)
+        agent.mark(MARK_BACKWARD_END)
+        pass_through(agent, teacher)
+        step(agent)
+    assert not agent.given_up
 
 
 def test_a_model_on_the_host_is_marked_on_the_current_device(cuda, agent):

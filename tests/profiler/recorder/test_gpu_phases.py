@@ -115,6 +115,26 @@ def test_of_short_steps_those_between_two_measured_ones_have_the_shares_of_the_l
     assert sum(getattr(between, phase) or 0 for phase in PHASES) == pytest.approx(HOST)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"forward": None, "backward": None, "optimizer": None},  # replayed as a CUDA graph
+        {"micro_steps": 2.0},
+        dict.fromkeys(PHASES),  # given up since
+    ],
+)
+def test_a_step_of_another_kind_has_not_the_shares_of_the_last(times, other):
+    last, step, alike = times.join([a_step(0), a_step(1, **other), a_step(2)], marks(0), final=True)
+    assert step == a_step(1, **{**other, **dict.fromkeys(PHASES)})
+    assert alike.forward == pytest.approx(HOST * last.forward / last.duration)
+
+
+def test_marks_of_a_step_whose_phases_cannot_be_measured_are_not_taken(times):
+    """They come from one of the GPUs that a model lies on."""
+    step = a_step(0, **dict.fromkeys(PHASES))
+    assert times.join([step], marks(0), final=True) == [step]
+
+
 def test_a_program_without_a_loader_waits_for_no_data(times):
     (step,) = times.join([a_step(0, data_wait=None, loader_overhead=None)], marks(0), final=True)
     assert (step.data_wait, step.loader_overhead) == (None, None)
