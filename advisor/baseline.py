@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.between import between_seconds, epoch_start_share
-from advisor.metrics.gpu import gpu_computing_fraction, host_launch, launch_bound_index, matmul_share, membound_share
+from advisor.metrics.gpu import (
+    gpu_computing_fraction,
+    host_launch,
+    host_stall_fraction,
+    launch_bound_index,
+    matmul_share,
+    membound_share,
+)
 from advisor.metrics.input import epoch_restart_share, workers_are_behind
-from advisor.metrics.step import exposed_comm_fraction, phase_seconds, sync_fraction
+from advisor.metrics.step import exposed_comm_fraction, modelled_phases, sync_fraction
 from advisor.models.state import State
 
 LAUNCH_MARGIN = 1.1
@@ -24,14 +31,15 @@ def baseline(metrics: Metrics) -> State:
     Raises:
         Missing: the phases of the step were not measured.
     """
-    seconds: dict[str, float] = metrics[phase_seconds]
+    seconds: dict[str, float] = metrics[modelled_phases]
     phases = dict(seconds)
     measured = sum(phases.values())
     wait = phases.pop("data_wait", 0.0)
     starved = metrics.get(workers_are_behind)
     busy = (metrics.get(gpu_computing_fraction) or 0.0) * measured
     # The index is a share of what these leave of a window.
-    waits = wait + sum((metrics.get(share) or 0.0) for share in (sync_fraction, exposed_comm_fraction)) * measured
+    waiting = (sync_fraction, exposed_comm_fraction, host_stall_fraction)
+    waits = wait + sum((metrics.get(share) or 0.0) for share in waiting) * measured
     return State(
         phases=phases,
         between=_between(metrics),

@@ -62,10 +62,11 @@ def build_report(
     asked, memory_missing = _what_if(metrics)
     many = None if imported else summed_up(metrics, profile)
     traces = tuple(one for rank in profile.ranks if (one := traced(rank)) is not None)
+    steps = _steps(profile, metrics)
     return Report(
         version=profile.runs[0].version if profile.runs else __version__,
         run=_run_of_traces(traces) if imported else _run(profile),
-        steps=_steps(profile, metrics),
+        steps=steps,
         phases=_phases(metrics),
         by_rank=_by_rank(metrics) if many is None else (),
         between=_between(metrics),
@@ -74,8 +75,8 @@ def build_report(
             _recommendation(finding, tried.get(finding.rule.id), (past or Calibration()).story(finding.rule.id))
             for finding in judgement.findings
         ),
-        before=judgement.before,
-        after=judgement.after,
+        before=judgement.before if steps else None,
+        after=judgement.after if steps else None,
         checked=tuple(_checked(verdict) for verdict in judgement.verdicts),
         quantities=tuple(quantities(metrics)),
         memory=_memory(metrics),

@@ -35,11 +35,12 @@ class Conclusion:
 def conclude(report: Report) -> Conclusion:
     """Return what follows from the run."""
     steps = report.steps
+    first = next((item for item in report.advice if item.severity != "info" and not item.tried_in_vain), None)
     if not steps or not steps.count:
-        return Conclusion("no_steps")
+        return Conclusion("act", first.rule) if first and report.imported else Conclusion("no_steps")
     if steps.mean is None:
         return Conclusion("too_few_steps")
-    if first := next((item for item in report.advice if item.severity != "info" and not item.tried_in_vain), None):
+    if first:
         return Conclusion("act", first.rule)
     if likely := _most_likely(report):
         return Conclusion("unsure", likely.rule)

@@ -18,7 +18,7 @@ from traceback import walk_tb
 from advisor.baseline import baseline
 from advisor.calibration import Calibration, Tried
 from advisor.metrics.base import Metrics, Missing, Need
-from advisor.metrics.gpu import device
+from advisor.metrics.gpu import device, traced_kernels
 from advisor.metrics.host import core_use
 from advisor.metrics.step import steady_step_count, step_time_uncertainty
 from advisor.models.correction import corrected, nothing
@@ -261,7 +261,9 @@ class _Plan:
         self._noise = metrics.get(step_time_uncertainty)
         short = [f for f in fired if f.rule.id == WINDOW_TOO_SHORT]
         self._uncertain = bool(short)
-        self._few_steps = any(fact.metric is steady_step_count for f in short for fact in f.evidence.facts)
+        self._few_steps = any(
+            fact.metric in (steady_step_count, traced_kernels) for f in short for fact in f.evidence.facts
+        )
         self._distorting = [f.rule for f in fired if f.rule.tier is Tier.VALIDITY and f.advice.fault]
         cores = metrics.get(core_use)
         self._crowded = cores is not None and cores.is_crowded

@@ -104,6 +104,11 @@ class Profile:
     """
     problems: tuple[Problem, ...] = ()
 
+    @property
+    def imported(self) -> bool:
+        """Whether these are traces that torch.profiler wrote without profile-train, and nothing else was recorded."""
+        return not self.runs and any(rank.traces for rank in self.ranks)
+
     def gpu_of(self, device: DeviceFact) -> Gpu | None:
         """Return NVML's record of one of torch's devices; None if it was not sampled.
 

@@ -125,12 +125,12 @@ def _ranks(report: Report) -> str:
 
 def counsel(report: Report) -> str:
     """Return what to do first, in a sentence."""
-    if report.imported and (not report.steps or report.steps.mean is None):
-        return "" if report.steps else _UNMARKED
+    if report.imported and report.steps and report.steps.mean is None:
+        return ""
     found = conclude(report)
     match found.kind:
         case "no_steps":
-            return _why_unseen(report)
+            return _UNMARKED if report.imported else _why_unseen(report)
         case "too_few_steps":
             return ""
         case "act":

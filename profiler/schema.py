@@ -316,6 +316,10 @@ class Window:
     """Median duration of a kernel, seconds."""
     idle_launch: float | None = None
     """Idle time because the next kernel's launch call came after the previous kernel had ended."""
+    idle_stalled: float | None = None
+    """Part of `idle_launch` in gaps of more than a millisecond: the host did something other than launching."""
+    scatter: float | None = None
+    """Relative uncertainty of the duration if its kernels and gaps vary by chance: large if few of them make it up."""
     idle_sync: float | None = None
     idle_data: float | None = None
     idle_other: float | None = None

@@ -8,7 +8,8 @@ _BY_UNIT = {
     "s": (
         *("time", "start", "started", "started_at", "ended", "duration", "recorder_cpu", "hooks", "windows"),
         *(*PHASES, *BETWEEN, "fetch_host", "host_launch", "collate", "cost", "total", "busy", "median_kernel"),
-        *("idle", "idle_launch", "idle_sync", "idle_data", "idle_other", "h2d_pageable", "communication_exposed"),
+        *("idle", "idle_launch", "idle_stalled", "idle_sync", "idle_data", "idle_other", "h2d_pageable"),
+        "communication_exposed",
     ),
     "B": (
         *("memory_total", "memory_used", "process_memory", "rss", "memory_available", "swap_used"),
@@ -20,7 +21,7 @@ _BY_UNIT = {
     "MHz": ("sm_clock", "sm_clock_max", "memory_clock"),
     "Cel": ("temperature",),
     "cores": ("cpu", "cpu_workers", "machine_cpu", "steal"),
-    "1": ("budget", "reached", "utilization", "sm_active", "sm_occupancy", "tensor_active", "dram_active"),
+    "1": ("budget", "reached", "scatter", "utilization", "sm_active", "sm_occupancy", "tensor_active", "dram_active"),
     "count": (
         *("count", "micro_steps", "batches", "fetches_empty", "queue_depth", "samples", "files", "events"),
         *("events_lost", "retries", "ooms", "steps", "kernels", "calls", "processes", "zeros", "cores", "cores_total"),

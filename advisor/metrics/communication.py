@@ -18,7 +18,7 @@ from advisor.metrics.settings import data_parallel_size, primary_rank, world_siz
 from advisor.metrics.step import exposed_comm_fraction, gpu_windows, micro_steps_per_step, steady, step_time_mean
 from advisor.metrics.stretches import in_stretches
 from advisor.profile import Rank
-from profiler.schema import PHASES, DdpFact, Step
+from profiler.schema import PHASES, DdpFact, Exchange, Step
 from profiler.store import Stretches
 
 K = TypeVar("K", bound=Any)
@@ -84,6 +84,27 @@ def exposed_comm_seconds(m: Metrics) -> float:
         return share * m[step_time_mean]
     communication, overlap = _timed(m)
     return max(0.0, communication - overlap) * m[reductions_per_step]
+
+
+@metric(None, "collective that is exposed longest")
+def exposed_collective(m: Metrics) -> Exchange:
+    """The collectives of one kind and group with the most exposed time in a profiler window or a trace."""
+    found = [each for fact in m[primary_rank].traces for each in fact.exchanges]
+    if not found:
+        raise Missing("No collective on a GPU was recorded", "Run on several ranks, on GPUs, with windows enabled.")
+    return max(found, key=lambda each: each.exposed)
+
+
+@metric("1", "share of the step in exposed collectives")
+def exposed_collectives(m: Metrics) -> float:
+    """Share of the step in exposed collectives, without waiting for slower ranks where that was measured."""
+    facts = m[primary_rank].traces
+    waited = sum(each.waited or 0.0 for fact in facts for each in fact.exchanges)
+    seconds = sum(each.seconds for fact in facts for each in fact.exchanges)
+    transfer = 1 - waited / seconds if seconds else 1.0
+    slower = m.get(straggler_wait)
+    measured = slower / m[step_time_mean] if slower else 0.0
+    return max(0.0, min(m[exposed_comm_fraction] * transfer, m[exposed_comm_fraction] - measured))
 
 
 @metric("s", "communication per step")

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.no_window import no_window
 from advisor.metrics.operators import is_computing, products, shaped_operators
-from advisor.metrics.settings import no_gpu, on_cpu, primary_rank
+from advisor.metrics.settings import flags, is_trace, no_gpu, on_cpu, primary_rank
 from advisor.metrics.step import exposed_comm_fraction, gpu_windows, steady_steps, unprofiled
 from advisor.profile import Rank
 from profiler.schema import DeviceFact, Gpu, Kernel, Window
 
+EVENT = 1e-6
+"""Seconds that the profiler delays the host for each event of a trace (assumption)."""
 _LONGER = "Record for longer: later windows may contain some."
 FEW_CONVOLUTIONS = 0.1
 """Share of all matmul time up to which convolutions hardly change the rate (assumption)."""
@@ -56,7 +58,7 @@ def device(m: Metrics) -> Device:
         multiprocessors=fact.multiprocessors if fact else None,
         sm_clock_max=gpu.sm_clock_max if gpu else None,
         bandwidth=_bandwidth(gpu) if gpu else None,
-        is_amd=rank.process.hip is not None,
+        is_amd=rank.process.hip is not None or seen.name.startswith("AMD"),
     )
 
 
@@ -103,16 +105,32 @@ def gpu_computing_fraction(m: Metrics) -> float:
 def launch_bound_index(m: Metrics) -> float:
     """Idle time due to late kernel launches, over the time not spent waiting for anything else.
 
-    The waiting that is subtracted is for data, synchronization and collectives. Steps in a window take longer than
-    steady steps because the profiler delays the host; that difference is subtracted from both.
+    The waiting that is subtracted is for data, synchronization, collectives, and a host that launches nothing for more
+    than a millisecond. Steps in a window take longer than steady steps because the profiler delays the host; that
+    difference is subtracted from both. A trace made elsewhere holds no other steps: there it is a microsecond an event.
     """
     waits = sum(_sum(m, name) for name in ("idle_data", "idle_sync"))
     exposed = sum(window.communication_exposed or 0.0 for window in _windows(m))
+    stalled = sum(window.idle_stalled or 0.0 for window in _windows(m))
+    late = _sum(m, "idle_launch") - stalled
     slowed = _slowed(m)
-    rest = _sum(m, "duration") - slowed - waits - exposed
+    if m.get(is_trace):
+        slowed = min(late, EVENT * sum(window.events for window in _windows(m)))
+    rest = _sum(m, "duration") - slowed - waits - exposed - stalled
     if rest <= 0:
         raise Missing("The windows contain only waiting", "Fix the waiting first, then record again.")
-    return max(0.0, _sum(m, "idle_launch") - slowed) / rest
+    return max(0.0, late - slowed) / rest
+
+
+@metric("1", "share of the step in which the host launches nothing")
+def host_stall_fraction(m: Metrics) -> float:
+    """Share of a steady step in which the GPU is idle for more than a millisecond at a time because the host launches
+    nothing.
+
+    Waiting for data and for the GPU itself is not part of it. The cause is the host's own work, which a CUDA graph or
+    torch.compile does not remove.
+    """
+    return _sum(m, "idle_stalled") / unprofiled(m, _windows(m))
 
 
 @metric("s", "host time to enqueue a step")
@@ -126,6 +144,14 @@ def host_launch(m: Metrics) -> float:
     if measured:
         return sum(value * count for value, count in measured) / sum(count for _, count in measured)
     return max(0.0, _sum(m, "host_launch") - _slowed(m)) / sum(window.steps for window in _windows(m))
+
+
+@metric("count", "kernels in the trace")
+def traced_kernels(m: Metrics) -> int:
+    """GPU kernels in the analyzed steps of a trace that was made without profile-train."""
+    if not m[is_trace]:
+        raise Missing("This is not a trace with GPU work", "Nothing: steps are counted instead.")
+    return round(_sum(m, "kernels"))
 
 
 @metric("count")
@@ -181,6 +207,18 @@ def membound_share(m: Metrics) -> float:
     These are elementwise, normalization, softmax, loss, reduction, layout and copy kernels.
     """
     return _kernel_share(m, lambda kernel: kernel.kind in _MEMBOUND)
+
+
+@metric(None)
+def is_compiled(m: Metrics) -> bool:
+    """Whether the model is compiled by torch.compile.
+
+    The program's settings tell; of a trace, the names of the kernels that Inductor makes.
+    """
+    settings = m.get(flags)
+    if settings is None and m[is_trace]:
+        return any(kernel.name.startswith("triton_") for kernel in _kernels(m))
+    return m[flags].compile
 
 
 @metric("1", "share of GPU time in the optimizer")

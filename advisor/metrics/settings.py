@@ -131,6 +131,12 @@ def on_cpu(m: Metrics) -> bool:
     return not rank.devices and bool(places) and all(name.startswith("cpu") for name in places)
 
 
+@metric(None)
+def is_trace(m: Metrics) -> bool:
+    """Whether this is a trace with GPU work that torch.profiler wrote without profile-train."""
+    return m.profile.imported and any(window.busy for window in m[primary_rank].windows)
+
+
 def gpu_need(m: Metrics) -> Need:
     """Return why a GPU metric is missing: no GPU to train on, or a GPU that this run did not show."""
     rank = m.get(primary_rank)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 
 from advisor import significance
 from advisor.metrics.base import Metrics, Missing, Need, Threshold, metric
 from advisor.metrics.quantiles import quantile
-from advisor.metrics.settings import UNTIMED, gpu_need, primary_rank, untimed, world_size
+from advisor.metrics.settings import UNTIMED, gpu_need, is_trace, primary_rank, untimed, world_size
 from profiler.schema import (
     BETWEEN,
     PHASES,
@@ -227,7 +227,14 @@ def step_time_ci(m: Metrics) -> tuple[float, float]:
 
 @metric("1", "uncertainty of the mean step time")
 def step_time_uncertainty(m: Metrics) -> float:
-    """Half the width of the mean step time's 95 % interval, over the mean."""
+    """Half the width of the mean step time's 95 % interval, over the mean.
+
+    Of a trace with fewer than five steady steps, it is how much the time would vary if its kernels and gaps came by
+    chance, or half the range of its steps, whichever is larger.
+    """
+    if m.get(is_trace) and len(times := [step.duration for step in m[primary_rank].steps]) < 2 * FEWEST:
+        scatter = max(window.scatter or 0.0 for window in gpu_windows(m))
+        return max(scatter, (max(times) - min(times)) / (2 * mean(times)) if times else 0.0)
     low, high = m[step_time_ci]
     return (high - low) / 2 / m[step_time_mean]
 
@@ -404,6 +411,21 @@ def phase_seconds(m: Metrics) -> dict[str, float]:
     """
     _timed(m)
     return mean_phases(m[steady_steps])
+
+
+@metric(None)
+def modelled_phases(m: Metrics) -> dict[str, float]:
+    """Seconds of each phase as gain models take them: `phase_seconds`, except for traces without backward passes.
+
+    Such a trace is of inference, or holds no operators: everything else computes there. A trace that marks no steps
+    counts as one.
+    """
+    if not m.get(is_trace):
+        return m[phase_seconds]
+    seconds = m.get(phase_seconds) or {"other": sum(window.duration for window in gpu_windows(m))}
+    if "backward" in seconds:
+        return seconds
+    return {"forward" if phase == "other" else phase: part for phase, part in seconds.items()}
 
 
 @metric(None)

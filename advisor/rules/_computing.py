@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics
-from advisor.metrics.step import phase_seconds
+from advisor.metrics.step import modelled_phases
 from advisor.models.effects import COMPUTE
 
 
 def of_computing(m: Metrics, part: float) -> float:
     """Convert a share of the step into a share of forward and backward time, at most 1."""
-    seconds = m[phase_seconds]
+    seconds = m[modelled_phases]
     computing = sum(seconds.get(phase, 0.0) for phase in COMPUTE)
     return min(1.0, part * sum(seconds.values()) / computing) if computing > 0 else 0.0

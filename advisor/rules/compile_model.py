@@ -10,9 +10,15 @@ a step of an 8 B model on long sequences was measured to be slower.
 
 from __future__ import annotations
 
+from advisor.metrics.attention import materialised_attention_share
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import compute_capability, launch_bound_index, matmul_share, membound_share
-from advisor.metrics.settings import flags
+from advisor.metrics.gpu import (
+    compute_capability,
+    is_compiled,
+    launch_bound_index,
+    matmul_share,
+    membound_share,
+)
 from advisor.models.effects import divide_membound, in_turn, remove_launch_idle
 from advisor.rules._compile import CAPABILITY, compile_intervention
 from advisor.rules._spelling import spelling
@@ -37,7 +43,7 @@ def when(m: Metrics) -> Evidence | None:
     """If the model is not compiled, and memory-bound kernels take at least 25 % of GPU time or the GPU waits for
     launches for at least 15 % of the time,
     """
-    if m[flags].compile or m[compute_capability] < CAPABILITY:
+    if m[is_compiled] or m[compute_capability] < CAPABILITY:
         return None
     late, membound = m[launch_bound_index], m[membound_share]
     if m[matmul_share] > m[MAX_MATMUL] and late < m[LEAST_LAUNCH_BOUND]:
@@ -49,13 +55,14 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then compile the model."""
+    written = m.get(materialised_attention_share) or 0.0  # sdpa-flash is for that
     return Advice(
         then="Compile the model: this fuses its many small or memory-bound kernels. Check the step time after "
         "some minutes; if the shapes vary, set dynamic=True.",
         changes=spelling(m).compile(),
         basis="Memory-bound kernels become 1.2, 1.6 or 2.5 times as fast; 30, 60 or 80 % of the time the GPU "
         "waits for launches goes away. Compilation itself, about a minute at the start, is not counted.",
-        effect=in_turn(divide_membound(FUSED), remove_launch_idle(LAUNCHES)),
+        effect=in_turn(divide_membound(FUSED, portion=1 - written), remove_launch_idle(LAUNCHES)),
         intervention=compile_intervention(m),
         risk="Low: the same operations, rounded in another order. Compare the loss over a few hundred steps.",
     )

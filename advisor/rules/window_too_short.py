@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 
 from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.gpu import traced_kernels
 from advisor.metrics.host import core_use
 from advisor.metrics.step import (
     MIN_STEPS,
@@ -33,11 +34,23 @@ MAX_RECORDING = Threshold(
 )
 
 
+MIN_KERNELS = Threshold(
+    30,
+    "A trace shows each kernel and each gap of a step: as many of them as steps of a run, which show only their sum.",
+)
+
+
 def when(m: Metrics) -> Evidence | None:
-    """If there are fewer than 30 steady steps, or their trimmed mean is uncertain by more than 5 %,"""
-    count = m[steady_step_count]
-    if count < m[MIN_STEPS]:
-        return Evidence((Fact(steady_step_count, count, m[MIN_STEPS], "<"),))
+    """If there are fewer than 30 steady steps, or their trimmed mean is uncertain by more than 5 %; of a trace, if it
+    holds fewer than 30 kernels,
+    """
+    kernels = m.get(traced_kernels)
+    if kernels is not None:
+        few = kernels < m[MIN_KERNELS]
+        return Evidence((Fact(traced_kernels, kernels, m[MIN_KERNELS], "<"),)) if few else None
+    steady = m[steady_step_count]
+    if steady < m[MIN_STEPS]:
+        return Evidence((Fact(steady_step_count, steady, m[MIN_STEPS], "<"),))
     uncertainty = m[typical_step_uncertainty]
     if uncertainty <= m[MAX_UNCERTAINTY]:
         return None
@@ -56,6 +69,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _found(m: Metrics) -> str:
+    if (kernels := m.get(traced_kernels)) is not None:
+        return f"This trace has {count(kernels, 'kernel')}; it needs {digits(m[MIN_KERNELS])}."
     steady, uncertainty = m[steady_step_count], m.get(typical_step_uncertainty)
     if steady < m[MIN_STEPS] or uncertainty is None:
         recorded = m.get(recording)
@@ -66,6 +81,8 @@ def _found(m: Metrics) -> str:
 
 def _next(m: Metrics) -> str:
     """Return what to do; advise more steps only if they settle it in reasonable time."""
+    if m.get(traced_kernels) is not None:
+        return "Trace some whole steps after warm-up, as torch.profiler.schedule(wait=10, warmup=2, active=3) does."
     needed, recorded, cores = _needed(m), m.get(recording), m.get(core_use)
     step = recorded.seconds / recorded.steps if recorded else m.get(step_time_mean)
     if cores and cores.is_crowded:

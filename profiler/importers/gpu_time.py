@@ -11,6 +11,11 @@ from profiler.importers.kineto import Trace
 from profiler.importers.spans import Spans, difference, either, intersection, union, within
 from profiler.importers.work import COMMUNICATION, Work
 
+STALL = 1_000_000
+"""Nanoseconds from which a gap is a stall: a host that launches one small kernel after the other needs 10 to 300 us for
+each under the profiler, as the gaps of public traces show.
+"""
+
 
 class GpuTime(NamedTuple):
     """Seconds, in the fields of `schema.Window`; busy, h2d and the four idle classes add up to the whole."""
@@ -21,6 +26,8 @@ class GpuTime(NamedTuple):
     idle_data: float
     idle_sync: float
     idle_launch: float
+    idle_stalled: float
+    scatter: float
     idle_other: float
     communication: float
     communication_exposed: float
@@ -66,11 +73,18 @@ def shares(trace: Trace, work: Work, host: Host, begin: int, end: int) -> Shares
 
 
 def account(trace: Trace, work: Work, parts: Shares, begin: int, end: int) -> GpuTime:
-    """Return the shares in seconds, with the pageable copies and all communication, hidden or not."""
+    """Return the shares in seconds, with the pageable copies and all communication, hidden or not.
+
+    `scatter` is that of a sum of independent pieces, the square root of the sum of their squares, over the sum.
+    """
     copies = is_copy(trace, work, "HtoD")
     names = [trace.names[number] for number in np.unique(work.name[copies])]
     told = all("Pageable" in name or "Pinned" in name for name in names)
     pageable = copies & np.isin(work.name, [n for n, name in enumerate(trace.names) if "Pageable" in name])
+    gaps = parts.launch.end - parts.launch.start
+    kernels = within(Spans(work.start, work.end), begin, end)
+    idle = (parts.data, parts.sync, parts.launch, parts.other)
+    pieces = np.concatenate([each.end - each.start for each in (kernels, *idle)]).astype(np.float64)
     return GpuTime(
         busy=(parts.running.total + parts.communication.total) * 1e-9,
         h2d=parts.h2d.total * 1e-9,
@@ -78,6 +92,8 @@ def account(trace: Trace, work: Work, parts: Shares, begin: int, end: int) -> Gp
         idle_data=parts.data.total * 1e-9,
         idle_sync=parts.sync.total * 1e-9,
         idle_launch=parts.launch.total * 1e-9,
+        idle_stalled=int(gaps[gaps > STALL].sum()) * 1e-9,
+        scatter=float(np.sqrt(np.square(pieces).sum())) / (end - begin),
         idle_other=parts.other.total * 1e-9,
         communication=within(work.spans(work.kind == COMMUNICATION), begin, end).total * 1e-9,
         communication_exposed=parts.communication.total * 1e-9,

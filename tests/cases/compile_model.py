@@ -3,6 +3,7 @@ from dataclasses import replace
 from gpu_runs import FLAGS, a_gpu, cpu_metrics, gpu_metrics
 from harness import Blind, Fires, Silent
 
+from advisor.metrics.attention import materialised_attention_share
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import device, launch_bound_index, matmul_share, membound_share
 from advisor.metrics.settings import flags
@@ -27,6 +28,12 @@ CASES = [
         "few memory-bound kernels, but late ones", gpu_metrics({**EAGER, membound_share: 0.1, launch_bound_index: 0.16})
     ),
     Silent("not late enough", gpu_metrics({**EAGER, membound_share: 0.1, launch_bound_index: 0.14})),
+    Fires(
+        "what attention writes to memory is left to sdpa-flash",
+        gpu_metrics({**EAGER, materialised_attention_share: 0.5}),
+        state=State(phases={"forward": 0.04, "backward": 0.06}, membound=0.04),
+        removed=(0.033, 0.075, 0.12),
+    ),
     Silent("compiled already", gpu_metrics({**EAGER, flags: FLAGS})),
     Silent("Triton has no kernels for a Pascal", gpu_metrics({**EAGER, device: a_gpu("Tesla P40", (6, 1))})),
     Silent("nothing but large products", gpu_metrics({**EAGER, matmul_share: 0.81, launch_bound_index: 0.04})),

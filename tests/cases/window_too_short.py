@@ -1,5 +1,6 @@
 from harness import Blind, Fires, Silent, given
 
+from advisor.metrics.gpu import traced_kernels
 from advisor.metrics.host import CoreUse, core_use
 from advisor.metrics.step import Recording, recording, steady_step_count, step_time_mean, typical_step_uncertainty
 
@@ -41,6 +42,8 @@ CASES = [
     Fires("just above 5 %", given({steady_step_count: 60, typical_step_uncertainty: 0.0501})),
     Silent("just below 5 %", given({steady_step_count: 60, typical_step_uncertainty: 0.0499})),
     Silent("just enough steps", given({steady_step_count: 30, typical_step_uncertainty: 0.02})),
+    Fires("a trace of too few kernels", given({traced_kernels: 29}), then="29 kernels", no_gain=True),
+    Silent("a trace of a single step with just enough", given({traced_kernels: 30, steady_step_count: 1})),
     Blind("there is no step", given({})),
     Blind("the spread is unknown", given({steady_step_count: 60})),
 ]

@@ -1,0 +1,118 @@
+"""Collectives run while the GPU computes nothing.
+
+A GPU can send and compute at the same time. Collectives that start as soon as their data is ready, on a stream of their
+own, cost time only where nothing is left to compute. One collective for each parameter, or one that is started and
+awaited at once, hides nothing.
+
+Wrong when: most of the exposed time is waiting for a slower rank. A single rank's trace does not show that: give the
+traces of all ranks. Nor does it help where the next kernel needs the result, as in tensor parallelism.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.communication import ddp, exposed_collective, exposed_collectives
+from advisor.metrics.gpu import gpu_computing_fraction
+from advisor.metrics.settings import world_size
+from advisor.metrics.step import modelled_phases
+from advisor.models.effects import COMPUTE, Triple
+from advisor.rules._exposed import remove_exposed
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.units import share
+
+MIN_SHARE = Threshold(0.10, "Share of the step: hiding 0.4 of a smaller share gains less than 4 % (assumption).")
+
+MIN_RANKS = 2
+
+# Of what computing could hide (assumption): nothing where the ranks wait for a slower one.
+HIDDEN: Triple = (0.0, 0.4, 0.8)
+
+REDUCE = """\
+from torch.nn.parallel import DistributedDataParallel
+
+# reduces buckets of gradients while the backward pass computes the next ones
+model = DistributedDataParallel(model, device_ids=[local_rank], gradient_as_bucket_view=True, static_graph=True)
+"""
+
+SHARD = """\
+from torch.distributed.fsdp import fully_shard
+
+for block in blocks:
+    fully_shard(block, reshard_after_forward=False)  # if memory allows: the backward pass then gathers nothing
+fully_shard(model)
+for block, following in zip(blocks, blocks[1:]):
+    block.set_modules_to_forward_prefetch([following])
+"""
+
+ASYNC = """\
+import torch.distributed as dist
+
+work = dist.all_to_all_single(received, sent, async_op=True)  # on NCCL's own stream
+independent = compute_what_does_not_need_it()
+work.wait()
+# TorchRec: TrainPipelineSparseDist exchanges the next batch's features meanwhile
+"""
+
+CURES = {
+    "allreduce": (
+        "Reduce gradients in buckets while the backward pass runs, as DistributedDataParallel does; if it does "
+        "already, its bf16 hook halves the bytes.",
+        REDUCE,
+    ),
+    "allgather": ("Gather the next block's weights while this one computes, and shard whole blocks.", SHARD),
+    "reducescatter": ("Shard whole blocks, so that gradients are reduced while the next block computes.", SHARD),
+}
+"""What to do, and the code, by kind of collective."""
+
+OTHERWISE = (
+    "Start the exchange before computing what does not need it, for example that of the next batch's inputs; fewer "
+    "bits a value shorten it.",
+    ASYNC,
+)
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If several ranks train without DistributedDataParallel's own timings, and collectives that no computing hides
+    take at least 10 % of the step,
+    """
+    if m[world_size] < MIN_RANKS:
+        return None
+    exposed, longest = m[exposed_collectives], m[exposed_collective]
+    if exposed < m[MIN_SHARE] or m.get(ddp) is not None:
+        return None
+    return Evidence((Fact(exposed_collectives, exposed, m[MIN_SHARE]),), f"mostly {longest.name}")
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then start collectives earlier and compute meanwhile."""
+    exposed = m[exposed_collectives]
+    cure, code = CURES.get(m[exposed_collective].name, OTHERWISE)
+    hidden = min(exposed, m[gpu_computing_fraction])
+    return Advice(
+        then=f"{cure} {share(exposed)} of the step is exposed communication, {found.note}.",
+        changes=(Change(language="python", code=code),),
+        basis="Nothing (if the ranks wait for a slower one), 0.4 or 0.8 of the exposed time is hidden, at most as much "
+        "as the GPU computes.",
+        effect=remove_exposed("communication", hidden * sum(m[modelled_phases].values()), HIDDEN, within=COMPUTE),
+        risk="Low: the same numbers, in the same order. Buffers that are being sent must not be written to.",
+    )
+
+
+RULE = Rule(
+    title="Hide communication behind computing",
+    tier=Tier.DISTRIBUTED,
+    when=when,
+    then=then,
+    confidence=Confidence.EMPIRICAL,
+    difficulty=2,
+    sources=(
+        Source(
+            "Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training, VLDB 2020",
+            "https://arxiv.org/abs/2006.15704",
+        ),
+        Source(
+            "PyTorch: fully_shard and its prefetching",
+            "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
+        ),
+    ),
+)

@@ -1,0 +1,156 @@
+"""What is advised on a trace: as much as an expert who sees its kernels and gaps would say, and no more."""
+
+from __future__ import annotations
+
+import pytest
+from traces_made import ALL_REDUCE, GEMM, GPU, HTOD, KERNEL, NCCL, Made
+
+from advisor.judge import Judgement, judge
+from advisor.metrics.base import Metrics
+from advisor.metrics.gpu import host_stall_fraction, is_compiled, launch_bound_index
+from advisor.metrics.step import modelled_phases, step_time_uncertainty
+from advisor.publish import report_of_traces
+from advisor.rules.base import Severity
+from advisor.traces import load
+from advisor.wording import counsel
+
+H100 = {**GPU, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9}
+
+
+def made(distributed=None, gpu=H100) -> Made:
+    about = {"distributedInfo": {"rank": 0, "world_size": 8, "backend": "nccl"}} if distributed else {}
+    return Made(deviceProperties=[gpu], **about)
+
+
+def kernels(trace: Made, number: int, *, begin: float = 0, length: float, gap: float, name: str = KERNEL) -> float:
+    """Kernels, each launched when the one before has ended; return the end of the last gap."""
+    for _ in range(number):
+        trace.gpu(name, begin + gap, begin + gap + length, (begin + gap - 3, begin + gap - 1))
+        begin += gap + length
+    return begin
+
+
+def late(number: int = 60, steps: int = 1) -> Made:
+    """Kernels of 4 us, 40 us apart: inference, or a trace without operators."""
+    trace, at = made(), 0.0
+    for step in range(steps):
+        begin, at = at, kernels(trace, number, begin=at, length=4, gap=40)
+        trace.step(step, begin, at)
+    return trace
+
+
+def unmarked(number: int = 60) -> Made:
+    trace = made()
+    kernels(trace, number, length=4, gap=40)
+    return trace
+
+
+def start_of_a_program() -> Made:
+    """Weights are copied, seconds pass, some kernels run: nothing repeats."""
+    trace = made()
+    trace.gpu(HTOD, 0, 3000, (0, 3001), api="cudaMemcpyAsync")
+    at = kernels(trace, 40, begin=9_000_000, length=4, gap=40)
+    kernels(trace, 40, begin=at + 3_000_000, length=4, gap=40)
+    return trace
+
+
+def healthy(steps: int = 3) -> Made:
+    """Products in bf16 that leave no gap, asked for in time; the gradients are reduced meanwhile."""
+    trace = made(distributed=True)
+    for step in range(steps):
+        at = 10_000 * step
+        trace.step(step, at, at + 10_000)
+        for number in range(95):
+            begin = at + 100 * number
+            trace.gpu(GEMM, begin, begin + 100, (at + 2 * number - 300, at + 2 * number - 299))
+        trace.gpu(KERNEL, at + 9500, at + 10_000, (at + 250, at + 251))
+        trace.gpu(NCCL, at + 5000, at + 9000, (at + 200, at + 201), stream=20, **ALL_REDUCE)
+    return trace
+
+
+def one_reduction_a_parameter() -> Made:
+    """Nothing computes while gradients are reduced; the host is far ahead."""
+    trace = made(distributed=True)
+    trace.step(0, 0, 10_000)
+    for number in range(50):
+        at = 200 * number
+        trace.gpu(GEMM, at, at + 120, (2 * number, 2 * number + 1))
+        trace.gpu(NCCL, at + 120, at + 200, (2 * number, 2 * number + 1), stream=20, **ALL_REDUCE)
+    return trace
+
+
+@pytest.fixture
+def judged(tmp_path):
+    def judged(trace: Made) -> Judgement:
+        return judge(Metrics(load([trace.write(tmp_path / "t.json")])))
+
+    return judged
+
+
+def said(judgement: Judgement) -> dict[str, Severity]:
+    return {found.rule.id: found.severity for found in judgement.findings if found.severity is not Severity.INFO}
+
+
+@pytest.mark.parametrize(
+    ("trace", "expected"),
+    [
+        (late(), {"launch-bound-graphs": Severity.ACTION}),
+        (late(steps=4), {"launch-bound-graphs": Severity.ACTION}),
+        (unmarked(), {"launch-bound-graphs": Severity.ACTION}),
+        (late(29), {}),
+        (start_of_a_program(), {}),
+        (healthy(), {}),
+        (healthy(1), {}),
+        (one_reduction_a_parameter(), {"comm-overlap": Severity.SUGGEST}),
+    ],
+    ids=[
+        "late launches in one step",
+        "in several steps",
+        "in a trace without steps",
+        "too few kernels to tell",
+        "the start of a program",
+        "healthy",
+        "healthy, a single step",
+        "one reduction for each parameter",
+    ],
+)
+def test_the_advice_on_a_trace(judged, trace, expected):
+    assert said(judged(trace)) == expected
+
+
+def test_steps_that_disagree_make_advice_a_suggestion(judged):
+    trace, at = made(), 0.0
+    for step, length in enumerate((4, 4, 60, 4)):
+        begin, at = at, kernels(trace, 60, begin=at, length=length, gap=40)
+        trace.step(step, begin, at)
+
+    assert said(judged(trace)) == {"launch-bound-graphs": Severity.SUGGEST}
+
+
+def test_a_trace_without_steps_opens_on_its_advice(tmp_path):
+    report = report_of_traces([unmarked().write(tmp_path / "t.json")])
+
+    assert report.advice[0].title.lower() in counsel(report).lower()
+    assert (report.steps, report.before) == (None, None)
+
+
+def test_a_gap_of_more_than_a_millisecond_is_the_hosts_own(tmp_path):
+    trace = made()
+    end = kernels(trace, 50, length=4, gap=6)
+    end = kernels(trace, 50, begin=end + 1500, length=4, gap=6)
+    m = Metrics(load([trace.write(tmp_path / "t.json")]))
+
+    whole = end - 6  # the first gap is before the trace begins
+    assert m[host_stall_fraction] == pytest.approx(1506 / whole)
+    events = 2 * 100
+    assert m[launch_bound_index] == pytest.approx((98 * 6 - events) / (whole - 1506 - events))
+    assert m[step_time_uncertainty] == pytest.approx((1506**2 + 98 * 6**2 + 100 * 4**2) ** 0.5 / whole)
+    assert m[modelled_phases] == {"forward": pytest.approx(whole * 1e-6)}
+
+
+def test_kernels_tell_that_a_traced_model_is_compiled(tmp_path):
+    trace = late()
+    assert not Metrics(load([trace.write(tmp_path / "t.json")]))[is_compiled]
+
+    trace.gpu("triton_poi_fused_add_0", 2636, 2640, (2630, 2631))
+    assert Metrics(load([trace.write(tmp_path / "u.json")]))[is_compiled]
