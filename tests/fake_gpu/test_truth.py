@@ -105,7 +105,8 @@ OF_WINDOWS = {
     ("exposed_comm_fraction", "communication_exposed"): ("overlap", "straggler", "ranks"),
 }
 OF_STEPS = {
-    ("launch_bound_index", "idle"): ("slow host", "plain"),
+    ("launch_bound_index", "idle"): ("plain",),
+    ("host_stall_fraction", "idle"): ("slow host",),
     ("data_wait_fraction", "idle_data"): ("visible wait", "hidden wait", "plain"),
 }
 
