@@ -79,6 +79,15 @@ def one_reduction_a_parameter() -> Made:
     return trace
 
 
+def slow_host(repeated: int = 40) -> Made:
+    """Between batches of kernels the host does something else for 2 ms."""
+    trace, at = made(), 0.0
+    for _ in range(repeated):
+        at = kernels(trace, 5, begin=at + 2000, length=300, gap=10, name=GEMM)
+    trace.step(0, 0, at)
+    return trace
+
+
 @pytest.fixture
 def judged(tmp_path):
     def judged(trace: Made) -> Judgement:
@@ -102,6 +111,8 @@ def said(judgement: Judgement) -> dict[str, Severity]:
         (healthy(), {}),
         (healthy(1), {}),
         (one_reduction_a_parameter(), {"comm-overlap": Severity.SUGGEST}),
+        (slow_host(), {"host-stall": Severity.SUGGEST}),
+        (slow_host(7), {}),
     ],
     ids=[
         "late launches in one step",
@@ -112,6 +123,8 @@ def said(judgement: Judgement) -> dict[str, Severity]:
         "healthy",
         "healthy, a single step",
         "one reduction for each parameter",
+        "a host that does something else, again and again",
+        "and now and then",
     ],
 )
 def test_the_advice_on_a_trace(judged, trace, expected):

@@ -18,9 +18,11 @@ PHASES = ("data_wait", "h2d", "forward", "backward", "optimizer", "communication
 
 ADVICE = {
     "hta_df_index_resolver": ["launch-bound-graphs", "comm-overlap"],
-    "hta_nccl": ["compile-model"],
+    "hta_nccl": ["compile-model", "host-stall"],
     "hta_negative_queue_rank0": ["precision-bf16", "comm-overlap"],
-    "tracelens_b200_eager": ["launch-bound-graphs"],
+    "hta_sampled_rank-0": ["host-stall"],
+    "hta_sampled_rank-1": ["host-stall"],
+    "tracelens_b200_eager": ["launch-bound-graphs", "host-stall"],
     "tracelens_h100_bert": ["launch-bound-graphs"],
     "tracelens_h100_timesformer": ["sdpa-flash"],
     "tracelens_mi300_bert": ["launch-bound-graphs"],

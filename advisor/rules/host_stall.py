@@ -1,0 +1,94 @@
+"""The GPU is idle for milliseconds at a time because the host does something other than launching kernels.
+
+A launch takes microseconds. In a gap of a millisecond or more the host runs Python or works on data: an optimizer that
+loops over its parameters, logging, garbage collection, preprocessing between the batch and the model. Neither CUDA
+graphs nor `torch.compile` remove that.
+
+Wrong when: the steps that were traced are not like the others: one that compiles, saves, or is the first of its kind.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.gpu import host_stall_fraction, traced_kernels
+from advisor.metrics.step import modelled_phases, step_time_uncertainty
+from advisor.models.effects import Triple, in_turn, relieve_host
+from advisor.rules._exposed import remove_exposed
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.units import share
+
+MIN_STALL = Threshold(0.10, "Share of the step: removing 0.4 of a smaller share gains less than 4 % (assumption).")
+
+MAX_UNCERTAINTY = Threshold(
+    0.3, "Above this, few long gaps make up the trace, as at the start of a program: they may not come again."
+)
+
+MIN_KERNELS = Threshold(
+    100, "With fewer kernels, gaps of a millisecond are of a program that hardly uses the GPU (assumption)."
+)
+
+# Of the stalls (assumption): nothing where the work is needed and cannot be done ahead.
+REMOVED: Triple = (0.0, 0.4, 0.8)
+
+PHASES = ("forward", "backward", "optimizer", "other")
+
+CODE = """\
+import torch
+
+# once, to see which lines run while the GPU is idle
+activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+schedule = torch.profiler.schedule(wait=10, warmup=2, active=3)
+with torch.profiler.profile(activities=activities, schedule=schedule, with_stack=True) as prof:
+    for batch in loader:
+        train(batch)
+        prof.step()
+prof.export_chrome_trace("trace.json.gz")
+"""
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If the GPU of a trace is idle for at least 10 % of the step in gaps of more than a millisecond in which the host
+    launches nothing, and such gaps repeat,
+    """
+    kernels, stalled, uncertain = m[traced_kernels], m[host_stall_fraction], m[step_time_uncertainty]
+    if stalled < m[MIN_STALL] or uncertain > m[MAX_UNCERTAINTY] or kernels < m[MIN_KERNELS]:
+        return None
+    return Evidence(
+        (
+            Fact(host_stall_fraction, stalled, m[MIN_STALL]),
+            Fact(step_time_uncertainty, uncertain, m[MAX_UNCERTAINTY], "<="),
+        )
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then find what the host does meanwhile, and do it ahead, on the GPU, or less often."""
+    stalled = m[host_stall_fraction]
+    return Advice(
+        then=f"Find what the host does while the GPU is idle, {share(stalled)} of the step in gaps of more than a "
+        "millisecond. Do it ahead (loader workers), on the GPU (foreach or fused optimizers), or less often (logging, "
+        "garbage collection).",
+        changes=(Change(language="python", code=CODE),),
+        basis="Nothing, 0.4 or 0.8 of these gaps goes away, and the same share of the host's time for the step.",
+        effect=in_turn(
+            remove_exposed("stall", stalled * sum(m[modelled_phases].values()), REMOVED, within=PHASES),
+            relieve_host((REMOVED[0] * stalled, REMOVED[1] * stalled, REMOVED[2] * stalled)),
+        ),
+        memory=0,
+        risk="Low: recording Python stacks slows the program; remove it afterwards.",
+    )
+
+
+RULE = Rule(
+    title="Find what the host does while the GPU is idle",
+    tier=Tier.KERNELS,
+    when=when,
+    then=then,
+    confidence=Confidence.HEURISTIC,
+    difficulty=3,
+    sources=(
+        Source(
+            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+        ),
+    ),
+)
