@@ -13,6 +13,7 @@ import threading
 from typing import Any
 
 from .lease import Lease
+from .tracebacks import is_ours
 
 # Of torch.nn.modules.module, and of torch.autograd.graph.
 _CALLS = frozenset(("_call_impl", "_wrapped_call_impl"))
@@ -23,7 +24,6 @@ _CONSTRUCTORS = ("__init__", "set_context", "_patch_step_function")
 _SWITCHES = ("__enter__", "__new__", "set_num_threads", "set_anomaly_enabled")
 _PASSES = ("__next__", "__iter__", "__call__", "lean", "run", "call", "save", "step", "fetch")
 _WRAPPERS = frozenset((*_CONSTRUCTORS, *_SWITCHES, *_PASSES))
-_OURS = os.path.dirname(__file__) + os.sep
 
 
 def act(order: dict[str, Any]) -> None:
@@ -124,7 +124,7 @@ def _is_busy() -> bool:
             file, name = frame.f_code.co_filename, frame.f_code.co_name
             if file == optimizer and name == "wrapper":
                 return True
-            if file.startswith(_OURS) and (frame is top or name not in _WRAPPERS):
+            if is_ours(frame.f_code) and (frame is top or name not in _WRAPPERS):
                 return True
             # This thread runs Python: if it stands in the function that calls the engine, that call is not going on.
             if (file == module and name in _CALLS) or (file == engine and name == _BACKWARD and frame is not here):

@@ -34,7 +34,7 @@ def not_counted(function: Any) -> Any:
     """Have `warnings` leave out the frames of a function, and of those defined in it, as it does those of importlib.
 
     Its `stacklevel` then names the same line as without us. Decorates what calls the program or torch for it: it knows
-    importlib's frames by two words in the file's name.
+    importlib's frames by two words in the file's name. Coverage looks for no source of a name in angle brackets.
     """
     function.__code__ = _renamed(function.__code__)
     return function
@@ -42,7 +42,7 @@ def not_counted(function: Any) -> Any:
 
 def _renamed(code: types.CodeType) -> types.CodeType:
     inner = tuple(_renamed(each) if isinstance(each, types.CodeType) else each for each in code.co_consts)
-    return code.replace(co_filename=f"{code.co_filename} (importlib, _bootstrap)", co_consts=inner)
+    return code.replace(co_filename=f"<{code.co_filename} (importlib, _bootstrap)>", co_consts=inner)
 
 
 def install(agent: Any) -> Callable[[], None]:
@@ -117,7 +117,7 @@ def _straighten(module_call: types.CodeType, module_run: types.CodeType, error: 
         following = None
         for entry in reversed(entries):
             frame = entry.tb_frame
-            if frame.f_code.co_filename.startswith(OURS):  # before Python 3.11, `raise` brings it back
+            if is_ours(frame.f_code):  # before Python 3.11, `raise` brings it back
                 continue
             # What the program has compiled goes on elsewhere.
             if frame.f_code is module_call and following is not None and following.tb_frame.f_code is module_run:
@@ -128,6 +128,11 @@ def _straighten(module_call: types.CodeType, module_run: types.CodeType, error: 
         _traceback.__set__(error, following)
         cause = _cause.__get__(error)
         error = _context.__get__(error) if cause is None else cause
+
+
+def is_ours(code: types.CodeType) -> bool:
+    """Return whether this is code of the agent."""
+    return code.co_filename.lstrip("<").startswith(OURS)
 
 
 OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep

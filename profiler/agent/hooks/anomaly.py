@@ -22,9 +22,11 @@ def install(agent: Agent) -> Callable[[], None]:
     if plain is None:
         return lambda: None
 
+    ours = (f'File "{OURS}', f'File "<{OURS}')
+
     @functools.wraps(plain)
     def format_stack(*args: Any, **kwargs: Any) -> Any:
-        return [entry for entry in plain(*args, **kwargs) if not entry.lstrip().startswith(f'File "{OURS}')]
+        return [entry for entry in plain(*args, **kwargs) if not entry.lstrip().startswith(ours)]
 
     not_for_dynamo(agent.torch, format_stack)
     module.format_stack = format_stack

@@ -218,8 +218,8 @@ def test_a_batch_that_was_put_but_that_its_worker_does_not_come_to_hand_over_is_
     ran = check(run_profiled(loop(MADE, COLLATES)), 40)
 
     fetched = sum(step.fetch_host for step in steady(ran))
-    assert sum(step.data_wait for step in steady(ran)) > 0.8 * fetched
-    assert sum(step.fetches_empty for step in steady(ran)) > 0.8 * len(steady(ran))
+    assert sum(step.data_wait for step in steady(ran)) > 0.5 * fetched
+    assert sum(step.fetches_empty for step in steady(ran)) > 0.5 * len(steady(ran))
 
 
 def test_persistent_workers(loop, run_profiled):
