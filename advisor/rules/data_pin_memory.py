@@ -12,11 +12,12 @@ from __future__ import annotations
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, h2d_pageable_share
 from advisor.metrics.input import loader
-from advisor.metrics.step import blocking_copy_fraction, h2d_fraction, step_time_mean
+from advisor.metrics.settings import is_trace
+from advisor.metrics.step import blocking_copy_fraction, h2d_fraction, steady_step_count, step_time_mean
 from advisor.rules._exposed import remove_exposed
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import loader_intervention
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
 from advisor.units import share
 
 MIN_H2D = Threshold(0.03, "The expected saving is half of this: less than 1.5 % of the step is within its noise.")
@@ -28,10 +29,21 @@ MIN_PAGEABLE = Threshold(0.5, "From this share on, most of the copying time is f
 REMOVED = (0.3, 0.5, 0.7)
 
 
+UNSEEN = (Change(language="python", code="loader = DataLoader(dataset, ..., pin_memory=True)\n"),)
+"""The change where the loader was not seen."""
+
+
 def when(m: Metrics) -> Evidence | None:
-    """If exposed copies to the GPU take at least 3 % of the step, and come from pageable memory or block the host,"""
+    """If exposed copies to the GPU take at least 3 % of the step, and come from pageable memory or block the host; in
+    a trace, which shows no loader, if most of them come from pageable memory,
+    """
     copies, blocked = m[h2d_fraction], m.get(blocking_copy_fraction) or 0.0
     m[device]
+    if m.get(is_trace):
+        most = m[h2d_pageable_share]
+        if copies < m[MIN_H2D] or most < m[MIN_PAGEABLE] or not m[steady_step_count]:
+            return None
+        return Evidence((Fact(h2d_fraction, copies, m[MIN_H2D]), Fact(h2d_pageable_share, most, m[MIN_PAGEABLE])))
     fact = m[loader]
     if copies + blocked < m[MIN_H2D] or not (fact.batch_device or "cpu").startswith("cpu"):
         return None
@@ -53,16 +65,17 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then let the loader pin its batches, and copy them without blocking."""
-    pinned = m[loader].pin_memory
+    fact = m.get(loader)
+    pinned = fact is not None and fact.pin_memory
     exposed = (m.get(blocking_copy_fraction) or 0.0) + (0.0 if pinned else m[h2d_fraction])
     what = "Copy" if pinned else "Build the DataLoader with pin_memory=True and copy"
     return Advice(
         then=f"{what} its batches with non_blocking=True: for {share(exposed)} of the step the GPU waits for copies.",
-        changes=(*spelling(m).loader(pin_memory=True), *spelling(m).copy_ahead()),
+        changes=(*(spelling(m).loader(pin_memory=True) if fact else UNSEEN), *spelling(m).copy_ahead()),
         basis="30, 50 or 70 % of the exposed copies go away.",
         effect=remove_exposed("h2d", exposed * m[step_time_mean], REMOVED, ("forward", "other")),
         memory=0,
-        intervention=loader_intervention(m[loader], pin_memory=True, non_blocking=True),
+        intervention=loader_intervention(fact, pin_memory=True, non_blocking=True) if fact else None,
         risk="Low: do not write to a batch on the host while it is being copied; pinned memory cannot be swapped.",
         confidence=None if m.get(h2d_pageable_share) is not None else Confidence.EMPIRICAL,
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, gpu_busy_fraction
 from advisor.metrics.program import driver
-from advisor.metrics.step import step_time_mean, sync_causes, value_sync_fraction
+from advisor.metrics.step import modelled_phases, sync_causes, value_sync_fraction
 from advisor.models.effects import up_to
 from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
@@ -70,7 +70,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"{_cure(m)} The GPU idles {share(waiting)} of the step because the host waited.",
         changes=(Change(language="python", code=CODE),),
         basis="Half, 0.8 or all of the waiting goes away, at most the time that the GPU is idle.",
-        effect=remove_exposed("sync", idle * m[step_time_mean], up_to(1.0), PHASES),
+        effect=remove_exposed("sync", idle * sum(m[modelled_phases].values()), up_to(1.0), PHASES),
         memory=0,
         risk="No effect on training; logged values come later, as means over several steps.",
     )

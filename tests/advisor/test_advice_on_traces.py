@@ -79,6 +79,28 @@ def one_reduction_a_parameter() -> Made:
     return trace
 
 
+def waiting() -> Made:
+    """After each kernel the host waits for the GPU; no steps are marked."""
+    trace = made()
+    for at in range(0, 60 * 400, 400):
+        trace.gpu(GEMM, at + 100, at + 400, (at + 90, at + 95))
+        trace.wait(at + 96, at + 402)
+    return trace
+
+
+def pageable() -> Made:
+    """Each step begins with a copy of its batch that nothing hides."""
+    trace = made()
+    for step in range(4):
+        at = 10_000 * step
+        trace.step(step, at, at + 10_000)
+        trace.gpu(HTOD, at + 10, at + 2010, (at + 1, at + 5), api="cudaMemcpyAsync")
+        for number in range(79):
+            begin = at + 2010 + 100 * number
+            trace.gpu(GEMM, begin, begin + 100, (at + number + 10, at + number + 11))
+    return trace
+
+
 def slow_host(repeated: int = 40) -> Made:
     """Between batches of kernels the host does something else for 2 ms."""
     trace, at = made(), 0.0
@@ -111,6 +133,8 @@ def said(judgement: Judgement) -> dict[str, Severity]:
         (healthy(), {}),
         (healthy(1), {}),
         (one_reduction_a_parameter(), {"comm-overlap": Severity.SUGGEST}),
+        (waiting(), {"host-sync-item": Severity.SUGGEST}),
+        (pageable(), {"data-pin-memory": Severity.SUGGEST}),
         (slow_host(), {"host-stall": Severity.SUGGEST}),
         (slow_host(7), {}),
     ],
@@ -123,6 +147,8 @@ def said(judgement: Judgement) -> dict[str, Severity]:
         "healthy",
         "healthy, a single step",
         "one reduction for each parameter",
+        "a host that waits for the GPU",
+        "batches in pageable memory",
         "a host that does something else, again and again",
         "and now and then",
     ],

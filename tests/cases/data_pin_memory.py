@@ -1,8 +1,10 @@
 from harness import Blind, Fires, Silent, given
 
+from advisor.metrics.base import Missing
 from advisor.metrics.gpu import Device, device, h2d_pageable_share
 from advisor.metrics.input import loader
-from advisor.metrics.step import h2d_fraction, step_time_mean, sync_causes
+from advisor.metrics.settings import is_trace
+from advisor.metrics.step import h2d_fraction, steady_step_count, step_time_mean, sync_causes
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
 from profiler.schema import LoaderFact, Place
@@ -14,6 +16,9 @@ PAGEABLE = {
     h2d_pageable_share: 1.0,
     step_time_mean: 0.1,
 }
+
+NO = Missing("No training step was seen", "Mark steps.")
+TRACE = {**PAGEABLE, loader: NO, is_trace: True, steady_step_count: 1}
 
 CASES = [
     Fires(
@@ -62,6 +67,17 @@ CASES = [
         removed=(0.033, 0.055, 0.077),
     ),
     Silent("batches are made on the GPU", given({**PAGEABLE, loader: LoaderFact(id=1, batch_device="cuda:0")})),
+    Fires(
+        "a trace, which shows no loader",
+        given(TRACE),
+        code="pin_memory=True",
+        state=State(phases={"h2d": 0.025, "forward": 0.075}),
+        removed=(0.075, 0.125, 0.175),
+        by_hand=True,
+    ),
+    Silent("a trace of pinned copies", given({**TRACE, h2d_pageable_share: 0.4})),
+    Silent("a trace of few copies", given({**TRACE, h2d_fraction: 0.029})),
+    Blind("a trace without steps, of weights that are copied once", given({**TRACE, steady_step_count: NO})),
     Blind("no GPU", given({loader: LoaderFact(id=1)})),
     Blind("nobody timed the copies", given({k: v for k, v in PAGEABLE.items() if k is not h2d_fraction})),
 ]
