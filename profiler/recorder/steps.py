@@ -37,6 +37,9 @@ _AGENT_TAGS = TAG_WINDOW | TAG_COMPILE
 # A program without optimizer steps or step() would keep its events for ever.
 MOST_OPEN = 200_000
 
+# As many before the first step, which matter less: a program that only predicts would hold 40 MB of them.
+MOST_BEFORE = 20_000
+
 # Of a thread that trains nothing, beside one that does: what its first step would begin with, should it come.
 MOST_IDLE = 1_000
 
@@ -82,6 +85,8 @@ class Segmenter:
     def __post_init__(self) -> None:
         self._open: dict[int, list[Event]] = {0: []}
         """Events that belong to no step yet, by lane."""
+        self._dropped = 0
+        """Events left out, because their step did not end."""
         self._trainings: list[_Training] = []
         self._by_optimizer: dict[int, _Training] = {}
         self._own_boundaries = False
@@ -147,9 +152,11 @@ class Segmenter:
 
     def _bound(self, lane: int, spans: list[Event]) -> None:
         idle = bool(self._trainings) and all(training.lane != lane for training in self._trainings)
-        if len(spans) > (MOST_IDLE if idle else MOST_OPEN):
-            self.unbounded |= not idle
-            del spans[: len(spans) // 2]
+        half = len(spans) // 2
+        if len(spans) > (MOST_IDLE if idle else MOST_OPEN if self._trainings else MOST_BEFORE):
+            del spans[:half]
+            self._dropped += 0 if idle else half
+            self.unbounded |= self._dropped >= MOST_OPEN // 2
 
     def flush(self) -> list[Step]:
         """Return the last step, whose end is known only at the end of the program."""

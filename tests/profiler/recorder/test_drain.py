@@ -363,6 +363,7 @@ def test_loaders_and_flags_are_completed_by_what_the_steps_show(program):
 
 def test_without_boundaries_it_says_what_to_do_once(program, monkeypatch):
     monkeypatch.setattr("profiler.recorder.steps.MOST_OPEN", 50)
+    monkeypatch.setattr("profiler.recorder.steps.MOST_BEFORE", 50)
     source = program.source()
     problems = []
     for _ in range(3):

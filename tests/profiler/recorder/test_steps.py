@@ -924,7 +924,8 @@ def test_what_comes_after_the_last_own_boundary_is_no_step(loop):
 
 
 def test_without_any_boundary_memory_stays_bounded_and_it_says_so(loop, monkeypatch):
-    monkeypatch.setattr(module, "MOST_OPEN", 100)
+    monkeypatch.setattr(module, "MOST_OPEN", 400)
+    monkeypatch.setattr(module, "MOST_BEFORE", 100)
     segmenter = Segmenter(7, ORIGIN)
     for _ in range(50):
         loop.events.clear()
@@ -937,7 +938,7 @@ def test_without_any_boundary_memory_stays_bounded_and_it_says_so(loop, monkeypa
 
 
 def test_steps_begin_all_the_same_once_a_boundary_comes(loop, monkeypatch):
-    monkeypatch.setattr(module, "MOST_OPEN", 100)
+    monkeypatch.setattr(module, "MOST_BEFORE", 100)
     segmenter = Segmenter(7, ORIGIN)
     for _ in range(300):
         loop.forward(1, grad=False)
@@ -947,6 +948,7 @@ def test_steps_begin_all_the_same_once_a_boundary_comes(loop, monkeypatch):
     loop.step()
     steps = segmenter.feed(loop.events) + segmenter.flush()
     assert len(steps) == 2
+    assert not segmenter.unbounded
     assert phases(steps[1]) == {"data_wait": 1, "forward": 2, "backward": 4, "optimizer": 3}
 
 
