@@ -1,5 +1,6 @@
 """Look at modules, hooks and attributes that a tool might leave."""
 
+import inspect
 import sys
 
 import torch
@@ -7,6 +8,7 @@ from ending import model, say, train
 
 network = model()
 losses = train(network)
-say(losses, sorted(network.__dict__), [name for name in vars(type(network)) if "call" in name], network=network)
+methods = [name for name, _ in inspect.getmembers(network, inspect.ismethod)]
+say(losses, sorted(network.__dict__), methods, network._compiled_call_impl, network=network)
 say(len(network._forward_hooks), len(network._backward_hooks), sorted(vars(torch.optim.SGD))[:40])
 say(sys.gettrace() is None, sys.getprofile() is None, sys.getrecursionlimit(), sys.argv)

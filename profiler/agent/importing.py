@@ -28,8 +28,10 @@ class _Watch:
         if callback is None:
             return None
         try:
-            for finder in list(sys.meta_path):
-                if finder is self or not hasattr(finder, "find_spec"):
+            finders = list(sys.meta_path)
+            mine = [place for place, finder in enumerate(finders) if finder is self]
+            for finder in finders[mine[0] + 1 if mine else 0 :]:  # those before were asked before us
+                if not hasattr(finder, "find_spec"):
                     continue
                 spec = finder.find_spec(name, path, target)
                 if spec is not None:

@@ -5,9 +5,11 @@ Hooks stay only as long as the command that installed them.
 
 from __future__ import annotations
 
-import os
+import posix
 from collections.abc import Callable
 from typing import Any
+
+from .files import is_folder
 
 
 class Lease:
@@ -23,9 +25,9 @@ class Lease:
     def is_over(self) -> bool:
         """Whether the recorder has exited or has removed its rings folder."""
         try:
-            os.kill(self._recorder, 0)
+            posix.kill(self._recorder, 0)
         except ProcessLookupError:
             return True
         except OSError:  # it is somebody else's by now, as after sudo
             pass
-        return not os.path.isdir(self._folder)
+        return not is_folder(self._folder)

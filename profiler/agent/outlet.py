@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import posix
 import sys
 import time
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from . import ring as wire
 
 clock = time.perf_counter_ns
+_dumps = json.JSONEncoder(default=str).encode
 
 RANK_RECORDS = 32768  # 2 MiB: a fifth of a second of the fastest loops, twice the recorder's interval
 _APPEND = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -32,7 +34,7 @@ class Outlet:
         """
         from .redact import known_secrets, redact_values  # it compiles its patterns; most processes need none
 
-        self.pid = os.getpid()
+        self.pid = posix.getpid()
         name = f"{self.pid}-{clock()}"
         self._facts = os.path.join(folder, name + ".facts")
         self._told: dict[tuple[str, Any], str] = {}
@@ -41,11 +43,11 @@ class Outlet:
         """The agent's own write() calls, to be subtracted from the program's."""
         self._secrets = known_secrets(os.environ, sys.argv)
         self._redact = redact_values
-        os.close(os.open(self._facts, _APPEND | os.O_CREAT | os.O_EXCL, 0o600))
+        posix.close(posix.open(self._facts, _APPEND | os.O_CREAT | os.O_EXCL, 0o600))
         try:
             self._ring = wire.Writer(os.path.join(folder, name + ".ring"), WORKER_RECORDS if worker else RANK_RECORDS)
         except BaseException:
-            os.unlink(self._facts)
+            posix.unlink(self._facts)
             raise
         self.write = self._ring.write
         self.per_event_ns = self._calibrate()
@@ -90,20 +92,20 @@ class Outlet:
         A full disk loses the fact but never disturbs the program. The file is not kept open: a program that closes all
         descriptors may then get that number for a file of its own.
         """
-        told = json.dumps(body, default=str)
+        told = _dumps(body)
         if self._told.get((kind, body.get("id"))) == told:
             return
         self._told[kind, body.get("id")] = told
         # The names of the fields are ours, and stay if one is also the value of a `--sort-key`.
-        told = json.dumps({name: self._redact(each, self._secrets) for name, each in body.items()}, default=str)
-        line = json.dumps({"kind": kind, "t": clock()})[:-1] + (", " + told[1:] if body else "}") + "\n"
+        told = _dumps({name: self._redact(each, self._secrets) for name, each in body.items()})
+        line = _dumps({"kind": kind, "t": clock()})[:-1] + (", " + told[1:] if body else "}") + "\n"
         try:
-            file = os.open(self._facts, _APPEND)
+            file = posix.open(self._facts, _APPEND)
             try:
-                os.write(file, line.encode())
+                posix.write(file, line.encode())
                 self.writes += 1
             finally:
-                os.close(file)
+                posix.close(file)
         except OSError:
             return
 

@@ -7,12 +7,13 @@ argument with such a name. When in doubt, the text is hidden; plain counts (`--m
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
+
+from .files import is_folder
 
 # We are imported when there is a first event, maybe while the program's own torch.profiler records stacks: it remembers
 # names by pointers into code objects, and a module's own is freed once it has run.
@@ -95,7 +96,7 @@ def known_secrets(environ: Mapping[str, str], words: Sequence[str] = ()) -> tupl
             value = "" if _AN_OPTION.fullmatch(following) and not _RANDOM.match(following) else following
         if _A_NAME.fullmatch(name) and is_secret(name) and not _tells_nothing(name, value):
             found.add(value)
-    kept = (each for each in found if len(each) >= SHORTEST_KNOWN and not os.path.isdir(each))  # SSH_KEY_DIR
+    kept = (each for each in found if len(each) >= SHORTEST_KNOWN and not is_folder(each))  # SSH_KEY_DIR
     return tuple(sorted(kept, key=len, reverse=True))
 
 

@@ -15,12 +15,15 @@ import functools
 import itertools
 import mmap
 import os
+import posix
 import struct
 import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+from .files import contents
 
 MAGIC = b"PTRING01"
 HEADER_SIZE = 4096
@@ -102,18 +105,18 @@ class Writer:
             raise ValueError("capacity must be a power of two")
         size = HEADER_SIZE + capacity * RECORD.size
         unfinished = path + ".new"  # a reader that looks into the folder must not meet a ring without its header
-        descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+        descriptor = posix.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:
             _reserve(descriptor, size)
             self._map = mmap.mmap(descriptor, size)
             moments = time.perf_counter_ns(), time.time_ns()
-            _HEADER.pack_into(self._map, 0, MAGIC, RECORD.size, capacity, os.getpid(), os.getppid(), *moments)
-            os.rename(unfinished, path)
+            _HEADER.pack_into(self._map, 0, MAGIC, RECORD.size, capacity, posix.getpid(), posix.getppid(), *moments)
+            posix.rename(unfinished, path)
         except BaseException:
-            os.unlink(unfinished)
+            posix.unlink(unfinished)
             raise
         finally:
-            os.close(descriptor)
+            posix.close(descriptor)
         self.path = path
         self._sequence = itertools.count(1)
         self.write: Write = _writer(self._map, capacity, self._sequence)
@@ -126,10 +129,10 @@ class Writer:
 def _reserve(descriptor: int, size: int) -> None:
     if size > _file_size_limit():  # to try would be the end of a program that lets SIGXFSZ be
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(descriptor, 0, size)
+    if hasattr(posix, "posix_fallocate"):
+        posix.posix_fallocate(descriptor, 0, size)
     else:  # macOS: write the zeros, which allocates as well
-        os.write(descriptor, bytes(size))
+        posix.write(descriptor, bytes(size))
 
 
 def _file_size_limit() -> float:
@@ -138,8 +141,8 @@ def _file_size_limit() -> float:
     The module `resource` is not used, because the program might have one of its own by that name.
     """
     try:
-        with open("/proc/self/limits", "rb") as file:
-            (limit,) = (line.split()[3] for line in file if line.startswith(b"Max file size"))
+        lines = contents("/proc/self/limits").splitlines()
+        (limit,) = (line.split()[3] for line in lines if line.startswith(b"Max file size"))
         return float(limit.replace(b"unlimited", b"inf"))
     except (OSError, ValueError):
         return float("inf")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posix
 import sys
 import threading
 from collections import deque
@@ -35,6 +36,8 @@ FLUSH_NS = 20_000_000
 # run of days must not drown in them.
 TICK_NS = 500_000_000
 SLOWEST_TICK_NS = 10_000_000_000
+
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
 
 # Far more than can gather between two flushes; a process that imports torch and never trains keeps no more.
 MOST_WAITING = 1 << 16
@@ -177,13 +180,16 @@ class Agent:
         return outlet
 
     def _no_room(self, error: OSError) -> None:
-        told = f"{os.getpid()} {clock()} {error}"
+        told = f"{posix.getpid()} {clock()} {error}"
         try:
-            with open(os.path.join(self.folder, "problems"), "a", encoding="utf-8") as file:
-                file.write(told + "\n")
+            file = posix.open(f"{self.folder}/problems", _APPEND, 0o600)
+            try:
+                posix.write(file, told.encode(errors="replace") + b"\n")
+            finally:
+                posix.close(file)
         except OSError:
             try:  # a link needs no descriptor, of which there may be none left, and its target can be any words
-                os.symlink(told, os.path.join(self.folder, f"{os.getpid()}.problem"))
+                posix.symlink(told, f"{self.folder}/{posix.getpid()}.problem")
             except OSError:
                 return
 
@@ -361,7 +367,7 @@ class Agent:
             self.flush()
             self._muted = True
             outlet = self.outlet
-            if outlet is None or outlet.pid != os.getpid():
+            if outlet is None or outlet.pid != posix.getpid():
                 return
             if self.windows is not None:
                 self.windows.close()

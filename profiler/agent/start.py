@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import posix
 import sys
 import weakref
 from collections.abc import Callable
@@ -92,7 +93,7 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     when_imported("torch.utils.data.dataloader", lambda: put_in("dataloader", lambda: dataloader.install(agent)))
 
     def opened() -> None:
-        agent.fact("process", facts.process(torch, os.getpid()))
+        agent.fact("process", facts.process(torch, posix.getpid()))
         # Ranks wait for each other, so every rank's windows would cost all of them; attached, we are told whose.
         if not agent.is_worker and (agent.lease is not None or ranks.numbers()["rank"] == 0):
             agent.windows = _windows(agent, seen)
@@ -289,9 +290,6 @@ def _windows(agent: Agent, seen: _Seen) -> Any:
     try:
         from .window import Windows
 
-        if "KINETO_LOG_LEVEL" not in os.environ:  # read when the first window opens: two lines on stderr less
-            os.environ["KINETO_LOG_LEVEL"] = "6"
-            agent.uninstall.append(("kineto", lambda: _forget("KINETO_LOG_LEVEL")))
         return Windows(
             agent.torch,
             folder,
@@ -306,10 +304,6 @@ def _windows(agent: Agent, seen: _Seen) -> Any:
     except Exception as error:
         agent.problem("windows", error)
         return None
-
-
-def _forget(variable: str) -> None:
-    os.environ.pop(variable, None)
 
 
 def step() -> None:

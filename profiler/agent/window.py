@@ -13,11 +13,14 @@ import contextlib
 import functools
 import math
 import os
+import posix
 import threading
 import time
 import weakref
 from collections import deque
 from typing import Any, Callable  # noqa: UP035  the agent also runs on Python 3.9
+
+from .kineto import quiet
 
 MARK = "profile-train step"
 """Name of the instant that marks each step boundary in the trace; the recorder separates steps there."""
@@ -329,7 +332,7 @@ class Windows:
             self._retire(_told(error))
 
     def _save(self, window: _Window) -> None:
-        path = os.path.join(self._folder, f"window-{os.getpid()}-{self._count}.json")
+        path = os.path.join(self._folder, f"window-{posix.getpid()}-{self._count}.json")
         cost = window.save(path)
         opening = 0.0
         if window.device == "cuda" and not self._count:
@@ -340,7 +343,7 @@ class Windows:
         self.reason = None
         self._cost_per_step[window.shapes] = (cost - opening) / window.steps
         if not window.shapes:
-            self._events_per_step = os.path.getsize(path) / BYTES_PER_EVENT / window.steps
+            self._events_per_step = posix.stat(path).st_size / BYTES_PER_EVENT / window.steps
         self._report(
             "window",
             {
@@ -485,8 +488,10 @@ class _Window:
         config = autograd.ProfilerConfig(
             autograd.ProfilerState.KINETO, shapes, False, False, False, False, torch._C._profiler._ExperimentalConfig()
         )
-        autograd._prepare_profiler(config, activities)
-        autograd._enable_profiler(config, activities)
+        with quiet():
+            autograd._prepare_profiler(config, activities)
+        with quiet():  # the first call has Kineto read its settings
+            autograd._enable_profiler(config, activities)
         self.mark(clock())
         self.opening = (self.marks[0] - asked) / 1e9
         """Seconds the profiler took to start; the first time on CUDA it loads CUPTI."""
@@ -553,17 +558,19 @@ class _Window:
         # Where this fails we are told; Kineto would tell the program's stderr. It writes into the second and puts that
         # in the place of the first: both exist already, so that nobody else can ever read them.
         for each in (path, path + ".tmp"):
-            os.close(os.open(each, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        self._torch.autograd._disable_profiler().save(path)
+            posix.close(posix.open(each, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        with quiet():
+            self._torch.autograd._disable_profiler().save(path)
         with contextlib.suppress(OSError):  # a Kineto that has no use for it
-            os.unlink(path + ".tmp")
+            posix.unlink(path + ".tmp")
         slower = (self.marks[-1] - self.marks[0]) / 1e9 - self.steps * self.share * self._usual
         return (self._opening + self._clock() - began) / 1e9 + max(0.0, slower)
 
     def abandon(self) -> float:
         """End the recording and discard it; return the seconds that starting and ending cost."""
         began = self._clock()
-        self._torch.autograd._disable_profiler()
+        with quiet():
+            self._torch.autograd._disable_profiler()
         return (self._opening + self._clock() - began) / 1e9
 
     def silence(self) -> None:

@@ -96,6 +96,26 @@ print(events(f"trace-{os.getpid()}.json", ("cpu_op", "user_annotation", "python_
     assert (plain.status, plain.out) == (profiled.status, profiled.out)
 
 
+def test_kineto_prints_about_the_programs_profiler_and_not_about_our_windows(script, run_both):
+    program = script(
+        PROFILED
+        + """
+train(int(sys.argv[1]))
+with profile(activities=[ProfilerActivity.CPU]):
+    train(2)
+"""
+    )
+
+    def lines(ran):
+        assert ran.status == 0, ran.err.decode()
+        return [line for line in ran.err.decode().splitlines() if "ActivityProfiler" in line]
+
+    for steps in (10, 400):
+        plain, profiled = run_both(program, steps, options=("--no-report", "--budget", "0.5"))
+        assert len(lines(profiled)) == len(lines(plain)) > 0
+    assert profiled.tables.windows
+
+
 # ---- Python's own ----
 
 

@@ -63,6 +63,61 @@ def test_a_deep_model_gets_no_frame_a_level(script, run_both):
     assert sum(step.forward is not None for step in profiled.steps) >= 14  # the second model is found after a step
 
 
+LOOKS = """
+import inspect, json
+import torch
+
+torch.set_num_threads(1)
+found = []
+model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(8):
+    optimizer.zero_grad()
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    found.append([name for name, _ in inspect.getmembers(model, inspect.ismethod)] + [model._compiled_call_impl])
+print(json.dumps(found))
+"""
+
+
+def test_a_program_that_lists_the_methods_of_its_model_finds_its_own(script, run_both):
+    plain, profiled = run_both(script(LOOKS))
+
+    assert told(plain) == told(profiled)
+    assert len([step for step in profiled.steps if step.forward is not None]) == 8
+
+
+MOCKS = """
+import json, time
+from unittest import mock
+import torch
+
+NAMES = ("builtins.open", "io.open", "json.dumps", "time.sleep", "os.path.isdir", "os.path.getsize") + tuple(
+    f"os.{name}" for name in ("open", "read", "write", "close", "unlink", "rename", "kill", "symlink", "stat"))
+torch.set_num_threads(1)
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+mocks = [mock.patch(name) for name in NAMES]
+made = [each.start() for each in mocks]
+end = time.time() + 1.5
+while time.time() < end:
+    optimizer.zero_grad()
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+called = [name for name, each in zip(NAMES, made) if each.called]
+for each in mocks: each.stop()
+print(json.dumps(called))
+"""
+
+
+def test_what_a_program_mocks_is_not_called(script, start_profiled):
+    profiled = start_profiled(script(MOCKS), options=("--no-report", "--budget", "0.5")).finish()
+
+    assert told(profiled) == []
+    assert profiled.tables.windows
+    assert profiled.facts("output")
+
+
 def test_nothing_of_the_programs_own_is_called(start_plain, start_profiled):
     """Samplers, datasets, batches, models, tensors, optimizers, modes and scalers count what is called of them. At the
     end the random state is as without us, and no call had more than two frames of ours below it."""

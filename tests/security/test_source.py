@@ -62,7 +62,6 @@ USED = {
     "CONDA_PREFIX": "which Python is meant",
     "CUDA_VISIBLE_DEVICES": "which GPUs are sampled",
     "CUDA_DEVICE_ORDER": "which GPUs are sampled",
-    "KINETO_LOG_LEVEL": "kept off the program's stderr",
     **dict.fromkeys(("KINETO_USE_DAEMON", "NSYS_PROFILING_SESSION_ID"), "another profiler may be at work"),
     **dict.fromkeys(
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"),

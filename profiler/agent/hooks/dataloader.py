@@ -6,7 +6,6 @@ The hooks patch the classes, so existing iterators are covered as well and every
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import time
 import types
@@ -15,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..dynamo import not_for_dynamo
+from ..files import contents
 from ..look import (
     ByIdentity,
     class_dict_of,
@@ -568,11 +568,7 @@ def _waited_for_a_core() -> int | None:
     for storage.
     """
     try:
-        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
-        try:
-            return int(os.read(file, 64).split()[1])
-        finally:
-            os.close(file)
+        return int(contents("/proc/thread-self/schedstat", 64).split()[1])
     except (OSError, ValueError, IndexError):
         return None
 

@@ -1,9 +1,9 @@
 """Forward passes of the root modules: the outermost module calls, whatever wraps them.
 
 `Module.__call__` reads the attribute `_compiled_call_impl` before anything else. A descriptor in that place, on a
-class and never on an instance, decides at each read. For a root it returns a function that Python binds to the called
-module; for any other module it returns what would be there without the agent. So no copy, clone or pickle of a module
-carries anything of the agent's, and inner modules get no agent frame on the stack.
+class and never on an instance, decides at each read. For a root that torch is calling it returns a function that Python
+binds to the called module; for any other module or reader it returns what would be there without the agent. So no copy,
+clone or pickle of a module carries anything of the agent's, and inner modules get no agent frame on the stack.
 
 To find the roots, the descriptor is on `torch.nn.Module` for a few steps; after that only on the classes of roots.
 """
@@ -11,6 +11,7 @@ To find the roots, the descriptor is on `torch.nn.Module` for a few steps; after
 from __future__ import annotations
 
 import itertools
+import sys
 import types
 import weakref
 from collections.abc import Callable
@@ -77,6 +78,7 @@ class Roots:
         self._module = agent.torch.nn.Module
         self._held_by: Callable[[Any], dict[str, Any]] = class_dict_of(self._module)["__dict__"].__get__
         """Equivalent of `dict_of` for modules only, in a quarter of the time."""
+        self._torchs_call = self._module._wrapped_call_impl.__code__
         self._watching = False
         self._watches = 0
         self._watched = 0
@@ -130,7 +132,7 @@ class Roots:
         linear, roots, call = self._agent.torch.nn.Linear, self, self._call
         is_compiling = self._agent.torch.compiler.is_compiling
         dynamo = self._agent.dynamo
-        bound = types.MethodType
+        bound, frame_of, torchs_call = types.MethodType, sys._getframe, self._torchs_call
 
         def product(self: Any, *args: Any, **kwargs: Any) -> Any:
             roots._measure(self, args)
@@ -149,6 +151,8 @@ class Roots:
                     return None
                 if dynamo and is_compiling():  # then this is traced, and nothing of the module's is called
                     return module.__dict__.get(NAME)
+                if frame_of(1).f_code is not torchs_call:  # the program looks at its model
+                    return dict_of(module).get(NAME)
                 if roots._is_outermost() and roots._root(module):
                     return bound(call, module)
                 if type(module) is linear:
@@ -274,6 +278,7 @@ class Roots:
         is_outermost = self._is_outermost
         roots, call = self._roots, self._call
         bound, held_by = types.MethodType, self._held_by
+        frame_of, torchs_call = sys._getframe, self._torchs_call
 
         class Settled(_Slot):
             def __get__(self, module: Any, owner: Any = None) -> Any:
@@ -281,7 +286,11 @@ class Roots:
                     return None
                 if dynamo and is_compiling():  # as above
                     return module.__dict__.get(NAME)
-                if id(module) in roots and (not (in_forward or in_backward) or is_outermost()):
+                if (
+                    id(module) in roots
+                    and (not (in_forward or in_backward) or is_outermost())
+                    and frame_of(1).f_code is torchs_call  # else the program looks at its model
+                ):
                     return bound(call, module)
                 return held_by(module).get(NAME)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..dynamo import not_for_dynamo
+from ..files import contents
 from ..outlet import clock
 from ..ring import SAVE
 from ..session import Agent, ident
@@ -122,10 +123,9 @@ class Output:
         """Return the program's write() system calls so far; None if Linux does not report them."""
         ours = 0 if self._agent.outlet is None else self._agent.outlet.writes
         try:
-            with open("/proc/self/io", "rb") as file:
-                for line in file:
-                    if line.startswith(b"syscw:"):
-                        return int(line.split()[1]) - ours
+            for line in contents("/proc/self/io").splitlines():
+                if line.startswith(b"syscw:"):
+                    return int(line.split()[1]) - ours
         except (OSError, ValueError):
             pass
         return None

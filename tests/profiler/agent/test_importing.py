@@ -186,3 +186,18 @@ def test_another_hook_that_asks_us_in_turn_is_no_endless_loop(module, monkeypatc
     assert importlib.import_module(name).VALUE == 1
     assert calls == [name]
     assert importing._watch not in sys.meta_path
+
+
+def test_a_finder_that_comes_first_is_asked_once(module, calls, monkeypatch):
+    name = module("later")
+    asked = []
+
+    class First:
+        def find_spec(self, wanted, path=None, target=None):
+            asked.append(wanted)
+
+    when_imported(name, lambda: calls.append(name))
+    monkeypatch.setattr(sys, "meta_path", [First(), *sys.meta_path])
+    importlib.import_module(name)
+    assert (asked.count(name), calls) == (1, [name])
+    forget()

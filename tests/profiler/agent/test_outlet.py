@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import posix
 
 import pytest
 
@@ -88,7 +89,7 @@ def test_a_full_disk_loses_the_fact_only(outlet, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "write", full)
+        patched.setattr(posix, "write", full)
         outlet.fact("flags", {"lost": True})
     outlet.fact("flags", {"lost": False})
     assert [fact["lost"] for fact in facts(tmp_path)] == [False]
@@ -98,7 +99,7 @@ def test_without_room_for_the_ring_nothing_is_left(tmp_path, monkeypatch):
     def full(descriptor, offset, size):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(posix, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space"):
         Outlet(str(tmp_path), worker=False)
     assert os.listdir(tmp_path) == []

@@ -1,6 +1,7 @@
 import errno
 import mmap
 import os
+import posix
 import struct
 import subprocess
 import sys
@@ -359,7 +360,7 @@ def test_without_room_there_is_an_oserror_and_no_file_left(path, tmp_path, monke
     def full(descriptor, offset, size):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(posix, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space"):
         ring.Writer(path, CAPACITY)
     assert os.listdir(tmp_path) == []
@@ -374,7 +375,7 @@ def test_a_ring_appears_whole(path, monkeypatch):
         plain(descriptor, offset, size)
         seen.append(os.path.exists(path))
 
-    monkeypatch.setattr(os, "posix_fallocate", reserve)
+    monkeypatch.setattr(posix, "posix_fallocate", reserve)
     ring.Writer(path, CAPACITY)
     assert seen == [False]
     assert ring.Reader(path).read() == []

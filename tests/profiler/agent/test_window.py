@@ -73,11 +73,6 @@ def _steps_as_fast_as_ever(monkeypatch):
     monkeypatch.setattr(module, "FIRST_SLOWER", dict.fromkeys(FIRST_SLOWER, 0.0))
 
 
-@pytest.fixture(autouse=True)
-def _quiet(monkeypatch):
-    monkeypatch.setenv("KINETO_LOG_LEVEL", "6")  # as the launcher sets it
-
-
 @pytest.fixture
 def make(tmp_path):
     loops = []
@@ -196,7 +191,7 @@ def test_a_file_server_that_stalls_counts_as_cost(make, monkeypatch, call):
         return real(*args)
 
     loop.until_open()
-    monkeypatch.setattr(module.os, call, slow)
+    monkeypatch.setattr(module.posix, call, slow)
     loop.steps(STEPS)
     monkeypatch.undo()
 
@@ -761,7 +756,6 @@ def test_a_real_loop_trains_the_same_and_its_window_shows_what_it_did(tmp_path):
         return subprocess.run(
             [sys.executable, "-c", TRAINING, argument],
             cwd=Path(__file__).parents[3],
-            env={**os.environ, "KINETO_LOG_LEVEL": "6"},
             capture_output=True,
             text=True,
             check=True,
