@@ -191,8 +191,8 @@ def own_work(m: Metrics) -> tuple[Work, ...]:
     """Each rank's steps without communication, the primary rank's first.
 
     Where steps do not tell of communication, it lies in the backward pass, whose end needs every rank's gradients: then
-    the shortest of the ranks' backward passes stands for all of them. If one rank's GPU has a lower clock, that pass is
-    longer there: see `_spared`.
+    the shortest of the ranks' backward passes stands for all of them. If one rank's GPU is slower, by its clock or by
+    DistributedDataParallel's times, that pass is longer there: see `_spared`.
     """
     rows = m[common_steps]
     _train_one_model(m)
@@ -212,27 +212,43 @@ def own_work(m: Metrics) -> tuple[Work, ...]:
 
 
 def _spared(m: Metrics, rows: Sequence[Sequence[Step]], backward: float) -> list[list[float]]:
-    """Return, of each rank and row, the seconds that its forward pass, `backward` and its update are waiting for a GPU
-    with a lower clock: the rest is what that GPU takes for them, at the rank's own clock.
+    """Return, of each rank and row, the seconds that its forward pass, `backward` and its update are waiting for a
+    slower rank: the rest is what that rank takes for them, at this rank's own speed.
 
     Where forward passes do not wait (all but FSDP's), no more than they differ by: what memory bounds does not go with
-    the clock. Nothing unless one clock is below the others by LOWER_CLOCK.
+    the clock. Nothing if no rank is known to be slower.
     """
     ranks, spared = _ranks(m), [[0.0] * len(each) for each in rows]
-    clocks = [busy_clock(m.profile, rank, FEWEST_CLOCKS) or 0.0 for rank in ranks]
-    slow = clocks.index(min(clocks))
+    speeds = _clocks(m, ranks) or _speeds(ranks)
     forwards = [_median(each, [step.forward or 0.0 for step in each]) for each in rows]
-    if not min(*clocks, *forwards) or clocks[slow] > (1 - LOWER_CLOCK) * median_low(clocks):
+    if not speeds or not min(forwards):
         return spared
+    slow = speeds.index(min(speeds))
     waits_in_forward = any(rank.flags is not None and rank.flags.fsdp for rank in ranks)
     for number, each in enumerate(rows):
-        ratio = clocks[slow] / clocks[number]
+        ratio = speeds[slow] / speeds[number]
         if not waits_in_forward:
             ratio = max(ratio, forwards[number] / forwards[slow])
         for row, (step, slowest) in enumerate(zip(each, rows[slow], strict=True)):
             own, its = (backward + (one.forward or 0.0) + (one.optimizer or 0.0) for one in (step, slowest))
             spared[number][row] = max(0.0, own - ratio * its)
     return spared
+
+
+def _clocks(m: Metrics, ranks: Sequence[Rank]) -> list[float] | None:
+    """Return the clock of each rank's busy GPU; None unless one is below the others by LOWER_CLOCK."""
+    clocks = [busy_clock(m.profile, rank, FEWEST_CLOCKS) or 0.0 for rank in ranks]
+    return clocks if 0 < min(clocks) <= (1 - LOWER_CLOCK) * median_low(clocks) else None
+
+
+def _speeds(ranks: Sequence[Rank]) -> list[float] | None:
+    """Return the backward passes per second that each rank would do without waiting, by torch's own times of some.
+
+    None if they were not timed on every rank.
+    """
+    facts = [max(rank.ddp, key=lambda fact: fact.gradient_bytes, default=None) for rank in ranks]
+    times = [fact.compute for fact in facts if fact is not None and fact.compute and fact.samples >= FEWEST_SAMPLES]
+    return [1 / time for time in times] if len(times) == len(ranks) else None
 
 
 @metric(None)

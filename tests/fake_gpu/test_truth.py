@@ -196,3 +196,13 @@ def test_a_straggler_is_waited_for_by_the_other_rank(scene):
     assert communication.startswith("ncclDevKernel")
     assert truth.typical("backward") == pytest.approx(0.070, rel=NEAR)
     assert run.result["metrics"]["straggler_skew"]["value"] == pytest.approx(0.030 / 0.070, rel=NEAR)
+
+
+def test_a_rank_that_is_slower_in_all_it_does_is_as_slow_as_its_kernels(scene):
+    """Its backward pass is the shortest: the other rank waits in its own."""
+    own = []
+    for rank, backward in ((0, 0.040), (1, 0.048)):
+        run, truth = scene("slow rank", rank)
+        own.append(truth.typical("duration") - truth.typical("backward") + backward)
+    assert own[1] / own[0] == pytest.approx(1.2, rel=NEAR)
+    assert run.result["metrics"]["straggler_skew"]["value"] == pytest.approx(own[1] / own[0] - 1, rel=NEAR)

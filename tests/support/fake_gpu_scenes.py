@@ -28,7 +28,6 @@ class Scene:
     ranks: int = 1
     how: dict[str, Any] = field(default_factory=dict)
     """Arguments of `fake_gpu.make`."""
-    steps: int = STEPS
 
 
 USUAL = {"forward": 0.020, "backward": 0.040, "optimizer": 0.010}
@@ -45,7 +44,7 @@ SCENES = {
     "slow host": Scene({**USUAL, "host": 0.100}),
     "memory and side stream": Scene({**USUAL, "hold": 6144, "side": True}, devices="H100:20"),
     "accumulation on the second GPU": Scene(
-        {**USUAL, "accumulate": 2, "device": "cuda:1", "switch": True}, devices=TWO, steps=40
+        {**USUAL, "accumulate": 2, "device": "cuda:1", "switch": True}, devices=TWO
     ),
     # Bytes, pinned and non_blocking of each: at 25 GB/s from pinned memory, at 6 from pageable.
     "copies": Scene(
@@ -63,6 +62,9 @@ SCENES = {
     ),
     "ranks": Scene(USUAL, devices=TWO, ranks=2),
     "straggler": Scene({**USUAL, "second rank": {"forward": 0.050}}, devices=TWO, ranks=2),
+    "slow rank": Scene(
+        {**USUAL, "second rank": {name: 1.2 * seconds for name, seconds in USUAL.items()}}, devices=TWO, ranks=2
+    ),
     # Two reductions of 30 ms on a stream of their own, behind 20 + 20 ms of backward pass: 20 ms are exposed.
     "overlap": Scene(
         {"forward": 0.020, "between": 0.020, "backward": 0.020, "optimizer": 0.010},
@@ -83,7 +85,7 @@ def record(name: str, shared: Path) -> OnGpu:
         done = Path(f"{place}.json")
         if not done.exists():
             gpu = make(place, scene.devices, **scene.how)
-            words = [PROGRAM, json.dumps({**scene.given, "steps": scene.steps})]
+            words = [PROGRAM, json.dumps({**scene.given, "steps": STEPS})]
             if scene.ranks > 1:
                 with socket.create_server(("127.0.0.1", 0)) as free:  # scenes are recorded side by side
                     port = free.getsockname()[1]

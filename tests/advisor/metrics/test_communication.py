@@ -40,6 +40,30 @@ def lockstep(*own: float, step: float = 0.1, **columns):
     ]
 
 
+def one_slower(slower: float, compute: float = 0.050, timed: float = 1.2, samples: int = 6, forward: float = 0.020):
+    """Two ranks of 20 + 50 + 10 ms; the second takes `slower` times as long, and the first waits in its backward."""
+    step = slower * 0.080
+    fast = a_rank(
+        0, step, forward=forward, optimizer=0.010, backward=step - 0.030, ddp=(replace(DDP, compute=compute),)
+    )
+    slow = a_rank(
+        1, step, forward=slower * 0.020, optimizer=slower * 0.010, backward=slower * 0.050,
+        ddp=(replace(DDP, compute=timed * 0.050, samples=samples),),
+    )  # fmt: skip
+    return metrics(fast, slow)[comm.straggler_skew]
+
+
+def test_a_rank_slower_in_all_it_does_is_told_by_torchs_times_of_backward_passes():
+    assert one_slower(1.2) == pytest.approx(0.2)
+    assert one_slower(1.2, samples=comm.FEWEST_SAMPLES - 1) == pytest.approx(0.096 / 0.090 - 1)
+
+
+def test_torchs_times_count_no_more_than_forward_passes_differ():
+    """A hiccup in one of the few passes that torch times is no slow GPU."""
+    assert one_slower(1.0, timed=1.5) == pytest.approx(0.0)
+    assert one_slower(1.2, forward=0.024) == pytest.approx(0.096 / 0.090 - 1)
+
+
 # ---- what DistributedDataParallel tells ----
 
 
