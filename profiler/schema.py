@@ -42,6 +42,7 @@ TAG_CHECKPOINT = 4
 TAG_WINDOW = 8  # a torch.profiler window was open, or was being saved
 TAG_COMPILE = 16  # torch.compile compiled or a CUDA graph was captured during it
 TAG_FIRST = 32  # the first step of a process: it has no defined start
+TAG_UNREACHED = 64  # no GPU is known to have reached its end before the program's: its duration is that of launches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

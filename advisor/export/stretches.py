@@ -17,6 +17,7 @@ TAGS = {
     schema.TAG_WINDOW: "torch.profiler window",
     schema.TAG_COMPILE: "compilation",
     schema.TAG_FIRST: "first step",
+    schema.TAG_UNREACHED: "not reached by the GPU",
 }
 
 IN_ORDER = (*BETWEEN, *PHASES)

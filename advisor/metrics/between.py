@@ -16,11 +16,12 @@ from profiler.schema import (
     TAG_EPOCH_START,
     TAG_EVALUATION,
     TAG_FIRST,
+    TAG_UNREACHED,
     TAG_WINDOW,
     Step,
 )
 
-_ODD = TAG_FIRST | TAG_WINDOW | TAG_COMPILE
+_ODD = TAG_FIRST | TAG_WINDOW | TAG_COMPILE | TAG_UNREACHED
 """Tags of unusual steps: the run's first step, steps that compile, and steps in profiler windows."""
 
 _NAMES = {

@@ -21,6 +21,7 @@ from profiler.schema import (
     TAG_EPOCH_START,
     TAG_EVALUATION,
     TAG_FIRST,
+    TAG_UNREACHED,
     Step,
     Window,
 )
@@ -106,7 +107,12 @@ def ordinary(steps: Sequence[Step]) -> list[Step]:
     if (
         not plain
     ):  # nothing but steps that started, compiled or were profiled: the first has no start to be measured from
-        plain = [step for step in steps if not step.tags & TAG_FIRST]
+        plain = [step for step in steps if not step.tags & (TAG_FIRST | TAG_UNREACHED)]
+    if not plain and any(step.tags & TAG_UNREACHED for step in steps):
+        raise Missing(
+            "The program ended before its GPU had reached the end of a step",
+            "Record more steps, or read the loss at the end of the program: that waits for the GPU.",
+        )
     if not plain:
         raise Missing("The run ended in its first step", "Record more steps: about 100 give reliable statistics.")
     return plain

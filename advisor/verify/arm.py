@@ -15,7 +15,7 @@ from advisor.metrics.memory import ran_out_of_memory
 from advisor.profile import Profile
 from advisor.units import count
 from profiler.errors import ProfilerError
-from profiler.schema import BETWEEN, TAG_COMPILE, TAG_EPOCH_START, TAG_FIRST, Step
+from profiler.schema import BETWEEN, TAG_COMPILE, TAG_EPOCH_START, TAG_FIRST, TAG_UNREACHED, Step
 
 # What launchers say of a child that has failed, after all that it said itself.
 _OF_LAUNCHERS = ("ChildFailedError", "CalledProcessError")
@@ -79,7 +79,7 @@ def read(folder: Path, log: Path) -> Arm:
     by_chance = profile.runs[0].outcome != "completed"
     if rank is None or rank.trial is None or not taken:
         raise TrialFailed(f"It ended before its first step: {_last_line(log)}", by_chance=by_chance)
-    steps = [step for step in rank.steps if not step.tags & (TAG_FIRST | TAG_COMPILE)]
+    steps = [step for step in rank.steps if not step.tags & (TAG_FIRST | TAG_COMPILE | TAG_UNREACHED)]
     counted = steps[_after_warm_up(steps) :]
     if not counted:
         why = f"It ended after {count(taken, 'step')}, too few to be measured: {_last_line(log)}"

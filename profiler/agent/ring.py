@@ -56,6 +56,8 @@ GPU = 12
 MARK_FETCH_START, MARK_FETCH_END, MARK_FORWARD_START, MARK_FORWARD_END = 1, 2, 3, 4
 MARK_BACKWARD_START, MARK_BACKWARD_END, MARK_OPTIMIZER_START, MARK_OPTIMIZER_END = 5, 6, 7, 8
 MARK_STEP = 9  # profiler.step() of the program
+# No boundaries: from here on events are recorded; and at the end, the GPU has reached all of them.
+MARK_FIRST, MARK_ALL_REACHED = 0, 10
 
 # Threads that write at the same moment are fewer than this; see Reader.
 GUARD = 8

@@ -364,6 +364,8 @@ class Agent:
         """Write the last events and facts at exit; never raise, because the user would see the error."""
         outlet = None
         try:
+            if self.mark is not None:
+                self.mark.end()
             self.flush()
             self._muted = True
             outlet = self.outlet

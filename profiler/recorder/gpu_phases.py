@@ -11,7 +11,7 @@ from typing import Any
 
 from profiler.agent import ring
 from profiler.agent.ring import Event
-from profiler.schema import Step
+from profiler.schema import TAG_UNREACHED, Step
 
 _PHASE_ENDED_BY = {
     ring.MARK_FETCH_END: "data",
@@ -35,7 +35,7 @@ class GpuTimes:
         self._origin = origin
         self._waiting: list[Step] = []
         self._marks: list[Event] = []
-        self._in_use = False
+        self._in_use = self._all_reached = False
         self._shares: dict[str, float] = {}
         """Fraction of the last measured step's duration, by phase."""
         self._like: tuple[Any, ...] | None = None
@@ -45,6 +45,7 @@ class GpuTimes:
         """Return the completed steps in order; as long as there has been no mark, all of them at once."""
         self._marks.extend(marks)
         self._in_use = self._in_use or bool(marks)
+        self._all_reached = self._all_reached or any(mark.id == ring.MARK_ALL_REACHED for mark in marks)
         if not self._in_use:
             return steps
         self._waiting.extend(steps)
@@ -55,9 +56,17 @@ class GpuTimes:
             seen = bool(self._marks) and self._marks[-1].start > end
             if not (seen or final or len(self._waiting) > MOST_WAITING):
                 break
+            begin = self._origin + round(step.start * 1e9)
             mine = [mark for mark in self._marks if mark.start <= end]
             self._marks = self._marks[len(mine) :]
-            done.append(self._timed(self._waiting.pop(0), mine))
+            mine = [
+                mark for mark in mine if mark.start >= begin
+            ]  # earlier ones: of a step that has not waited for them
+            reached = seen or self._all_reached or any(mark.id in _BOUNDARIES for mark in mine)
+            if not reached and final:
+                step = replace(step, tags=step.tags | TAG_UNREACHED)
+            done.append(self._timed(step, mine))
+            del self._waiting[0]
         return done
 
     def _timed(self, step: Step, marks: list[Event]) -> Step:
@@ -87,10 +96,10 @@ class GpuTimes:
 def _measured(step: Step, marks: list[Event]) -> Step | None:
     """Return the step with GPU phases, or None.
 
-    None if no GPU's marks cover the step without a gap, or the step has tags or phases that cannot be measured. Of
-    several GPUs, each of which partitions the whole step, the one that computes most is taken.
+    None if no GPU's marks cover the step without a gap, or the step has tags. Of several GPUs, each of which
+    partitions the whole step, the one that computes most is taken.
     """
-    if step.tags or step.other is None:
+    if step.tags:
         return None
     chains: dict[int, list[Event]] = {}
     for mark in marks:
@@ -104,7 +113,12 @@ def _is_whole(marks: list[Event]) -> bool:
 
 
 def _lived(step: Step, marks: list[Event]) -> Step:
-    """Return the step as one GPU saw it; phases without host events become part of `other`."""
+    """Return the step as one GPU saw it; phases without host events become part of `other`.
+
+    If phases cannot be measured, only the duration is the GPU's.
+    """
+    if step.other is None:
+        return replace(step, **_NOTHING, duration=sum(mark.a for mark in marks) / 1e9)
     sums = {"data": 0.0, "forward": 0.0, "backward": 0.0, "optimizer": 0.0, "other": 0.0}
     for mark in marks:
         sums[_PHASE_ENDED_BY.get(mark.id, "other")] += mark.a / 1e9

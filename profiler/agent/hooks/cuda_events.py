@@ -12,7 +12,15 @@ from typing import Any
 
 from .. import look
 from ..outlet import clock
-from ..ring import GPU, MARK_BACKWARD_END, MARK_BACKWARD_START, MARK_OPTIMIZER_END, MARK_STEP
+from ..ring import (
+    GPU,
+    MARK_ALL_REACHED,
+    MARK_BACKWARD_END,
+    MARK_BACKWARD_START,
+    MARK_FIRST,
+    MARK_OPTIMIZER_END,
+    MARK_STEP,
+)
 from ..session import Agent, ident
 
 # An event costs 5 to 10 us to record and read. Marks that cost more than this share of the run time pause.
@@ -33,6 +41,10 @@ _FORGETTING = _BOUNDARIES | {MARK_BACKWARD_END}
 
 class SeveralGpus(Exception):
     """What is trained lies on several GPUs, so no single GPU sees all phases of a step."""
+
+    def __init__(self, what: str, devices: set[int]) -> None:
+        super().__init__(what + ", ".join(f"cuda:{device}" for device in sorted(devices)))
+        self.devices = devices
 
 
 class Marks:
@@ -57,7 +69,9 @@ class Marks:
         """The GPUs of forward passes with gradients since the last backward pass or boundary."""
         self._device: int | None = None
         """The GPU of the last forward pass."""
-        self._live = False
+        self._live = self._is_used = False
+        self._is_split = False
+        """Whether what is trained lies on several GPUs: only the ends of steps are then marked, on one of them."""
         self.on = True
         self.due = 0
         """While not `on`: the clock time (ns) from which the next boundary resumes the marks."""
@@ -72,12 +86,17 @@ class Marks:
         if self._agent.mark is not self:
             return
         try:
-            if self.on or code in _BOUNDARIES:
+            if code in _BOUNDARIES or (self.on and not self._is_split):
                 self._attend(code, module)
-            elif module is not None and self._live and self._roots.get(module, self) is self:
+            elif module is not None and self._live and not self._is_split and self._roots.get(module, self) is self:
                 # Another model: what is known of the steps before the pause is not true of its steps.
                 self._device_of(module)
                 self.due = self._agent.attend = 0
+        except SeveralGpus as error:
+            self._is_split = True
+            self._device = max(error.devices)
+            self._stretch += 1
+            self._agent.problem("cuda_events", error)
         except Exception as error:
             self._agent.mark, self.on = None, False
             self._agent.give_up("cuda_events", error)
@@ -99,6 +118,9 @@ class Marks:
         if device is None:
             self._stretch += 1
             return
+        if not self._is_used:
+            self._is_used = True
+            self._agent.put((ident(), GPU, begin, begin, MARK_FIRST, -1, -1))
         free = self._free.get(device)
         event = free.pop() if free else self._cuda.Event(enable_timing=True)
         event.record(self._cuda.current_stream(device))
@@ -135,7 +157,10 @@ class Marks:
 
     @property
     def device(self) -> int | None:
-        """The GPU of the last model called; None if that model lies on the host or none was called."""
+        """The GPU of the last model called, and the last of several.
+
+        None if that model lies on the host or none was called.
+        """
         return self._device
 
     def _training_device(self, code: int, module: Any) -> int | None:
@@ -149,7 +174,7 @@ class Marks:
             if self._device is not None and self._agent.torch.is_grad_enabled():
                 self._to_train.add(self._device)
         elif code == MARK_BACKWARD_START and len(self._to_train) > 1:
-            raise SeveralGpus(f"models on {_named(self._to_train)} are trained together")
+            raise SeveralGpus("one backward pass trains models on ", self._to_train)
         elif code in _FORGETTING:
             self._to_train.clear()
         if self._device is not None:
@@ -168,12 +193,25 @@ class Marks:
             return known
         devices = gpus_of(self._agent.torch, module)
         if len(devices) > 1:
-            raise SeveralGpus(f"the model lies on {_named(devices)}")
+            raise SeveralGpus("the model lies on ", devices)
         device = next(iter(devices), None)
         self._roots.put(module, device)
         return device
 
     # ---- reading ----
+
+    def end(self) -> None:
+        """Read what the GPU has reached, and say so if that is all; never wait, and never raise."""
+        try:
+            if not self._is_used or self._agent.mark is not self or self._agent.is_capturing():
+                return
+            self._read()
+            done = self.on or self._device is None or self._cuda.current_stream(self._device).query()
+            if done and not self._pending:
+                now = clock()
+                self._agent.put((ident(), GPU, now, now, MARK_ALL_REACHED, -1, -1))
+        except Exception:  # the GPU is lost, maybe: nobody can know what it has reached
+            return
 
     def _read(self) -> None:
         pending = self._pending
@@ -202,10 +240,6 @@ def gpus_of(torch: Any, module: Any) -> set[int]:
     If no parameter lies on a GPU, return those that hold its buffers.
     """
     return _gpus(torch, look.parameters(module)) or _gpus(torch, look.buffers(module))
-
-
-def _named(devices: set[int]) -> str:
-    return ", ".join(f"cuda:{device}" for device in sorted(devices))
 
 
 def _gpus(torch: Any, tensors: list[Any]) -> set[int]:

@@ -29,6 +29,7 @@ from profiler.schema import (
     TAG_EPOCH_START,
     TAG_EVALUATION,
     TAG_FIRST,
+    TAG_UNREACHED,
     TAG_WINDOW,
     ModelFact,
     Window,
@@ -45,6 +46,14 @@ def test_the_first_ten_steps_are_warm_up():
 
     assert m[steady_step_count] == 50
     assert m[step_time_mean] == pytest.approx(0.1)
+
+
+def test_a_step_that_no_gpu_has_reached_has_no_time():
+    short = steps(*[0.001] * 20, tags=TAG_UNREACHED)
+    reached = [replace(step, tags=0, duration=0.1) for step in short[:2]]
+    assert metrics(rank(steps=(*reached, *short[2:])))[step_time_mean] == 0.1
+    with pytest.raises(Missing, match="GPU"):
+        metrics(rank(steps=(replace(short[0], tags=TAG_FIRST), *short[1:])))[step_time_mean]
 
 
 def test_warm_up_lasts_while_the_median_moves():

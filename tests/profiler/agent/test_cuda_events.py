@@ -1,4 +1,5 @@
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -7,10 +8,12 @@ from profiler.agent.hooks import cuda_events
 from profiler.agent.hooks.cuda_events import BURST, LOOK_NS, MOST_PENDING, SHARE, Marks, SeveralGpus, gpus_of
 from profiler.agent.ring import (
     GPU,
+    MARK_ALL_REACHED,
     MARK_BACKWARD_END,
     MARK_BACKWARD_START,
     MARK_FETCH_END,
     MARK_FETCH_START,
+    MARK_FIRST,
     MARK_FORWARD_END,
     MARK_FORWARD_START,
     MARK_OPTIMIZER_END,
@@ -32,6 +35,7 @@ class Cuda:
         self.cost = 0
         self.initialized = True
         self.broken = False
+        self.idle = True
         self.grad = True
         self.made = 0
         self.contexts = {0}
@@ -45,12 +49,20 @@ class Cuda:
 
     def current_stream(self, device):
         assert device in self.contexts, "this would make a context"
-        return device
+        return Stream(self, device)
 
     def Event(self, enable_timing):
         assert enable_timing
         self.made += 1
         return Event(self)
+
+
+class Stream(NamedTuple):
+    cuda: Cuda
+    device: int
+
+    def query(self):
+        return self.cuda.idle
 
 
 class Event:
@@ -62,9 +74,9 @@ class Event:
     def record(self, stream):
         if self.cuda.broken:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
-        assert self.device in (None, stream), "an event stays with its device"
+        assert self.device in (None, stream.device), "an event stays with its device"
         self.cuda.now += self.cuda.cost
-        self.device, self.reached = stream, self.cuda.now + self.cuda.lag
+        self.device, self.reached = stream.device, self.cuda.now + self.cuda.lag
 
     def query(self):
         return self.reached <= self.cuda.now
@@ -88,7 +100,7 @@ def agent(cuda):
     fake = SimpleNamespace(cuda=cuda, _C=c, is_grad_enabled=lambda: cuda.grad)
     told = SimpleNamespace(torch=fake, events=[], given_up=[], capturing=False, attend=1)
     told.put = told.events.append
-    told.give_up = lambda source, error: told.given_up.append((source, error))
+    told.give_up = told.problem = lambda source, error: told.given_up.append((source, error))
     told.is_capturing = lambda: told.capturing
     told.mark = Marks(told)
     return told
@@ -102,8 +114,8 @@ class Model:
 
 
 def segments(agent):
-    """What has been put since the last call, as (code, GPU ns)."""
-    taken = [(event[4], event[5]) for event in agent.events]
+    """What has been put since the last call, as (code, GPU ns), but that marks are made."""
+    taken = [(event[4], event[5]) for event in agent.events if event[4] != MARK_FIRST]
     assert all(event[1] == GPU and event[2] == event[3] for event in agent.events)
     agent.events.clear()
     return taken
@@ -134,7 +146,7 @@ def test_segments_between_marks_arrive_in_order(cuda, agent):
 def test_a_mark_bears_the_hosts_time_at_which_it_was_made(cuda, agent):
     begin = cuda.now
     step(agent)
-    assert [event[2] - begin for event in agent.events] == [0, LONG // 2, LONG // 2, LONG]
+    assert [event[2] - begin for event in agent.events[1:]] == [0, LONG // 2, LONG // 2, LONG]
 
 
 def test_what_the_gpu_has_not_reached_is_read_later(cuda, agent):
@@ -283,7 +295,7 @@ def test_marks_are_made_on_the_device_of_the_model(cuda, agent):
         agent.mark(MARK_FORWARD_START, model)
         agent.mark(MARK_FORWARD_END)
         step(agent)
-    assert {event[6] for event in agent.events} == {1}
+    assert {event[6] for event in agent.events[1:]} == {1}
     assert [elapsed for _, elapsed in segments(agent)].count(-1) == 1
 
 
@@ -302,13 +314,46 @@ def test_models_on_gpus_of_their_own_have_marks_of_their_own(cuda, agent):
     assert own[1] == [-1, 2_000_000, 0, 1_000_000, 2_000_000, 0, 1_000_000, 2_000_000, 0]
 
 
-def test_a_model_split_over_gpus_has_no_marks(cuda, agent):
+def test_of_a_model_split_over_gpus_only_the_ends_of_steps_are_marked(cuda, agent):
+    """On one GPU, from one to the next: no single one sees a whole phase."""
     cuda.contexts = {0, 1}
-    agent.mark(MARK_FORWARD_START, Model(0, 1))
+    split = Model(0, 1)
+    for _ in range(3):
+        agent.mark(MARK_FORWARD_START, split)
+        agent.mark(MARK_FORWARD_END)
+        step(agent)
     ((source, error),) = agent.given_up
     assert (source, type(error)) == ("cuda_events", SeveralGpus)
-    assert agent.mark is None
-    assert cuda.made == 0
+    assert segments(agent) == [(MARK_OPTIMIZER_END, -1), (MARK_OPTIMIZER_END, LONG), (MARK_OPTIMIZER_END, LONG)]
+
+
+@pytest.mark.parametrize(("lag", "is_all"), [(0, True), (10 * LONG, False)])
+def test_at_the_end_what_the_gpu_has_reached_is_read_without_waiting(cuda, agent, lag, is_all):
+    step(agent)
+    cuda.lag = lag
+    agent.mark(MARK_FORWARD_START, Model(0))
+    segments(agent)
+    agent.mark.end()
+    codes = [event[4] for event in agent.events]
+    assert codes == ([MARK_FORWARD_START, MARK_ALL_REACHED] if is_all else [])
+
+
+@pytest.mark.parametrize("idle", [True, False])
+def test_what_was_launched_in_a_pause_may_not_be_reached(cuda, agent, idle):
+    agent.mark(MARK_FORWARD_START, Model(0))
+    pause(agent)
+    segments(agent)
+    cuda.idle = idle
+    agent.mark.end()
+    assert [event[4] for event in agent.events] == [MARK_ALL_REACHED] * idle
+
+
+def test_at_the_end_no_event_is_read_while_a_graph_is_captured(cuda, agent):
+    step(agent)
+    segments(agent)
+    agent.capturing = True
+    agent.mark.end()
+    assert agent.events == []
 
 
 def pause(agent):

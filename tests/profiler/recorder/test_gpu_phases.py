@@ -4,7 +4,7 @@ import pytest
 
 from profiler.agent import ring
 from profiler.recorder.gpu_phases import MOST_WAITING, GpuTimes
-from profiler.schema import PHASES, TAG_CHECKPOINT, Step
+from profiler.schema import PHASES, TAG_CHECKPOINT, TAG_UNREACHED, Step
 
 ORIGIN = 1_000_000_000
 HOST = 0.010
@@ -55,6 +55,10 @@ def marks(index, first=1_000_000):
     return [a_mark(begin + (place + 1) * HOST / 9, code, gpu) for place, (code, gpu) in enumerate(codes)]
 
 
+ALL_REACHED = a_mark(1e6, ring.MARK_ALL_REACHED, -1)._replace(b=-1)
+"""What the agent says last, if it is so."""
+
+
 @pytest.fixture
 def times():
     return GpuTimes(ORIGIN)
@@ -103,13 +107,13 @@ def test_start_and_index_stay(times):
 )
 def test_a_step_that_is_not_covered_has_no_phases(times, these):
     """The host's would be times of launching."""
-    (step,) = times.join([a_step(0)], these, final=True)
+    (step,) = times.join([a_step(0)], [*these, ALL_REACHED], final=True)
     assert [getattr(step, phase) for phase in PHASES] == [None] * len(PHASES)
     assert step == a_step(0, **dict.fromkeys(PHASES))
 
 
 def test_of_short_steps_those_between_two_measured_ones_have_the_shares_of_the_last(times):
-    measured, between = times.join([a_step(0), a_step(1)], marks(0), final=True)
+    measured, between = times.join([a_step(0), a_step(1)], [*marks(0), ALL_REACHED], final=True)
     assert between.duration == HOST
     assert between.forward == pytest.approx(HOST * measured.forward / measured.duration)
     assert sum(getattr(between, phase) or 0 for phase in PHASES) == pytest.approx(HOST)
@@ -124,15 +128,35 @@ def test_of_short_steps_those_between_two_measured_ones_have_the_shares_of_the_l
     ],
 )
 def test_a_step_of_another_kind_has_not_the_shares_of_the_last(times, other):
-    last, step, alike = times.join([a_step(0), a_step(1, **other), a_step(2)], marks(0), final=True)
+    steps = [a_step(0), a_step(1, **other), a_step(2)]
+    last, step, alike = times.join(steps, [*marks(0), ALL_REACHED], final=True)
     assert step == a_step(1, **{**other, **dict.fromkeys(PHASES)})
     assert alike.forward == pytest.approx(HOST * last.forward / last.duration)
 
 
-def test_marks_of_a_step_whose_phases_cannot_be_measured_are_not_taken(times):
-    """They come from one of the GPUs that a model lies on."""
-    step = a_step(0, **dict.fromkeys(PHASES))
-    assert times.join([step], marks(0), final=True) == [step]
+def test_of_a_step_whose_phases_cannot_be_measured_only_the_duration_is_the_gpus(times):
+    """The marks come from one of the GPUs that a model lies on."""
+    unmeasured = dict.fromkeys(PHASES)
+    (step,) = times.join([a_step(0, **unmeasured)], marks(0), final=True)
+    assert step == a_step(0, **unmeasured, duration=step.duration)
+    assert step.duration == pytest.approx(0.047)
+
+
+def test_steps_that_no_gpu_is_known_to_have_reached_are_told_from_others(times):
+    """The program has ended without waiting for its GPU, or was killed: the host's times are those of launches."""
+    first = a_mark(0.0, ring.MARK_FIRST, -1)._replace(b=-1)
+    assert times.join([a_step(0)], [first]) == []
+    reached, *others = times.join([a_step(1), a_step(2)], marks(0), final=True)
+    assert (reached.tags, reached.duration) == (0, pytest.approx(0.047))
+    assert others == [a_step(index, tags=TAG_UNREACHED, **dict.fromkeys(PHASES)) for index in (1, 2)]
+
+
+def test_marks_that_come_too_late_are_no_other_steps(times):
+    times.join([], [a_mark(0.0, ring.MARK_FIRST, -1)._replace(b=-1)])
+    done = times.join([a_step(index) for index in range(MOST_WAITING + 1)], [])
+    late = [mark for step in done for mark in marks(step.index)]
+    step, *_ = times.join([], late + marks(len(done)), final=True)
+    assert (step.index, step.duration) == (len(done), pytest.approx(0.047))
 
 
 def test_a_program_without_a_loader_waits_for_no_data(times):
