@@ -49,7 +49,7 @@ GC = 8  # a garbage collection; a generation
 BATCH = 9  # one batch made by a dataset fetcher; id loader; a CPU ns; b collate ns; c samples; d files opened or -1
 REGION = 11  # a named stretch of the program; id as in the fact "region"
 # a boundary of the step as a GPU reached it; id MARK_*; a GPU ns since the mark before on that device, -1 after a gap;
-# b device
+# b device; c of the first boundary after a gap that began at a boundary, GPU ns since that, else 0
 GPU = 12
 
 # Marks: the boundaries at which CUDA events are recorded.

@@ -33,7 +33,10 @@ class GpuTimes:
 
     def __init__(self, origin: int) -> None:
         self._origin = origin
-        self._waiting: list[Step] = []
+        self._waiting: list[tuple[Step, int]] = []
+        """Steps and their ends, ns."""
+        self._device: int | None = None
+        """The device of the mark that ended the last step; None if none did."""
         self._marks: list[Event] = []
         self._in_use = self._all_reached = False
         self._shares: dict[str, float] = {}
@@ -48,26 +51,41 @@ class GpuTimes:
         self._all_reached = self._all_reached or any(mark.id == ring.MARK_ALL_REACHED for mark in marks)
         if not self._in_use:
             return steps
-        self._waiting.extend(steps)
+        self._waiting.extend((step, self._end(step)) for step in steps)
         done: list[Step] = []
         while self._waiting:
-            step = self._waiting[0]
-            end = self._end(step)
+            end = self._waiting[0][1]
             seen = bool(self._marks) and self._marks[-1].start > end
             if not (seen or final or len(self._waiting) > MOST_WAITING):
                 break
+            if self._device is not None:
+                self._stretch(self._device)
+            step, _ = self._waiting.pop(0)
             begin = self._origin + round(step.start * 1e9)
             mine = [mark for mark in self._marks if mark.start <= end]
             self._marks = self._marks[len(mine) :]
             mine = [
                 mark for mark in mine if mark.start >= begin
             ]  # earlier ones: of a step that has not waited for them
-            reached = seen or self._all_reached or any(mark.id in _BOUNDARIES for mark in mine)
-            if not reached and final:
+            ends = [mark for mark in mine if mark.id in _BOUNDARIES]
+            self._device = ends[-1].b if ends else None
+            if final and not (seen or ends or self._all_reached):
                 step = replace(step, tags=step.tags | TAG_UNREACHED)
             done.append(self._timed(step, mine))
-            del self._waiting[0]
         return done
+
+    def _stretch(self, device: int) -> None:
+        """Give the steps of a pause that begins now the GPU's time of all of them, in proportion to the host's."""
+        after = next((mark for mark in self._marks if mark.id in _BOUNDARIES), None)
+        if after is None or after.c <= 0 or after.b != device:
+            return
+        paused = [step for step, _ in self._waiting if self._origin + step.start * 1e9 < after.start]
+        host = sum(step.duration for step in paused)
+        if host > 0 and not any(step.tags for step in paused):
+            scale = after.c / 1e9 / host
+            self._waiting[: len(paused)] = [
+                (replace(step, duration=step.duration * scale), end) for step, end in self._waiting[: len(paused)]
+            ]
 
     def _timed(self, step: Step, marks: list[Event]) -> Step:
         """Return the step with GPU phases.

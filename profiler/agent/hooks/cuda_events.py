@@ -61,8 +61,8 @@ class Marks:
         """Reusable events, by device: an event belongs to the device on which it was first recorded."""
         self._pending: deque[tuple[int, int, int, Any, int]] = deque()
         """Unread events: code, host ns, device, event, and the number of the gapless stretch it belongs to."""
-        self._before: dict[int, tuple[Any, int]] = {}
-        """The last event read and its stretch, by device."""
+        self._before: dict[int, tuple[Any, int, bool]] = {}
+        """The last event read, its stretch and whether it is a boundary, by device."""
         self._roots = look.ByIdentity()
         """The GPU of each root module that was called; None of one on the host."""
         self._to_train: set[int] = set()
@@ -206,8 +206,7 @@ class Marks:
             if not self._is_used or self._agent.mark is not self or self._agent.is_capturing():
                 return
             self._read()
-            done = self.on or self._device is None or self._cuda.current_stream(self._device).query()
-            if done and not self._pending:
+            if self.on and not self._pending:
                 now = clock()
                 self._agent.put((ident(), GPU, now, now, MARK_ALL_REACHED, -1, -1))
         except Exception:  # the GPU is lost, maybe: nobody can know what it has reached
@@ -220,13 +219,16 @@ class Marks:
         while pending and pending[0][3].query():
             code, at, device, event, stretch = pending.popleft()
             before = self._before.get(device)
-            elapsed = -1
+            is_boundary = code in _BOUNDARIES
+            elapsed, apart = -1, 0
             if before is not None:
                 if before[1] == stretch:
                     elapsed = int(before[0].elapsed_time(event) * 1e6)
+                elif is_boundary and before[2]:
+                    apart = int(before[0].elapsed_time(event) * 1e6)
                 self._free.setdefault(device, []).append(before[0])
-            put((thread, GPU, at, at, code, elapsed, device))
-            self._before[device] = event, stretch
+            put((thread, GPU, at, at, code, elapsed, device, apart))
+            self._before[device] = event, stretch, is_boundary
         if len(pending) > MOST_PENDING:
             for _, _, device, event, _ in pending:
                 self._free.setdefault(device, []).append(event)

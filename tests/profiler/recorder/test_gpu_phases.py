@@ -151,6 +151,18 @@ def test_steps_that_no_gpu_is_known_to_have_reached_are_told_from_others(times):
     assert others == [a_step(index, tags=TAG_UNREACHED, **dict.fromkeys(PHASES)) for index in (1, 2)]
 
 
+def test_steps_of_a_pause_share_the_gpus_time(times):
+    """In proportion to the host's; the last of them ends with the first mark after the pause."""
+    after = a_mark(2.99 * HOST, ring.MARK_OPTIMIZER_END, -1)._replace(c=90_000_000)
+    longer = a_step(2, duration=2 * HOST)
+    steps = [a_step(0), a_step(1), longer, a_step(4)]
+    end = [mark._replace(start=mark.start + round(HOST * 1e9)) for mark in marks(3)]
+    first, *paused, last = times.join(steps, [*marks(0), after, *end], final=True)
+    assert (first.duration, last.duration) == (pytest.approx(0.047), pytest.approx(0.047))
+    assert [step.duration for step in paused] == pytest.approx([0.030, 0.060])
+    assert sum(step.forward for step in paused) == pytest.approx(0.090 * first.forward / first.duration)
+
+
 def test_marks_that_come_too_late_are_no_other_steps(times):
     times.join([], [a_mark(0.0, ring.MARK_FIRST, -1)._replace(b=-1)])
     done = times.join([a_step(index) for index in range(MOST_WAITING + 1)], [])
