@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from advisor import traces
-from advisor.build_report import build_report
-from advisor.calibration import Calibration
-from advisor.judge import judge
-from advisor.load import load
+from advisor.atomic_write import keep
+from advisor.judging.calibration import Calibration
+from advisor.judging.judge import judge
 from advisor.metrics.base import Goals, Metrics
-from advisor.own_rules import RuleSet
-from advisor.own_rules import load as load_rules
-from advisor.render import html, markdown, result_json
-from advisor.report import Report
+from advisor.report.build import build_report
+from advisor.report.render import html, markdown, result_json
+from advisor.report.report import Report
+from advisor.runs import traces
+from advisor.runs.load import load
+from advisor.settings.own_rules import RuleSet
+from advisor.settings.own_rules import load as load_rules
 from advisor.verify import kept
-from advisor.whole import keep
 from profiler.errors import ProfilerError
 from profiler.schema import Problem
 

@@ -21,13 +21,13 @@ from pathlib import Path
 
 from checkout import COMMAND, ROOT
 
+from advisor.judging.verdict import Verdict
 from advisor.verify import kept
 from advisor.verify.arm import TrialFailed, read
 from advisor.verify.judgement import judged
 from advisor.verify.pace import LEAST_STEPS, WARM_UP
 from advisor.verify.process import Program, run_once
 from advisor.verify.trials import order
-from advisor.verify.verdict import Verdict
 
 HEALTHY = ROOT / "samples" / "healthy.py"
 BAR = 0.05

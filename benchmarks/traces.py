@@ -106,9 +106,9 @@ def _work(number):
 def ours(paths):
     """All analyses, all rules, and the page."""
     sys.path.insert(0, str(ROOT))
-    from advisor.own_rules import load
     from advisor.publish import report_of_traces
-    from advisor.render import html
+    from advisor.report.render import html
+    from advisor.settings.own_rules import load
 
     rules = load()
     return lambda: html.render(report_of_traces(paths, rules=rules))

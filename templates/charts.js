@@ -1,6 +1,6 @@
 "use strict";
 {
-  // Draws with uPlot what advisor/render/charts.py has written: a plot a chart, all of them over the same time.
+  // Draws with uPlot what advisor/report/render/charts.py has written: a plot a chart, all of them over the same time.
   const box = document.getElementById("charts");
   const { end, tick, times, charts } = JSON.parse(document.getElementById("charts-data").textContent);
   const clocks = times.map((steps) => { let ticks = 0; return steps.map((step) => (ticks += step) * tick); });

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from advisor import cli
-from advisor.own_rules import load
+from advisor.settings.own_rules import load
 from profiler.version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -15,10 +15,10 @@ from advisor.cli import main
 from advisor.compare.comparison import compare
 from advisor.models.anatomy import Anatomy, Setting
 from advisor.models.memory import States
-from advisor.render import html, section_html
-from advisor.render.compare_view import sections
-from advisor.render.section import Page
-from advisor.timeline import Chart, Curve
+from advisor.report.render import html, section_html
+from advisor.report.render.compare_view import sections
+from advisor.report.render.section import Page
+from advisor.report.timeline import Chart, Curve
 from profiler.schema import HostSample, LoaderFact
 
 pytestmark = [

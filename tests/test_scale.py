@@ -8,13 +8,13 @@ import pytest
 from benchmarked import imports
 from profiles import metrics, rank
 
-from advisor import load as module
-from advisor.load import load
 from advisor.metrics.base import Metrics
 from advisor.metrics.communication import common_steps, straggler_skew
 from advisor.metrics.stretches import in_stretches
 from advisor.publish import publish
-from advisor.ranks import ranks
+from advisor.report.ranks import ranks
+from advisor.runs import load as module
+from advisor.runs.load import load
 from profiler.schema import Step
 from profiler.store import Stretches
 

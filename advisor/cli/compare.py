@@ -53,8 +53,8 @@ def compare(
     # Imported only now: other commands start that much sooner.
     from advisor.compare.change import RELEVANT, Verdict
     from advisor.compare.comparison import compare
-    from advisor.render.compare_view import headline, sections
-    from advisor.render.section import Page
+    from advisor.report.render.compare_view import headline, sections
+    from advisor.report.render.section import Page
 
     if slower is not None and relevant is not None:
         raise click.UsageError("--fail-if-slower says already what difference matters: leave --relevant out.")
@@ -80,8 +80,8 @@ def compare(
 
 
 def _metrics(folder: Path) -> Metrics:
-    from advisor.load import load
     from advisor.metrics.base import Metrics
+    from advisor.runs.load import load
     from profiler.recorder.record import finish_orphan
 
     if folder.is_dir() and (note := finish_orphan(folder)) is not None:

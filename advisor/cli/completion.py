@@ -18,7 +18,7 @@ RULES = Path(__file__).parents[1] / "rules"
 METRICS = Path(__file__).parents[1] / "metrics"
 
 GOALS = ("throughput", "memory", "cost", "latency")
-"""The goals of advisor.declared, which takes long to import."""
+"""The goals of advisor.settings.declared, which takes long to import."""
 
 
 def mend_fish() -> None:

@@ -25,7 +25,7 @@ def doctor(data: Path | None, interpreter: str | None, as_json: bool) -> int:
     # Imported only now: other commands start that much sooner.
     from advisor.doctor.examination import SCHEMA, examine
     from advisor.doctor.finding import State
-    from advisor.render.doctor_text import show
+    from advisor.report.render.doctor_text import show
 
     found = list(examine(data, interpreter)) if as_json else show(examine(data, interpreter))
     if as_json:

@@ -24,7 +24,7 @@ def explain(name: str, config: Path | None, own_rules: Path | None, calibration:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    from advisor import pages
+    from advisor.report import pages
 
     page = pages.explained(name, options.rules(config, own_rules), options.past(calibration))
     Console().print(Markdown(page, hyperlinks=False))

@@ -72,8 +72,8 @@ Examples:
 def export(run: Path, form: str, out: Path | None, every: float | None, config: Path | None) -> None:
     """Export a recorded run."""
     # Imported only now: other commands start that much sooner.
-    from advisor.config import configure
-    from advisor.declared import goals
+    from advisor.settings.config import configure
+    from advisor.settings.declared import goals
 
     if every is not None and (form != "prometheus" or out is None):
         raise click.UsageError("--every takes --to prometheus and --out.")
@@ -97,8 +97,8 @@ def export(run: Path, form: str, out: Path | None, every: float | None, config: 
 
 
 def _read(run: Path, wanted: Goals) -> Metrics:
-    from advisor.load import load
     from advisor.metrics.base import Metrics
+    from advisor.runs.load import load
     from profiler.recorder.record import finish_orphan
 
     if run.is_dir() and (note := finish_orphan(run)) is not None:
@@ -138,8 +138,8 @@ def _give(form: str, metrics: Metrics, run: Path, place: Path | None) -> None:
         else:
             otel.write(recorded, metrics, place)
     else:
+        from advisor.atomic_write import whole
         from advisor.export import prometheus
-        from advisor.whole import whole
 
         text = prometheus.text(recorded, metrics, run.absolute().name)
         if place is None:

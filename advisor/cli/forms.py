@@ -11,7 +11,7 @@ import click
 from profiler.errors import ProfilerError
 
 if TYPE_CHECKING:
-    from advisor.render.section import Page, Section
+    from advisor.report.render.section import Page, Section
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,7 +45,7 @@ def give(
     if out is None and form == "text":
         from rich.console import Console
 
-        from advisor.render.section_text import show
+        from advisor.report.render.section_text import show
 
         show(sections, Console(highlight=False))
         return
@@ -65,13 +65,13 @@ def _rendered(sections: Sequence[Section], as_json: Callable[[], str], page: Pag
     if form == "json":
         return as_json()
     if form == "markdown":
-        from advisor.render import section_markdown
+        from advisor.report.render import section_markdown
 
         return section_markdown.render(sections)
     if form == "html":
-        from advisor.render import section_html
+        from advisor.report.render import section_html
 
         return section_html.render(sections, page)
-    from advisor.render.section_text import written
+    from advisor.report.render.section_text import written
 
     return written(sections)

@@ -28,7 +28,7 @@ from profiler.printable import printable
 def merge(runs: tuple[Path, ...], out: Path) -> None:
     """Merge recordings of one job into a new folder."""
     # Imported only now: other commands start that much sooner.
-    from advisor.merge import merge as join
+    from advisor.runs.merge import merge as join
 
     parts = join(runs, out)
     for part in parts:

@@ -19,11 +19,11 @@ from profiler.errors import ProfilerError
 from profiler.printable import say
 
 if TYPE_CHECKING:
-    from advisor.calibration import Calibration
-    from advisor.config import Config
+    from advisor.judging.calibration import Calibration
     from advisor.metrics.base import Goals
-    from advisor.own_rules import RuleSet
     from advisor.rules.base import Rule
+    from advisor.settings.config import Config
+    from advisor.settings.own_rules import RuleSet
 
 R = TypeVar("R")
 
@@ -94,7 +94,7 @@ def _goal(name: str) -> click.ParamType:  # type: ignore[type-arg]
 
     def read(text: str) -> Any:
         # Imported only now: the program starts that much sooner.
-        from advisor.declared import READERS
+        from advisor.settings.declared import READERS
 
         return READERS[name](text)
 
@@ -147,7 +147,7 @@ class Criteria:
     @cached_property
     def config(self) -> Config:
         """The configuration, or the defaults. It loads on first use, because loading rules takes a while."""
-        from advisor.config import configure
+        from advisor.settings.config import configure
 
         return self.found or configure()
 
@@ -163,7 +163,7 @@ class Criteria:
         Raises:
             ProfilerError: the validation file cannot be read.
         """
-        from advisor.declared import goals
+        from advisor.settings.declared import goals
 
         return goals(self.declared)
 
@@ -215,7 +215,7 @@ def configuration(config: Path | None, own_rules: Path | None = None, *, judging
     if config is None and found is None and own_rules is None:
         return None
     # Imported only now: rules take a while to load, and the program waits for it.
-    from advisor.config import configure
+    from advisor.settings.config import configure
 
     if found is not None:
         try:
@@ -227,7 +227,7 @@ def configuration(config: Path | None, own_rules: Path | None = None, *, judging
 
 def rules(config: Path | None, own_rules: Path | None) -> tuple[Rule, ...]:
     """Return the rules of that configuration, and print those that could not be loaded."""
-    from advisor.config import configure
+    from advisor.settings.config import configure
 
     found = (configuration(config, own_rules) or configure()).rules
     for line in found.broken:
@@ -248,8 +248,8 @@ def calibration_file(given: Path | None) -> Path | None:
 def past(given: Path | None) -> Calibration:
     """Return all trials so far, and print a note on those that cannot be read."""
     # Imported only now: the program starts that much sooner.
-    from advisor.calibration import Calibration
-    from advisor.calibration_file import read
+    from advisor.judging.calibration import Calibration
+    from advisor.judging.calibration_file import read
 
     file = calibration_file(given)
     if file is None:

@@ -113,9 +113,9 @@ def plan(ctx: click.Context, /, form: str | None, out: Path | None, config: Path
         made = _plan(_with_goals(given, chosen.goals if chosen else {}))
     except ProfilerError as error:
         raise click.UsageError(f"{error.message} {error.remedy}", ctx) from error
-    from advisor.render import plan_json
-    from advisor.render.plan_view import sections
-    from advisor.render.section import Page
+    from advisor.report.render import plan_json
+    from advisor.report.render.plan_view import sections
+    from advisor.report.render.section import Page
 
     about = "A plan is arithmetic, not a measurement: start with it, then record a run."
     page = Page("profile-train plan", "training plan", about, ctx.obj)

@@ -69,9 +69,9 @@ def report(
     """Make the report of a run or of traces."""
     # Imported only now: other commands start that much sooner.
     from advisor.publish import report_of, report_of_traces, write
-    from advisor.render import result_json
-    from advisor.render.terminal import summarize
-    from advisor.traces import in_folder as traces_in
+    from advisor.report.render import result_json
+    from advisor.report.render.terminal import summarize
+    from advisor.runs.traces import in_folder as traces_in
     from profiler import ours
     from profiler.recorder.folder import DEFAULT
     from profiler.recorder.record import finish_orphan

@@ -19,7 +19,7 @@ from advisor.cli import options
 @options.RULES
 def rules(config: Path | None, own_rules: Path | None) -> None:
     """List every rule with its condition."""
-    from advisor import pages
+    from advisor.report import pages
 
     area = None
     for rule in options.rules(config, own_rules):

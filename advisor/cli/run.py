@@ -28,7 +28,7 @@ from profiler.printable import say
 
 if TYPE_CHECKING:
     from advisor.metrics.base import Goals
-    from advisor.report import Report
+    from advisor.report.report import Report
 
 
 @click.command(
@@ -236,8 +236,8 @@ def make_report(folder: Path, criteria: Criteria, *, quietly: bool = False) -> N
 
 def _made(folder: Path, criteria: Criteria, *, quietly: bool = False) -> Report:
     # Imported only now: the program starts that much sooner.
-    from advisor.probe import probe
     from advisor.publish import publish
+    from advisor.verify.probe import probe
 
     if not quietly:
         with contextlib.suppress(Exception):  # without it the report says what was not tried
@@ -248,7 +248,7 @@ def _made(folder: Path, criteria: Criteria, *, quietly: bool = False) -> Report:
 
 
 def _show(report: Report, folder: Path, open_report: bool = False) -> None:
-    from advisor.render.terminal import summarize
+    from advisor.report.render.terminal import summarize
     from profiler import ours
 
     summarize(report, folder)
@@ -258,7 +258,7 @@ def _show(report: Report, folder: Path, open_report: bool = False) -> None:
 
 def _goals(declared: dict[str, Any]) -> Goals:
     """Return the declared goals; an unreadable validation file only costs the rule that needs it."""
-    from advisor.declared import goals
+    from advisor.settings.declared import goals
 
     try:
         return goals(declared)

@@ -41,14 +41,14 @@ def tune(out: Path, profile_steps: int, how: trials.How, criteria: Criteria, wor
     from rich.console import Console
     from rich.text import Text
 
+    from advisor.atomic_write import keep, whole
     from advisor.publish import publish
-    from advisor.render import fitting_text, tuning_json, tuning_text
-    from advisor.render.trial_progress import TrialProgress
+    from advisor.report.render import fitting_text, tuning_json, tuning_text
+    from advisor.report.render.trial_progress import TrialProgress
     from advisor.verify.fitting import Fitted, fit
     from advisor.verify.process import Program
     from advisor.verify.session import promise_of_harmlessness
     from advisor.verify.tuning import NOTE, How, tune
-    from advisor.whole import keep, whole
     from profiler import ours
     from profiler.launch import program
     from profiler.printable import printable, say

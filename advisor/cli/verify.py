@@ -55,8 +55,8 @@ def try_advice(folder: Path, rules: Sequence[str], how: How, criteria: Criteria,
     from rich.console import Console
 
     from advisor.publish import publish
-    from advisor.render.terminal import summarize
-    from advisor.render.trial_progress import TrialProgress
+    from advisor.report.render.terminal import summarize
+    from advisor.report.render.trial_progress import TrialProgress
     from advisor.verify import session
 
     trial = session.prepare(

@@ -39,8 +39,8 @@ def watch(folder: Path | None, once: bool, as_json: bool, config: Path | None) -
     """Watch a run that is being recorded."""
     from rich.console import Console
 
-    from advisor.config import configure
-    from advisor.declared import goals
+    from advisor.settings.config import configure
+    from advisor.settings.declared import goals
     from advisor.watch.watching import Watching, latest
 
     if as_json and not once:
@@ -85,7 +85,7 @@ def _live(watching: Watching, seen: Snapshot, console: Console) -> Snapshot:
 
 
 def _drawn(seen: Snapshot, watching: Watching, console: Console, note: str = "", height: int | None = None) -> Text:
-    from advisor.render.watch_text import draw
+    from advisor.report.render.watch_text import draw
 
     if not note and not seen.is_over and not watching.is_recorded:
         note = f"Nobody records this run any more. Report: profile-train report {seen.folder}"

@@ -6,7 +6,7 @@ import math
 from enum import Enum
 from statistics import NormalDist
 
-from advisor.significance import Interval
+from advisor.stats.significance import Interval
 
 # What is less than a twentieth of a step, two runs of the same program on a shared machine may differ by (assumption).
 RELEVANT = 0.05

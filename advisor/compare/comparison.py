@@ -13,7 +13,7 @@ from advisor.metrics import hardware, host, memory, step
 from advisor.metrics.base import Metric, Metrics, Missing
 from advisor.metrics.input import loader
 from advisor.metrics.settings import data_parallel_size, primary_rank, world_size
-from advisor.significance import Interval
+from advisor.stats.significance import Interval
 from profiler.schema import BETWEEN, PHASES, TAG_FIRST, Outcome, Step
 
 SCHEMA = "profile-train/comparison@1"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from advisor.environment import Group, Row, environment
-from advisor.profile import Profile
+from advisor.runs.environment import Group, Row, environment
+from advisor.runs.profile import Profile
 
 MACHINE = ("machine", "software", "gpu")
 """Groups of the environment; the other groups are settings."""

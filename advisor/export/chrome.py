@@ -23,11 +23,11 @@ from typing import Any, BinaryIO, cast
 
 from msgspec.json import encode
 
+from advisor.atomic_write import whole
 from advisor.export.nodes import Node, identity, in_time
 from advisor.export.stretches import Stretch, nanoseconds, stretches
 from advisor.export.units import heading
-from advisor.profile import Profile
-from advisor.whole import whole
+from advisor.runs.profile import Profile
 from profiler.schema import Batch, GpuSample, HostSample, MemorySample, Process, Step, Window
 from profiler.version import __version__
 

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from advisor.atomic_write import whole
 from advisor.export import tables
 from advisor.export.nodes import Node
 from advisor.export.tables import Column, Rows
 from advisor.metrics.base import Metrics
-from advisor.whole import whole
 
 RUN_BY_SPREADSHEETS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 """Characters with which a text becomes a formula in a spreadsheet (OWASP, "CSV Injection").

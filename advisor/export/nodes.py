@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from advisor.clocks import Clock
-from advisor.profile import Profile
+from advisor.runs.clocks import Clock
+from advisor.runs.profile import Profile
 from profiler.errors import ProfilerError
 from profiler.schema import Process, Run
 from profiler.store import Tables, find, owners, ranks, read

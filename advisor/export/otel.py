@@ -19,13 +19,13 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from advisor.atomic_write import whole
 from advisor.export.extra import extra
 from advisor.export.nodes import Node, in_time
 from advisor.export.stretches import nanoseconds, stretches
 from advisor.metrics.base import Metrics
-from advisor.profile import Profile
-from advisor.quantities import quantities
-from advisor.whole import whole
+from advisor.report.quantities import quantities
+from advisor.runs.profile import Profile
 from profiler.errors import ProfilerError
 from profiler.schema import Run
 from profiler.version import __version__

@@ -8,12 +8,12 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
+from advisor.atomic_write import whole
 from advisor.export import tables
 from advisor.export.extra import extra
 from advisor.export.nodes import Node
 from advisor.export.tables import Column, Rows
 from advisor.metrics.base import Metrics
-from advisor.whole import whole
 
 TOGETHER = 50_000
 """Rows of a row group, which are in memory at a time."""

@@ -14,7 +14,7 @@ from typing import Any
 from advisor.export.extra import extra
 from advisor.export.nodes import Node
 from advisor.metrics.base import Metrics
-from advisor.quantities import quantities
+from advisor.report.quantities import quantities
 from profiler.printable import printable
 from profiler.schema import BETWEEN, PHASES, Run, Step
 

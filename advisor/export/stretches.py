@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from advisor.clocks import Clock
+from advisor.runs.clocks import Clock
 from profiler import schema
 from profiler.schema import BETWEEN, PHASES, Step
 

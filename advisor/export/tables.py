@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from advisor.export.nodes import Node
 from advisor.export.units import heading, unit
 from advisor.metrics.base import Metrics
-from advisor.quantities import quantities
+from advisor.report.quantities import quantities
 from profiler.store.tables import COLUMNS, NAMES
 from profiler.store.values import hints, kind
 

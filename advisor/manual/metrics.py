@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from advisor import pages
 from advisor.manual import markdown
 from advisor.metrics.base import Metric
+from advisor.report import pages
 
 
 def document(metrics: Sequence[Metric[Any]]) -> str:

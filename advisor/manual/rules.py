@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor import pages
 from advisor.manual import markdown
+from advisor.report import pages
 from advisor.rules.base import Rule
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
-from advisor.profile import Profile
+from advisor.runs.profile import Profile
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

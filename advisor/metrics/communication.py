@@ -17,7 +17,7 @@ from advisor.metrics.quantiles import quantile
 from advisor.metrics.settings import data_parallel_size, primary_rank, world_size
 from advisor.metrics.step import exposed_comm_fraction, gpu_windows, micro_steps_per_step, steady, step_time_mean
 from advisor.metrics.stretches import in_stretches
-from advisor.profile import Rank
+from advisor.runs.profile import Rank
 from profiler.schema import PHASES, DdpFact, Exchange, Step
 from profiler.store import Stretches
 

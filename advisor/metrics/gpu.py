@@ -10,7 +10,7 @@ from advisor.metrics.no_window import no_window
 from advisor.metrics.operators import is_computing, products, shaped_operators
 from advisor.metrics.settings import flags, is_trace, no_gpu, on_cpu, primary_rank
 from advisor.metrics.step import exposed_comm_fraction, gpu_windows, steady_steps, unprofiled
-from advisor.profile import Rank
+from advisor.runs.profile import Rank
 from profiler.schema import DeviceFact, Gpu, Kernel, Window
 
 EVENT = 1e-6

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.settings import NVML, gpu_need, no_gpu, on_cpu
 from advisor.metrics.step import steady_window
-from advisor.profile import Profile, Rank
+from advisor.runs.profile import Profile, Rank
 from profiler.schema import Gpu, GpuSample
 
 BUSY = 0.1

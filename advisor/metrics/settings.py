@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from advisor.metrics.base import Metrics, Missing, Need, metric
-from advisor.profile import Rank
+from advisor.runs.profile import Rank
 from profiler.schema import FlagsFact, ModelFact, OptimizerFact, ScalerFact
 
 NVML = "Run on a machine with an NVIDIA GPU, its driver and nvidia-ml-py."

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
-from advisor import significance
 from advisor.metrics.base import Metrics, Missing, Need, Threshold, metric
 from advisor.metrics.quantiles import quantile
 from advisor.metrics.settings import UNTIMED, gpu_need, is_trace, primary_rank, untimed, world_size
+from advisor.stats import significance
 from profiler.schema import (
     BETWEEN,
     PHASES,

@@ -13,7 +13,7 @@ from advisor.metrics.hardware import busy_clock
 from advisor.metrics.operators import is_computing
 from advisor.metrics.settings import world_size
 from advisor.metrics.step import step_time_mean
-from advisor.profile import Rank
+from advisor.runs.profile import Rank
 from advisor.units import digits, seconds, share
 
 EXPLAINS = 0.5

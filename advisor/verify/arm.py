@@ -9,10 +9,10 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import median
 
-from advisor.load import load
 from advisor.metrics.base import Metrics
 from advisor.metrics.memory import ran_out_of_memory
-from advisor.profile import Profile
+from advisor.runs.load import load
+from advisor.runs.profile import Profile
 from advisor.units import count
 from profiler.errors import ProfilerError
 from profiler.schema import BETWEEN, TAG_COMPILE, TAG_EPOCH_START, TAG_FIRST, TAG_UNREACHED, Step

@@ -15,13 +15,14 @@ from itertools import combinations
 from pathlib import Path
 from signal import SIGKILL
 
-from advisor.judge import judge
-from advisor.load import load
+from advisor.judging.judge import judge
+from advisor.judging.verdict import Verdict
 from advisor.metrics.base import Metrics
 from advisor.metrics.memory import ran_out_of_memory
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import step_time_mean
 from advisor.rules.base import Intervention, Safety
+from advisor.runs.load import load
 from advisor.units import count
 from advisor.verify import kept
 from advisor.verify.arm import TrialFailed
@@ -30,7 +31,6 @@ from advisor.verify.process import Program, run_once
 from advisor.verify.remedies import Ladder, Remedy, ladders
 from advisor.verify.trials import why_not
 from advisor.verify.tuning import PROFILE_PATIENCE, How, Kept, Watcher, claim
-from advisor.verify.verdict import Verdict
 from profiler.errors import ProfilerError
 
 # That a program takes: its memory has reached its peak by then, unless lengths vary or something leaks (assumption).

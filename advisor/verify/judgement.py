@@ -7,13 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 
+from advisor.judging.verdict import Verdict
 from advisor.models.effects import Triple
-from advisor.significance import NO_SPEEDUP, Estimator, Interval, TrialOutcome, outcome, speedup, trimmed_mean, widened
+from advisor.stats.significance import (
+    NO_SPEEDUP,
+    Estimator,
+    Interval,
+    TrialOutcome,
+    outcome,
+    speedup,
+    trimmed_mean,
+    widened,
+)
 from advisor.units import share
 from advisor.verify.arm import Arm
 from advisor.verify.longer import Noise, longer
 from advisor.verify.losses import likeness
-from advisor.verify.verdict import Verdict
 
 # If so much of a step's cost falls between steps in either arm, trimming would leave out what the change is about.
 SPIKY = 0.01

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from advisor.calibration import Tried
+from advisor.atomic_write import whole
+from advisor.judging.calibration import Tried
+from advisor.judging.verdict import Verdict
 from advisor.models.effects import Triple
 from advisor.verify.judgement import Judged
-from advisor.verify.verdict import Verdict
-from advisor.whole import whole
 from profiler import ours
 from profiler.errors import ProfilerError
 

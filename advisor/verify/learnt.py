@@ -6,8 +6,8 @@ import math
 from datetime import datetime, timezone
 from pathlib import Path
 
-from advisor import calibration_file
-from advisor.judge import Finding
+from advisor.judging import calibration_file
+from advisor.judging.judge import Finding
 from advisor.verify.kept import Verified
 from advisor.verify.trials import Trials, Watcher
 from profiler.errors import ProfilerError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from advisor.significance import DETECTION, NO_SPEEDUP, steps_per_arm
+from advisor.stats.significance import DETECTION, NO_SPEEDUP, steps_per_arm
 from advisor.units import share
 from advisor.verify.arm import WARM_UP
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from advisor.equivalence import MAX_LOST, Equivalence, equivalence
+from advisor.stats.equivalence import MAX_LOST, Equivalence, equivalence
 from advisor.units import share
 from advisor.verify.arm import Arm
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from advisor.judge import Finding
+from advisor.judging.judge import Finding
 from advisor.metrics.base import Metrics, Missing
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import step_time_cv, step_time_mean
 from advisor.models.effects import Triple
 from advisor.models.state import Scenario, State, removed
-from advisor.significance import steps_per_arm
+from advisor.stats.significance import steps_per_arm
 from advisor.verify.arm import WARM_UP, between
 from advisor.verify.judgement import SPIKY
 from advisor.verify.longer import LEAST_EFFECT

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from advisor.judge import Finding, Gain
+from advisor.judging.judge import Finding, Gain
 from advisor.metrics.base import Metrics
 from advisor.metrics.gpu import device
 from advisor.metrics.input import loader

@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from advisor.calibration import Calibration
-from advisor.judge import Finding, Judgement, judge
-from advisor.load import load
+from advisor.judging.calibration import Calibration
+from advisor.judging.judge import Finding, Judgement, judge
+from advisor.judging.verdict import Verdict
 from advisor.metrics.base import Goals, Metrics
-from advisor.profile import Profile
 from advisor.rules.base import Rule, Safety, Severity
+from advisor.runs.load import load
+from advisor.runs.profile import Profile
 from advisor.units import seconds
 from advisor.verify import kept, learnt, tuned
 from advisor.verify.pace import pace_of
 from advisor.verify.process import Program
 from advisor.verify.trials import Trials, Watcher, why_not
-from advisor.verify.verdict import Verdict
 from profiler.agent.redact import HIDDEN
 from profiler.errors import ProfilerError
 from profiler.printable import printable

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from advisor.judge import Finding
+from advisor.judging.judge import Finding
+from advisor.judging.verdict import Verdict
 from advisor.rules.base import Intervention, Safety
 from advisor.verify import kept
 from advisor.verify.arm import Arm, TrialFailed, read
@@ -20,7 +21,6 @@ from advisor.verify.judgement import Judged, judged
 from advisor.verify.kept import Verified
 from advisor.verify.pace import Pace, predicted, steps_needed
 from advisor.verify.process import Program, forget, run_once
-from advisor.verify.verdict import Verdict
 
 # A process has this many times the time it should take, and seconds to start and to compile.
 PATIENCE, START = 5.0, 300.0

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from advisor.atomic_write import keep as keep_in
 from advisor.rules.base import Intervention, Safety
-from advisor.whole import keep as keep_in
 from profiler import ours
 from profiler.errors import ProfilerError
 

@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from advisor.calibration import Calibration
-from advisor.judge import Finding, judge
-from advisor.load import load
+from advisor.judging.calibration import Calibration
+from advisor.judging.judge import Finding, judge
 from advisor.metrics.base import Goals, Metrics
-from advisor.probe import probe
 from advisor.rules import all_rules
 from advisor.rules.base import Intervention, Rule, Safety, Severity
+from advisor.runs.load import load
 from advisor.verify import kept, learnt, trials
 from advisor.verify.arm import TrialFailed
 from advisor.verify.kept import Verified
 from advisor.verify.pace import Pace, pace_of
+from advisor.verify.probe import probe
 from advisor.verify.process import ENDED, Program, forget, run_once
 from advisor.verify.trials import Trials, why_not
 from profiler.errors import ProfilerError

@@ -16,7 +16,7 @@ from typing import Any
 from advisor.metrics.base import Metrics, Missing
 from advisor.metrics.hardware import gpu_utilization
 from advisor.metrics.step import ordinary, phase_seconds, steady_steps, step_time_mean, step_time_p90
-from advisor.profile import Profile, Rank
+from advisor.runs.profile import Profile, Rank
 from profiler.errors import ProfilerError
 from profiler.schema import DeviceFact, ModelFact, Process, Step
 from profiler.store import Newest, Tables, decode_fact, find, read

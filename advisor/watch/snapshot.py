@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from advisor.judge import Gain, Judgement
+from advisor.judging.judge import Gain, Judgement
 from advisor.metrics.base import Metrics
 from advisor.metrics.settings import primary_rank, world_size
-from advisor.profile import Profile
+from advisor.runs.profile import Profile
 from profiler.schema import BETWEEN, PHASES, TAG_FIRST, GpuSample, Outcome, Step
 
 SCHEMA = "profile-train/watch@1"

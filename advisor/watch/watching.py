@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from advisor.judge import judge
-from advisor.load import load
+from advisor.judging.judge import judge
 from advisor.metrics.base import Goals, Metrics
-from advisor.own_rules import RuleSet
+from advisor.runs.load import load
+from advisor.settings.own_rules import RuleSet
 from advisor.watch.snapshot import Advised, Snapshot, advised, snapshot
 from profiler.errors import ProfilerError
 from profiler.recorder import folder as place

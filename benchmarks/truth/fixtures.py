@@ -14,7 +14,7 @@ def told(cores):
     import gpu_truth
     from gpu_runs import gpu_metrics
 
-    from advisor.judge import judge
+    from advisor.judging.judge import judge
 
     def one(fixture):
         judgement = judge(gpu_metrics(fixture.changes, phases=fixture.phases))

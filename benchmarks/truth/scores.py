@@ -7,7 +7,7 @@ import seen as judging
 from seen import Seen
 from table import Row
 
-from advisor.calibration import Record
+from advisor.judging.calibration import Record
 
 TOP_1 = 0.95
 """Share of the sick rows' runs in which what should come first does, at least."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from traces_made import ALL_REDUCE, GEMM, GPU, HTOD, KERNEL, NCCL, Made
 
-from advisor.judge import Judgement, judge
+from advisor.judging.judge import Judgement, judge
 from advisor.metrics.base import Metrics
 from advisor.metrics.gpu import host_stall_fraction, is_compiled, launch_bound_index
 from advisor.metrics.step import modelled_phases, step_time_uncertainty
 from advisor.publish import report_of_traces
+from advisor.report.wording import counsel
 from advisor.rules.base import Severity
-from advisor.traces import load
-from advisor.wording import counsel
+from advisor.runs.traces import load
 
 H100 = {**GPU, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9}
 

@@ -18,7 +18,7 @@ from gpu_truth import (
     above_information,
 )
 
-from advisor.judge import Outcome, judge
+from advisor.judging.judge import Outcome, judge
 from advisor.metrics import gpu
 from advisor.metrics import input as data
 from advisor.rules.base import Confidence, Severity

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from gpu_runs import ADAM, FLAGS, GB, LOADER, MODEL, a_gpu, gpu_metrics
 
-from advisor.judge import judge
+from advisor.judging.judge import judge
 from advisor.metrics import attention, between, gpu, host, input, memory, settings
 from advisor.rules import all_rules
 

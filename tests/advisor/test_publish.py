@@ -12,13 +12,13 @@ import pytest
 from golden_report import golden
 
 from advisor import publish as module
-from advisor.calibration import Calibration, Tried
+from advisor.judging.calibration import Calibration, Tried
+from advisor.judging.verdict import Verdict
 from advisor.metrics.base import Goals
 from advisor.publish import publish
-from advisor.render import result_json
+from advisor.report.render import result_json
 from advisor.verify import kept
 from advisor.verify.kept import Verified
-from advisor.verify.verdict import Verdict
 from profiler import ours
 from profiler.errors import ProfilerError
 from profiler.schema import Process, Run, Step
@@ -160,7 +160,7 @@ def refuse(monkeypatch, name):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.rename(source, target)
 
-    monkeypatch.setattr("advisor.whole.os.replace", replace)
+    monkeypatch.setattr("advisor.atomic_write.os.replace", replace)
 
 
 def test_what_cannot_be_written_is_said_and_leaves_nothing_behind(folder, monkeypatch):

@@ -6,7 +6,7 @@ import socket
 from programs import COMMAND, TORCH
 from slurm_variables import STEP
 
-from advisor.load import load
+from advisor.runs.load import load
 from profiler.store import find
 
 TRAIN = (

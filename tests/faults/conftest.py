@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from advisor.publish import publish
-from advisor.render.terminal import summarize
+from advisor.report.render.terminal import summarize
 
 
 @pytest.fixture

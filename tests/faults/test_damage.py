@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from advisor.cli import main
 from advisor.publish import report_of
-from advisor.render import markdown, result_json
+from advisor.report.render import markdown, result_json
 from profiler import ours
 from profiler.agent import ring
 from profiler.agent.outlet import Outlet

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from programs import COMMAND
 
-from advisor.load import load
+from advisor.runs.load import load
 
 
 def has_a_cluster():

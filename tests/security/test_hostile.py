@@ -22,8 +22,8 @@ from advisor.metrics.input import loader
 from advisor.metrics.program import configuration, driver
 from advisor.metrics.settings import model, optimizer
 from advisor.publish import publish
-from advisor.render import html, markdown, result_json
-from advisor.render.terminal import summarize
+from advisor.report.render import html, markdown, result_json
+from advisor.report.render.terminal import summarize
 from advisor.rules._spelling import FRAMEWORKS, spelling
 from profiler.schema import (
     FACTS,

@@ -17,13 +17,13 @@ ALLOWED = {
     "advisor/cli/__init__.py": {"import_module": "one of COMMANDS"},
     "advisor/export/extra.py": {"import_module": "packages of the extra `export`, named in our own code"},
     "advisor/metrics/__init__.py": {"import_module": "the modules of our own package"},
-    "advisor/own_rules.py": {"import_module": "rules that the user has installed or named"},
+    "advisor/settings/own_rules.py": {"import_module": "rules that the user has installed or named"},
     "advisor/testing.py": {"compile": "whether the code of advice is Python; it is not run"},
     "advisor/rules/__init__.py": {"import_module": "the modules of our own package"},
-    "advisor/render/html.py": {"Markup": "our own style and scripts, and JSON in which `<` is escaped"},
-    "advisor/render/section_html.py": {"Markup": "our own style"},
-    "advisor/render/templates.py": {"Markup": "text that has just been escaped"},
-    "advisor/render/markdown.py": {"Markup": "text that has just been escaped"},
+    "advisor/report/render/html.py": {"Markup": "our own style and scripts, and JSON in which `<` is escaped"},
+    "advisor/report/render/section_html.py": {"Markup": "our own style"},
+    "advisor/report/render/templates.py": {"Markup": "text that has just been escaped"},
+    "advisor/report/render/markdown.py": {"Markup": "text that has just been escaped"},
     "advisor/rules/compile_model.py": {"compile": "how torch.compile is spelled in the user's framework"},
     "advisor/rules/launch_bound_graphs.py": {"compile": "how torch.compile is spelled in the user's framework"},
     "profiler/agent/interventions/__init__.py": {"import_module": "one of the changes that we know"},
@@ -114,7 +114,7 @@ def test_no_template_lets_text_through_unescaped(subtests):
 
 
 def test_every_form_is_rendered_with_escaping_on():
-    from advisor.render.templates import environment
+    from advisor.report.render.templates import environment
 
     assert environment().autoescape is True
 

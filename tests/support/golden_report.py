@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from advisor.anatomy import WhatIf
-from advisor.environment import Group, Row
-from advisor.judge import Gain, StepTime
+from advisor.judging.judge import Gain, StepTime
+from advisor.judging.verdict import Verdict
 from advisor.metrics.base import Goals, Need
 from advisor.models.anatomy import Anatomy, Setting
 from advisor.models.cost import saving
 from advisor.models.memory import States
-from advisor.operations import Operation, Operations
-from advisor.quantities import Quantity
-from advisor.report import (
+from advisor.report.anatomy import WhatIf
+from advisor.report.operations import Operation, Operations
+from advisor.report.quantities import Quantity
+from advisor.report.report import (
     CONTRACT_PHASES,
     Checked,
     Measured,
@@ -28,10 +28,10 @@ from advisor.report import (
     RunInfo,
     StepTimes,
 )
+from advisor.report.timeline import Chart, Curve
 from advisor.rules.base import Change, Difference, Source
-from advisor.timeline import Chart, Curve
+from advisor.runs.environment import Group, Row
 from advisor.verify.kept import Verified
-from advisor.verify.verdict import Verdict
 from profiler.schema import RegionFact
 
 MEAN = 0.200

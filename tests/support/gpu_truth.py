@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_runs import ADAM, FLAGS, GB, LOADER, MODEL, a_gpu
 
-from advisor.judge import Judgement
+from advisor.judging.judge import Judgement
 from advisor.metrics import attention, between, communication, gpu, hardware, host, matmul, memory, settings, step
 from advisor.metrics import input as data
 from advisor.metrics.base import Metric

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from advisor.metrics.base import Goals, Metrics
-from advisor.profile import Profile, Rank
+from advisor.runs.profile import Profile, Rank
 from profiler.schema import Batch, Process, Run, Step
 
 RUN = Run(

@@ -15,7 +15,7 @@ from pathlib import Path
 from browser import opened, started
 from golden_report import golden, tried
 
-from advisor.render import html
+from advisor.report.render import html
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "images"
 LARGEST = 300_000

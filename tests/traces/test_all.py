@@ -10,7 +10,7 @@ import pytest
 from traces_real import PATHS
 
 from advisor.publish import report_of_traces
-from advisor.render import html, markdown, result_json
+from advisor.report.render import html, markdown, result_json
 from profiler.importers.analysis import analyse
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text())

@@ -143,7 +143,7 @@ def test_an_error_of_ours_is_printed_with_its_remedy(monkeypatch, capsys):
     def explode(*_args, **_options):
         raise ProfilerError("It broke.", "Mend it.")
 
-    monkeypatch.setattr("advisor.pages.explained", explode)
+    monkeypatch.setattr("advisor.report.pages.explained", explode)
 
     assert main(["explain", "x"]) == 1
     assert capsys.readouterr().err == "profile-train: It broke.\nMend it.\n"
@@ -155,5 +155,5 @@ def test_nothing_heavy_is_imported_before_the_program_starts():
     code = "import sys, json, advisor.cli, advisor.cli.run; print(json.dumps(sorted(sys.modules)))"
     loaded = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
 
-    heavy = {"torch", "numpy", "jinja2", "rich", "sqlite3", "advisor.report", "advisor.rules"}
+    heavy = {"torch", "numpy", "jinja2", "rich", "sqlite3", "advisor.report.report", "advisor.rules"}
     assert heavy & set(loaded) == set()

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
-from advisor.declared import GOALS
 from advisor.metrics import all_metrics
 from advisor.rules import all_rules
+from advisor.settings.declared import GOALS
 
 ROOT = Path(__file__).parents[3]
 US = [sys.executable, "-c", "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; main()", ROOT]

@@ -155,7 +155,7 @@ def test_what_belongs_to_another_user_is_not_obeyed(repository, result, monkeypa
     ],
 )
 def test_what_others_can_write_runs_no_code(repository, result, monkeypatch, what, mode, rules):
-    monkeypatch.setattr("advisor.trust._is_our_own", lambda group: False)
+    monkeypatch.setattr("advisor.settings.trust._is_our_own", lambda group: False)
     (repository / what).chmod(mode)
     assert (outcome(result(), "seen-steps") is not None) == Path("ran").exists() == rules
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from advisor.cli import main
-from advisor.render.section_text import show
+from advisor.report.render.section_text import show
 
 STATES = ["--params", "1.5B", "--gpus", "8", "--gpu-memory", "24GB"]
 SHAPE = ["--layers", "32", "--hidden", "4096", "--heads", "32", "--sequence", "4096", "--vocabulary", "128256"]
@@ -58,7 +58,7 @@ def test_no_line_is_wider_than_80_columns(plan, words):
 
 def test_an_ascii_terminal_gets_ascii(monkeypatch):
     made = []
-    monkeypatch.setattr("advisor.render.section_text.show", lambda found, console: made.append(found))
+    monkeypatch.setattr("advisor.report.render.section_text.show", lambda found, console: made.append(found))
     assert main(["plan", *LLAMA]) == 0
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
     show(made[0], Console(file=file, width=80))

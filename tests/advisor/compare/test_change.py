@@ -7,7 +7,7 @@ from statistics import NormalDist, fmean, stdev
 import pytest
 
 from advisor.compare.change import Verdict, difference, for_few, ratio, unbounded, verdict
-from advisor.significance import Interval
+from advisor.stats.significance import Interval
 
 
 def test_bounds_add_up_as_squares():

@@ -3,8 +3,8 @@
 import pytest
 
 from advisor.export.nodes import nodes
-from advisor.load import load
 from advisor.metrics.base import Metrics
+from advisor.runs.load import load
 from profiler.schema import (
     TAG_EVALUATION,
     Batch,

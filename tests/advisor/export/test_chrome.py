@@ -10,16 +10,16 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.clocks import Clock
 from advisor.export import chrome
 from advisor.export.nodes import Node, nodes
-from advisor.load import load
 from advisor.metrics.base import Metrics
 from advisor.metrics.step import backward_fraction, data_wait_fraction, forward_fraction, step_time_mean
-from advisor.profile import Profile, Rank
 from advisor.publish import report_of_traces
-from advisor.traces import load as load_traces
-from advisor.wording import diagnosis
+from advisor.report.wording import diagnosis
+from advisor.runs.clocks import Clock
+from advisor.runs.load import load
+from advisor.runs.profile import Profile, Rank
+from advisor.runs.traces import load as load_traces
 from profiler.schema import TAG_EVALUATION, Process, Run, Step
 from profiler.store import Tables
 

@@ -12,9 +12,9 @@ import pytest
 
 from advisor.export import otel
 from advisor.export.nodes import nodes
-from advisor.load import load
 from advisor.metrics.base import Metrics
-from advisor.quantities import quantities
+from advisor.report.quantities import quantities
+from advisor.runs.load import load
 from profiler.errors import ProfilerError
 
 proto = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")

@@ -10,10 +10,10 @@ import pytest
 
 from advisor.export import prometheus
 from advisor.export.nodes import nodes
-from advisor.load import load
 from advisor.metrics import all_metrics
 from advisor.metrics.base import Metrics
-from advisor.quantities import quantities
+from advisor.report.quantities import quantities
+from advisor.runs.load import load
 from profiler.errors import ProfilerError
 from profiler.schema import Run
 from profiler.store import Writer

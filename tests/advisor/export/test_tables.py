@@ -12,9 +12,9 @@ from advisor.export import csv as csv_files
 from advisor.export import parquet
 from advisor.export.tables import Column
 from advisor.export.units import UNITS, heading, unit
-from advisor.load import load
 from advisor.metrics.base import Metrics
-from advisor.quantities import quantities
+from advisor.report.quantities import quantities
+from advisor.runs.load import load
 from profiler.errors import ProfilerError
 from profiler.schema import Batch, Gpu, GpuSample, HostSample, MemorySample, Problem, Run, Step
 from profiler.store.tables import NAMES

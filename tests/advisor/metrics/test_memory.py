@@ -19,7 +19,7 @@ from advisor.metrics.memory import (
     oom_count,
     ran_out_of_memory,
 )
-from advisor.profile import Profile
+from advisor.runs.profile import Profile
 from profiler.schema import DeviceFact, ErrorFact, Gpu, GpuSample, MemoryFact, MemorySample
 
 

@@ -10,7 +10,7 @@ from advisor.metrics import stragglers
 from advisor.metrics.base import Metrics, Missing
 from advisor.metrics.communication import straggler_skew
 from advisor.rules import all_rules
-from advisor.traces import load
+from advisor.runs.traces import load
 from profiler.schema import (
     DeviceFact,
     FlagsFact,

@@ -9,7 +9,7 @@ import pytest
 from gpu_runs import ADAM, FLAGS, LOADER, MODEL, gpu_metrics
 from programs import COMMAND, PATIENCE, ROOT
 
-from advisor.judge import Gain
+from advisor.judging.judge import Gain
 from advisor.metrics.input import loader
 from advisor.metrics.settings import flags, model, optimizer, world_size
 from advisor.rules.base import Safety

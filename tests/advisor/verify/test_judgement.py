@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
+from advisor.judging.verdict import Verdict
 from advisor.verify.arm import WARM_UP, Arm
 from advisor.verify.judgement import judged
-from advisor.verify.verdict import Verdict
 
 PREDICTED = (0.4, 0.5, 0.6)
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from advisor.judging.verdict import Verdict
 from advisor.verify import kept
 from advisor.verify.kept import Verified
-from advisor.verify.verdict import Verdict
 from profiler import ours
 from profiler.errors import ProfilerError
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from profiles import metrics, rank, steps
 
-from advisor.judge import Finding, Gain
+from advisor.judging.judge import Finding, Gain
 from advisor.models.effects import remove
 from advisor.rules import all_rules
 from advisor.rules.base import Advice, Evidence, Severity

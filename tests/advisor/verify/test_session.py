@@ -9,11 +9,12 @@ import pytest
 from profiles import RUN
 from programs import COMMAND, ROOT
 
-from advisor.calibration_file import read as read_calibration
-from advisor.load import load
+from advisor.judging.calibration_file import read as read_calibration
+from advisor.judging.verdict import Verdict
 from advisor.metrics.base import Metrics
 from advisor.rules import optimizer_fused
 from advisor.rules.base import Safety
+from advisor.runs.load import load
 from advisor.units import seconds
 from advisor.verify import kept, session, trials, tuned, tuning
 from advisor.verify.arm import Arm, TrialFailed
@@ -21,7 +22,6 @@ from advisor.verify.kept import Verified
 from advisor.verify.pace import AROUND, LONGER
 from advisor.verify.process import ENDED, Program
 from advisor.verify.trials import Trials, order
-from advisor.verify.verdict import Verdict
 from profiler.agent.redact import HIDDEN
 from profiler.errors import ProfilerError
 from profiler.schema import Fact, FlagsFact, OptimizerFact, Process, Step

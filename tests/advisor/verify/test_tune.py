@@ -10,11 +10,11 @@ import psutil
 import pytest
 from programs import COMMAND, PATIENCE, ROOT, TORCH, wait_until
 
+from advisor.judging.verdict import Verdict
 from advisor.rules.base import Safety
 from advisor.verify import kept
 from advisor.verify.process import Program
 from advisor.verify.tuning import How, tune
-from advisor.verify.verdict import Verdict
 from profiler.errors import ProfilerError
 
 if sys.version_info >= (3, 11):

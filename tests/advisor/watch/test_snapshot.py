@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from profiles import RUN, metrics, rank, steps
 
-from advisor.render.watch_text import draw
+from advisor.report.render.watch_text import draw
 from advisor.watch.snapshot import SPAN, snapshot
 from profiler.schema import TAG_EVALUATION, TAG_FIRST, Gpu, GpuSample, HostSample
 

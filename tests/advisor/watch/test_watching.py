@@ -5,7 +5,7 @@ import os
 import pytest
 
 from advisor.metrics.base import Goals
-from advisor.own_rules import RuleSet
+from advisor.settings.own_rules import RuleSet
 from advisor.watch import watching
 from advisor.watch.watching import Watching, latest
 from profiler.errors import ProfilerError

@@ -1,0 +1,221 @@
+"""Measure how good predictions have been, and set the intervals of the next ones accordingly.
+
+Quantities are removed shares of the step time, r = 1 - T1/T0, predicted as (low, expected, high): the 10th, 50th and
+90th percentile. Intervals follow the record of past trials alone.
+
+Until a rule has ten records, its intervals are a quarter wider than its model gives them, and no narrower than the
+change expected in the rest of a step when much of it goes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from advisor.judging.verdict import Verdict
+from advisor.models.effects import Triple
+from advisor.units import count, share
+
+# Between the 10th and the 90th percentile.
+TARGET = 0.8
+
+# With fewer records a share of 80 % is no more than a guess ...
+LEAST_RECORDS = 10
+
+# ... and the interval is widened by this instead (assumption: predictions are surer of themselves than they should be).
+UNTESTED = 1.25
+
+# An interval's side counts as no narrower than this: a point of the step time is what a trial can tell apart.
+LEAST_SIDE = 0.01
+
+# By how much what remains of a step is not what it was, once all the rest is gone: a loop that no longer sleeps between
+# its batches has its caches warm and its clock up. Measured once where a wait of 90 % went: the other phases took 17 %
+# less. Of eleven rows of the truth table that lose a wait or a log, what remained was off by 4 to 17 % of itself times
+# the removed share in nine, by 28 % in one, and in one of a small gain by more. With the quarter added this is 19 %.
+REST = 0.15
+
+# A rule's confidence counts as so many trials: Beta(hits + 2, misses + 1) for a confidence of two thirds.
+PRIOR_TRIALS = 3
+
+# The gain was as much as predicted; it was not. What told nothing, and what could not be made, is neither.
+HITS = (Verdict.CONFIRMED, Verdict.BETTER)
+MISSES = (Verdict.PARTIAL, Verdict.REFUTED, Verdict.HARMFUL)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A prediction and its measured outcome."""
+
+    rule: str
+    predicted: Triple
+    observed: float
+
+    def __post_init__(self) -> None:
+        low, expected, high = self.predicted
+        if not low <= expected <= high or not math.isfinite(self.observed):
+            raise ValueError(f"not a prediction and its outcome: {self}")
+
+    @property
+    def inside(self) -> bool:
+        """Whether the interval contains the outcome."""
+        return self.predicted[0] <= self.observed <= self.predicted[2]
+
+    @property
+    def error(self) -> float:
+        """|expected - observed|, in shares of the step time."""
+        return abs(self.predicted[1] - self.observed)
+
+    @property
+    def relative_error(self) -> float:
+        """|expected - observed| / |observed|; `math.inf` if nothing was observed but something was expected."""
+        if self.error == 0:
+            return 0.0
+        return self.error / abs(self.observed) if self.observed else math.inf
+
+    @property
+    def needed(self) -> float:
+        """The factor on the interval's sides with which it just contains the outcome."""
+        low, expected, high = self.predicted
+        side = high - expected if self.observed > expected else expected - low
+        return self.error / max(side, LEAST_SIDE)
+
+
+def coverage(records: Sequence[Record]) -> float:
+    """Return the share of intervals that contain the outcome; the target is 80 %."""
+    return sum(record.inside for record in _some(records)) / len(records)
+
+
+def median_error(records: Sequence[Record]) -> float:
+    """Return the median |expected - observed|, in shares of the step time."""
+    return median(record.error for record in _some(records))
+
+
+def median_relative_error(records: Sequence[Record]) -> float:
+    """Return the median |expected - observed| / |observed|."""
+    return median(record.relative_error for record in _some(records))
+
+
+def scale(records: Sequence[Record]) -> float:
+    """Return the factor for the sides of a rule's intervals: the least that would have contained 80 % of outcomes.
+
+    1.25 while there are fewer than ten records.
+    """
+    if len(records) < LEAST_RECORDS:
+        return UNTESTED
+    needed = sorted(record.needed for record in records)
+    return needed[math.ceil(TARGET * len(needed) - 1e-9) - 1]
+
+
+def rescaled(predicted: Triple, factor: float) -> Triple:
+    """Return the prediction with both sides of its interval times `factor`.
+
+    No step loses more than all of its time.
+    """
+    low, expected, high = predicted
+    if factor < 0 or not low <= expected <= high:
+        raise ValueError(f"cannot rescale {predicted} by {factor}")
+    sides = (expected - low, high - expected)
+    below, above = (max(LEAST_SIDE, factor * max(side, LEAST_SIDE)) for side in sides)
+    return (expected - below, expected, max(expected, min(1.0, expected + above)))
+
+
+def untested(predicted: Triple) -> Triple:
+    """Return the prediction of a model with few trials: both sides of its interval a quarter wider.
+
+    A side counts as no narrower than 15 % of what remains of the step, in proportion to what goes: of a step of which
+    87 % goes, 13 % x 0.15 x 0.87. An end that a model puts at nothing or beyond stays there: that a change cannot cost
+    time is no estimate.
+    """
+    low, expected, high = predicted
+    least = REST * max(0.0, expected) * (1 - expected)
+    below, above = (UNTESTED * max(side, least) for side in (expected - low, high - expected))
+    lowest, highest = expected - below, min(1.0, expected + above)
+    return (max(0.0, lowest) if low >= 0 else lowest, expected, min(0.0, highest) if high <= 0 else highest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """The outcome of a rule's advice on one run."""
+
+    rule: str
+    verdict: Verdict
+    predicted: Triple | None = None
+    """The model's own prediction, before any rescaling."""
+    removed: Triple | None = None
+    """The measured share removed, with its 95 % interval."""
+    trials: int = 1
+    """How often the advice was tried on that run; the last trial counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """All trials so far."""
+
+    tried: tuple[Tried, ...] = ()
+
+    def of(self, rule: str) -> list[Tried]:
+        """Return the trials of a rule's advice, oldest first."""
+        return [each for each in self.tried if each.rule == rule]
+
+    def records(self, rule: str) -> list[Record]:
+        """Return the rule's predictions whose outcome a trial could determine.
+
+        Inconclusive trials are left out: they would blame the model for the machine's noise.
+        """
+        return [
+            Record(rule, each.predicted, each.removed[1])
+            for each in self.of(rule)
+            if each.predicted and each.removed and each.verdict in (*HITS, *MISSES)
+        ]
+
+    def scale(self, rule: str) -> float:
+        """Return the factor for the sides of the rule's intervals."""
+        return scale(self.records(rule))
+
+    def prediction(self, rule: str, modelled: Triple) -> Triple:
+        """Return the model's prediction, widened or narrowed to match past trials."""
+        if len(self.records(rule)) < LEAST_RECORDS:
+            return untested(modelled)
+        return rescaled(modelled, self.scale(rule))
+
+    def confidence(self, rule: str, prior: float) -> float:
+        """Return the confidence in the model: the mean of its Beta distribution after the trials."""
+        verdicts = [each.verdict for each in self.of(rule)]
+        hits, misses = (sum(verdict in which for verdict in verdicts) for which in (HITS, MISSES))
+        return (PRIOR_TRIALS * prior + hits) / (PRIOR_TRIALS + hits + misses)
+
+    def story(self, rule: str) -> str:
+        """Return the rule's record over all programs in sentences; empty if it was never tried.
+
+        It gives the number of trials, how the last one on each program ended, and the medians of predictions and
+        measurements.
+        """
+        tried = self.of(rule)
+        if not tried:
+            return ""
+        counted = Counter(each.verdict for each in tried)
+        verdicts = ", ".join(f"{counted[verdict]} {verdict.value}" for verdict in Verdict if counted[verdict])
+        number = sum(each.trials for each in tried)
+        parts = [f"This advice on all programs so far: {count(number, 'trial')} on {len(tried)}, {verdicts}."]
+        if records := self.records(rule):
+            expected = median(each.predicted[1] for each in records)
+            observed = median(each.observed for each in records)
+            medians = " (medians)" if len(records) > 1 else ""
+            parts.append(f"Predicted {_change(expected)} step time, measured {_change(observed)}{medians}.")
+            since = "So" if len(records) >= LEAST_RECORDS else f"Until {LEAST_RECORDS} trials have told,"
+            least = "at least " if len(records) < LEAST_RECORDS else ""
+            parts.append(f"{since} its intervals are {least}{self.scale(rule):.3g} times as wide as its model's.")
+        return " ".join(parts)
+
+
+def _change(removed: float) -> str:
+    return f"{share(abs(removed))} {'less' if removed >= 0 else 'more'}"
+
+
+def _some(records: Sequence[Record]) -> Sequence[Record]:
+    if not records:
+        raise ValueError("no prediction has been tried yet")
+    return records

@@ -1,0 +1,131 @@
+"""Read and write the file that keeps every verdict, one JSON object per line, append-only until it is full.
+
+  {"schema": "profile-train/calibration@1", "case": "9c1e...", "rule": "data-workers-zero", "verdict": "confirmed",
+  "predicted": [0.4, 0.5, 0.6], "removed": [0.45, 0.5, 0.55], ...}
+
+The last line of a case (one rule on one program) counts: repeating a trial adds no evidence.
+An unreadable line is skipped and left in place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from advisor.judging.calibration import Calibration, Tried
+from advisor.judging.verdict import Verdict
+from advisor.models.effects import Triple
+from profiler.errors import ProfilerError
+
+SCHEMA = "profile-train/calibration@1"
+
+# Bytes, some 4000 lines: the newer half goes on, and what was there stays beside it with the ending .old.
+MOST = 4 * 1024 * 1024
+
+
+def case(program: Sequence[str], rule: str) -> str:
+    """Return the identifier of a case: a hash that does not reveal the program or the rule."""
+    return hashlib.sha256("\n".join((*program, rule)).encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def read(file: Path) -> tuple[Calibration, str]:
+    """Return all trials, and a message if not all of the file can be read."""
+    try:
+        if not file.is_file():
+            return Calibration(), ""
+        with open(file, "rb") as opened:
+            lines = opened.read(2 * MOST).splitlines()
+    except OSError as error:
+        return Calibration(), f"{file} cannot be read ({error.strerror or error}), so no past trials are used."
+    known: dict[str, Tried] = {}
+    broken = list[int]()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            name, tried = _understood(json.loads(line))
+        except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
+            broken.append(number)
+        else:
+            before = known.pop(name, None)
+            known[name] = replace(tried, trials=before.trials + 1) if before else tried
+    return Calibration(tuple(known.values())), _told(file, broken)
+
+
+def append(file: Path, entry: Mapping[str, Any]) -> None:
+    """Append a line to the file, which only its owner can read.
+
+    Raises:
+        ProfilerError: the file cannot be written.
+    """
+    line = json.dumps({"schema": SCHEMA, **entry}, allow_nan=False).encode() + b"\n"
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if file.is_file():
+            if file.stat().st_size + len(line) > MOST:
+                _halve(file)
+            if _is_torn(file):
+                line = b"\n" + line
+        # In one write at the end of the file: others may be adding to it.
+        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise ProfilerError(
+            f"The verdict could not be added to {file}: {error.strerror or error}.",
+            "Name another file: --calibration FILE.",
+        ) from None
+
+
+def _understood(fields: dict[str, Any]) -> tuple[str, Tried]:
+    if fields["schema"] != SCHEMA or type(fields["case"]) is not str or type(fields["rule"]) is not str:
+        raise ValueError("not a line of ours")
+    tried = Tried(
+        rule=fields["rule"],
+        verdict=Verdict(fields["verdict"]),
+        predicted=_triple(fields["predicted"]),
+        removed=_triple(fields["removed"]),
+    )
+    return fields["case"], tried
+
+
+def _triple(values: Iterable[float] | None) -> Triple | None:
+    if values is None:
+        return None
+    low, middle, high = map(float, values)
+    if not (low <= middle <= high <= 1 and math.isfinite(low)):
+        raise ValueError(f"no interval of shares: {values}")
+    return low, middle, high
+
+
+def _told(file: Path, broken: list[int]) -> str:
+    if not broken:
+        return ""
+    which = f"Line {broken[0]}" if len(broken) == 1 else f"{len(broken)} lines, the first of them {broken[0]},"
+    return f"{which} of {file} cannot be read and {'is' if len(broken) == 1 else 'are'} passed over."
+
+
+def _halve(file: Path) -> None:
+    lines = file.read_bytes().splitlines(keepends=True)
+    beside = file.with_name(f".{file.name}")
+    beside.touch(mode=0o600)
+    beside.write_bytes(b"".join(lines[len(lines) // 2 :]))
+    os.replace(file, file.with_name(f"{file.name}.old"))
+    os.replace(beside, file)
+
+
+def _is_torn(file: Path) -> bool:
+    """Return whether the last write was cut off within a line."""
+    with open(file, "rb") as opened:
+        if opened.seek(0, os.SEEK_END) == 0:
+            return False
+        opened.seek(-1, os.SEEK_END)
+        return opened.read(1) != b"\n"

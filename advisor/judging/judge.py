@@ -1,0 +1,458 @@
+"""Check every rule against a run's metrics and order the advice of those that fire into a plan.
+
+Gains are never added. The plan walks the advice in order, applies each change to the step that the changes before it
+leave, and recomputes the floors. A change whose gain another change already brought ends as information only.
+
+The order is by tier, and within a tier by score. A declared goal changes it. For cost, tiers no longer matter after
+validity, and what saves most GPU-hours comes first. For memory, what frees most of it comes before everything else.
+Throughput and latency keep the order of tiers: the latency of a training run is that of its steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from traceback import walk_tb
+
+from advisor.judging.baseline import baseline
+from advisor.judging.calibration import Calibration, Tried
+from advisor.metrics.base import Metrics, Missing, Need
+from advisor.metrics.gpu import device, traced_kernels
+from advisor.metrics.host import core_use
+from advisor.metrics.step import steady_step_count, step_time_uncertainty
+from advisor.models.correction import corrected, nothing
+from advisor.models.cost import Saving, saving
+from advisor.models.effects import Triple
+from advisor.models.ranking import score
+from advisor.models.state import Effect, Scenario, State, removed
+from advisor.rules import all_rules
+from advisor.rules.base import Advice, Change, Evidence, Rule, Severity, Tier
+
+# At a step-to-step variation of 5 %, a gain of 5 % needs 16 to 25 steps an arm to be confirmed; less drowns in noise.
+ACTION_EXPECTED = 0.05
+# Even the cautious prediction must stand clear of zero ...
+ACTION_LOW = 0.02
+# ... and of what two runs of the same program differ by.
+NOISE_MARGIN = 2.0
+# Share of the step that is nothing but rounding.
+NOTHING = 1e-6
+# Worth reading, not worth insisting on.
+SUGGEST_EXPECTED = 0.03
+
+# Scores nearer than this are equal: predictions are not that good.
+SCORE_TIE = 0.10
+
+WINDOW_TOO_SHORT = "window-too-short"
+
+
+class Outcome(Enum):
+    """How a rule can end."""
+
+    FIRED = "fired"
+    PASSED = "passed"
+    NOT_MEASURED = "not_measured"
+    CRASHED = "crashed"
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Share of the step time that a change removes; negative if it costs time.
+
+    `low`, `expected` and `high` are the 10th, 50th and 90th percentile.
+    """
+
+    low: float
+    expected: float
+    high: float
+    saving: Saving | None = None
+    """The expected share in GPU-hours and money; None without a GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds that a mean step costs; low <= expected <= high."""
+
+    low: float
+    expected: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Advice from a rule that fired, and its worth."""
+
+    rule: Rule
+    severity: Severity
+    evidence: Evidence
+    advice: Advice
+    alone: Gain | None
+    """Gain if nothing else is changed; None if no step time can be predicted."""
+    in_plan: Gain | None
+    """Gain after everything that precedes it in the plan."""
+    cost: Gain | None = None
+    """Share of the training's cost that goes; None where it equals the share of the step time."""
+    score: float
+    """Expected gain in the plan (in terms of the goal) x confidence / effort."""
+    held_back: str = ""
+    """Why this is information only although its gain deserves more, in sentences; empty if that is not so."""
+    modelled: Triple | None = None
+    """The prediction of the rule's model alone, before past trials make `alone` wider or narrower."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How one rule ended."""
+
+    rule: Rule
+    outcome: Outcome
+    why: str
+    remedy: str | None = None
+    need: Need | None = None
+    """What is missing for an answer; None if there is one, or if the rule is switched off."""
+    finding: Finding | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The judgement of one run."""
+
+    verdicts: tuple[Verdict, ...]
+    """One verdict per rule, in the rules' order."""
+    findings: tuple[Finding, ...]
+    """The findings in the order of the plan: faults, then by tier and score; information last, by gain."""
+    before: float | None
+    """Seconds that the mean step costs as measured, with its share of what falls between steps."""
+    after: StepTime | None
+    """The same after all advice above information is followed."""
+
+
+def judge(
+    metrics: Metrics,
+    rules: Sequence[Rule] | None = None,
+    *,
+    past: Calibration | None = None,
+    tried: Mapping[str, Tried] | None = None,
+) -> Judgement:
+    """Run every rule on the metrics and plan the advice; an error in one rule does not stop the others.
+
+    Args:
+        metrics: The metrics of the run.
+        rules: The rules to run; None for all that ship with profile-train.
+        past: Trials of other runs. They set the width of intervals and the confidence in a model.
+        tried: Trials on this run, by rule. Their measured gain replaces the prediction in the plan. Advice that was
+            refuted is no longer advised, and its rule supersedes no other.
+    """
+    known = tried or {}
+    examined = [_examine(rule, metrics) for rule in (all_rules() if rules is None else rules)]
+    examined = _without_superseded(examined, known)
+    start = _baseline_or_none(metrics)
+    plan = _Plan(metrics, start, [e for e in examined if isinstance(e, _Fired)], past or Calibration(), known)
+    return Judgement(
+        verdicts=tuple(plan.verdict(e) if isinstance(e, _Fired) else e for e in examined),
+        findings=tuple(plan.findings),
+        before=start.time if start else None,
+        after=plan.after,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fired:
+    rule: Rule
+    evidence: Evidence
+    advice: Advice
+    why: str
+    """The evidence in words."""
+
+
+def _examine(rule: Rule, metrics: Metrics) -> _Fired | Verdict:
+    if rule.off:
+        why, remedy = f"Switched off by {rule.off}", "Set enabled = true there."
+        return Verdict(rule=rule, outcome=Outcome.NOT_MEASURED, why=why, remedy=remedy)
+    seen = rule.view(metrics)
+    try:
+        evidence = rule.when(seen)
+        if evidence is None:
+            return _passed(rule, f"Not the case here: {_sentence(rule)}")
+        advice = rule.then(seen, evidence)
+        if not (isinstance(evidence, Evidence) and isinstance(advice, Advice)):
+            raise TypeError("`when` must return an Evidence or None, and `then` an Advice")
+        if not all(isinstance(change, Change) for change in advice.changes):
+            raise TypeError("the changes of an Advice must be a tuple of Change")
+        return _Fired(rule, evidence, advice, _in_words(evidence))
+    except Missing as missing:
+        return Verdict(
+            rule=rule, outcome=Outcome.NOT_MEASURED, why=missing.what, remedy=missing.remedy, need=missing.need
+        )
+    except Exception as error:  # noqa: BLE001 - a broken rule must not take the others down with it
+        return _crashed(rule, error)
+
+
+def _passed(rule: Rule, why: str) -> Verdict:
+    return Verdict(rule=rule, outcome=Outcome.PASSED, why=why)
+
+
+def _crashed(rule: Rule, error: Exception) -> Verdict:
+    remedy = "This is a mistake in the rule, not in your program: please report it with the run's folder."
+    if rule.origin:
+        lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == rule.origin]
+        where = f"{rule.origin}, line {lines[-1]}" if lines else rule.origin
+        remedy = f"This is a rule of your own: neither your program nor profile-train is at fault. Mend it: {where}."
+    return Verdict(rule=rule, outcome=Outcome.CRASHED, why=f"{type(error).__name__}: {error}", remedy=remedy)
+
+
+def _sentence(rule: Rule) -> str:
+    """Return the rule's If, on one line, as the end of a sentence."""
+    text = " ".join((rule.when.__doc__ or rule.title).split()).rstrip(" .,…")
+    inside = text.removeprefix("If ")
+    return f"{inside}." if inside != text else f"{text[:1].lower()}{text[1:]}."
+
+
+def _without_superseded(examined: list[_Fired | Verdict], tried: Mapping[str, Tried]) -> list[_Fired | Verdict]:
+    """Return the examined rules with those silenced that another fired rule supersedes.
+
+    A rule does not silence others if it is superseded itself, or if a trial spoke against it: only the advice that it
+    would precede remains then.
+    """
+    against = {rule for rule, each in tried.items() if each.verdict.is_against}
+    first_of_all = [e.rule for e in examined if isinstance(e, _Fired) and e.rule.id not in against]
+    named = {other for rule in first_of_all for other in rule.supersedes}
+    silenced_by = {other: rule for rule in first_of_all if rule.id not in named for other in rule.supersedes}
+
+    def heard(e: _Fired | Verdict) -> _Fired | Verdict:
+        first = silenced_by.get(e.rule.id)
+        if first is None or isinstance(e, Verdict):
+            return e
+        return _passed(e.rule, f"{first.id} comes first: {first.title}. Record again after that.")
+
+    return [heard(e) for e in examined]
+
+
+def _baseline_or_none(metrics: Metrics) -> State | None:
+    try:
+        return baseline(metrics)
+    except Missing:
+        return None
+
+
+_States = dict[Scenario, State | None]
+
+
+class _Plan:
+    """The findings in order, and the state of the step as they are followed."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        start: State | None,
+        fired: list[_Fired],
+        past: Calibration,
+        tried: Mapping[str, Tried],
+    ) -> None:
+        self.findings: list[Finding] = []
+        self._metrics = metrics
+        self._past = past
+        self._tried = tried
+        self._goal = metrics.goals.goal
+        self._start = start
+        self._states: _States = dict.fromkeys(Scenario, start)
+        self._dropped: dict[str, Verdict] = {}
+        """Verdicts of rules that fired, but whose gain model failed or predicts no gain."""
+        self._noise = metrics.get(step_time_uncertainty)
+        short = [f for f in fired if f.rule.id == WINDOW_TOO_SHORT]
+        self._uncertain = bool(short)
+        self._few_steps = any(
+            fact.metric in (steady_step_count, traced_kernels) for f in short for fact in f.evidence.facts
+        )
+        self._distorting = [f.rule for f in fired if f.rule.tier is Tier.VALIDITY and f.advice.fault]
+        cores = metrics.get(core_use)
+        self._crowded = cores is not None and cores.is_crowded
+        self._walk(fired)
+
+    @property
+    def after(self) -> StepTime | None:
+        times = sorted(state.time for state in self._states.values() if state is not None)
+        expected = self._states[Scenario.EXPECTED]
+        return StepTime(times[0], expected.time, times[-1]) if expected else None
+
+    def verdict(self, fired: _Fired) -> Verdict:
+        if fired.rule.id in self._dropped:
+            return self._dropped[fired.rule.id]
+        finding = next(f for f in self.findings if f.rule.id == fired.rule.id)
+        return Verdict(rule=fired.rule, outcome=Outcome.FIRED, why=fired.why, finding=finding)
+
+    def _walk(self, fired: list[_Fired]) -> None:
+        """Order the findings: faults first, then tier by tier, each time the best of those left.
+
+        Faults come first because a run that does not fit or is broken has no speed.
+        """
+        information: list[Finding] = []
+        left = list(fired)
+        while left:
+            first = min(self._place(f) for f in left)
+            candidates = {f.rule.id: self._weigh(f) for f in left if self._place(f) == first}
+            left = [f for f in left if f.rule.id not in self._dropped]
+            weighed = [finding for finding in candidates.values() if finding is not None]
+            if not weighed:
+                continue
+            chosen = _best(weighed)
+            left = [f for f in left if f.rule.id != chosen.rule.id]
+            if _gains_nothing(chosen) and chosen.rule.id not in self._tried:
+                why = "The change would not make a step of this run any shorter."
+                self._dropped[chosen.rule.id] = _passed(chosen.rule, why)
+                continue
+            if chosen.severity is Severity.INFO:
+                information.append(chosen)
+                continue
+            self.findings.append(chosen)
+            effect = self._effect(chosen.rule, chosen.advice)
+            if chosen.in_plan and effect:
+                self._states = {s: state and effect(state, s) for s, state in self._states.items()}
+        self.findings += sorted(information, key=self._rank)
+
+    def _rank(self, information: Finding) -> tuple[bool, bool, float]:
+        """Return the sort key of information: a recording of too few steps first, then by gain.
+
+        On a machine that other programs use, timings say little, so the cautious prediction counts.
+        """
+        gain = information.cost if information.cost and self._goal == "cost" else information.in_plan
+        tried = self._tried.get(information.rule.id)
+        few = self._few_steps and information.rule.id == WINDOW_TOO_SHORT
+        if gain is None or (tried and tried.verdict.is_against):
+            return not few, True, 0.0
+        return not few, False, -(gain.low if self._crowded else gain.expected)
+
+    def _place(self, fired: _Fired) -> tuple[bool, bool, bool, int]:
+        """Return the sort key of a fired rule: the lowest comes first, and the score decides among equals."""
+        tier, serves = fired.rule.tier, self._freed(fired.advice) > 0
+        by_score = serves or self._goal == "cost"
+        return (not fired.advice.fault, tier is not Tier.VALIDITY, not serves, 0 if by_score else tier.value)
+
+    def _weigh(self, fired: _Fired) -> Finding | None:
+        """Return the finding if it came next; None, and a verdict, if its gain model fails."""
+        rule, advice = fired.rule, fired.advice
+        void = bool(self._distorting) and rule.tier is not Tier.VALIDITY
+        start: _States = dict.fromkeys(Scenario, self._start)
+        try:
+            effect = None if void else self._effect(rule, advice)
+            modelled = None if void else self._gain(advice.effect, start)
+            alone, in_plan = self._gain(effect, start), self._gain(effect, self._states)
+            cost = Gain(*advice.cost) if advice.cost and not void else None
+            worth = cost if cost and self._goal == "cost" else in_plan
+        except Exception as error:  # noqa: BLE001 - as in _examine
+            self._dropped[rule.id] = _crashed(rule, error)
+            return None
+        confidence = self._past.confidence(rule.id, (advice.confidence or rule.confidence).value)
+        return Finding(
+            rule=rule,
+            severity=self._severity(rule, advice, worth),
+            held_back=self._held_back(rule, advice, worth),
+            evidence=fired.evidence,
+            advice=advice,
+            alone=alone,
+            in_plan=in_plan,
+            cost=cost,
+            score=score(self._freed(advice) or (worth.expected if worth else 0.0), confidence, rule.difficulty),
+            modelled=(modelled.low, modelled.expected, modelled.high) if modelled else None,
+        )
+
+    def _freed(self, advice: Advice) -> float:
+        """Return the share of the device's memory that the advice frees; 0.0 unless memory is the goal."""
+        gpu = self._metrics.get(device)
+        if self._goal != "memory" or gpu is None or not gpu.memory_total:
+            return 0.0
+        return max(0.0, -(advice.memory or 0) / gpu.memory_total)
+
+    def _effect(self, rule: Rule, advice: Advice) -> Effect | None:
+        """Return the advice's effect, corrected by past trials."""
+        if self._start is None:
+            return advice.effect
+        tried = self._tried.get(rule.id)
+        if tried and tried.removed and (tried.verdict.is_kept or tried.verdict.is_against):
+            return corrected(advice.effect or nothing, self._start, tried.removed)
+        modelled = self._gain(advice.effect, dict.fromkeys(Scenario, self._start))
+        if advice.effect is None or modelled is None:
+            return advice.effect
+        triple = (modelled.low, modelled.expected, modelled.high)
+        found = self._past.prediction(rule.id, triple)
+        return advice.effect if found == triple else corrected(advice.effect, self._start, found)
+
+    def _gain(self, effect: Effect | None, states: _States) -> Gain | None:
+        if effect is None:
+            return None
+        shares = {s: removed(state, effect(state, s)) for s, state in states.items() if state is not None}
+        if not shares:
+            return None
+        expected = shares[Scenario.EXPECTED]
+        return Gain(min(shares.values()), expected, max(shares.values()), self._saving(expected))
+
+    def _saving(self, share: float) -> Saving | None:
+        if self._metrics.get(device) is None:
+            return None
+        return saving(share, self._metrics.goals.gpu_price)
+
+    def _severity(self, rule: Rule, advice: Advice, gain: Gain | None) -> Severity:
+        if self._is_too_uncertain(advice, gain):
+            return Severity.INFO
+        return min(self._deserved(rule, advice, gain), rule.cap, key=list(Severity).index)
+
+    def _is_too_uncertain(self, advice: Advice, gain: Gain | None) -> bool:
+        """Out of too short a window nothing is insisted on but a fault, and, where there are steps enough and only
+        their times scatter, a gain that stands clear of the scatter. Such a gain alone is insisted on, too, where other
+        programs used the cores."""
+        if advice.fault:
+            return False
+        clear = gain is not None and self._is_clear(gain)
+        return (self._uncertain and self._few_steps) or ((self._uncertain or self._crowded) and not clear)
+
+    def _held_back(self, rule: Rule, advice: Advice, gain: Gain | None) -> str:
+        if self._distorting and gain is None and advice.effect and not advice.fault:
+            first = ", ".join(other.id for other in self._distorting)
+            return f"Its gain cannot be predicted from steps that are distorted. Follow {first} and record again."
+        deserved = min(self._deserved(rule, advice, gain), rule.cap, key=list(Severity).index)
+        if deserved is Severity.INFO or not self._is_too_uncertain(advice, gain):
+            return ""
+        if self._few_steps or self._noise is None or gain is None:
+            return "There were too few steady steps to insist on it. Record more of them."
+        noise = max(ACTION_LOW, NOISE_MARGIN * self._noise)
+        return f"Low-end gain {gain.low:.1%} is within this run's noise of \u00b1{noise:.1%}."
+
+    def _deserved(self, rule: Rule, advice: Advice, gain: Gain | None) -> Severity:
+        if advice.fault:
+            return Severity.ACTION
+        if (tried := self._tried.get(rule.id)) and tried.verdict.is_against:
+            return Severity.INFO
+        if gain is None:
+            return Severity.INFO
+        if self._is_clear(gain) and gain.expected >= ACTION_EXPECTED:
+            return Severity.ACTION
+        if gain.expected >= SUGGEST_EXPECTED and gain.low >= 0:
+            return Severity.SUGGEST
+        return Severity.INFO
+
+    def _is_clear(self, gain: Gain) -> bool:
+        """Return whether the gain is clear of chance; False if the noise was not measured."""
+        return self._noise is not None and gain.low > max(ACTION_LOW, NOISE_MARGIN * self._noise)
+
+
+def _gains_nothing(finding: Finding) -> bool:
+    """Return whether a change that is for speed alone brings no gain in any scenario."""
+    if finding.rule.tier not in (Tier.STALLS, Tier.PRECISION, Tier.KERNELS) or finding.advice.fault or finding.cost:
+        return False
+    return all(gain is not None and gain.high <= NOTHING for gain in (finding.alone, finding.in_plan))
+
+
+def _best(findings: list[Finding]) -> Finding:
+    """Return the finding with the highest score; among near-equal scores the easiest, then by id."""
+    top = max(finding.score for finding in findings)
+    equal = [finding for finding in findings if finding.score >= top - SCORE_TIE * abs(top)]
+    return min(equal, key=lambda finding: (finding.rule.difficulty, finding.rule.id))
+
+
+def _in_words(evidence: Evidence) -> str:
+    facts = [
+        f"{fact.metric.name} = {fact.value:.4g}"
+        + (f" ({fact.relation} {fact.limit:.4g})" if fact.limit is not None else "")
+        for fact in evidence.facts
+    ]
+    return "; ".join([*facts, evidence.note] if evidence.note else facts)

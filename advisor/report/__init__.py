@@ -1,0 +1,1 @@
+"""The report: what it holds, its words, and its forms."""

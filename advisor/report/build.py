@@ -1,0 +1,353 @@
+"""The Report on a run: put together from what was recorded or traced, measured, judged and tried."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from advisor.judging.calibration import Calibration
+from advisor.judging.judge import Finding, Judgement, Verdict
+from advisor.metrics import between, communication, cost, host, memory, step
+from advisor.metrics.base import Metrics, Missing, Need
+from advisor.metrics.input import loader
+from advisor.metrics.settings import AMD, UNTIMED, untimed
+from advisor.report import pages
+from advisor.report.anatomy import WhatIf, what_if
+from advisor.report.operations import operations
+from advisor.report.quantities import meaning, quantities
+from advisor.report.ranks import FEW, Ranks, each_rank
+from advisor.report.ranks import ranks as summed_up
+from advisor.report.report import (
+    CONTRACT_PHASES,
+    NOTHING,
+    Checked,
+    Measured,
+    MemoryPart,
+    Note,
+    Overhead,
+    Phase,
+    RankPhases,
+    Recommendation,
+    Report,
+    RunInfo,
+    StepTimes,
+)
+from advisor.report.timeline import charts
+from advisor.rules.base import Fact
+from advisor.runs.environment import environment
+from advisor.runs.profile import Profile
+from advisor.runs.traces import Traced, traced
+from advisor.verify.kept import Verified
+from profiler.schema import BETWEEN, RegionFact
+from profiler.version import __version__
+
+MOST_NOTES = 100
+"""A thousand ranks may each say the same in other words."""
+
+
+def build_report(
+    profile: Profile,
+    judgement: Judgement,
+    metrics: Metrics,
+    verified: Mapping[str, Verified] | None = None,
+    past: Calibration | None = None,
+    imported: bool = False,
+) -> Report:
+    """Put together what was recorded or traced, measured, judged and, by rule, tried: on this run, and on all in the
+    `past`. `imported`: these are traces that torch.profiler wrote without us."""
+    known = (verified or {}).values()
+    tried = {each.rule: each for each in known if not each.applied}
+    asked, memory_missing = _what_if(metrics)
+    many = None if imported else summed_up(metrics, profile)
+    traces = tuple(one for rank in profile.ranks if (one := traced(rank)) is not None)
+    steps = _steps(profile, metrics)
+    return Report(
+        version=profile.runs[0].version if profile.runs else __version__,
+        run=_run_of_traces(traces) if imported else _run(profile),
+        steps=steps,
+        phases=_phases(metrics),
+        by_rank=_by_rank(metrics) if many is None else (),
+        between=_between(metrics),
+        regions=_regions(profile),
+        advice=tuple(
+            _recommendation(finding, tried.get(finding.rule.id), (past or Calibration()).story(finding.rule.id))
+            for finding in judgement.findings
+        ),
+        before=judgement.before if steps else None,
+        after=judgement.after if steps else None,
+        checked=tuple(_checked(verdict) for verdict in judgement.verdicts),
+        quantities=tuple(quantities(metrics)),
+        memory=_memory(metrics),
+        memory_total=max((gpu.memory_total for gpu in profile.gpus), default=None),
+        what_if=asked,
+        memory_missing="" if imported else memory_missing,
+        operations=operations(profile),
+        ranks=many,
+        each_rank=each_rank(metrics, profile),
+        charts=() if imported and len(profile.ranks[0].steps) < 2 else charts(profile, _drawn(profile, many)),
+        problems=_problems(profile),
+        environment=environment(profile),
+        overhead=_overhead(profile),
+        goals=metrics.goals,
+        gpu_hours=metrics.get(cost.gpu_hours),
+        cores=None if imported else metrics.get(host.core_use),
+        applied=tuple(each for each in known if each.applied),
+        traces=traces,
+        imported=imported,
+    )
+
+
+def _run_of_traces(traces: Sequence[Traced]) -> RunInfo:
+    """A stretch of a run that somebody else watched."""
+    return RunInfo(
+        command=tuple(each.file for each in traces),
+        ended="attached",
+        duration=max(each.seconds for each in traces),
+        ranks=len(traces),
+    )
+
+
+def _run(profile: Profile) -> RunInfo:
+    if not profile.runs:
+        return RunInfo()
+    run = profile.runs[0]
+    return RunInfo(
+        command=run.command,
+        cwd=run.cwd,
+        exit_status=run.exit_status,
+        signal=run.signal,
+        ended=run.outcome,
+        started=_iso(run.started_at),
+        duration=run.duration,
+        ranks=sum(1 for rank in profile.ranks if rank.process.role == "rank"),
+        nodes=max(len({run.host for run in profile.runs}), len({rank.process.node_rank for rank in profile.ranks})),
+    )
+
+
+def _iso(unix: float) -> str:
+    """Return a Unix time as ISO 8601, UTC; "" if a damaged recording holds one that no calendar has."""
+    try:
+        return datetime.fromtimestamp(unix, timezone.utc).isoformat(timespec="seconds")
+    except (OverflowError, OSError, ValueError):
+        return ""
+
+
+def _steps(profile: Profile, metrics: Metrics) -> StepTimes | None:
+    """The primary rank's; None if nothing trained."""
+    steps = profile.ranks[0].steps if profile.ranks else ()
+    if not steps:
+        return None
+    return StepTimes(
+        count=sum(one.count for one in steps),
+        steady=metrics.get(step.steady_step_count),
+        micro_steps=metrics.get(step.micro_steps_per_step),
+        batches=sum(one.batches * one.count for one in steps),
+        mean=metrics.get(step.step_time_mean),
+        p50=metrics.get(step.step_time_p50),
+        p90=metrics.get(step.step_time_p90),
+        p99=metrics.get(step.step_time_p99),
+        interval=metrics.get(step.step_time_ci),
+    )
+
+
+def _phases(metrics: Metrics) -> tuple[Phase, ...]:
+    """Seconds and shares of the mean steady step."""
+    mean = metrics.get(step.step_time_mean)
+    measured = metrics.get(step.phase_seconds)
+    measured = {} if measured is None else {**measured}
+    measured |= _communication(metrics, measured)
+    steady = metrics.get(step.steady_steps) or ()
+    for name in set(BETWEEN) & set(CONTRACT_PHASES):
+        # Steady steps hold no such work, or they would not be steady; this tells "none" from "not measured".
+        if any(getattr(one, name) is not None for one in steady):
+            measured[name] = 0.0
+    return tuple(
+        Phase(name=name, seconds=measured.get(name), share=measured[name] / mean if mean and name in measured else None)
+        for name in CONTRACT_PHASES
+    )
+
+
+def _communication(metrics: Metrics, phases: Mapping[str, float]) -> dict[str, float]:
+    """Return exposed communication and what it leaves of the backward pass, in which it lies, where steps do not tell
+    the two apart but DistributedDataParallel has timed itself (on a CPU)."""
+    exposed = metrics.get(communication.exposed_comm_seconds)
+    if "communication" in phases or "backward" not in phases or not exposed:
+        return {}
+    if metrics.get(step.exposed_comm_fraction) is not None:  # that is of the profiler's windows alone
+        return {}
+    exposed = min(exposed, phases["backward"])
+    return {"communication": exposed, "backward": phases["backward"] - exposed}
+
+
+def _by_rank(metrics: Metrics) -> tuple[RankPhases, ...]:
+    measured = metrics.get(step.phase_seconds_by_rank) or {}
+    if not 1 < len(measured) <= FEW:
+        return ()
+    return tuple(
+        RankPhases(
+            rank=rank,
+            phases=tuple(
+                Phase(name=name, seconds=phases[name], share=phases[name] / sum(phases.values()))
+                for name in CONTRACT_PHASES
+                if phases.get(name)
+            ),
+        )
+        for rank, phases in sorted(measured.items())
+    )
+
+
+def _between(metrics: Metrics) -> tuple[Phase, ...]:
+    """Shares of run time."""
+    shares = {
+        "evaluation": metrics.get(between.evaluation_share),
+        "checkpoint_save": metrics.get(between.checkpoint_save_share),
+        "epoch_start": metrics.get(between.epoch_start_share),
+    }
+    beside = {
+        "epoch_settling": metrics.get(between.epoch_settling_share),
+        "epoch_gap": metrics.get(between.epoch_gap_share),
+    }
+    shares |= {name: value for name, value in beside.items() if value is not None and value >= NOTHING}
+    used = metrics.get(loader)
+    forked = used is not None and used.num_workers > 0 and used.forks
+    return tuple(Phase(name=name, share=value, forked=forked) for name, value in shares.items())
+
+
+def _regions(profile: Profile) -> tuple[RegionFact, ...]:
+    named = profile.ranks[0].regions if profile.ranks else ()
+    return tuple(sorted((region for region in named if region.count), key=lambda region: -region.seconds))
+
+
+def _recommendation(finding: Finding, verified: Verified | None, past: str) -> Recommendation:
+    rule, advice = finding.rule, finding.advice
+    return Recommendation(
+        rule=rule.id,
+        severity=finding.severity.value,
+        title=rule.title,
+        area=pages.TIERS[rule.tier],
+        condition=pages.condition(rule),
+        note=finding.evidence.note,
+        evidence=tuple(_measured(fact) for fact in finding.evidence.facts),
+        then=advice.then,
+        changes=advice.changes,
+        alone=finding.alone,
+        in_plan=finding.in_plan,
+        cost=finding.cost,
+        basis=advice.basis,
+        memory=advice.memory,
+        host_memory=advice.host_memory,
+        risk=advice.risk,
+        wrong_when=pages.wrong_when(rule),
+        effort=pages.DIFFICULTIES[rule.difficulty],
+        explanation=pages.explanation(rule),
+        sources=rule.sources,
+        verified=verified,
+        held_back=finding.held_back,
+        past=past,
+    )
+
+
+def _checked(verdict: Verdict) -> Checked:
+    return Checked(
+        rule=verdict.rule.id,
+        title=verdict.rule.title,
+        area=pages.TIERS[verdict.rule.tier],
+        outcome=verdict.outcome.value,
+        why=verdict.why,
+        remedy=verdict.remedy or "",
+        need=verdict.need,
+        limits=verdict.rule.in_force,
+    )
+
+
+def _measured(fact: Fact) -> Measured:
+    return Measured(
+        metric=fact.metric.name,
+        label=fact.metric.label,
+        unit=fact.metric.unit,
+        meaning=meaning(fact.metric),
+        value=fact.value,
+        limit=fact.limit,
+        relation=fact.relation,
+    )
+
+
+def _memory(metrics: Metrics) -> tuple[MemoryPart, ...]:
+    """Parts of the peak that were measured."""
+    parts = (
+        ("params", "Parameters", memory.mem_params),
+        ("grads", "Gradients", memory.mem_grads),
+        ("optim", "Optimizer state", memory.mem_optim),
+        ("activations", "Activations and the rest", memory.mem_activations),
+        ("nontorch", "Outside PyTorch", memory.mem_nontorch),
+    )
+    return tuple(
+        MemoryPart(name=name, label=label, bytes=value)
+        for name, label, one in parts
+        if (value := metrics.get(one)) is not None
+    )
+
+
+def _what_if(metrics: Metrics) -> tuple[WhatIf | None, str]:
+    """And why it is missing, unless it is for want of a GPU."""
+    try:
+        return what_if(metrics), ""
+    except Missing as missing:
+        trained = metrics.get(step.step_time_mean) is not None
+        return None, f"{missing.what}. {missing.remedy}" if trained and missing.need is not Need.GPU else ""
+
+
+def _drawn(profile: Profile, many: Ranks | None) -> dict[int, str]:
+    """Which of many ranks are drawn over time, and what each is: the first, the typical ones, those that stand out."""
+    if many is None:
+        return {}
+    drawn = {profile.ranks[0].process.rank: ""}
+    for what, number in many.typical:
+        drawn[number] = f" ({what})"
+    for one in many.named:
+        drawn.setdefault(one.rank, "")
+    return dict(list(drawn.items())[:FEW])
+
+
+def _problems(profile: Profile) -> tuple[Note, ...]:
+    """Each once, however often it was noted."""
+    counted = Counter((problem.source, problem.message) for problem in profile.problems)
+    notes = [Note(source=source, message=message, count=count) for (source, message), count in counted.items()]
+    if any(rank.process.hip and rank.devices for rank in profile.ranks):  # the recorder knows no torch, only NVML
+        notes = [note if note.matters else replace(note, message=f"{AMD}.") for note in notes]
+    kinds = {kind: None for rank in profile.ranks if (kind := untimed(rank))}
+    notes += [
+        Note(source="device", message=f"{UNTIMED.format(kind)}: phases and what they would show are left out.")
+        for kind in kinds
+    ]
+    overhead = _overhead(profile)
+    if overhead.events_lost:
+        of = overhead.events + overhead.events_lost
+        lost = f"{overhead.events_lost:,} of {of:,} events were lost, so some steps are told wrong or not at all."
+        notes.insert(0, Note(source="ring", message=lost))  # of the problems, what matters most
+    notes.sort(key=lambda note: note.source != "end")  # how the program ended is wanted first
+    if len(notes) > MOST_NOTES:
+        rest = f"{len(notes) - MOST_NOTES:,} more notes are left out here; the recordings hold them."
+        notes[MOST_NOTES:] = [Note(source="report", message=rest)]
+    return tuple(notes)
+
+
+def _overhead(profile: Profile) -> Overhead:
+    """Time in our hooks and windows, over the time the ranks ran."""
+    processes = [rank.process for rank in profile.ranks]
+    everyone = [*processes, *(worker for rank in profile.ranks for worker in rank.workers)]
+    end = max((run.duration or 0.0 for run in profile.runs), default=0.0)
+    ran = sum(max(0.0, (end if process.ended is None else process.ended) - process.started) for process in processes)
+    hooks, windows = sum(p.hooks for p in processes), sum(p.windows for p in processes)
+    cpu = [run.recorder_cpu for run in profile.runs if run.recorder_cpu is not None]
+    return Overhead(
+        fraction=(hooks + windows) / ran if ran > 0 else None,
+        budget=profile.runs[0].budget if profile.runs else 0.01,
+        hooks=hooks,
+        windows=windows,
+        recorder_cpu=sum(cpu) if cpu else None,
+        events=sum(process.events for process in everyone),
+        events_lost=sum(process.events_lost for process in everyone),
+    )

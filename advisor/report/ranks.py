@@ -1,0 +1,235 @@
+"""Summarize many ranks: how far apart they are, and which ones stand out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import quantiles
+from typing import NamedTuple
+
+from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.communication import Work, own_work
+from advisor.metrics.quantiles import quantile
+from advisor.metrics.step import mean_phases, steady
+from advisor.runs.profile import Profile, Rank
+from advisor.units import share
+from profiler.schema import MOST_RANKS, Step
+
+FEW = 8
+"""Most ranks that one chart can show apart; more are summarized."""
+
+MOST_NAMED = 16
+
+MOST_ROWS = 64
+"""Most ranks that the result lists one by one: 30 kB."""
+
+FENCE = 3.0
+"""Interquartile ranges beyond the quartiles from which a rank is far out.
+
+Source: Tukey, Exploratory Data Analysis, 1977.
+"""
+
+LEAST = 0.02
+"""Smallest distance from the median, as a share of it, at which a rank stands out.
+
+Ranks that are all alike may have closer outliers, which do not matter (assumption).
+"""
+
+STOPPED = 0.9
+"""Share of the median rank's steps below which a rank has ended early."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """A rank that stands out."""
+
+    rank: int
+    seconds: float | None
+    """Seconds of its own work in a median step; None if it was not measured."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """A summary of all ranks of a run."""
+
+    count: int
+    spread: tuple[tuple[str, float], ...] = ()
+    """Seconds of own work in a rank's median step: least, percentiles, most; empty if not measured."""
+    typical: tuple[tuple[str, int], ...] = ()
+    """The slowest, the median and the fastest rank."""
+    named: tuple[Named, ...] = ()
+    more: int = 0
+    """Number of ranks that also stand out but are not named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfRank:
+    """The measurements of one rank; None is not measured."""
+
+    rank: int
+    node: int
+    host: str | None
+    steps: int | None
+    """Number of steps; None if there are many ranks and not all steps of this one were read."""
+    step_time: float | None
+    """Seconds of its median steady step."""
+    phases: Mapping[str, float]
+    """Seconds of each measured phase in its mean steady step."""
+    memory_peak: int | None
+    """Most bytes that torch's allocator held on a GPU."""
+    events_lost: int
+    remark: str
+    """How the rank stands out; empty if it does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EachRank:
+    """The ranks one by one; of more than MOST_ROWS, the first, the typical ones and those that stand out."""
+
+    count: int = 0
+    """Number of ranks that made steps."""
+    unseen: tuple[int, ...] = ()
+    """Ranks of the job without a step in any recording."""
+    rows: tuple[OfRank, ...] = ()
+    step_times: Spread | None = None
+    """Seconds of all ranks' median steps."""
+    memory_peaks: Spread | None = None
+    """Bytes of all ranks' memory peaks."""
+
+
+class Spread(NamedTuple):
+    """The least, median and greatest value over all ranks."""
+
+    least: float
+    median: float
+    most: float
+
+
+def each_rank(m: Metrics, profile: Profile) -> EachRank:
+    """Return the ranks of the run that made steps; of a restarted rank, its last process."""
+    found = {rank.process.rank: rank for rank in profile.ranks if rank.steps}
+    if not found:
+        return EachRank()
+    work = m.get(own_work) or ()
+    remarks: dict[int, str] = {}
+    for one in (*_apart(work), *_troubled(tuple(found.values()))):
+        remarks[one.rank] = "; ".join(filter(None, (remarks.get(one.rank), one.why)))
+    shown = list(found)
+    if len(found) > MOST_ROWS:
+        typical = _typical(sorted(work, key=lambda each: each.median)) if work else ()
+        shown = list(dict.fromkeys((shown[0], *(rank for _, rank in typical), *remarks)))[:MOST_ROWS]
+    rows = {number: _row(found[number], profile, remarks.get(number, "")) for number in sorted(shown)}
+    world = min(max(rank.process.world_size for rank in found.values()), MOST_RANKS)
+    return EachRank(
+        count=len(found),
+        unseen=tuple(number for number in range(world) if number not in found),
+        rows=tuple(rows.values()),
+        step_times=_spread_of(map(_median_step, found.values())),
+        memory_peaks=_spread_of(map(_memory_peak, found.values())),
+    )
+
+
+def _row(rank: Rank, profile: Profile, remark: str) -> OfRank:
+    process = rank.process
+    whole = profile.stretches is None or process.rank == profile.ranks[0].process.rank
+    return OfRank(
+        rank=process.rank,
+        node=process.node_rank,
+        host=rank.host,
+        steps=sum(step.count for step in rank.steps) if whole else None,
+        step_time=_median_step(rank),
+        phases=mean_phases(_steady(rank)),
+        memory_peak=_memory_peak(rank),
+        events_lost=process.events_lost,
+        remark=remark,
+    )
+
+
+def _steady(rank: Rank) -> Sequence[Step]:
+    """Return the steady steps of a rank; empty if it ended in its first step."""
+    try:
+        return steady(rank.steps)
+    except Missing:
+        return ()
+
+
+def _median_step(rank: Rank) -> float | None:
+    steps = _steady(rank)
+    return quantile([(step.duration, step.count) for step in steps], 0.5) if steps else None
+
+
+def _memory_peak(rank: Rank) -> int | None:
+    return max((fact.reserved_peak for fact in rank.memory_peaks), default=None)
+
+
+def _spread_of(values: Iterable[float | None]) -> Spread | None:
+    known = sorted(value for value in values if value is not None)
+    return Spread(known[0], known[len(known) // 2], known[-1]) if known else None
+
+
+def ranks(m: Metrics, profile: Profile) -> Ranks | None:
+    """Return the summary of the run's ranks; None if they are few enough to be shown one by one."""
+    if len(profile.ranks) <= FEW:
+        return None
+    work = m.get(own_work) or ()
+    apart, troubled = list(_apart(work)), list(_troubled(profile.ranks))
+    named = (*apart[: max(MOST_NAMED // 2, MOST_NAMED - len(troubled))], *troubled)[:MOST_NAMED]
+    ordered = sorted(work, key=lambda each: each.median)
+    return Ranks(
+        count=len(profile.ranks),
+        spread=_spread([each.median for each in ordered]) if ordered else (),
+        typical=_typical(ordered) if ordered else (),
+        named=named,
+        more=len(apart) + len(troubled) - len(named),
+    )
+
+
+def _spread(seconds: Sequence[float]) -> tuple[tuple[str, float], ...]:
+    tenths = quantiles(seconds, n=10, method="inclusive")
+    at = {"least": seconds[0], "10%": tenths[0], "median": tenths[4], "90%": tenths[8], "most": seconds[-1]}
+    return tuple(at.items())
+
+
+def _typical(ordered: Sequence[Work]) -> tuple[tuple[str, int], ...]:
+    return (
+        ("slowest", ordered[-1].rank),
+        ("median", ordered[len(ordered) // 2].rank),
+        ("fastest", ordered[0].rank),
+    )
+
+
+def _apart(work: Sequence[Work]) -> Iterable[Named]:
+    """Yield the ranks far from the others, the farthest first."""
+    if len(work) < 2:
+        return
+    low, middle, high = quantiles([each.median for each in work], n=4, method="inclusive")
+    margin = max(FENCE * (high - low), LEAST * middle)
+    usual = min(work, key=lambda each: abs(each.median - middle))
+    for each in sorted(work, key=lambda each: -abs(each.median - middle)):
+        if not low - margin <= each.median <= high + margin:
+            more = {phase: own - usual.phases.get(phase, 0.0) for phase, own in each.phases.items()}
+            sign = 1 if each.median > middle else -1
+            phase = max(more, key=lambda name: sign * more[name], default="")
+            where = f", mostly in {phase.replace('_', ' ')}" if phase else ""
+            than = f"{share(abs(each.median / middle - 1))} {'slower' if sign > 0 else 'faster'} than the median rank"
+            yield Named(rank=each.rank, seconds=each.median, why=f"{than}{where}")
+
+
+def _troubled(found: Sequence[Rank]) -> Iterable[Named]:
+    last = sorted(rank.steps[-1].index for rank in found if rank.steps)
+    usual = last[len(last) // 2] if last else 0
+    for rank in found:
+        process = rank.process
+        told = [
+            *([f"{process.events_lost:,} of its events were lost"] if process.events_lost else []),
+            *([f"ended by {rank.error.type}"] if rank.error else []),
+            *([] if rank.steps else ["no step was seen"]),
+            *([f"its last step is {rank.steps[-1].index:,}"] if _stopped(rank, usual) else []),
+        ]
+        if told:
+            yield Named(rank=process.rank, seconds=None, why="; ".join(told))
+
+
+def _stopped(rank: Rank, usual: int) -> bool:
+    return bool(rank.steps) and rank.steps[-1].index < STOPPED * usual

@@ -1,0 +1,255 @@
+"""Present a comparison of two runs to readers: the verdict in a sentence, then tables."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from advisor.compare.change import Verdict
+from advisor.compare.comparison import LEAST_STEPS, Comparison, Row, Side
+from advisor.compare.settings import Difference
+from advisor.report.render.part import Part
+from advisor.report.render.section import Bar, Section, Table
+from advisor.report.render.view import ENDINGS, View
+from advisor.report.report import LABELS
+from advisor.runs.environment import Row as Fact
+from advisor.units import count, digits, quantity, seconds, share, span
+
+UNMEASURED = "not measured"
+
+COLUMNS = ("", "A", "B", "Change", "Verdict")
+
+_WORDS = {
+    Verdict.WORSE: "Slower",
+    Verdict.BETTER: "Faster",
+    Verdict.SAME: "The same speed",
+    Verdict.UNCLEAR: "Too noisy to tell",
+}
+
+
+_STEPS = {
+    "step_time_mean": "a mean step",
+    "typical_step_time": "a typical step",
+    "whole_step_time": "a step, incl. evaluation and saving,",
+}
+
+
+def sections(found: Comparison) -> tuple[Section, ...]:
+    """Return the sections worth showing."""
+    made = [_time(found)]
+    for id_, title, tables in (
+        ("memory", "Memory", (_rows("Peaks", found.memory),)),
+        ("machine", "The machine", (_shown("Means over the steady steps", found.machine),)),
+        ("settings", "Settings that differ", (_facts(found.settings),)),
+        ("environment", "Environment that differs", (_facts(found.environment),)),
+    ):
+        shown = tuple(table for table in tables if table.rows)
+        if shown:
+            made.append(Section(id=id_, title=title, headline=title, sentences=(), tables=shown))
+        elif id_ in ("settings", "environment"):
+            alike = f"{title.partition(' that ')[0]}: no difference was seen."
+            made.append(Section(id=id_, title=title, headline=alike, sentences=(), tables=()))
+    return (*made[:-1], replace(made[-1], notes=_NOTES))
+
+
+def headline(found: Comparison) -> str:
+    """Return the verdict in one sentence."""
+    row = _speaks(found)
+    if found.verdict is Verdict.TOO_FEW:
+        few = f"A has {found.before.steps} steady ones, B {found.after.steps}"
+        return f"Too few steps to tell: {few}; it takes {LEAST_STEPS} of each."
+    if row.before is None or row.after is None:
+        where = " and ".join(name for name, value in (("A", row.before), ("B", row.after)) if value is None)
+        return f"Nothing can be told: no steady training step was measured in {where}."
+    word = _WORDS[found.verdict]
+    if found.verdict is Verdict.UNCLEAR and found.crowded:
+        word = "Cannot be told while other programs use the cores"
+    step = _STEPS[row.name]
+    return f"{word}: {step} takes {seconds(row.after)} in B, {seconds(row.before)} in A: {_amount(row)}."
+
+
+def _speaks(found: Comparison) -> Row:
+    """Return the row that the verdict is based on: the mean step, unless the verdict differs from it."""
+    first = found.mean if found.mean.verdict is found.whole.verdict else found.whole
+    return next((row for row in (first, found.mean, found.typical) if row.verdict is found.verdict), first)
+
+
+def _amount(row: Row) -> str:
+    """Return a change as "12% more (8.5 to 15%)"."""
+    assert row.change
+    direction = 1 if row.change.estimate >= 0 else -1
+    low, high = sorted(direction * bound for bound in (row.change.low, row.change.high))
+    more, less = ("more", "less") if direction > 0 else ("less", "more")
+    size = share(abs(row.change.estimate))
+    told = "no difference" if size == "0%" else f"{size} {more}"
+    interval = size
+    if math.isfinite(low) and math.isfinite(high):
+        interval = span(low, high) if low >= 0 else f"from {share(-low)} {less} to {share(high)} {more}"
+    return told if interval == size else f"{told} ({interval})"
+
+
+def _time(found: Comparison) -> Section:
+    tables = [
+        _rows("Step time", found.steps, note=_NOTE.format(share(found.relevant))),
+        _rows("Where a step goes: change as a share of A's step", found.phases),
+        _rows("Between the steps, for each step", found.between),
+    ]
+    return Section(
+        id="time",
+        title="Time",
+        headline=headline(found),
+        sentences=tuple(_sentences(found)),
+        tables=tuple(table for table in tables if table.rows),
+        bars=_bars(found),
+        tiles=tuple(_tiles(found)),
+    )
+
+
+_NOTE = (
+    "In brackets: the 95% interval. Better or worse: the interval excludes zero and the difference is {0} or more. "
+    "The same: the interval holds no such difference."
+)
+
+_NOTES = (
+    "Intervals cover how the steps of these two runs vary, not how a machine varies from one run to the next: repeat "
+    "before you believe a small difference.",
+    "A peak of memory is a single number, so its size alone decides.",
+)
+
+
+def _sentences(found: Comparison) -> Iterable[str]:
+    for name, side in (("A", found.before), ("B", found.after)):
+        yield f"{name}: {_side(side)}"
+    if found.verdict.is_told and found.mean.verdict is Verdict.UNCLEAR and found.mean.change:
+        yield f"Single stalls leave the mean unclear: {_amount(found.mean)}."
+    if found.verdict.is_told and found.whole.verdict is Verdict.UNCLEAR and found.mean.verdict is found.verdict:
+        yield f"What falls between steps is too rare to tell; with it, a step takes {_amount(found.whole)}."
+    if found.crowded:
+        yield (
+            f"Other programs used the cores during {' and '.join(found.crowded)}: intervals include what that may have "
+            "cost. Record again on an idle machine."
+        )
+    if found.scale != 1.0:
+        yield (
+            f"A step trains on {digits(found.before.samples or 0)} samples in A and {digits(found.after.samples or 0)} "
+            f"in B: times of B are scaled to as many samples as in A."
+        )
+    if found.before.ranks != found.after.ranks and found.before.ranks and found.after.ranks:
+        scaled = "" if found.before.samples and found.after.samples else ": times are those of one rank"
+        yield f"A trains on {found.before.ranks} ranks, B on {found.after.ranks}{scaled}."
+    if names := ", ".join(dict.fromkeys(_fact_name(one) for one in found.hardware)):
+        yield f"They ran on different machines ({names}): a difference may be the machine's."
+    for name, attribute in (("A", "before"), ("B", "after")):
+        alone = [row for row in found.phases if row.is_measured and getattr(row, attribute) is None]
+        if alone and found.mean.change:
+            names = ", ".join(LABELS[row.name][0].lower() for row in alone)
+            yield f"Not measured in {name}, so part of its other phases there: {names}."
+
+
+def _side(side: Side) -> str:
+    ended = "" if side.ended in ("completed", "attached") else f", {ENDINGS[side.ended]}"
+    return f"{side.folder} ({shlex.join(side.command)}), {count(side.steps, 'steady step')}{ended}."
+
+
+def _tiles(found: Comparison) -> Iterable[tuple[str, str]]:
+    for name, value in (("A", found.mean.before), ("B", found.mean.after)):
+        if value is not None:
+            yield f"Mean step of {name}", seconds(value)
+    row = _speaks(found)
+    if row.change and found.verdict is not Verdict.TOO_FEW:
+        yield "Change", _signed(row.change.estimate)
+    yield "Verdict", found.verdict.value
+
+
+def _bars(found: Comparison) -> tuple[Bar, ...]:
+    """Return the bars of both steps, on one scale."""
+    sides = [
+        ("A", found.mean.before, [(row, row.before) for row in found.phases]),
+        ("B", found.mean.after, [(row, row.after) for row in found.phases]),
+    ]
+    longest = max((mean or 0.0 for _, mean, _ in sides), default=0.0)
+    return tuple(
+        Bar(
+            label=f"{name}: {seconds(mean)}",
+            parts=tuple(Part(row.name, LABELS[row.name][0], value, seconds(value)) for row, value in parts if value),
+            total=mean,
+            width=mean / longest,
+        )
+        for name, mean, parts in sides
+        if mean and any(value for _, value in parts)
+    )
+
+
+def _rows(title: str, rows: Sequence[Row], note: str = "") -> Table:
+    kept = [row for row in rows if row.is_measured]
+    return Table(
+        title,
+        COLUMNS,
+        tuple(
+            (_label(row), _value(row, row.before), _value(row, row.after), _change(row), _verdict(row)) for row in kept
+        ),
+        note=note,
+        marks=tuple(row.verdict.value if row.verdict in (Verdict.BETTER, Verdict.WORSE) else "" for row in kept),
+    )
+
+
+def _shown(title: str, rows: Sequence[Row]) -> Table:
+    return Table(
+        title,
+        COLUMNS[:3],
+        tuple((_label(row), _value(row, row.before), _value(row, row.after)) for row in rows if row.is_measured),
+    )
+
+
+def _facts(differences: Sequence[Difference]) -> Table:
+    return Table(
+        "",
+        ("", "A", "B"),
+        tuple((_fact_name(one), _fact(one.before), _fact(one.after)) for one in differences),
+        words=True,
+    )
+
+
+def _fact_name(one: Difference) -> str:
+    return one.group if one.name == "seen" else f"{one.group}: {one.name}"
+
+
+def _fact(row: Fact | None) -> str:
+    if row is None:
+        return "not known"
+    return "seen" if row.name == "seen" else View.value(row)
+
+
+_CORES = ("process_cpu", "worker_cpu", "others_cpu")
+
+
+def _label(row: Row) -> str:
+    short = row.label.removesuffix(" of the step time").removesuffix(" step time")
+    return LABELS[row.name][0] if row.name in LABELS else f"{short[:1].upper()}{short[1:]}"
+
+
+def _value(row: Row, value: float | None) -> str:
+    if value is None:
+        return UNMEASURED
+    return digits(value) if row.name in _CORES else quantity(value, row.unit)
+
+
+def _change(row: Row) -> str:
+    """Return a change as "+12% [8.5%, 15%]"."""
+    if row.change is None or not math.isfinite(row.change.estimate):
+        return ""
+    told = _signed(row.change.estimate)
+    if row.change.low == row.change.high or not math.isfinite(row.change.low) or not math.isfinite(row.change.high):
+        return told
+    return f"{told} [{_signed(row.change.low)}, {_signed(row.change.high)}]"
+
+
+def _signed(value: float) -> str:
+    text = f"{100 * value:+.{0 if abs(value) >= 0.0995 else 1}f}%"
+    return "0%" if text[1:] == "0.0%" else text
+
+
+def _verdict(row: Row) -> str:
+    return "" if row.verdict in (None, Verdict.NOT_MEASURED) else row.verdict.value

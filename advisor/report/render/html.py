@@ -1,0 +1,74 @@
+"""Render report.html: one file that holds everything it needs and makes no network requests."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+
+from markupsafe import Markup
+
+from advisor.report.render import charts
+from advisor.report.render.templates import environment, folder
+from advisor.report.render.view import View
+from advisor.report.report import Report
+from advisor.report.wording import gain_text
+
+
+def render(report: Report) -> str:
+    """Return the whole page.
+
+    Its content security policy allows its own scripts and style sheet, known by their hashes, and nothing else: no
+    eval, no handler, no request, no image, no string that becomes HTML. Style attributes may be inline, because they
+    set the widths of the bars' parts, with or without scripts; without requests they can leak nothing.
+    """
+    item = charts.item(report.charts) if report.charts else None
+    memory = _data(report.what_if.anatomy.as_data()) if report.what_if else None
+    drawing = [_licence() + _text("vendor/uPlot.iife.min.js"), _text("charts.js")] if item else []
+    asking = [_text("memory_model.js"), _text("memory.js")] if memory else []
+    scripts = [_plain(script) for script in (*drawing, *asking, _text("report.js"))]
+    style = _plain((_text("vendor/uPlot.min.css") if item else "") + _text("report.css"))
+    policy = (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
+        f"script-src {' '.join(map(_hash, scripts))}; style-src-elem {_hash(style)}; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+    return (
+        environment()
+        .get_template("report.html")
+        .render(
+            report=report,
+            version=report.version,
+            view=View(report),
+            gain=gain_text,
+            policy=policy,
+            style=Markup(style),
+            scripts=[Markup(script) for script in scripts],
+            charts=Markup(_data(item)) if item else None,
+            memory_model=Markup(memory) if memory else None,
+        )
+    )
+
+
+def _text(name: str) -> str:
+    return (folder() / name).read_text(encoding="utf-8")
+
+
+def _licence() -> str:
+    """Return the license of uPlot, which requires it in every copy: each page is one."""
+    return f"/*\n{_text('vendor/LICENSE')}*/\n"
+
+
+def _plain(text: str) -> str:
+    """Return the text as a browser reads it, so that the hash matches."""
+    return text.replace("\r\n", "\n").replace("</script", "<\\/script")
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _data(item: dict[str, object]) -> str:
+    """Return JSON that cannot end the element it is in."""
+    return json.dumps(item, separators=(",", ":")).replace("<", "\\u003c")

@@ -1,0 +1,58 @@
+"""Render report.md: the report in short, for a pull request or a terminal."""
+
+from __future__ import annotations
+
+import re
+
+from markupsafe import Markup
+
+from advisor.report.render.templates import environment
+from advisor.report.render.view import View
+from advisor.report.report import Report
+from advisor.report.wording import gain_text
+from profiler.printable import printable
+
+# What opens markup in the middle of a line; an underscore inside a word does not.
+_SPECIAL = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+
+# Code between single backticks. A table would be split at a bar inside, so that is escaped instead.
+_SPAN = re.compile(r"(?<!`)`([^`|]+)`(?!`)")
+
+
+def render(report: Report) -> str:
+    """Return GitHub-flavored Markdown in which external text is only text."""
+    made = environment()
+    made.filters |= {"text": text, "code": code, "fence": fence}
+    return made.get_template("report.md").render(report=report, view=View(report), gain=gain_text)
+
+
+def text(value: object) -> Markup:
+    """Return the value on one line. Code between backticks stays code; all other markup and HTML is escaped."""
+    parts = _SPAN.split(_line(value))
+    return Markup("".join(f"`{part}`" if number % 2 else _escaped(part) for number, part in enumerate(parts)))
+
+
+def _escaped(part: str) -> str:
+    return _SPECIAL.sub(r"\\\g<0>", part.replace("&", "&amp;").replace("<", "&lt;"))
+
+
+def code(value: object) -> Markup:
+    """Return a code span on one line."""
+    line = _line(value)
+    ticks = "`" * (_longest_run(line) + 1)
+    inner = f" {line} " if line.startswith("`") or line.endswith("`") else line
+    return Markup(f"{ticks}{inner}{ticks}")
+
+
+def fence(value: str, language: str) -> Markup:
+    """Return a code block whose fence is longer than any in the code."""
+    ticks = "`" * max(3, _longest_run(value) + 1)
+    return Markup(f"{ticks}{language}\n{printable(value.rstrip(), lines=True)}\n{ticks}")
+
+
+def _line(value: object) -> str:
+    return " ".join(printable(str(value)).split())
+
+
+def _longest_run(value: str) -> int:
+    return max((len(run) for run in re.findall("`+", value)), default=0)

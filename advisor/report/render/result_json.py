@@ -1,0 +1,205 @@
+"""Render result.json, which scripts and CI checks read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from advisor.judging.judge import Gain
+from advisor.report.conclusion import conclude
+from advisor.report.quantities import Quantity
+from advisor.report.ranks import MOST_ROWS, EachRank, Spread
+from advisor.report.report import CONTRACT_PHASES, Recommendation, Report, StepTimes
+from advisor.report.wording import assumed
+from advisor.rules.base import Change
+from advisor.runs.traces import Traced
+from advisor.verify.kept import Verified
+from profiler.schema import PHASES
+
+SCHEMA = "profile-train/result@1"
+
+
+def render(report: Report) -> str:
+    """Return the result as JSON; its schema is docs/result.schema.json.
+
+    It is ASCII, so characters that a terminal would obey, or an encoder refuse, are escaped.
+    """
+    return json.dumps(result(report), indent=2, allow_nan=False) + "\n"
+
+
+def result(report: Report) -> dict[str, Any]:
+    """Return result.json as a dictionary, as docs/result.schema.json describes it."""
+    shares = {phase.name: phase.share for phase in report.phases}
+    return {
+        "schema": SCHEMA,
+        "run": {
+            "command": list(report.run.command),
+            "exit_status": report.run.exit_status,
+            "ended": report.run.ended,
+            "started": report.run.started,
+            "duration_s": report.run.duration,
+            "ranks": report.run.ranks,
+            "nodes": report.run.nodes,
+        },
+        "conclusion": asdict(conclude(report)),
+        "machine": {
+            "cores": report.cores.cores if report.cores else None,
+            "others_cpu": report.cores.others if report.cores else None,
+            "representative": not report.cores.is_crowded if report.cores else None,
+        },
+        "steps": _steps(report.steps or StepTimes(count=0)),
+        "phases": {name: shares.get(name) for name in CONTRACT_PHASES},
+        "ranks": _ranks(report.each_rank),
+        "regions": [{"name": one.name, "passes": one.count, "time_s": one.seconds} for one in report.regions],
+        "metrics": {q.name: _quantity(q) for q in report.quantities},
+        "advice": [_advice(item) for item in report.advice],
+        "verdicts": [
+            {
+                "rule": c.rule,
+                "outcome": c.outcome,
+                "why": c.why,
+                "remedy": c.remedy,
+                "needs": c.need and c.need.value,
+                "limits": dict(c.limits),
+            }
+            for c in report.checked
+        ],
+        "goals": {
+            "declared": {name: value for name, value in asdict(report.goals).items() if value not in (None, False)},
+            "assumed": assumed(report),
+        },
+        "overhead": {
+            "fraction": report.overhead.fraction,
+            "hooks_s": report.overhead.hooks,
+            "windows_s": report.overhead.windows,
+            "recorder_cpu_s": report.overhead.recorder_cpu,
+            "events_lost": report.overhead.events_lost,
+        },
+        "environment": {
+            **{group.name: {row.name: row.value for row in group.rows} for group in report.environment},
+            "problems": [{"source": n.source, "message": n.message} for n in report.problems if n.matters],
+        },
+        **({"traces": [_traced(each) for each in report.traces]} if report.traces else {}),
+    }
+
+
+def _steps(steps: StepTimes) -> dict[str, Any]:
+    return {
+        "count": steps.count,
+        "micro_steps_per_step": steps.micro_steps,
+        "batches": steps.batches,
+        "time_s": {
+            "mean": steps.mean,
+            "p50": steps.p50,
+            "p90": steps.p90,
+            "p99": steps.p99,
+            "mean_ci95": list(steps.interval) if steps.interval else None,
+        },
+    }
+
+
+def _ranks(ranks: EachRank) -> dict[str, Any]:
+    def spread(found: Spread | None) -> dict[str, float] | None:
+        return found._asdict() if found else None
+
+    return {
+        "count": ranks.count,
+        "unseen": {"count": len(ranks.unseen), "first": list(ranks.unseen[:MOST_ROWS])},
+        "step_time_s": spread(ranks.step_times),
+        "memory_peak_bytes": spread(ranks.memory_peaks),
+        "each": [
+            {
+                "rank": one.rank,
+                "node": one.node,
+                "host": one.host,
+                "steps": one.steps,
+                "step_time_s": one.step_time,
+                "phases_s": {name: one.phases.get(name) for name in PHASES},
+                "memory_peak_bytes": one.memory_peak,
+                "events_lost": one.events_lost,
+                "remark": one.remark,
+            }
+            for one in ranks.rows
+        ],
+    }
+
+
+def _quantity(one: Quantity) -> dict[str, Any]:
+    if one.value is None:
+        return {"missing": one.missing, "remedy": one.remedy}
+    return {"value": one.value, "unit": one.unit}
+
+
+def _gain(gain: Gain | None) -> dict[str, float] | None:
+    return {"low": gain.low, "expected": gain.expected, "high": gain.high} if gain else None
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "language": change.language,
+        "file": change.file,
+        "line": change.line,
+        "code": change.code,
+        "differences": [{"name": d.name, "before": d.before, "after": d.after} for d in change.differences],
+    }
+
+
+def _advice(item: Recommendation) -> dict[str, Any]:
+    saving = item.in_plan.saving if item.in_plan else None
+    return {
+        "rule": item.rule,
+        "severity": item.severity,
+        "title": item.title,
+        "if": item.condition,
+        "then": item.then,
+        "evidence": [{"metric": m.metric, "value": m.value, "limit": m.limit} for m in item.evidence],
+        "change": [_change(change) for change in item.changes],
+        "gain": {
+            "step_time_removed": _gain(item.alone),
+            "in_plan": _gain(item.in_plan),
+            "cost_removed": _gain(item.cost),
+            "basis": item.basis,
+            "gpu_hours": saving.gpu_hours if saving else None,
+            "money": saving.money if saving else None,
+        },
+        "memory_bytes": item.memory,
+        "risk": item.risk,
+        "verified": verified(item.verified) if item.verified else None,
+        "held_back": item.held_back,
+        "past": item.past,
+    }
+
+
+def verified(tried: Verified) -> dict[str, Any]:
+    """Return a trial, as predicted and as measured."""
+    return {
+        "verdict": tried.verdict.value,
+        "predicted": _gain(Gain(*tried.predicted) if tried.predicted else None),
+        "step_time_removed": _gain(Gain(*tried.removed) if tried.removed else None),
+        "step_time_s": {"before": tried.seconds[0], "after": tried.seconds[1]} if tried.seconds else None,
+        "memory_bytes": tried.memory,
+        "losses_agree": tried.losses_agree,
+        "steps": tried.steps,
+        "processes": tried.processes,
+        "why": tried.why,
+        "not_tried": tried.leaves,
+    }
+
+
+def _traced(one: Traced) -> dict[str, Any]:
+    return {
+        "rank": one.rank,
+        "file": one.file,
+        "events": one.events,
+        "steps": one.steps,
+        "duration_s": one.seconds,
+        "time": {part.name: part.share for part in one.parts} or None,
+        "communication_overlap": one.overlap,
+        "queue": asdict(one.queue) if one.queue else None,
+        "launches": asdict(one.launches) if one.launches else None,
+        "kinds": {kind.name: kind.share for kind in one.kinds} or None,
+        "tensor_cores": one.tensor_cores,
+        "critical_path_s": {part.name: part.seconds for part in one.critical} or None,
+        "collectives": [asdict(each) for each in one.exchanges],
+    }

@@ -1,0 +1,173 @@
+"""The summary at the end of a run, on stderr: what was found, and where to read on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from advisor.judging.judge import WINDOW_TOO_SHORT
+from advisor.judging.verdict import Verdict
+from advisor.report.conclusion import conclude
+from advisor.report.render.view import View
+from advisor.report.report import Recommendation, Report
+from advisor.report.wording import busy, counsel, diagnosis, inside_other, is_scattered, prospect, remarks
+from advisor.units import seconds, share
+from profiler import ours
+from profiler.printable import printable
+
+GOAL_UNDEFINED = "goal-undefined"
+"""Advice of every run without goals: the report has it, the summary its first words only."""
+
+SEVERAL = 2
+"""Stops of a plan of one change: now, and after it."""
+
+INDENT = 3
+MOST_ADVICE = 3
+MOST_PROBLEMS = 3
+MOST_RANKS = 3
+BAR = 24
+LEAST = 1e-3
+"""Share of the step below which a phase has no row."""
+_VERDICTS = {Verdict.CONFIRMED: "green", Verdict.BETTER: "green", Verdict.HARMFUL: "red"}
+STYLES = {"action": "bold red", "suggest": "yellow", "info": "cyan"}
+
+
+def summarize(report: Report, folder: Path, console: Console | None = None) -> None:
+    """Print the summary. Whatever comes from outside is text, never markup."""
+    console = console or Console(stderr=True, highlight=False)
+    if console.is_terminal:
+        _summarize(report, folder, console)
+        return
+    with console.capture() as captured:
+        _summarize(report, folder, console)
+    # Rich pads lines to the width of the terminal.
+    console.out(re.sub(r" +$", "", captured.get(), flags=re.MULTILINE), end="", highlight=False)
+
+
+def _summarize(report: Report, folder: Path, console: Console) -> None:
+    view = View(report)
+    console.print()
+    if said := busy(report):
+        console.print(Text(printable(said), style="bold yellow"))
+    console.print(Text(printable(diagnosis(report)), style="bold"))
+    if said := counsel(report):
+        console.print(Text(printable(said)))
+    if report.imported and view.traced_gpu:
+        console.print()
+        console.print(Padding(_traces(view, console), (0, 0, 0, 2)))
+    if view.phases:
+        console.print()
+        console.print(Padding(_phases(view, console), (0, 0, 0, 2)))
+    if notes := [*filter(None, (_look(report), view.regions_text, view.between_text, *_ranks(view)))]:
+        console.print()
+        console.print(Padding(Text(printable("\n".join(notes))), (0, 0, 0, 2)))
+    if advice := _worth_a_line(report):
+        console.print()
+        _advice(view, advice, console)
+    if len(view.path) > SEVERAL and (said := prospect(report)):
+        console.print()
+        console.print(Text(printable(said)))
+    if view.problems:
+        console.print()
+        _problems(view, console)
+    console.print()
+    if said := remarks(report):
+        console.print(Text(printable(said), style="dim"))
+    made = printable(str(ours.where(folder, "report.html")))
+    console.print(Text.assemble("Report: ", (made, "bold")), soft_wrap=True)
+
+
+def _phases(view: View, console: Console) -> Table:
+    """Largest first."""
+    block = "#" if console.options.ascii_only else "\u2588"
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    for phase in sorted(view.phases, key=lambda phase: phase.share or 0.0, reverse=True):
+        part = phase.share or 0.0
+        if part < LEAST:
+            continue
+        bar = Text(block * round(BAR * part), style="cyan")
+        table.add_row(phase.label, seconds(phase.seconds or 0.0), share(part), bar)
+    return table
+
+
+def _ranks(view: View) -> list[str]:
+    """Of many."""
+    if not view.report.ranks:
+        return []
+    named = view.report.ranks.named
+    more = view.report.ranks.more + max(0, len(named) - MOST_RANKS)
+    lines = [view.ranks_text, *map(view.named, named[:MOST_RANKS]), *([f"and {more:,} more ranks"] if more else [])]
+    return ["\n".join(filter(None, lines))]
+
+
+def _traces(view: View, console: Console) -> Table:
+    """Of the first rank."""
+    block = "#" if console.options.ascii_only else "\u2588"
+    table = Table.grid(padding=(0, 2))
+    for part in view.report.traces[0].parts:
+        if part.seconds:
+            bar = Text(block * round(BAR * part.share), style="cyan")
+            table.add_row(part.label, seconds(part.seconds), share(part.share), bar)
+    return table
+
+
+def _look(report: Report) -> str:
+    """Return how to look into everything else, where that is most of the step or nothing better is known to do."""
+    largest = report.largest_phase
+    most = largest is not None and largest.name == "other"
+    return inside_other(report) if most or conclude(report).kind in ("nothing", "too_noisy") else ""
+
+
+def _worth_a_line(report: Report) -> list[Recommendation]:
+    """Return the advice without what every run gets, and without what the warning of a busy machine has said."""
+    said = {GOAL_UNDEFINED, *([WINDOW_TOO_SHORT] if busy(report) and is_scattered(report) else [])}
+    return [item for item in report.advice if item.rule not in said]
+
+
+def _advice(view: View, advice: list[Recommendation], console: Console) -> None:
+    for number, item in enumerate(advice[:MOST_ADVICE], start=1):
+        style = STYLES[item.severity]
+        gain = "".join(f"{told[:1].upper()}{told[1:]}. " for told in view.gains(item))
+        console.print(Text.assemble((printable(f"{number}. {item.title}"), style), f"  [{item.rule}]"))
+        console.print(Padding(Text(printable(f"{gain}{item.then}")), (0, 0, 0, 3)))
+        if item.verified:
+            came = f"Tried. {view.tried(item)} {view.tried_on(item)}"
+            console.print(Padding(Text(printable(came), style=_VERDICTS.get(item.verified.verdict, "")), (0, 0, 0, 3)))
+        if item.held_back:
+            console.print(Padding(Text(printable(f"Held back. {item.held_back}"), style="dim"), (0, 0, 0, 3)))
+        if item.past:
+            console.print(Padding(Text(printable(item.past), style="dim"), (0, 0, 0, 3)))
+        for change in item.changes:
+            _change(view.where(change), view.differences(change, _arrow(console)), console)
+    if len(advice) > MOST_ADVICE:
+        console.print(Text(f"   and {len(advice) - MOST_ADVICE} more in the report."))
+
+
+def _arrow(console: Console) -> str:
+    return "->" if console.options.ascii_only else "\u2192"
+
+
+def _change(where: str, differences: str, console: Console) -> None:
+    """Print where a change belongs and what it sets: on one line if both fit. A path is never broken."""
+    together = "  ".join(filter(None, (where, differences)))
+    if where and len(together) + INDENT > console.width:
+        console.print(Text(printable(f"{' ' * INDENT}{where}"), style="cyan"), soft_wrap=True)
+        together = differences
+    if together:
+        console.print(Padding(Text(printable(together), style="cyan"), (0, 0, 0, INDENT)))
+
+
+def _problems(view: View, console: Console) -> None:
+    for note in view.problems[:MOST_PROBLEMS]:
+        console.print(Text(printable(f"! {note.source}: {note.message}"), style="yellow"))
+    if len(view.problems) > MOST_PROBLEMS:
+        console.print(Text(f"  and {len(view.problems) - MOST_PROBLEMS} more in the report."))

@@ -1,0 +1,59 @@
+"""Render tuning.json: the result of `profile-train tune` for programs.
+
+Its schema is docs/tuning.schema.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from advisor.report.render.result_json import verified
+from advisor.verify.fitting import Ending, Fitted
+from advisor.verify.kept import Verified
+from advisor.verify.process import Program
+from advisor.verify.tuning import Kept, Tuned, note
+
+
+def render(program: Program, tuned: Tuned | Fitted) -> str:
+    """Return the file: the tuned program, by which a resumed tuning is recognized, and the result."""
+    return json.dumps({**note(program), "result": result(tuned)}, indent=2, allow_nan=False) + "\n"
+
+
+def result(tuned: Tuned | Fitted) -> dict[str, Any]:
+    """Return what was kept and what was not. Times are seconds per step; null is "not measured"."""
+    if isinstance(tuned, Fitted):
+        return {
+            "goal": "memory",
+            "before": _ending(tuned.before),
+            "after": _ending(tuned.after) if tuned.after else None,
+            "kept": list(map(_kept, tuned.kept)),
+            "not_kept": [],
+            "by_hand": [],
+            "left_out": list(tuned.left_out),
+            "run": str(tuned.profile),
+        }
+    return {
+        "goal": "throughput",
+        "before": {"fits": True, "step_time_s": tuned.before, "why": ""},
+        "after": {"fits": True, "step_time_s": tuned.after, "why": ""},
+        "kept": list(map(_kept, tuned.kept)),
+        "not_kept": list(_trials(tuned.given_up)),
+        "by_hand": [finding.rule.id for finding in tuned.by_hand],
+        "left_out": [],
+        "run": str(tuned.profile),
+    }
+
+
+def _ending(ending: Ending) -> dict[str, Any]:
+    return {"fits": ending.fits, "step_time_s": ending.step_time, "why": ending.why}
+
+
+def _kept(kept: Kept) -> dict[str, Any]:
+    change = {"name": kept.change.name, "settings": dict(kept.change.settings)}
+    return {"rule": kept.verified.rule, "change": change, "verified": verified(kept.verified)}
+
+
+def _trials(trials: Iterable[Verified]) -> Iterable[dict[str, Any]]:
+    return ({"rule": each.rule, "verified": verified(each)} for each in trials)

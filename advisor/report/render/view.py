@@ -1,0 +1,472 @@
+"""Put a report into words and parts to draw, shared by the page, the Markdown and the terminal."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePath
+from statistics import median
+
+from advisor.models.cost import SAVING_OF
+from advisor.report.ranks import Named
+from advisor.report.render.part import Part
+from advisor.report.render.tried import Bands, bands, details, outcome
+from advisor.report.render.what_if import PARTS, Control, controls
+from advisor.report.report import Checked, Measured, Note, Phase, RankPhases, Recommendation, Report
+from advisor.report.wording import gain_text
+from advisor.rules.base import Change
+from advisor.runs.environment import Row
+from advisor.runs.traces import Traced
+from advisor.units import count, digits, money, quantity, seconds, share, size
+
+_OF_WINDOWS = {"h2d": "h2d_fraction", "communication": "exposed_comm_fraction", "sync": "sync_fraction"}
+"""Metrics that measure a phase in profiler windows if steps do not separate it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One figure at the head of the page."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The step time at a point along the plan."""
+
+    label: str
+    seconds: float
+    note: str = ""
+    rule: str = ""
+    """The rule whose card has the details."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A curve for readers who cannot see it: its lowest, median, highest and last value."""
+
+    label: str
+    values: tuple[str, str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Blind:
+    """Something that was not measured, how to measure it, and the rules that need it."""
+
+    what: str
+    remedy: str
+    checks: tuple[Checked, ...]
+
+
+SEVERITIES = {"action": "Do this", "suggest": "Worth a try", "info": "For information"}
+
+ENDINGS = {
+    "completed": "completed",
+    "failed": "failed",
+    "killed": "killed",
+    "running": "not ended",
+    "attached": "watched for a while",
+}
+
+NOTABLE = 0.01
+"""Share of the run above which work between the steps is mentioned in the short forms."""
+
+NOTEBOOK = "ipykernel_launcher"
+"""Part of the command of a Jupyter kernel, which says nothing of the notebook."""
+
+CELL = "notebook cell"
+"""How the agent begins the name of a cell, in the place of a file's."""
+
+MOST_REGIONS = 5
+"""Most regions that the terminal shows."""
+
+# Environment rows that hold bytes.
+BYTES = ("memory_total", "bytes", "state_bytes", "batch_bytes")
+
+
+class View:
+    """What is shown of one report."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+
+    @property
+    def command(self) -> str:
+        """The command as you would type it."""
+        if any(NOTEBOOK in word for word in self.report.run.command):
+            return "Jupyter notebook"
+        return shlex.join(self.report.run.command) or "(unknown command)"
+
+    @property
+    def name(self) -> str:
+        """The script's name, for a title."""
+        words = (word for word in self.report.run.command if word.endswith(".py"))
+        return PurePath(next(words, next(iter(self.report.run.command), "run"))).name
+
+    @property
+    def ending(self) -> str:
+        """How the run ended, with the status or the signal."""
+        run = self.report.run
+        if self.report.imported:
+            return "traced by torch.profiler"
+        if run.signal is not None:
+            return f"{ENDINGS[run.ended]}, signal {run.signal}"
+        return f"{ENDINGS[run.ended]}, exit status {run.exit_status}" if run.exit_status else ENDINGS[run.ended]
+
+    @property
+    def facts(self) -> list[str]:
+        """When the run started, how long it took, how many ranks it had, and what recording cost."""
+        run, known = self.report.run, []
+        if run.started:
+            known.append(run.started.replace("T", " ").replace("+00:00", " UTC"))
+        if run.duration is not None:
+            known.append(seconds(run.duration))
+        if run.ranks:
+            nodes = f" on {run.nodes} nodes" if run.nodes > 1 else ""
+            known.append(f"{count(run.ranks, 'rank')}{nodes}")
+        if self.report.overhead.fraction is not None:
+            known.append(f"recording cost {share(self.report.overhead.fraction)}")
+        return known
+
+    @property
+    def tiles(self) -> list[Tile]:
+        """The figures worth seeing first, without those that were not measured."""
+        return [*self._step_tiles(), *self._machine_tiles(), *self._plan_tiles()]
+
+    def _step_tiles(self) -> Iterable[Tile]:
+        steps = self.report.steps
+        if steps is None:
+            return
+        if steps.mean is not None:
+            interval = f"{seconds(steps.interval[0])} to {seconds(steps.interval[1])}" if steps.interval else ""
+            yield Tile("Mean step", seconds(steps.mean), interval)
+        if steps.p99 is not None and steps.p50 is not None:
+            yield Tile("Slowest 1%", seconds(steps.p99), f"median {seconds(steps.p50)}")
+        yield Tile("Steps", f"{steps.count:,}", f"{steps.steady:,} steady" if steps.steady else "")
+
+    def _machine_tiles(self) -> Iterable[Tile]:
+        if (used := self._measured("gpu_utilization")) is not None:
+            active = self._measured("sm_active")
+            yield Tile(
+                "GPU utilization",
+                share(used),
+                f"{share(active)} of SMs active" if active is not None else "upper bound",
+            )
+        if self.report.gpu_hours is not None:
+            price = self.report.goals.gpu_price
+            note = f"{money(self.report.gpu_hours * price)} at {money(price)} an hour" if price is not None else ""
+            yield Tile("GPU-hours", digits(self.report.gpu_hours), note)
+
+    def _plan_tiles(self) -> Iterable[Tile]:
+        before, after = self.report.before, self.report.after
+        if before and after and after.expected < before:
+            note = f"{seconds(after.low)} to {seconds(after.high)}, {before / after.expected:.1f}x as fast"
+            now = f"; {seconds(before)} now, with its share of the time between steps" if self.report.extended else ""
+            yield Tile("Step after the plan", seconds(after.expected), f"{note}{now}")
+
+    def _measured(self, name: str) -> float | None:
+        return next((one.value for one in self.report.quantities if one.name == name), None)
+
+    @property
+    def phases(self) -> list[Phase]:
+        """Measured phases that take any time."""
+        return [phase for phase in self.report.phases if phase.share and phase.seconds]
+
+    @property
+    def unmeasured(self) -> list[str]:
+        """The parts of a step that neither steps nor profiler windows measured."""
+        return [_inline(phase.label) for phase in self._not_of_steps if self._in_windows(phase) is None]
+
+    @property
+    def windowed(self) -> list[str]:
+        """The parts that only profiler windows measured, with their shares of the step."""
+        shares = [(phase.label, self._in_windows(phase)) for phase in self._not_of_steps]
+        return [f"{_inline(label)} {share(part)}" for label, part in shares if part is not None]
+
+    @property
+    def _not_of_steps(self) -> list[Phase]:
+        return [phase for phase in self.report.phases if phase.share is None]
+
+    def _in_windows(self, phase: Phase) -> float | None:
+        name = _OF_WINDOWS.get(phase.name)
+        return None if name is None else self._measured(name)
+
+    @property
+    def traced_gpu(self) -> bool:
+        """Whether a trace holds GPU work."""
+        return any(one.parts for one in self.report.traces)
+
+    @property
+    def traced_title(self) -> str:
+        """The title of the section on traces."""
+        several = "s" if len(self.report.traces) > 1 else ""
+        return "What the GPU does" if self.traced_gpu else f"The trace{several}"
+
+    @property
+    def traced_span(self) -> str:
+        """Return what of the traces is looked at, in a sentence or two."""
+        first = self.report.traces[0]
+        if not self.report.imported:
+            held = f" of {count(first.steps, 'step')}" if first.steps else ""
+            return f"One profiler window{held}, {seconds(first.seconds)} long. The host is slower while it is profiled."
+        if first.steps is None:
+            return f"The trace marks no steps: this is all of it, {seconds(first.seconds)}."
+        return (
+            f"The trace marks {count(first.steps, 'whole step')}, {seconds(first.seconds)} from the first to the last."
+        )
+
+    @staticmethod
+    def traced_parts(one: Traced) -> list[Part]:
+        """Return the parts of a trace's time, for a stacked bar."""
+        return [Part(part.colour, part.label, part.share, share(part.share)) for part in one.parts if part.seconds]
+
+    @staticmethod
+    def traced_facts(one: Traced) -> list[str]:
+        """Return the other facts of a trace, one sentence each; facts that it lacks are left out."""
+        told = []
+        if one.critical:
+            links = ", ".join(f"{link.label} {share(link.share)}" for link in one.critical if link.share >= NOTABLE)
+            told.append(f"Critical path of the median step: {links}.")
+        if one.kinds:
+            kinds = ", ".join(f"{kind.label} {share(kind.share)}" for kind in one.kinds if kind.share >= NOTABLE)
+            cores = "" if one.tensor_cores is None else f"; on tensor cores for certain: {share(one.tensor_cores)}"
+            told.append(f"{'Operators' if one.tensor_cores is None else 'Kernels'} by kind: {kinds}{cores}.")
+        if one.overlap is not None:
+            told.append(f"Communication hidden by computing: {share(one.overlap)}.")
+        if one.queue:
+            told.append(
+                f"Queue of the busiest stream: {digits(one.queue.mean)} items on average, {one.queue.most} at most, "
+                f"empty for {share(one.queue.empty)} of the time."
+            )
+        if calls := one.launches:
+            told.append(
+                f"Launches: {count(calls.calls, 'call')}, of {seconds(calls.median)} at the median and "
+                f"{seconds(calls.p99)} at the 99th percentile, {calls.slow} above 50 us; {share(calls.shorter)} took "
+                f"longer than what they launched, which began {seconds(calls.delay)} later at the median."
+            )
+        return told
+
+    @property
+    def between(self) -> list[Phase]:
+        """Measured work between the steps that takes any time."""
+        return [phase for phase in self.report.between if phase.share]
+
+    @property
+    def between_text(self) -> str:
+        """Work between the steps above a hundredth of the run, in a sentence; empty without any."""
+        parts = [f"{p.label.lower()} {share(p.share or 0.0)}" for p in self.between if (p.share or 0.0) > NOTABLE]
+        return f"Between the steps, of the run: {', '.join(parts)}." if parts else ""
+
+    @property
+    def regions_text(self) -> str:
+        """The time of a pass through the longest regions, in a sentence; empty without regions."""
+        regions = self.report.regions
+        told = [f"{one.name} {seconds(one.seconds / one.count)} x {one.count:,}" for one in regions[:MOST_REGIONS]]
+        rest = f" and {len(regions) - MOST_REGIONS} more" if len(regions) > MOST_REGIONS else ""
+        return f"Named regions: {', '.join(told)}{rest}." if told else ""
+
+    @property
+    def ranks_text(self) -> str:
+        """How far apart many ranks are, in a sentence; empty if there are few."""
+        spread = dict(self.report.ranks.spread) if self.report.ranks else {}
+        if not spread:
+            return ""
+        return (
+            f"Own work of a rank in its median step: {seconds(spread['median'])}, "
+            f"{seconds(spread['10%'])} to {seconds(spread['90%'])} for eight of ten ranks, "
+            f"{seconds(spread['least'])} to {seconds(spread['most'])} for all."
+        )
+
+    @staticmethod
+    def named(one: Named) -> str:
+        """Return a rank that stands out, on one line."""
+        return f"rank {one.rank}: {'' if one.seconds is None else seconds(one.seconds) + ', '}{one.why}"
+
+    @property
+    def problems(self) -> list[Note]:
+        """The notes of the recording that matter.
+
+        Without steps, notes on steps are left out, because the report says so already.
+        """
+        trained = self.report.steps is not None and self.report.steps.count > 0
+        return [note for note in self.report.problems if note.matters and (trained or note.source != "steps")]
+
+    @property
+    def phase_parts(self) -> list[Part]:
+        """The step, for a stacked bar."""
+        return [Part(p.name, p.label, p.share or 0.0, share(p.share or 0.0)) for p in self.phases]
+
+    @staticmethod
+    def rank_parts(one: RankPhases) -> list[Part]:
+        """Return the step of a rank, for a stacked bar."""
+        return [Part(p.name, p.label, p.share or 0.0, share(p.share or 0.0)) for p in one.phases]
+
+    @staticmethod
+    def bar_text(parts: Iterable[Part]) -> str:
+        """Return a stacked bar as text, for readers who cannot see it."""
+        return ", ".join(f"{part.label.lower()} {part.text}" for part in parts)
+
+    @property
+    def memory_parts(self) -> list[Part]:
+        """The device's memory, for a stacked bar; the free part comes last."""
+        parts = [Part(p.name, p.label, p.bytes, size(p.bytes)) for p in self.report.memory if p.bytes > 0]
+        free = (self.report.memory_total or 0.0) - sum(part.amount for part in parts)
+        return [*parts, Part("free", "Free or cached", free, size(free))] if free > 0 else parts
+
+    @property
+    def curves(self) -> Iterable[Summary]:
+        """The curves of the charts, in numbers."""
+        for chart in self.report.charts:
+            for curve in chart.curves:
+                known = [value for value in curve.values if value is not None]
+                told = (min(known), median(known), max(known), known[-1])
+                lowest, middle, highest, last = (quantity(value, chart.unit) for value in told)
+                yield Summary(f"{chart.title}: {curve.label}", (lowest, middle, highest, last))
+
+    @property
+    def controls(self) -> tuple[Control, ...]:
+        """The controls for other memory settings."""
+        return controls(self.report.what_if) if self.report.what_if else ()
+
+    @property
+    def what_if_parts(self) -> tuple[tuple[str, str], ...]:
+        """Names and labels of the parts of the memory."""
+        return PARTS
+
+    @property
+    def blind(self) -> list[Blind]:
+        """What was not measured, each with all the rules that need it; what needs another machine comes last."""
+        waiting: dict[tuple[str, str], list[Checked]] = {}
+        for check in sorted(self.report.checks("not_measured"), key=lambda check: check.needs_a_gpu):
+            waiting.setdefault((check.why, check.remedy), []).append(check)
+        return [Blind(why, remedy, tuple(checks)) for (why, remedy), checks in waiting.items()]
+
+    @property
+    def path(self) -> list[Stop]:
+        """The expected step time now and after each change of the plan that has one."""
+        now = self.report.before
+        if not now:
+            return []
+        stops = [Stop("Now, with its share of the time between steps" if self.report.extended else "Now", now)]
+        for item in self.report.advice:
+            if item.in_plan and item.severity != "info":
+                now *= 1 - item.in_plan.expected
+                stops.append(Stop(item.title, now, rule=item.rule))
+        return stops
+
+    @property
+    def only_information(self) -> bool:
+        """Whether all advice is information."""
+        return all(item.severity == "info" for item in self.report.advice)
+
+    @property
+    def applied(self) -> list[Stop]:
+        """The step time before the changes that this run was made with, and after each; empty without any."""
+        measured = [(each, each.seconds) for each in self.report.applied if each.seconds]
+        if not measured:
+            return []
+        first = Stop("As it was", measured[0][1][0])
+        return [first, *(Stop(self._title(each.rule), times[1], outcome(each)) for each, times in measured)]
+
+    @property
+    def fitted(self) -> list[str]:
+        """The changes without which the program ran out of memory; empty without any."""
+        return [f"{self._title(each.rule)}: {outcome(each)}" for each in self.report.applied if each.seconds is None]
+
+    def _title(self, rule: str) -> str:
+        """Return the title of a rule, or its id if the rule is gone."""
+        return next((check.title for check in self.report.checked if check.rule == rule), rule)
+
+    @staticmethod
+    def effects(item: Recommendation) -> list[Tile]:
+        """Return the other expected effects of a change; empty if a trial spoke against it."""
+        if item.tried_in_vain:
+            return []
+        found = []
+        saved = item.in_plan.saving if item.in_plan else None
+        if saved is not None and saved.gpu_hours > 0:
+            paid = f", worth {money(saved.money)}" if saved.money is not None else ""
+            found.append(Tile("Saves", f"{digits(saved.gpu_hours)} of every {SAVING_OF:.0f} GPU-hours{paid}"))
+        if item.cost:
+            found.append(Tile("Cost of training", gain_text(item.cost, "").rstrip()))
+        for label, amount in (("GPU memory", item.memory), ("Host memory", item.host_memory)):
+            if amount:
+                found.append(Tile(label, f"{'frees' if amount < 0 else 'takes'} about {size(abs(amount))} (estimated)"))
+        return found
+
+    @staticmethod
+    def tried(item: Recommendation) -> str:
+        """Return the outcome of a trial; empty if the advice was not tried."""
+        return outcome(item.verified) if item.verified else ""
+
+    @staticmethod
+    def tried_on(item: Recommendation) -> str:
+        """Return the number of runs in a trial, and what else they showed."""
+        return details(item.verified) if item.verified else ""
+
+    @staticmethod
+    def bands(item: Recommendation) -> Bands | None:
+        """Return the predicted and measured bands, to draw."""
+        return bands(item.verified) if item.verified else None
+
+    def where(self, change: Change) -> str:
+        """Return the file and line of a change; empty if not known.
+
+        The path is relative to the folder in which the program was started.
+        """
+        if change.file is None:
+            return ""
+        if change.file.startswith(CELL):
+            return f"{change.file}, line {change.line}" if change.line else change.file
+        path = PurePath(change.file)
+        inside = bool(self.report.run.cwd) and path.is_relative_to(self.report.run.cwd)
+        short = path.relative_to(self.report.run.cwd) if inside else path
+        return f"{short}:{change.line}" if change.line else str(short)
+
+    @staticmethod
+    def differences(change: Change, arrow: str = "\u2192") -> str:
+        """Return the new settings, such as "num_workers: 0 -> 5" with the given arrow.
+
+        Empty if the present settings are not known.
+        """
+        return ", ".join(f"{one.name}: {one.before} {arrow} {one.after}" for one in change.differences)
+
+    @staticmethod
+    def severity(item: Recommendation) -> str:
+        """Return the severity for readers."""
+        return SEVERITIES[item.severity]
+
+    @staticmethod
+    def gain(item: Recommendation) -> str:
+        """Return the gain of the change at its place in the plan."""
+        return gain_text(item.in_plan) if item.in_plan else "no gain in step time predicted"
+
+    @staticmethod
+    def gains(item: Recommendation) -> list[str]:
+        """Return the predictions of step time and cost; empty if a trial spoke against the change."""
+        if item.tried_in_vain:
+            return []
+        known = ((item.in_plan, "step time"), (item.cost, "cost"))
+        return [gain_text(gain, of) for gain, of in known if gain]
+
+    @staticmethod
+    def fact(fact: Measured) -> str:
+        """Return a measured fact with its limit, on one line."""
+        return f"{fact.label}: {fact.text}" + (f" ({fact.limit_text})" if fact.limit_text else "")
+
+    @staticmethod
+    def value(row: Row) -> str:
+        """Return the value of a row of the environment."""
+        if isinstance(row.value, bool):
+            return "yes" if row.value else "no"
+        if isinstance(row.value, int | float):
+            return size(row.value) if row.name in BYTES else f"{row.value:,}"
+        return str(row.value)
+
+
+def _inline(label: str) -> str:
+    """Return a label as it stands within a sentence."""
+    return f"{label[:1].lower()}{label[1:]}"

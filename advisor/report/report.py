@@ -1,0 +1,342 @@
+"""What is shown about a run. Renderers see nothing but a `Report`; result.json is its serialisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from advisor.judging.judge import Gain, StepTime
+from advisor.metrics.base import Goals, Need
+from advisor.metrics.host import CoreUse
+from advisor.report.anatomy import WhatIf
+from advisor.report.operations import Operations
+from advisor.report.quantities import Quantity
+from advisor.report.ranks import EachRank, Ranks
+from advisor.report.timeline import Chart
+from advisor.rules.base import Change, Source
+from advisor.runs.environment import Group
+from advisor.runs.traces import Traced
+from advisor.units import quantity, seconds, share
+from advisor.verify.kept import Verified
+from profiler.schema import Outcome, RegionFact
+
+LARGEST_SHARE = 10.0
+"""Beside a limit that is a share, a value above 1 is told in per cent, too; above this it is a ratio of its own."""
+
+NOTHING = 5e-4
+"""A share of the step time that reads as zero."""
+
+NO_DRIVER = "This machine has no NVIDIA driver"
+"""How the one note begins that is as it should be: training on the CPU of a machine without a GPU."""
+
+LOADER_HOOK = "dataloader"
+"""What a problem with the watching of DataLoaders has as its source."""
+
+LABELS = {
+    "data_wait": ("Waiting for data", "The loop asked for a batch and none was ready."),
+    "loader_overhead": ("Fetching a ready batch", "A batch was ready; handing it over took this long."),
+    "h2d": ("Copying to the GPU", "Copies from host memory while the GPU had nothing else to do."),
+    "forward": ("Forward", "The model's forward pass."),
+    "backward": ("Backward", "Computing the gradients."),
+    "optimizer": ("Optimizer", "The update of the parameters."),
+    "communication": ("Communication", "Collectives between ranks while nothing was computed."),
+    "sync": ("Synchronising", "The host waited for the GPU, and the GPU had nothing queued."),
+    "gc": ("Garbage collection", "Python's garbage collector ran."),
+    "other": ("Everything else", "What no other row holds: the loss, logging, metrics, callbacks."),
+    "evaluation": ("Evaluation", "Passes without training, between the steps."),
+    "checkpoint_save": ("Saving checkpoints", "torch.save, and safetensors, between the steps."),
+    "epoch_start": ("Starting epochs", "Making the loader's iterator, its workers and the first batch."),
+    "epoch_settling": (
+        "Settling after epoch starts",
+        "The first step after an epoch start takes longer than the others.",
+    ),
+    "epoch_gap": ("Between epochs", "The program's own work, or a pause, after an epoch and before the next."),
+}
+
+SETTLING_FORKED = "The first step takes longer while forked workers share its memory."
+
+CONTRACT_PHASES = (
+    "data_wait",
+    "loader_overhead",
+    "h2d",
+    "forward",
+    "backward",
+    "optimizer",
+    "communication",
+    "sync",
+    "checkpoint_save",
+    "evaluation",
+    "gc",
+    "other",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """What was run, and how it ended."""
+
+    command: tuple[str, ...] = ()
+    cwd: str = ""
+    exit_status: int | None = None
+    signal: int | None = None
+    ended: Outcome = "running"
+    started: str = ""
+    """ISO 8601, UTC; empty if it is unknown."""
+    duration: float | None = None
+    ranks: int = 0
+    nodes: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """The steps of the primary rank; times in seconds, of the steady steps."""
+
+    count: int
+    steady: int | None = None
+    micro_steps: float | None = None
+    """Per step."""
+    batches: float = 0.0
+    mean: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    interval: tuple[float, float] | None = None
+    """Of the mean, 95 %."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """A part of the mean steady step, or (of run time) what falls between steps. None: not measured."""
+
+    name: str
+    seconds: float | None = None
+    share: float | None = None
+    forked: bool = False
+    """Whether the loader's workers were forked."""
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return LABELS[self.name][0]
+
+    @property
+    def meaning(self) -> str:
+        """In a sentence."""
+        return SETTLING_FORKED if self.name == "epoch_settling" and self.forked else LABELS[self.name][1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPhases:
+    """The mean steady step of one rank."""
+
+    rank: int
+    phases: tuple[Phase, ...]
+    """Measured ones that take any time; shares of this rank's step."""
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole step."""
+        return sum(phase.seconds or 0.0 for phase in self.phases)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A fact the advice rests on: "value relation limit"."""
+
+    metric: str
+    label: str
+    unit: str | None
+    meaning: str
+    value: float
+    limit: float | None
+    relation: str
+
+    @property
+    def text(self) -> str:
+        """The value with its unit; as a share wherever the limit is one."""
+        if self.unit == "1" and self.limit is not None and 0 < self.limit < 1 and 0 <= self.value <= LARGEST_SHARE:
+            return share(self.value)
+        return quantity(self.value, self.unit)
+
+    @property
+    def brief(self) -> str:
+        """The first sentence of the metric's meaning."""
+        first, dot, _ = self.meaning.partition(". ")
+        return first + dot.strip()
+
+    @property
+    def limit_text(self) -> str:
+        """The relation and the limit, or nothing."""
+        return "" if self.limit is None else f"{self.relation} {quantity(self.limit, self.unit)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """One piece of advice, in the order of the plan."""
+
+    rule: str
+    severity: Literal["action", "suggest", "info"]
+    title: str
+    area: str
+    condition: str
+    """What was found, as a sentence that follows "If"."""
+    note: str = ""
+    evidence: tuple[Measured, ...] = ()
+    then: str
+    changes: tuple[Change, ...] = ()
+    alone: Gain | None = None
+    """Shares of the step time this change removes by itself."""
+    in_plan: Gain | None = None
+    """Shares it removes of what the ones before it have left."""
+    cost: Gain | None = None
+    """Shares of the training's cost that go; None where that is the share of the step time."""
+    basis: str = ""
+    memory: int | None = None
+    """Bytes of GPU memory it adds or (negative) frees."""
+    host_memory: int | None = None
+    risk: str = ""
+    wrong_when: str = ""
+    effort: str = ""
+    explanation: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
+    verified: Verified | None = None
+    """What came of it when it was tried."""
+    held_back: str = ""
+    """Why this is information only though its gain would deserve more, in sentences; nothing where it is not so."""
+    past: str = ""
+    """What came of the rule's advice so far, on all runs, in sentences; nothing if it was never tried."""
+
+    @property
+    def tried_in_vain(self) -> bool:
+        """A trial spoke against it."""
+        return self.verified is not None and self.verified.verdict.is_against
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """How one rule ended."""
+
+    rule: str
+    title: str
+    area: str
+    outcome: Literal["fired", "passed", "not_measured", "crashed"]
+    why: str = ""
+    remedy: str = ""
+    need: Need | None = None
+    """What an answer is for want of; None where there is one, or the rule was switched off."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Those that it was asked with, by name."""
+
+    @property
+    def needs_a_gpu(self) -> bool:
+        """Whether no other run on this machine would answer it."""
+        return self.need is Need.GPU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPart:
+    """Some of the device's memory at the peak of a step."""
+
+    name: str
+    label: str
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Something the recording could not do, and how often."""
+
+    source: str
+    message: str
+    count: int = 1
+
+    @property
+    def matters(self) -> bool:
+        """Not, if it only says that the machine has no GPU."""
+        return not (self.source == "nvml" and self.message.startswith(NO_DRIVER))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overhead:
+    """What the recording cost the program, self-measured; seconds are sums over the ranks."""
+
+    fraction: float | None = None
+    budget: float = 0.01
+    hooks: float = 0.0
+    windows: float = 0.0
+    recorder_cpu: float | None = None
+    events: int = 0
+    events_lost: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All that is shown."""
+
+    version: str
+    run: RunInfo
+    steps: StepTimes | None = None
+    phases: tuple[Phase, ...] = ()
+    """Every one of CONTRACT_PHASES, measured or not, in their order."""
+    by_rank: tuple[RankPhases, ...] = ()
+    """Where there are several ranks, and few enough to be shown one by one."""
+    between: tuple[Phase, ...] = ()
+    """Shares of run time."""
+    regions: tuple[RegionFact, ...] = ()
+    """What the program named, of the first rank; longest first."""
+    advice: tuple[Recommendation, ...] = ()
+    before: float | None = None
+    """Seconds of the mean step, with its part of what falls between steps."""
+    after: StepTime | None = None
+    """The same with the plan followed, information left aside."""
+    checked: tuple[Checked, ...] = ()
+    quantities: tuple[Quantity, ...] = ()
+    memory: tuple[MemoryPart, ...] = ()
+    memory_total: float | None = None
+    what_if: WhatIf | None = None
+    """What may be asked of that memory; None where its parts were not measured."""
+    memory_missing: str = ""
+    """Why its parts are not known and how to get them; nothing where they are, or where nothing trains on a GPU."""
+    operations: Operations | None = None
+    ranks: Ranks | None = None
+    """Where there are many."""
+    each_rank: EachRank = field(default_factory=EachRank)
+    charts: tuple[Chart, ...] = ()
+    problems: tuple[Note, ...] = ()
+    environment: tuple[Group, ...] = ()
+    overhead: Overhead = field(default_factory=Overhead)
+    goals: Goals = field(default_factory=Goals)
+    gpu_hours: float | None = None
+    cores: CoreUse | None = None
+    """Who used the machine's cores; None where nobody looked, and of traces."""
+    applied: tuple[Verified, ...] = ()
+    """Changes that this run was made with, as they were tried one after the other."""
+    traces: tuple[Traced, ...] = ()
+    """Of each rank that has one: somebody else's, or a window of ours with GPU work."""
+    imported: bool = False
+    """This is about traces that torch.profiler wrote without us."""
+    """What others' traces told; empty of a run of our own."""
+
+    @property
+    def largest_phase(self) -> Phase | None:
+        """The phase with the largest share of a step; None without phases."""
+        return max(self.phases, key=lambda phase: phase.share or 0.0, default=None)
+
+    @property
+    def loader_watched(self) -> bool | None:
+        """Whether waiting for data is told from everything else; None if no DataLoader was seen, False if one could
+        not be watched."""
+        if any(note.source == LOADER_HOOK for note in self.problems):
+            return False
+        return any(phase.name == "data_wait" and phase.share is not None for phase in self.phases) or None
+
+    @property
+    def extended(self) -> bool:
+        """Whether `before` and `after` hold a part of what falls between steps, and read as more than the mean step."""
+        mean = self.steps.mean if self.steps else None
+        return bool(mean and self.before and seconds(self.before) != seconds(mean))
+
+    def checks(self, *outcomes: str) -> tuple[Checked, ...]:
+        """The rules that ended in one of these ways."""
+        return tuple(check for check in self.checked if check.outcome in outcomes)

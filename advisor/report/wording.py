@@ -1,0 +1,325 @@
+"""What a report says of the whole run, in sentences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from advisor.judging.judge import Gain
+from advisor.metrics.base import Need
+from advisor.report.conclusion import LARGE_OTHER, conclude, hidden_gain, too_short
+from advisor.report.report import NOTHING, Recommendation, Report
+from advisor.units import digits, seconds, share, span
+
+COSTLY = 3.0
+"""Times its budget that a recording may cost before that deserves a comment."""
+
+SHORT = 60.0
+"""Seconds of a run in which the fixed cost of a recording has not spread yet."""
+
+NOTABLE_TRACED = 0.05
+"""Share of a trace's time from which it is worth a word in its first sentence."""
+
+_ENDED = {"failed": "the run failed", "killed": "the run was killed", "attached": "the recording ended"}
+
+_INSIDE = {
+    "data_wait": "waiting for data",
+    "loader_overhead": "fetching ready batches",
+    "h2d": "copying to the GPU",
+    "forward": "in the forward pass",
+    "backward": "in the backward pass",
+    "optimizer": "in the optimizer",
+    "communication": "in communication between ranks",
+    "sync": "waiting for the GPU with nothing queued",
+    "gc": "in Python's garbage collector",
+}
+
+_INSIDE_UNWATCHED = "outside the model and its optimizer"
+
+_FORWARD_UNSEEN = "in code that no phase covers. It may hold the forward pass: no model was called as model(x)"
+
+_UNWATCHED = " Its DataLoader could not be watched: waiting for data may be part of that."
+
+_BETWEEN_INSIDE = {
+    "evaluation": "evaluation",
+    "checkpoint_save": "saving",
+    "epoch_start": "epoch starts",
+    "epoch_settling": "settling after these",
+    "epoch_gap": "what lies between epochs",
+}
+
+_NOT_EXPLAINED = "the largest part of the step, and nothing that was checked explains it"
+_REGION = 'add `from profiler import region`, wrap parts of the loop in `with region("NAME"):`, and record again'
+_NEXT = {
+    "other": f"That is {_NOT_EXPLAINED}. To see what it is, {_REGION}.",
+    "data_wait": f"That is {_NOT_EXPLAINED}. To see what a batch is waiting for, time the dataset and the collate "
+    "function, or record again with num_workers=0.",
+    "loader_overhead": f"That is {_NOT_EXPLAINED}. Look at the size of a batch, which is copied between processes.",
+    "communication": f"That is {_NOT_EXPLAINED}. Compare the ranks below: a slow one makes the others wait.",
+    "sync": f"That is {_NOT_EXPLAINED}. To see what waits, {_REGION}.",
+    "gc": f"That is {_NOT_EXPLAINED}. Call gc.freeze() before the loop, and record again.",
+}
+"""What to do where nothing explains the largest phase."""
+
+_UNSEEN = (
+    "No torch optimizer made a step while the run was recorded. "
+    "A training loop without one must call profiler.step() at the end of each iteration."
+)
+
+_KEPT_OUT = (
+    " Python's options -I, -E and -S keep the recording out, and so does starting the program with a fresh environment."
+)
+
+_IDLE = {
+    "idle_data": "because the host fetched a batch",
+    "idle_sync": "because the host had waited for the GPU",
+    "idle_launch": "because the host launched late",
+    "idle_queued": "though work was queued",
+}
+
+_UNMARKED = (
+    "The trace marks no steps, so nothing can be said of one: call prof.step() once in each iteration of the loop."
+)
+
+_NEEDS: dict[Need | None, tuple[str, str, str]] = {
+    Need.GPU: ("needs", "need", "a GPU to train on"),
+    Need.RANKS: ("needs", "need", "several ranks"),
+    Need.DECLARATION: ("needs", "need", "a goal to be declared (profile-train report --help-all)"),
+    Need.RUN: ("needs", "need", "something that this run did not show"),
+    None: ("is", "are", "switched off"),
+}
+"""Why a rule was not answered, in words: of one, of several, the rest."""
+
+_NEEDS_OF_TRACES = {
+    **_NEEDS,
+    Need.RUN: ("needs", "need", "what a trace does not hold, such as samples of the GPU and the program's settings"),
+}
+
+
+def diagnosis(report: Report) -> str:
+    """Where the time goes."""
+    steps = report.steps
+    if report.imported:
+        return _of_traces(report)
+    if not steps or not steps.count:
+        return f"No training step was seen{_ending(report)}, so there is nothing to judge yet."
+    if steps.mean is None:
+        return f"Training steps seen: {steps.count:,}. That is too few to judge by."
+    return _of_steps(report, steps.mean)
+
+
+def _of_steps(report: Report, mean: float) -> str:
+    """Return what most of a step goes into."""
+    most = report.largest_phase
+    unnamed = report.imported and most is not None and most.name == "other"
+    if most is None or not most.share or unnamed:
+        return f"A step{_ranks(report)} takes {seconds(mean)}."
+    inside = _INSIDE[most.name] if most.name != "other" else _other(report)
+    caution = _UNWATCHED if report.loader_watched is False else ""
+    return f"A step{_ranks(report)} takes {seconds(mean)}, {share(most.share)} of it {inside}.{caution}"
+
+
+def _ranks(report: Report) -> str:
+    return f" on {report.run.ranks:,} ranks" if report.run.ranks > 1 else ""
+
+
+def counsel(report: Report) -> str:
+    """Return what to do first, in a sentence."""
+    if report.imported and report.steps and report.steps.mean is None:
+        return ""
+    found = conclude(report)
+    match found.kind:
+        case "no_steps":
+            return _UNMARKED if report.imported else _why_unseen(report)
+        case "too_few_steps":
+            return ""
+        case "act":
+            return _begin(next(item for item in report.advice if item.rule == found.rule), bool(busy(report)))
+        case "unsure":
+            item = next(item for item in report.advice if item.rule == found.rule)
+            return f"Not sure yet: {_doubt(report)}. Most likely gain: {_inside(item.title)}."
+        case "unexplained":
+            return _NEXT[found.phase or "other"] if report.loader_watched is not False else _NEXT["other"]
+        case "too_noisy":
+            return "Timings are too noisy to find anything. Record again, longer or on an idle machine."
+    return _nothing(report)
+
+
+def busy(report: Report) -> str:
+    """Return a warning that other programs have slowed the run down, or nothing."""
+    cores = report.cores
+    if cores is None or not cores.is_crowded:
+        return ""
+    used = f"Other programs used {digits(cores.others)} of {cores.cores} cores"
+    return f"{used}: timings and predicted gains may not hold on an idle machine. Record again on one."
+
+
+def _other(report: Report) -> str:
+    """Return where the time of no other phase may be: outside whatever could be seen."""
+    seen = {phase.name for phase in report.phases if phase.share is not None}
+    if "forward" not in seen:
+        return _FORWARD_UNSEEN
+    return "outside the model, its loader and its optimizer" if report.loader_watched else _INSIDE_UNWATCHED
+
+
+def prospect(report: Report) -> str:
+    """What the plan makes of a step, in a sentence; nothing where it makes nothing faster."""
+    if not report.before or not report.after or report.after.expected >= report.before:
+        return ""
+    return f"{_what_a_step_is(report)}: {seconds(report.before)} now, {seconds(report.after.expected)} after the plan."
+
+
+def inside_other(report: Report) -> str:
+    """How to look into what no other phase holds, where that is much of the step; nothing where it is not."""
+    other = next((phase for phase in report.phases if phase.name == "other"), None)
+    if other is None or report.imported or (other.share or 0.0) < LARGE_OTHER or conclude(report).phase == "other":
+        return ""
+    unseen = all(phase.share is None for phase in report.phases if phase.name == "forward")
+    hint = " The forward pass may be in it: no model was called as model(x)." if unseen else ""
+    return (
+        f"{other.label} takes {share(other.share or 0.0)} of the step.{hint} To see what it is, "
+        f"{_REGION.replace('parts', 'more parts', 1) if report.regions else _REGION}."
+    )
+
+
+def assumed(report: Report) -> str:
+    """What stands in for goals that were not declared, in a sentence; nothing where all that matters was."""
+    instead = [
+        *(["throughput counts most"] if report.goals.goal is None else []),
+        *(["no larger batch or model is wanted"] if not report.goals.more_memory else []),
+        *(["the quality must stay as it is"] if report.goals.quality is None else []),
+    ]
+    return f"Assumed, because not declared: {_listed(instead)}." if instead else ""
+
+
+def unanswered(report: Report) -> str:
+    """How many rules could not be answered, and for want of what; nothing where all could."""
+    needs = Counter(check.need for check in report.checks("not_measured"))
+    if not needs:
+        return ""
+    parts = [
+        f"{needs[need]} {one if needs[need] == 1 else several} {what}"
+        for need, (one, several, what) in (_NEEDS_OF_TRACES if report.imported else _NEEDS).items()
+        if needs[need]
+    ]
+    return f"{needs.total()} of {len(report.checked)} rules could not be checked: {_listed(parts)}."
+
+
+def remarks(report: Report) -> str:
+    """Return what holds for the whole run, in one line: what recording cost, and how many rules have no answer."""
+    parts = []
+    if report.overhead.fraction is not None:
+        parts.append(f"Recording cost {share(report.overhead.fraction)}{_costly(report)}.")
+    blind = len(report.checks("not_measured"))
+    if blind and report.steps and report.steps.count:
+        parts.append(f"{blind} of {len(report.checked)} rules could not be checked: the report says why.")
+    if crashed := report.checks("crashed"):
+        parts.append(f"Failed: {', '.join(check.rule for check in crashed)}.")
+    return " ".join(parts)
+
+
+def _costly(report: Report) -> str:
+    """Return a comment on a recording that cost more than it should have: of a short run, it is mostly the start."""
+    cost = report.overhead
+    if cost.fraction is None or cost.fraction <= COSTLY * cost.budget:
+        return ""
+    if (report.run.duration or 0.0) < SHORT:
+        return f" of so short a run; a longer one is held to {share(cost.budget)}"
+    return f", above its budget of {share(cost.budget)}: times are longer than without it"
+
+
+def gain_text(gain: Gain, of: str = "step time") -> str:
+    """Return a gain as "40 to 62% less step time", or "between 11% slower and 22% faster"."""
+    if max(abs(gain.low), abs(gain.high)) < NOTHING:
+        return "nothing"
+    slower, faster = ("slower", "faster") if of == "step time" else (f"more {of}", f"less {of}")
+    if gain.high < 0:
+        return f"{span(-gain.high, -gain.low)} more {of}"
+    if gain.low < 0 < gain.high:
+        return f"between {share(-gain.low)} {slower} and {share(gain.high)} {faster}"
+    return f"{span(gain.low, gain.high)} less {of}"
+
+
+def _of_traces(report: Report) -> str:
+    """Of the rank whose GPU idles most."""
+    busy = [each for each in report.traces if each.idle is not None]
+    if not busy:
+        mean = report.steps.mean if report.steps else None
+        several = len(report.traces) > 1
+        holds, spans = ("These traces hold", "they span") if several else ("This trace holds", "it spans")
+        if mean:
+            return f"{holds} no GPU work. {_of_steps(report, mean)}"
+        return f"{holds} no GPU work; {spans} {seconds(report.traces[0].seconds)}."
+    worst = max(busy, key=lambda each: each.idle or 0.0)
+    parts = {part.name: part for part in worst.parts}
+    of = [f"computes for {share(parts['compute'].share)} of the time"]
+    for name, does in (("communication_exposed", "communicates"), ("memory_exposed", "moves memory")):
+        if parts[name].share >= NOTABLE_TRACED:
+            of.append(f"only {does} for {share(parts[name].share)}")
+    if (worst.idle or 0.0) >= NOTABLE_TRACED:
+        why = max(_IDLE, key=lambda name: parts[name].share)
+        of.append(f"idles for {share(worst.idle or 0.0)}, mostly {_IDLE[why]}")
+    whose = f" of rank {worst.rank}" if len(report.traces) > 1 else ""
+    return f"The GPU{whose} {_listed(of)}."
+
+
+def _ending(report: Report) -> str:
+    return f" before {_ENDED[report.run.ended]}" if report.run.ended in _ENDED else ""
+
+
+def _why_unseen(report: Report) -> str:
+    """Return why no step was seen: the program's own failure first, then what may keep a recording out."""
+    run = report.run
+    if run.ended == "failed" and run.exit_status:
+        return f"The program ended with exit status {run.exit_status} before it trained: see its own message."
+    return _UNSEEN if run.ranks else _UNSEEN + _KEPT_OUT
+
+
+def _begin(first: Recommendation, is_busy: bool) -> str:
+    """Return the first piece of advice with its gain, measured or predicted, and a caution if the machine was busy."""
+    caution = " On an idle machine, its gain may differ." if is_busy else ""
+    tried = first.verified
+    if tried and tried.verdict.is_kept and tried.removed:
+        return f"Begin with this: {_inside(first.title)}, for {gain_text(Gain(*tried.removed))}, as measured.{caution}"
+    gains = ((first.in_plan, "step time"), (first.cost, "cost"))
+    promise = next((f", for {gain_text(gain, of)}" for gain, of in gains if gain and gain.expected > 0), "")
+    return f"Begin with this: {_inside(first.title)}{promise}.{caution if promise else ''}"
+
+
+def _doubt(report: Report) -> str:
+    if too_short(report) is None:
+        return "its predicted gain may be zero"
+    return "timings are too noisy" if is_scattered(report) else "too few steps were recorded"
+
+
+def _nothing(report: Report) -> str:
+    """Return that nothing was found, and what could not have been found."""
+    if too_short(report) is None:
+        return "No change worth making was found."
+    hidden = hidden_gain(report)
+    if hidden is None:
+        return "No change worth making was found, but too few steps were recorded to be sure."
+    return f"No change worth making was found; steps vary so much that gains below {share(hidden)} would not show."
+
+
+def is_scattered(report: Report) -> bool:
+    """Return whether there are steps enough, but their times differ too much to be sure of small gains."""
+    return hidden_gain(report) is not None
+
+
+def _what_a_step_is(report: Report) -> str:
+    """The step that `before` and `after` are of."""
+    if not report.extended:
+        return "A step"
+    parts = [_BETWEEN_INSIDE[phase.name] for phase in report.between if phase.share]
+    return f"A step with its share of {_listed(parts or list(_BETWEEN_INSIDE.values()))}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    """As "a, b and c"."""
+    return " and ".join([*([", ".join(words[:-1])] if words[:-1] else []), words[-1]])
+
+
+def _inside(title: str) -> str:
+    """A title within a sentence."""
+    return title if title[1:2].isupper() else f"{title[:1].lower()}{title[1:]}"

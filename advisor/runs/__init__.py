@@ -1,0 +1,1 @@
+"""Runs and traces as data: read, merged, put on one clock."""

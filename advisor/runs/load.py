@@ -1,0 +1,331 @@
+"""Load a run folder as a `Profile`."""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from advisor.runs.nodes import clocks, host_samples, in_order, numbered, on_one_clock, remarks
+from advisor.runs.profile import Profile, Rank, bare_uuid
+from profiler.errors import ProfilerError
+from profiler.schema import (
+    CallFact,
+    DdpFact,
+    DeviceFact,
+    ErrorFact,
+    Fact,
+    FlagsFact,
+    LoaderFact,
+    MatmulFact,
+    MemoryFact,
+    ModelFact,
+    OptimizerFact,
+    OutputFact,
+    PaddingFact,
+    Problem,
+    Process,
+    RegionFact,
+    ScalerFact,
+    SchedulingFact,
+    ThreadsFact,
+    TraceFact,
+    TrialFact,
+    WindowsFact,
+)
+from profiler.store import (
+    Extent,
+    Stretches,
+    Survey,
+    Tables,
+    Thin,
+    decode_fact,
+    find,
+    owners,
+    ranks,
+    read,
+    survey,
+    with_columns,
+)
+
+T = TypeVar("T")
+
+
+class _OfProcess(Protocol):
+    @property
+    def pid(self) -> int:
+        """Process that the row belongs to."""
+
+
+R = TypeVar("R", bound=_OfProcess)
+
+FEW_RANKS = 16
+"""Largest number of ranks that are read in full; a node has no more."""
+
+MOST_STEPS = 2**17
+"""Most step rows that are read of all non-primary ranks together: 100 MB."""
+
+MOST_SAMPLES = 2**15
+"""Most GPU sample rows that are read of all ranks together."""
+
+NEWEST = 1.0
+"""Last seconds of an ongoing run whose samples are all read: `watch` shows the present."""
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Pause Python's garbage collector, whose repeated scans of the rows take a third of the loading time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_without_collector()
+def load(folder: Path) -> Profile:
+    """Return the run recorded in `folder`, whatever it ended in.
+
+    If one node's file cannot be read but another's can, the profile reports a problem.
+
+    Raises:
+        ProfilerError: no node's file can be read, or none says what was run.
+    """
+    paths = find(folder)
+    thinned = _thinned(paths)
+    nodes, problems = _nodes(paths, thinned)
+    nodes = numbered(in_order(nodes))
+    compared = clocks(nodes)
+    problems += remarks(nodes, compared)
+    nodes = [on_one_clock(node, clock) for node, clock in zip(nodes, compared, strict=True)]
+    recorded = [
+        replace(rank, clock=clock, host=node.runs[-1].host if node.runs else None)
+        for node, clock in zip(nodes, compared, strict=True)
+        for rank in _ranks(node)
+    ]
+    stepped = _side_by_side([rank for rank in recorded if rank.steps])
+    runs = tuple(run for node in nodes for run in node.runs)
+    if not runs:
+        raise ProfilerError(f"{folder} does not say what was run: its recording is torn.", "Record the run again.")
+    return Profile(
+        runs=runs,
+        ranks=tuple(sorted(stepped or recorded, key=lambda rank: (rank.process.rank, rank.process.started))),
+        gpus=tuple(gpu for node in nodes for gpu in node.gpus),
+        gpu_samples=tuple(sample for node in nodes for sample in node.gpu_samples),
+        host_samples=host_samples(nodes),
+        stretches=thinned[0].steps if thinned else None,
+        problems=(*(problem for node in nodes for problem in _that_matter(node, stepped)), *problems),
+    )
+
+
+def _side_by_side(ranks: Sequence[Rank]) -> list[Rank]:
+    """Assign rank numbers to processes that trained at the same time without a launcher's numbers.
+
+    This happens with torch.multiprocessing; each such process is a rank of the run. A process that began after another
+    one had ended is a restart and keeps its number.
+    """
+    taken = {rank.process.rank for rank in ranks}
+    ended: dict[int, float] = {}
+    made = []
+    for rank in sorted(ranks, key=lambda rank: (rank.process.rank, rank.process.started)):
+        process = rank.process
+        if process.world_size == 1 and process.started < ended.get(process.rank, -math.inf):
+            number = max(taken) + 1
+            taken.add(number)
+            process = replace(process, rank=number, local_rank=number)
+        end = math.inf if process.ended is None else process.ended
+        ended[process.rank] = max(end, ended.get(process.rank, -math.inf))
+        made.append(replace(rank, process=process))
+    return made
+
+
+def _that_matter(node: Tables, stepped: Sequence[Rank]) -> Iterable[Problem]:
+    """Return the problems without those of processes that made no step, if others did.
+
+    Such a process may evaluate what the others train.
+    """
+    pids = {step.pid for step in node.steps}
+    return (each for each in node.problems if each.source != "steps" or not stepped or each.pid in pids)
+
+
+def _nodes(paths: list[Path], thinned: Sequence[Thin]) -> tuple[list[Tables], list[Problem]]:
+    nodes: list[Tables] = []
+    failures: list[ProfilerError] = []
+    for found in _each(read, paths, thinned or [None] * len(paths)):
+        if isinstance(found, ProfilerError):
+            failures.append(found)
+        else:
+            nodes.append(_renumber(_seen_by_torch(found), sum(len(other.gpus) for other in nodes)))
+    if not nodes:
+        raise failures[0]
+    return nodes, [Problem(time=0.0, source="store", message=str(failure)) for failure in failures]
+
+
+def _each(function: Callable[..., T], *arguments: Sequence[object]) -> list[T | ProfilerError]:
+    """Call the function for each node, several at a time. SQLite releases the GIL while it searches."""
+
+    def attempt(*given: object) -> T | ProfilerError:
+        try:
+            return function(*given)
+        except ProfilerError as error:
+            return error
+
+    if len(arguments[0]) == 1:
+        return list(map(attempt, *arguments))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(attempt, *arguments))
+
+
+def _thinned(paths: Sequence[Path]) -> list[Thin]:
+    """Return how much of each node to read; empty if few ranks are read in full."""
+    surveys = [Survey() if isinstance(one, ProfilerError) else one for one in _each(survey, paths)]
+    heads = [process for one in surveys for process in one.processes if process.role == "rank" and process.events]
+    if len(heads) <= FEW_RANKS:
+        return []
+    primary = min(process.rank for process in heads)
+    steps = _stretches([one.steps for one in surveys], len(heads), MOST_STEPS)
+    samples = _stretches([one.gpu_samples for one in surveys], len(heads), MOST_SAMPLES)
+    return [
+        Thin(
+            whole=_working_for(primary, one.processes),
+            steps=steps,
+            samples=samples,
+            since=one.gpu_samples.end - NEWEST,
+        )
+        for one in surveys
+    ]
+
+
+def _working_for(rank: int, processes: Sequence[Process]) -> set[int]:
+    """Return the processes of a rank."""
+    heads = {process.pid: process.rank for process in processes if process.role == "rank" and process.events}
+    return {pid for pid, head in owners(processes, heads.keys()).items() if heads[head] == rank}
+
+
+def _stretches(tables: Sequence[Extent], ranks: int, most: int) -> Stretches:
+    """Return stretches that cover at most `most` rows of all nodes together."""
+    rows, end = max(1, sum(table.rows for table in tables)), max(table.end for table in tables)
+    return Stretches.over(end, min(1.0, most / rows), apart=end * ranks / rows)
+
+
+def _seen_by_torch(node: Tables) -> Tables:
+    """Drop the GPUs that no process saw, on a node with different GPUs, where the recorder samples all of them."""
+    if len({gpu.name for gpu in node.gpus}) < 2:
+        return node
+    facts = (decode_fact(fact) for fact in node.facts if fact.kind == "device")
+    uuids = {bare_uuid(fact.uuid) for fact in facts if isinstance(fact, DeviceFact) and fact.uuid}
+    gpus = tuple(gpu for gpu in node.gpus if bare_uuid(gpu.uuid) in uuids)
+    if not gpus:
+        return node
+    indices = {gpu.index for gpu in gpus}
+    return replace(node, gpus=gpus, gpu_samples=tuple(s for s in node.gpu_samples if s.gpu in indices))
+
+
+def _renumber(node: Tables, first: int) -> Tables:
+    """Renumber the GPUs: NVML counts those of every node from 0, and a profile numbers them all."""
+    if not first:
+        return node
+    numbers = {gpu.index: first + position for position, gpu in enumerate(node.gpus)}
+    known = [sample for sample in node.gpu_samples if sample.gpu in numbers]
+    return replace(
+        node,
+        gpus=tuple(replace(gpu, index=numbers[gpu.index]) for gpu in node.gpus),
+        gpu_samples=tuple(with_columns(known, gpu=[numbers[sample.gpu] for sample in known])),
+    )
+
+
+def _ranks(node: Tables) -> list[Rank]:
+    """Return the ranks of a node."""
+    heads = ranks(node)
+    owner_of = owners(node.processes, {head.pid for head in heads})
+    owned: dict[int, list[int]] = {}
+    for pid, owner in owner_of.items():
+        owned.setdefault(owner, []).append(pid)
+    rows = _Rows(node, owner_of)
+    return [_rank(head, node, rows, owned[head.pid]) for head in heads]
+
+
+class _Rows:
+    """A node's rows by process, or for two tables by rank. Each table is scanned once for all ranks."""
+
+    def __init__(self, node: Tables, owners: Mapping[int, int]) -> None:
+        self.batches = _by_process(node.batches, owners)
+        self.facts = _by_process(node.facts)
+        self.kernels = _by_process(node.kernels)
+        self.memory = _by_process(node.memory_samples)
+        self.operators = _by_process(node.operators)
+        self.sketches = _by_process(node.sketches, owners)
+        self.steps = _by_process(node.steps)
+        self.syncs = _by_process(node.syncs)
+        self.windows = _by_process(node.windows)
+
+
+def _by_process(rows: Iterable[R], owners: Mapping[int, int] | None = None) -> dict[int, tuple[R, ...]]:
+    found: dict[int, list[R]] = {}
+    for row in rows:
+        found.setdefault(row.pid if owners is None else owners.get(row.pid, row.pid), []).append(row)
+    return {pid: tuple(each) for pid, each in found.items()}
+
+
+def _rank(process: Process, node: Tables, rows: _Rows, pids: Sequence[int]) -> Rank:
+    """Return the rank of a process; `pids` are its own and those of the processes that work for it."""
+    facts = _latest(rows.facts.get(process.pid, ()))
+    flags, scalers, outputs = _of(FlagsFact, facts), _of(ScalerFact, facts), _of(OutputFact, facts)
+    return Rank(
+        process=process,
+        workers=tuple(worker for worker in node.processes if worker.pid in pids and worker.role == "worker"),
+        steps=rows.steps.get(process.pid, ()),
+        batches=tuple(sorted(rows.batches.get(process.pid, ()), key=lambda batch: batch.start)),
+        memory=rows.memory.get(process.pid, ()),
+        windows=rows.windows.get(process.pid, ()),
+        kernels=rows.kernels.get(process.pid, ()),
+        operators=rows.operators.get(process.pid, ()),
+        syncs=rows.syncs.get(process.pid, ()),
+        sketches=rows.sketches.get(process.pid, ()),
+        traces=_of(TraceFact, facts),
+        loaders=_of(LoaderFact, facts),
+        models=_of(ModelFact, facts),
+        optimizers=_of(OptimizerFact, facts),
+        calls=_of(CallFact, facts),
+        flags=flags[-1] if flags else None,
+        devices=_of(DeviceFact, facts),
+        memory_peaks=_of(MemoryFact, facts),
+        scaler=scalers[-1] if scalers else None,
+        trial=next(iter(_of(TrialFact, facts)), None),
+        error=next(iter(_of(ErrorFact, facts)), None),
+        output=outputs[-1] if outputs else None,
+        regions=_of(RegionFact, facts),
+        worker_regions=tuple(
+            region
+            for pid in sorted(pids)
+            if pid != process.pid
+            for region in _of(RegionFact, _latest(rows.facts.get(pid, ())))
+        ),
+        ddp=_of(DdpFact, facts),
+        paddings=_of(PaddingFact, facts),
+        matmul=next(iter(_of(MatmulFact, facts)), None),
+        threads=next(iter(_of(ThreadsFact, facts)), None),
+        scheduling=next(iter(_of(SchedulingFact, facts)), None),
+        window_state=next(iter(_of(WindowsFact, facts)), None),
+    )
+
+
+def _latest(facts: Iterable[Fact]) -> list[object]:
+    """Return the latest of each fact, in the order of first sight."""
+    latest: dict[tuple[str, object], object] = {}
+    for fact in sorted(facts, key=lambda fact: fact.time):
+        if (decoded := decode_fact(fact)) is not None:
+            latest[fact.kind, getattr(decoded, "id", None)] = decoded
+    return list(latest.values())
+
+
+def _of(kind: type[T], facts: list[object]) -> tuple[T, ...]:
+    return tuple(fact for fact in facts if isinstance(fact, kind))

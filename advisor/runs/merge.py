@@ -1,0 +1,120 @@
+"""Merge separate recordings of one job into one folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+from advisor.runs.nodes import rank_numbers
+from profiler.errors import ProfilerError
+from profiler.recorder import folder as place
+from profiler.recorder.job import common
+from profiler.recorder.record import finish_orphan
+from profiler.store import Tables, find, read
+
+HOUR = 3600.0
+"""Largest gap in seconds between recordings of one job, well above the clock differences of hosts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One recorder's file."""
+
+    path: Path
+    node: Tables
+
+    @property
+    def ranks(self) -> set[int]:
+        """Ranks that made a step, or all ranks if none did."""
+        return rank_numbers(self.node)
+
+
+def merge(folders: Sequence[Path], out: Path) -> list[Part]:
+    """Copy the recordings in `folders` into the new folder `out`, and return its parts as they lie in `folders`.
+
+    Raises:
+        ProfilerError: the folders are not of one job, or one is still being recorded. Nothing is left of `out`.
+    """
+    if len({folder.resolve() for folder in folders}) < max(2, len(folders)):
+        raise ProfilerError("There is nothing to join.", "Name two different run folders: profile-train merge A B")
+    if os.path.lexists(out) and (not out.is_dir() or any(out.iterdir())):
+        raise ProfilerError(f"{out} is there already.", "Choose a new folder with --out.")
+    parts = [part for folder in folders for part in _parts(folder)]
+    for one, other in combinations(parts, 2):
+        _check(one, other)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))  # of mode 0700, as a run's folder
+    try:
+        for part, name in zip(parts, _names(parts), strict=True):
+            _copy(part.path, beside / name)
+        (beside / place.JOB).write_text(next((run.job for part in parts for run in part.node.runs if run.job), ""))
+        os.replace(beside, out)
+    except OSError as error:
+        raise ProfilerError(f"{out} could not be written: {error.strerror or error}.", "Make room.") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return parts
+
+
+def _parts(folder: Path) -> list[Part]:
+    paths = find(folder)
+    if place.is_running(folder):
+        raise ProfilerError(f"{folder} is still being recorded into.", "Wait for its end, then join.")
+    finish_orphan(folder)
+    return [Part(path, read(path)) for path in paths]
+
+
+def _check(one: Part, other: Part) -> None:
+    """Check that two parts can be of one job.
+
+    Raises:
+        ProfilerError: they cannot.
+    """
+    told = f"{one.path} and {other.path} are not of one job"
+    first, second = (part.node.runs[-1] if part.node.runs else None for part in (one, other))
+    if first is None or second is None:
+        torn = one.path if first is None else other.path
+        raise ProfilerError(f"{torn} does not say what was run: its recording is torn.", "Leave it out.")
+    if common(first.command) != common(second.command):
+        commands = " and ".join(repr(" ".join(run.command)) for run in (first, second))
+        raise ProfilerError(f"{told}: their commands are {commands}.", "Join only what one command has trained.")
+    worlds = [{p.world_size for p in part.node.processes if p.role == "rank"} for part in (one, other)]
+    if worlds[0] and worlds[1] and worlds[0] != worlds[1]:
+        sizes = " and ".join("/".join(map(str, sorted(each))) for each in worlds)
+        raise ProfilerError(f"{told}: their world sizes are {sizes}.", "Join only what one start has trained.")
+    if one.path.parent != other.path.parent and (twice := one.ranks & other.ranks):
+        rank = f"rank {min(twice)}" if len(twice) == 1 else f"ranks {', '.join(map(str, sorted(twice)))}"
+        raise ProfilerError(
+            f"{told}: both hold {rank}.",
+            "Leave one of them out; ranks that torch.distributed does not know need RANK and WORLD_SIZE.",
+        )
+    begins = sorted((run.started_at, run.started_at + (run.duration or 0.0)) for run in (first, second))
+    if begins[1][0] - begins[0][1] > HOUR:
+        hours = (begins[1][0] - begins[0][1]) / HOUR
+        raise ProfilerError(
+            f"{told}: one began {hours:.0f} h after the other had ended.", "Join only what ran together."
+        )
+
+
+def _names(parts: Sequence[Part]) -> list[str]:
+    """Return the file names of the parts; several hosts may share a name."""
+    taken: list[str] = []
+    for part in parts:
+        stem = part.path.stem
+        names = (stem, *(f"{stem}-{number}" for number in range(2, len(parts) + 2)))
+        taken.append(next(name for name in names if name not in taken))
+    return [f"{name}.db" for name in taken]
+
+
+def _copy(path: Path, to: Path) -> None:
+    """Copy a recording, with the log of one whose recorder was killed; only the owner may read the copies."""
+    for suffix in ("", "-wal", "-journal"):
+        if (original := path.with_name(path.name + suffix)).exists():
+            target = to.with_name(to.name + suffix)
+            target.touch(0o600)
+            shutil.copyfile(original, target)

@@ -1,0 +1,186 @@
+"""Put the recordings of one job side by side: their ranks, machines and clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from advisor.runs.clocks import Clock, Reference
+from advisor.units import seconds
+from profiler.schema import MOST_RANKS, HostSample, Problem, Step
+from profiler.store import Tables, ranks, with_columns
+
+MOST_NAMED = 8
+"""Most ranks that a sentence names one by one."""
+
+NOTABLE = 0.1
+"""Largest difference between hosts' clocks, in seconds, that needs no remark: what NTP keeps over a poor network."""
+
+SUMS = ("cpu", "cpu_workers", "rss", "processes", "read", "write")
+"""Fields of a HostSample that belong to the program, not to the machine."""
+
+
+def rank_numbers(node: Tables) -> set[int]:
+    """Return the ranks that trained on a node."""
+    return {process.rank for process in ranks(node)}
+
+
+def in_order(nodes: Iterable[Tables]) -> list[Tables]:
+    """Return the nodes ordered by their lowest rank. What is said of one node is said of the first."""
+    return sorted(nodes, key=lambda node: min(rank_numbers(node), default=1 << 62))
+
+
+def numbered(nodes: Sequence[Tables]) -> list[Tables]:
+    """Return the nodes with a node rank per machine, and with each GPU once.
+
+    The launcher may give no node ranks, and every rank's recorder may see all GPUs of a machine.
+    """
+    if len(nodes) < 2:
+        return list(nodes)
+    numbers: dict[tuple[str, int], int] = {}
+    seen: set[str] = set()
+    found = []
+    for node in nodes:
+        host = node.runs[-1].host if node.runs else ""
+        processes = tuple(
+            replace(each, node_rank=numbers.setdefault((host, each.node_rank), len(numbers))) for each in node.processes
+        )
+        gpus = tuple(gpu for gpu in node.gpus if gpu.uuid not in seen)
+        seen |= {gpu.uuid for gpu in gpus}
+        samples = node.gpu_samples
+        if len(gpus) < len(node.gpus):
+            kept = {gpu.index for gpu in gpus}
+            samples = tuple(sample for sample in samples if sample.gpu in kept)
+        found.append(replace(node, processes=processes, gpus=gpus, gpu_samples=samples))
+    return found
+
+
+def clocks(nodes: Sequence[Tables]) -> list[Clock]:
+    """Return the clock of each recording, relative to the first."""
+    first, *others = nodes
+    if not others:
+        return [Clock()]
+    reference = Reference(_steps(first))
+    return [Clock(), *(reference.clock_of(_steps(node), _ahead(first, node)) for node in others)]
+
+
+def _steps(node: Tables) -> list[Step]:
+    """Return the steps of the lowest rank; of several processes of that rank, those of the last one started."""
+    heads = sorted((process.rank, -process.started, process.pid) for process in ranks(node))
+    return [step for step in node.steps if step.pid == heads[0][2]] if heads else []
+
+
+def _ahead(first: Tables, node: Tables) -> float:
+    """Return how far the node's clock is ahead by the hosts' clocks: a later start shows less at the same moment."""
+    return first.runs[0].started_at - node.runs[0].started_at if first.runs and node.runs else 0.0
+
+
+def on_one_clock(node: Tables, clock: Clock) -> Tables:
+    """Return a recording with its samples on the reference's clock; steps and problems keep their own."""
+    if clock == Clock():
+        return node
+    return replace(
+        node,
+        gpu_samples=tuple(with_columns(node.gpu_samples, time=[clock(sample.time) for sample in node.gpu_samples])),
+        host_samples=tuple(with_columns(node.host_samples, time=[clock(sample.time) for sample in node.host_samples])),
+    )
+
+
+def host_samples(nodes: Sequence[Tables]) -> tuple[HostSample, ...]:
+    """Return the host samples of every machine.
+
+    If each rank has its own recorder, the samples of one machine are added up.
+    """
+    machines: dict[object, list[tuple[HostSample, ...]]] = {}
+    for number, node in enumerate(nodes):
+        where = min((process.node_rank for process in node.processes), default=-1 - number)
+        machines.setdefault(where, []).append(node.host_samples)
+    return tuple(sample for recorded in machines.values() for sample in _added(recorded))
+
+
+def _added(recorded: Sequence[Sequence[HostSample]]) -> Sequence[HostSample]:
+    first, *others = sorted(recorded, key=len, reverse=True)
+    for other in others:
+        if other:
+            first = [_sum(sample, near) for sample, near in zip(first, _nearest(first, other), strict=True)]
+    return first
+
+
+def _sum(one: HostSample, other: HostSample) -> HostSample:
+    both = {name: (getattr(one, name), getattr(other, name)) for name in SUMS}
+    sums: dict[str, Any] = {name: None if a is None or b is None else a + b for name, (a, b) in both.items()}
+    return replace(one, **sums)
+
+
+def _nearest(samples: Sequence[HostSample], other: Sequence[HostSample]) -> list[HostSample]:
+    """Return, for each sample, the closest one in time of the other recorder; both are in order."""
+    found, at = [], 0
+    for sample in samples:
+        while at + 1 < len(other) and abs(other[at + 1].time - sample.time) <= abs(other[at].time - sample.time):
+            at += 1
+        found.append(other[at])
+    return found
+
+
+def remarks(nodes: Sequence[Tables], compared: Sequence[Clock]) -> list[Problem]:
+    """Return the problems that a reader of a job recorded in parts must know."""
+    said = [_missing(nodes), _unfinished(nodes), *_apart(nodes, compared)]
+    return [Problem(time=0.0, source="ranks", message=each) for each in said if each]
+
+
+def _missing(nodes: Sequence[Tables]) -> str:
+    world = max((p.world_size for node in nodes for p in node.processes if p.role == "rank"), default=1)
+    there = {process.rank for node in nodes for process in node.processes if process.role == "rank"}
+    absent = [number for number in range(min(world, MOST_RANKS)) if number not in there] if there else []
+    if not absent:
+        return ""
+    return (
+        f"Of {world} ranks, {_named(absent)} not recorded: nothing is known of them. Where that is another node, "
+        "record it with the same command and a common --out, or join what it has recorded: profile-train merge A B "
+        "--out C"
+    )
+
+
+def _named(numbers: Sequence[int]) -> str:
+    stretches: list[list[int]] = []
+    for number in numbers:
+        if stretches and number == stretches[-1][1] + 1:
+            stretches[-1][1] = number
+        else:
+            stretches.append([number, number])
+    words = [str(low) if low == high else f"{low}-{high}" for low, high in stretches[:MOST_NAMED]]
+    more = ["..."] if len(stretches) > MOST_NAMED else []
+    return f"rank {words[0]} was" if len(numbers) == 1 else f"ranks {', '.join(words + more)} were"
+
+
+def _unfinished(nodes: Sequence[Tables]) -> str:
+    going = [node for node in nodes if node.runs and node.runs[-1].outcome == "running"]
+    if not going or len(going) == len(nodes):
+        return ""
+    names = [str(number) for node in going for number in sorted(rank_numbers(node))] or ["?"]
+    more = ", ..." if len(names) > MOST_NAMED else ""
+    return (
+        f"{len(going)} of {len(nodes)} recordings have not ended: those of rank {', '.join(names[:MOST_NAMED])}{more}. "
+        "Their end renews this report, unless their nodes are gone."
+    )
+
+
+def _apart(nodes: Sequence[Tables], compared: Sequence[Clock]) -> Iterable[str]:
+    """Yield how the clocks were aligned, if that moves anything, with the largest differences."""
+    moved = [(clock, node) for clock, node in zip(compared[1:], nodes[1:], strict=True)]
+    by_steps = [clock.residual for clock, _ in moved if clock.residual is not None]
+    if by_steps:
+        apart = max(abs(clock.offset + _ahead(node, nodes[0])) for clock, node in moved if clock.residual is not None)
+        drift = max(abs(clock.drift) for clock, _ in moved)
+        drifting = f", and drift by up to {drift * 1e6:.0f} millionths" if drift else ""
+        if apart > NOTABLE or drift:
+            yield (
+                f"The clocks of {len(nodes)} recordings are laid over one another by the steps they share, to "
+                f"{seconds(max(by_steps))}: the hosts' own clocks differ by up to {seconds(apart)}{drifting}."
+            )
+    if len(by_steps) < len(moved):
+        yield (
+            f"{len(moved) - len(by_steps)} of {len(nodes)} recordings share no steps in lockstep with the first: in "
+            "what is shown together, their times are by their hosts' clocks."
+        )

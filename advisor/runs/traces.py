@@ -1,0 +1,263 @@
+"""Read traces of torch.profiler, one file per rank, as a profile with what they show beyond one."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from advisor.runs.profile import Profile, Rank
+from profiler.errors import ProfilerError
+from profiler.importers.analysis import Analysis
+from profiler.importers.collectives import waits
+from profiler.importers.several import analyse_all
+from profiler.schema import DeviceFact, Exchange, Kernel, Launching, Problem, Process, Waiting
+
+PARTS = {
+    "compute": ("forward", "Computing", "Some kernel computed."),
+    "communication_exposed": (
+        "communication",
+        "Communication",
+        "A collective ran, and nothing computed meanwhile.",
+    ),
+    "memory_exposed": ("h2d", "Moving memory", "Only a copy or a fill ran."),
+    "idle_data": ("data_wait", "Idle: host fetches a batch", "Nothing ran while the host was in next(loader)."),
+    "idle_sync": (
+        "sync",
+        "Idle: host had waited for it",
+        "The host waited for the GPU (.item(), .cpu(), a print), so that nothing was queued when it was done.",
+    ),
+    "idle_launch": ("loader_overhead", "Idle: launch came late", "The host asked for the next kernel too late."),
+    "idle_queued": (
+        "other",
+        "Idle: queued",
+        "The next work was asked for in time, and waited for another stream.",
+    ),
+}
+"""The color, label and meaning of each part of a breakdown."""
+
+LINKS = {
+    "compute": "computing",
+    "communication": "communication",
+    "memory": "moving memory",
+    "gpu_gap": "between kernels that were queued",
+    "launch": "from a launch to its kernel",
+    "data": "the host fetching a batch",
+    "host": "the host asking for work",
+    "sync": "the host noticing that the GPU was done",
+}
+
+
+_BY_THEIR_NAME = re.compile(r"\.pt\.trace\.json(\.gz)?$")
+_OF_A_WORKER = re.compile(r"(.+)\.(\d{10,})\.pt\.trace\.json(?:\.gz)?$")
+"""The name that tensorboard_trace_handler gives: the process, and when its window was saved."""
+
+_HEAD = 1 << 20
+"""Bytes of a file within which a trace's events begin; a few hundred bytes per GPU precede them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of the analyzed time, or of a step's critical path."""
+
+    name: str
+    label: str
+    meaning: str
+    colour: str
+    seconds: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """What one trace tells, whether somebody else's or a window of ours. What it cannot is None, or empty."""
+
+    rank: int
+    file: str
+    events: int
+    steps: int | None
+    """Number of marked steps that are analyzed; None if the trace is taken as a whole."""
+    seconds: float
+    parts: tuple[Share, ...]
+    idle: float | None
+    """Share of the time that the GPU is idle."""
+    overlap: float | None
+    """Share of communication that computing hides; None without any."""
+    queue: Waiting | None
+    launches: Launching | None
+    critical: tuple[Share, ...]
+    """Critical path of the step of median length."""
+    exchanges: tuple[Exchange, ...]
+    kinds: tuple[Share, ...]
+    """Kinds of kernels by self time, or of operators on a CPU; most first."""
+    tensor_cores: float | None
+    """Share of kernel time in kernels known to use tensor cores; None without a GPU."""
+
+
+def in_folder(folder: Path) -> tuple[tuple[Path, ...], str]:
+    """Return the last trace of each process in a folder, and a note about the others.
+
+    Raises:
+        ProfilerError: the folder cannot be read, or holds no trace.
+    """
+    try:
+        named = [path for path in sorted(folder.iterdir()) if path.name.endswith((".json", ".json.gz"))]
+    except OSError as error:
+        raise ProfilerError(
+            f"The folder {folder} cannot be read: {error.strerror or error}.", "Give one that you may read."
+        ) from error
+    files = [path for path in named if _is_trace(path)]
+    if not files:
+        raise ProfilerError(
+            f"{folder} holds neither a recording nor traces.",
+            "Give the folder that a run of profile-train has written, or one into which torch.profiler has written "
+            "*.pt.trace.json, as its tensorboard_trace_handler does.",
+        )
+    last: dict[str, tuple[int, Path]] = {}
+    for path in files:
+        of_a_worker = _OF_A_WORKER.match(path.name)
+        process, saved = (of_a_worker[1], int(of_a_worker[2])) if of_a_worker else (path.name, 0)
+        last[process] = max(last.get(process, (-1, path)), (saved, path))
+    older = len(files) - len(last)
+    told = f"Of each process this is about the last trace; {older} earlier ones in {folder} are left out."
+    return tuple(path for _, path in last.values()), told if older else ""
+
+
+def _is_trace(path: Path) -> bool:
+    """Return whether a file is a trace, by its name or, since other JSON may lie there, by its beginning.
+
+    An unreadable file counts as one, so that it is reported later.
+    """
+    if not path.is_file() or _BY_THEIR_NAME.search(path.name):
+        return path.is_file()
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+        if head.startswith(b"\x1f\x8b"):
+            head = zlib.decompressobj(31).decompress(head, _HEAD)
+    except OSError:
+        return True
+    except zlib.error:
+        return False
+    return b'"traceEvents"' in head or (head.lstrip().startswith(b"[") and b'"ph"' in head)
+
+
+def load(paths: Sequence[Path]) -> Profile:
+    """Read the traces at `paths`, by rank. One that cannot be read is a problem as long as there is another.
+
+    Raises:
+        ProfilerError: none of them can be read.
+    """
+    read = analyse_all(paths)
+    found = [each for each in read if isinstance(each, Analysis)]
+    failures = [each for each in read if isinstance(each, ProfilerError)]
+    if not found:
+        raise failures[0]
+    numbers, notes = _numbers(found)
+    ordered = sorted(zip(numbers, found, strict=True), key=lambda pair: pair[0])
+    exchanged = waits([each.collectives for _, each in ordered])
+    ordered = [
+        (number, replace(each, collectives=known)) for (number, each), known in zip(ordered, exchanged, strict=True)
+    ]
+    told = [*(str(failure) for failure in failures), *notes, *(p for _, each in ordered for p in each.problems)]
+    profile = Profile(
+        runs=(),
+        ranks=tuple(_rank(number, each, len(found)) for number, each in ordered),
+        problems=tuple(Problem(time=0.0, source="trace", message=message) for message in told),
+    )
+    return profile
+
+
+def _numbers(found: Sequence[Analysis]) -> tuple[list[int], list[str]]:
+    """Return the ranks that the traces name, or their order if two name the same one or one names none.
+
+    A note explains the latter.
+    """
+    told = [each.rank for each in found]
+    if None not in told and len(set(told)) == len(told):
+        return [number for number in told if number is not None], []
+    if len(found) == 1:
+        return [0], []
+    note = "These traces do not say, each its own, of which ranks they are: they are numbered as they were given."
+    return list(range(len(found))), [note]
+
+
+def _rank(number: int, found: Analysis, files: int) -> Rank:
+    return Rank(
+        process=Process(pid=found.window.pid, rank=number, world_size=max(found.world_size or 1, files), started=0.0),
+        steps=found.steps,
+        windows=(found.window,),
+        kernels=found.kernels,
+        operators=found.operators,
+        syncs=found.syncs,
+        traces=(found.fact(),),
+        devices=tuple(
+            DeviceFact(id=each.number, name=each.name, capability=each.capability, memory_total=each.memory)
+            for each in found.devices
+        ),
+    )
+
+
+def traced(rank: Rank) -> Traced | None:
+    """Return what the trace of a rank tells; of several windows, the longest that did not record shapes. None without
+    any."""
+    if not rank.traces:
+        return None
+    fact = max(rank.traces, key=lambda each: (not each.shapes, each.steps or 0, each.id))
+    kernels = [kernel for kernel in rank.kernels if kernel.window == fact.id]
+    idle = sum(seconds for name, seconds in fact.parts.items() if name.startswith("idle_"))
+    whole = sum(fact.parts.values())
+    return Traced(
+        rank=rank.process.rank,
+        file=fact.file,
+        events=fact.events,
+        steps=fact.steps,
+        seconds=fact.seconds,
+        parts=_parts(fact.parts, whole),
+        idle=idle / whole if whole else None,
+        overlap=fact.overlap,
+        queue=fact.queue,
+        launches=fact.launches,
+        critical=_critical(fact.critical),
+        kinds=_kinds(kernels),
+        tensor_cores=_share(kernels, lambda kernel: kernel.tensor_cores is True) if fact.parts else None,
+        exchanges=fact.exchanges,
+    )
+
+
+def _parts(seconds: Mapping[str, float], whole: float) -> tuple[Share, ...]:
+    if not whole:
+        return ()
+    return tuple(
+        Share(name, label, meaning, colour, seconds.get(name, 0.0), seconds.get(name, 0.0) / whole)
+        for name, (colour, label, meaning) in PARTS.items()
+    )
+
+
+def _kinds(kernels: Sequence[Kernel]) -> tuple[Share, ...]:
+    kinds = {kernel.kind for kernel in kernels}
+    shares = [
+        Share(kind, kind, "", "", sum(k.total for k in kernels if k.kind == kind), _share(kernels, _is(kind)))
+        for kind in sorted(kinds)
+    ]
+    return tuple(sorted(shares, key=lambda share: -share.seconds))
+
+
+def _is(kind: str) -> Callable[[Kernel], bool]:
+    return lambda kernel: kernel.kind == kind
+
+
+def _share(kernels: Sequence[Kernel], wanted: Callable[[Kernel], bool]) -> float:
+    whole = sum(kernel.total for kernel in kernels)
+    return sum(kernel.total for kernel in kernels if wanted(kernel)) / whole if whole else 0.0
+
+
+def _critical(seconds: Mapping[str, float]) -> tuple[Share, ...]:
+    """Return the parts of the critical path, most time first."""
+    whole = sum(seconds.values())
+    shares = [
+        Share(name, LINKS.get(name, name), "", "", each, each / whole) for name, each in seconds.items() if each > 0
+    ]
+    return tuple(sorted(shares, key=lambda share: -share.seconds))

@@ -1,0 +1,1 @@
+"""What the user declares: goals, thresholds and rules of their own."""

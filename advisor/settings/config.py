@@ -1,0 +1,259 @@
+"""Read the configuration file: goals, limits of rules and your own rules. Unknown keys and wrong types are errors.
+
+  opt_in = ["precision-fp8"]      # may be advised as strongly as its gain deserves
+  rules_path = "tools/rules"      # relative to this file
+
+  [goals]
+  gpu_price = 2.5
+
+  [rules.data-workers-zero]
+  min_wait = 0.08
+
+  [rules.channels-last]
+  enabled = false
+
+In a pyproject.toml, the same goes under [tool.profile-train].
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from advisor.metrics import all_metrics
+from advisor.metrics.base import Goals
+from advisor.rules.base import Rule, Severity
+from advisor.settings.declared import READERS
+from advisor.settings.own_rules import RuleSet, load
+from advisor.settings.trust import doubt
+from profiler.errors import ProfilerError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PYPROJECT = "pyproject.toml"
+KEYS = ("opt_in", "rules_path", "goals", "rules")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The configuration of a report."""
+
+    goals: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of Goals; `validation` still names its file."""
+    rules: RuleSet
+
+    def declared(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the file's goals, overridden by those given on the command line; None there means not given."""
+        return {**self.goals, **{name: value for name, value in given.items() if value is not None}}
+
+
+def configure(
+    file: Path | None = None, own_rules: Path | None = None, *, found: bool = False, judging: bool = True
+) -> Config:
+    """Return the configuration of a file.
+
+    Your own rules come from `own_rules`, or else from the path in the file.
+
+    Args:
+        file: None for the defaults.
+        own_rules: A rule file, or a folder of them.
+        found: The file was found, not named. Then other users must not be able to write to it, nor to the code it
+            names.
+        judging: Rules are needed. Otherwise their code is not run.
+
+    Raises:
+        ProfilerError: the file cannot be read or trusted, or something in it is unknown or of a wrong type.
+    """
+    if file is None:
+        return Config(rules=load(own_rules) if judging else RuleSet(()))
+    if found:
+        _trust(file, f"Name it if you trust it: --config {file}")
+    top = _read(file)
+    top.knows(KEYS)
+    named = top.text("rules_path")
+    beside = None if named is None else file.parent / named
+    if own_rules is None and beside is not None and not beside.exists():
+        raise top.wrong(
+            "rules_path",
+            f"names {named!r}, but there is no {beside}",
+            "Give a path as seen from there.",
+        )
+    goals = _goals(top.table("goals"))
+    if not judging:
+        return Config(goals=goals, rules=RuleSet(()))
+    if found and beside is not None and own_rules is None:
+        _trust(beside, f"Name it if you trust it: --rules {beside}", code=True)
+    rules = load(own_rules or beside)
+    return Config(goals=goals, rules=replace(rules, rules=_configured(rules.rules, top)))
+
+
+def _trust(path: Path, remedy: str, *, code: bool = False) -> None:
+    try:
+        why = doubt(path, code=code)
+    except OSError as error:
+        raise ProfilerError(f"{path} cannot be read: {error.strerror or error}.", remedy) from None
+    if why:
+        raise ProfilerError(f"{path} is not used: {why}.", remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table of the file, and its name for messages."""
+
+    file: Path
+    path: tuple[str, ...]
+    values: Mapping[str, Any]
+
+    def wrong(self, key: str, what: str, remedy: str) -> ProfilerError:
+        """Return the error for a key."""
+        return ProfilerError(f"{self.file}: {'.'.join((*self.path, key))} {what}.", remedy)
+
+    def knows(self, names: Collection[str], all_of_them: str = "", elsewhere: Mapping[str, str] | None = None) -> None:
+        """Raise the error for a key that is not among `names`.
+
+        `elsewhere` explains names that exist but do not belong here.
+        """
+        for key in self.values:
+            if key not in names:
+                meant = _meant(key, names, elsewhere or {})
+                raise self.wrong(key, "is not known", meant or all_of_them or f"Known: {', '.join(names)}.")
+
+    def table(self, key: str) -> _Table:
+        """Return the table under a key, empty if there is none."""
+        value = self.values.get(key, {})
+        if not isinstance(value, Mapping):
+            raise self.wrong(key, f"is {_kind(value)}, not a table", f"Write [{'.'.join((*self.path, key))}].")
+        return _Table(self.file, (*self.path, key), value)
+
+    def text(self, key: str) -> str | None:
+        """Return the string under a key; None if there is none."""
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, str):
+            raise self.wrong(key, f"is {_kind(value)}, not a text", f'Write {key} = "...".')
+        return value
+
+    def switch(self, key: str, default: bool) -> bool:
+        """Return the boolean under a key."""
+        value = self.values.get(key, default)
+        if not isinstance(value, bool):
+            raise self.wrong(key, f"is {_kind(value)}, not true or false", f"Write {key} = true or {key} = false.")
+        return value
+
+    def number(self, key: str) -> float:
+        """Return the number under a key, which must be finite and not negative."""
+        value = self.values[key]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.wrong(key, f"is {_kind(value)}, not a number", f"Write {key} = 0.1, or what it should be.")
+        if not abs(value) <= sys.float_info.max:  # nan, inf, or an integer beyond any float
+            raise self.wrong(key, "is not finite", "Give a number.")
+        if value < 0:
+            raise self.wrong(key, "is negative", "Limits are shares, times and counts: give 0 or more.")
+        return value
+
+    def names(self, key: str) -> Iterable[str]:
+        """Return the list of strings under a key."""
+        value = self.values.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise self.wrong(key, f"is {_kind(value)}, not a list of texts", f'Write {key} = ["..."].')
+        return value
+
+
+def _read(file: Path) -> _Table:
+    """Return the whole file, or the profile-train table of a pyproject.toml."""
+    try:
+        values: Mapping[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ProfilerError(f"{file} cannot be read: {error.strerror or error}.", "Give a TOML file.") from error
+    except ValueError as error:
+        raise ProfilerError(f"{file} is no TOML: {error}.", "Fix that line.") from error
+    whole = _Table(file, (), values)
+    if file.name != PYPROJECT:
+        if "tool" in values and whole.table("tool").table("profile-train").values:
+            raise whole.wrong(
+                "tool",
+                "is not known",
+                "Drop the prefix tool.profile-train: [goals], [rules.NAME].",
+            )
+        return whole
+    ours = whole.table("tool").table("profile-train")
+    if not ours.values:
+        raise ProfilerError(f"{file} has no [tool.profile-train].", "Write one, or give another file.")
+    return ours
+
+
+def _goals(table: _Table) -> dict[str, Any]:
+    table.knows([each.name for each in fields(Goals)])
+    return {name: _goal(table, name) for name in table.values}
+
+
+def _goal(table: _Table, name: str) -> object:
+    if name == "capacity":
+        return table.switch(name, False)
+    if name == "validation":
+        return str(table.file.parent / (table.text(name) or ""))
+    value = table.values[name]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise table.wrong(name, f"is {_kind(value)}", "Write a number, or a text as on the command line.")
+    try:
+        return READERS[name](str(value))
+    except ValueError as error:
+        what, _, remedy = str(error).partition(". ")
+        raise table.wrong(name, f"is wrong: {what.rstrip('.')}", remedy) from error
+
+
+def _configured(rules: tuple[Rule, ...], top: _Table) -> tuple[Rule, ...]:
+    """Return the rules with the settings of the file."""
+    ids = [rule.id for rule in rules]
+    tables, opted_in = top.table("rules"), list(top.names("opt_in"))
+    elsewhere = _meanings(rules)
+    tables.knows(ids, "List them: profile-train rules", elsewhere)
+    for name in opted_in:
+        if name not in ids:
+            raise top.wrong(
+                "opt_in", f"names {name!r}, which is no rule", _meant(name, ids) or "List: profile-train rules"
+            )
+    return tuple(
+        _with_settings(
+            replace(rule, cap=Severity.ACTION) if rule.id in opted_in else rule, tables.table(rule.id), elsewhere
+        )
+        for rule in rules
+    )
+
+
+def _with_settings(rule: Rule, table: _Table, elsewhere: Mapping[str, str]) -> Rule:
+    table.knows(("enabled", *rule.thresholds), f"All about the rule: profile-train explain {rule.id}", elsewhere)
+    limits = {name: table.number(name) for name in table.values if name != "enabled"}
+    off = "" if table.switch("enabled", True) else f"[{'.'.join(table.path)}] of {table.file}"
+    return replace(rule, limits=limits, off=off)
+
+
+def _meanings(rules: tuple[Rule, ...]) -> dict[str, str]:
+    """Return an explanation of each metric's name and of each rule's limits."""
+    having: dict[str, list[str]] = {}
+    for rule in rules:
+        for limit in rule.thresholds:
+            having.setdefault(limit, []).append(rule.id)
+    metrics = {
+        each.name: f"{each.name} is a metric; what can be set are the limits of rules." for each in all_metrics()
+    }
+    limits = {name: f"{name} is a limit of {', '.join(ids)}." for name, ids in having.items()}
+    return metrics | limits
+
+
+def _meant(name: str, names: Collection[str], elsewhere: Mapping[str, str] | None = None) -> str:
+    near = difflib.get_close_matches(name, [*names, *(elsewhere or {})], n=1)
+    if not near:
+        return ""
+    return f"Did you mean {near[0]}?" if near[0] in names else (elsewhere or {})[near[0]]
+
+
+def _kind(value: object) -> str:
+    kinds = {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list", dict: "a table"}
+    return kinds.get(type(value), "a date or time")

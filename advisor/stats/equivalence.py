@@ -1,0 +1,120 @@
+"""Test whether a changed program trains as the unchanged one did, over the compared steps.
+
+Both start from the same seed and see the same batches. The test proves agreement over that short horizon only; the
+declared quality target decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from advisor.stats.significance import DRAWS, block_length, mean_interval
+
+# Losses that differ by less are the same to any reader of a curve.
+LEAST_MARGIN = 0.005
+
+# A change may do twice what a second run of the same program does.
+NOISE_MARGIN = 2.0
+
+# Two one-sided tests at 5 % each: the 90 % interval lies within the margin (Schuirmann, "A comparison of the two
+# one-sided tests procedure and the power approach", 1987).
+LEVEL = 0.90
+
+# Median ratio of gradient norms (assumption: rounding in another order leaves it within a few per cent).
+NORM_RATIO = (0.8, 1.25)
+
+# Share of steps that may be skipped or have a loss that is not finite.
+MAX_LOST = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equivalence:
+    """The comparison of two runs' losses, step by step."""
+
+    difference: float
+    """Mean of log(changed) - log(unchanged)."""
+    low: float
+    high: float
+    """The bounds `low` and `high` are the 90 % interval of `difference`."""
+    margin: float
+    """Largest absolute difference that counts as agreement."""
+    lost: float
+    """Share of the steps that either run skipped or ended without a finite loss."""
+    norm_ratio: float | None
+    """Median ratio of the gradient norms, changed over unchanged; None if not measured."""
+
+    @property
+    def losses_agree(self) -> bool:
+        """Whether the interval lies within the margin and hardly any step was lost."""
+        return -self.margin < self.low and self.high < self.margin and self.lost <= MAX_LOST
+
+    @property
+    def differs(self) -> bool:
+        """Whether the whole interval lies beyond the margin.
+
+        If neither `losses_agree` nor `differs` holds, chance may have made the difference.
+        """
+        return self.low > self.margin or self.high < -self.margin
+
+    @property
+    def holds(self) -> bool:
+        """Whether the losses agree, and the gradient norms too if they were measured."""
+        least, most = NORM_RATIO
+        return self.losses_agree and (self.norm_ratio is None or least <= self.norm_ratio <= most)
+
+
+def equivalence(
+    unchanged: Sequence[float | None],
+    changed: Sequence[float | None],
+    *,
+    spread: float = 0.0,
+    norms: tuple[Sequence[float], Sequence[float]] | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Equivalence:
+    """Compare losses at the same steps; None is a skipped step.
+
+    Args:
+        unchanged: Losses of the unchanged program.
+        changed: Losses of the changed program.
+        spread: Mean absolute difference of log losses of two runs of the unchanged program.
+        norms: Gradient norms of the unchanged and the changed run.
+        draws: Bootstrap draws.
+        seed: Seed of the bootstrap.
+
+    Raises:
+        ValueError: the series differ in length, a loss is zero or less (a ratio of them means nothing), or fewer than
+            two blocks of steps have a loss in both.
+    """
+    if len(unchanged) != len(changed) or spread < 0:
+        raise ValueError(f"{len(unchanged)} and {len(changed)} losses, spread {spread}: not steps of the same runs")
+    pairs = [
+        (before, after)
+        for before, after in zip(unchanged, changed, strict=True)
+        if before is not None and after is not None and math.isfinite(before) and math.isfinite(after)
+    ]
+    if any(loss <= 0 for pair in pairs for loss in pair):
+        raise ValueError("losses of zero or less have no ratio: compare another quantity of these runs")
+    block = block_length(len(pairs))
+    if len(pairs) < 2 * block:
+        raise ValueError(f"{len(pairs)} steps with a loss in both runs are fewer than two blocks of {block}")
+    differences = [math.log(after / before) for before, after in pairs]
+    low, high = mean_interval(differences, block, draws=draws, level=LEVEL, seed=seed)
+    return Equivalence(
+        difference=fmean(differences),
+        low=low,
+        high=high,
+        margin=max(math.log1p(LEAST_MARGIN), NOISE_MARGIN * spread),
+        lost=(len(unchanged) - len(pairs)) / len(unchanged),
+        norm_ratio=_norm_ratio(*norms) if norms else None,
+    )
+
+
+def _norm_ratio(unchanged: Sequence[float], changed: Sequence[float]) -> float:
+    ratios = [after / before for before, after in zip(unchanged, changed, strict=True) if before > 0]
+    if not ratios:
+        raise ValueError("no gradient of the unchanged run has a norm")
+    return median(ratios)

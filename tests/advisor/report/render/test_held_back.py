@@ -1,0 +1,36 @@
+"""Advice that is information only for want of certainty says so, wherever it is shown."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from golden_report import golden
+from rich.console import Console
+
+from advisor.report.render import html, markdown, result_json
+from advisor.report.render.terminal import summarize
+
+WHY = "The step time scatters."
+
+
+def in_terminal(report):
+    file = io.StringIO()
+    summarize(report, Path("run"), Console(file=file, width=120))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("shown", [html.render, markdown.render, in_terminal])
+def test_it_is_shown_where_it_is_so_and_nowhere_else(shown):
+    report = golden()
+    held = replace(report, advice=(replace(report.advice[0], severity="info", held_back=WHY), *report.advice[1:]))
+
+    assert WHY in shown(held)
+    assert "Held back" not in shown(report)
+
+
+def test_it_is_told_to_programs():
+    report = golden()
+    held = replace(report, advice=(replace(report.advice[0], held_back=WHY),))
+
+    assert result_json.result(held)["advice"][0]["held_back"] == WHY

@@ -1,0 +1,258 @@
+"""The page: whole, escaped, and closed to the network."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from base64 import b64encode
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from golden_report import empty, golden, hostile, tried
+
+from advisor.report.render import html
+from advisor.report.report import Report
+
+VENDOR = Path(__file__).parents[4] / "templates" / "vendor"
+SCRIPT = "<script>alert(1)</script>"
+ATTACKS = [
+    SCRIPT,
+    '"><img src=x onerror=alert(1)>',
+    "</script><script>alert(1)</script>",
+    "{{ 7*7 }}",
+    "' onmouseover='x",
+]
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and the text outside scripts and styles."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open = ""
+        self.feed(source)
+
+    def handle_starttag(self, tag, attrs):
+        self._open = tag
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        self._open = ""
+
+    def handle_data(self, data):
+        if self._open not in ("script", "style"):
+            self.text += data
+
+    def count(self, tag: str) -> int:
+        return sum(1 for name, _ in self.elements if name == tag)
+
+
+@pytest.fixture(scope="module")
+def page() -> Page:
+    return Page(html.render(golden()))
+
+
+def test_the_page_stays_below_a_fifth_of_a_megabyte():
+    assert len(html.render(golden()).encode()) < 200_000
+
+
+def test_what_others_wrote_is_in_the_page_as_they_wrote_it_with_its_licence():
+    note = (VENDOR / "README.md").read_text(encoding="utf-8")
+    script = (VENDOR / "uPlot.iife.min.js").read_text(encoding="utf-8")
+    sums = dict(re.findall(r"^ +([0-9a-f]{64})  (\S+)$", note, re.MULTILINE))
+
+    assert {path.name for path in VENDOR.iterdir()} == {"README.md", *sums.values()}
+    for digest, name in sums.items():
+        assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == digest
+    assert re.match(r"# uPlot (\S+)\n", note)[1] == re.match(r"/\*!.*\(v(\S+)\) \*/", script)[1]
+    for page in (html.render(golden()), html.render(replace(golden(), charts=()))):
+        for name in sums.values():
+            assert ((VENDOR / name).read_text(encoding="utf-8") in page) is ("charts-data" in page)
+
+
+def test_a_page_without_charts_has_nothing_that_draws_them():
+    assert "uPlot" not in html.render(empty())
+
+
+def test_the_page_asks_the_network_for_nothing(page):
+    addresses = [
+        attributes[name]
+        for tag, attributes in page.elements
+        for name in ("src", "href", "srcset", "action", "data")
+        if name in attributes and tag != "a"
+    ]
+
+    assert addresses == []
+
+
+@pytest.mark.parametrize(("report", "scripts"), [(golden, 5), (empty, 1)])
+def test_the_policy_allows_our_scripts_and_our_style_by_hash_and_no_eval(report, scripts):
+    source = html.render(report())
+    policy = next(a["content"] for _, a in Page(source).elements if a.get("http-equiv") == "Content-Security-Policy")
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+
+    def hashes(opening):
+        texts = re.findall(f"{opening}(.*?)</", source, re.DOTALL)
+        return " ".join(f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts)
+
+    assert rules == {
+        "default-src": "'none'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "style-src": "'unsafe-inline'",
+        "script-src": hashes("<script>"),
+        "style-src-elem": hashes("<style>"),
+        "require-trusted-types-for": "'script'",
+        "trusted-types": "'none'",
+    }
+    assert len(rules["script-src"].split()) == scripts
+
+
+def test_no_element_has_a_handler(page):
+    assert [name for _, attributes in page.elements for name in attributes if name.startswith("on")] == []
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_text_from_outside_is_only_text(page, attack):
+    attacked = Page(html.render(hostile(attack)))
+
+    assert attack in attacked.text
+    assert attacked.count("script") == page.count("script")
+    assert attacked.count("img") == 0
+    assert [name for _, attributes in attacked.elements for name in attributes if name.startswith("on")] == []
+
+
+def test_a_link_that_is_not_https_is_no_link(page):
+    targets = [attributes["href"] for tag, attributes in page.elements if tag == "a"]
+
+    assert all(target.startswith(("#", "https://")) for target in targets)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "A step takes 200 ms, 40% of it waiting for data.",
+        "Begin with this: use more DataLoader workers, for 33 to 40% less step time.",
+        "train.py --lr 3e-4 --name 'first try'",
+        "num_workers=5,  # was 2",
+        "train.py:31num_workers: 2 \u2192 5",
+        "40 of every 100 GPU-hours, worth 100",
+        "Share of the step waiting for data",
+        "takes about 1.32 GiB (estimated)",
+        "A step: 200 ms now, 44.4 ms after the plan.",
+        "frees about 8 GiB (estimated)",
+        "storage, not the workers, sets the pace."[1:],
+        "Not measured in this run, which is not the same as zero: communication, synchronising.",
+        "Power could not be read: not supported on this device.",
+        "Record with a CUDA build of torch.",
+        "NVIDIA A100-SXM4-80GB",
+        "ZeroDivisionError: division by zero",
+        "Cost of training4 to 12% less",
+        "1 of 6 rules could not be checked: 1 needs a GPU to train on.",
+        "loss1,0004.5 ms4.5 s",
+    ],
+)
+def test_the_page_tells(page, told):
+    assert told in " ".join(page.text.split()) or told in page.text
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "Confirmed: 37% less step time measured (31 to 43%), 33 to 40% predicted.",
+        "3 runs and 345 steps each way. The losses of the first epoch agree. GPU memory at the peak: 5 MiB more. "
+        "Tried without non_blocking=True.",
+        "Harmful here: 9% more step time measured (6 to 12%), 33 to 40% less predicted. A step takes longer.",
+        "The losses of the first epoch are not the same.",
+        "No verdict. The change was not made.",
+        "Begin with this: use more DataLoader workers, for 31 to 43% less step time, as measured.",
+        "What has been changed",
+        "By rank In the backward pass and in communication, the ranks of a model wait for the slowest.",
+        "rank 1 Waiting for data 43%",
+    ],
+)
+def test_the_page_tells_what_was_tried(told):
+    assert told in " ".join(Page(html.render(tried())).text.split())
+
+
+def test_the_page_says_how_to_look_into_much_that_no_phase_holds():
+    much = tuple(replace(p, seconds=0.1, share=0.5) if p.name == "other" else p for p in golden().phases)
+
+    told = "from profiler import region"
+    assert told in Page(html.render(replace(golden(), phases=much))).text
+    assert told not in Page(html.render(golden())).text
+
+
+def test_a_step_with_its_share_of_evaluation_is_called_that():
+    text = " ".join(Page(html.render(replace(golden(), before=0.25))).text.split())
+
+    assert "A step with its share of evaluation: 250 ms now, 44.4 ms after the plan." in text
+    assert "Now, with its share of the time between steps" in text
+
+
+def test_memory_that_was_not_measured_is_said_to_be_missing_and_has_no_controls():
+    missing = Page(
+        html.render(replace(golden(), memory=(), what_if=None, memory_missing="It was not sampled. Record on."))
+    )
+
+    assert "Not known. It was not sampled. Record on." in missing.text
+    assert missing.count("form") == missing.count("select") == 0
+
+
+def test_a_run_without_a_gpu_has_no_section_on_its_memory():
+    cpu = html.render(replace(golden(), memory=(), what_if=None))
+
+    assert 'id="memory"' not in cpu
+    assert 'href="#memory"' not in cpu
+
+
+def test_every_control_has_its_label(page):
+    labelled = {attributes["for"] for tag, attributes in page.elements if tag == "label"}
+    controls = {attributes["id"] for tag, attributes in page.elements if tag in ("input", "select")}
+
+    assert labelled == controls
+    assert len(controls) == 7
+
+
+def test_every_figure_at_the_head_is_in_the_glossary(page):
+    described = [a["aria-describedby"] for tag, a in page.elements if a.get("class") == "term"]
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+
+    assert "tile-6" in described
+    assert set(described) <= set(ids)
+    assert len(set(ids)) == len(ids)
+
+
+def test_curves_are_told_in_numbers_too(page):
+    assert "GPU: utilization30%59%90%55%" in page.text
+
+
+def test_an_empty_run_has_a_page_without_charts():
+    page = Page(html.render(empty()))
+
+    assert "No training step was seen before the run was killed" in page.text
+    assert "Let the program train for at least 40 steps" in page.text
+    assert page.count("script") == 1
+
+
+def test_a_report_of_nothing_has_a_page():
+    assert "No training step was seen" in html.render(Report(version="0", run=golden().run))
+
+
+def test_a_change_that_was_made_goes_by_the_title_of_its_rule():
+    made = replace(tried().applied[0], rule="zero-1-2")
+
+    text = " ".join(Page(html.render(replace(tried(), applied=(made,)))).text.split())
+    assert "Shard the optimizer state: Confirmed: 37% less step time measured" in text
+    assert "zero-1-2: Confirmed" not in text
+
+
+def test_what_is_information_only_is_said_to_be_so():
+    item = replace(golden().advice[0], severity="info")
+
+    assert "What follows is for information only." in html.render(replace(golden(), advice=(item,)))
+    assert "What follows is for information only." not in html.render(golden())

@@ -1,0 +1,68 @@
+"""report.md: short, and safe to post."""
+
+from dataclasses import replace
+
+import pytest
+from golden_report import empty, golden, hostile, tried
+from snapshots import same, scenes
+
+from advisor.metrics.base import Need
+from advisor.report.render import markdown
+
+
+def test_snapshot_of_reports():
+    reports = {"golden": golden(), "tried": tried(), "killed before it trained": empty()}
+    same("reports.md", scenes({name: markdown.render(report) for name, report in reports.items()}))
+
+
+def test_it_tells_how_to_look_into_much_that_no_phase_holds():
+    much = tuple(replace(p, seconds=0.1, share=0.5) if p.name == "other" else p for p in golden().phases)
+
+    assert "`from profiler import region`" in markdown.render(replace(golden(), phases=much))
+    assert "from profiler import region" not in markdown.render(golden())
+
+
+def test_what_takes_another_machine_is_asked_for_last():
+    gpu = next(check for check in golden().checked if check.outcome == "not_measured")
+    word = replace(gpu, rule="spot-switch", why="The discount was not declared", need=Need.DECLARATION)
+
+    text = markdown.render(replace(golden(), checked=(gpu, word)))
+    assert text.index("The discount was not declared") < text.index("The allocator's statistics were not recorded")
+
+
+def test_a_tiny_share_needs_no_entity():
+    overhead = replace(golden().overhead, fraction=1e-5)
+
+    assert "recording cost under 0.1%" in markdown.render(replace(golden(), overhead=overhead))
+
+
+@pytest.mark.parametrize("attack", ["<script>alert(1)</script>", "<img src=x>", "&lt;"])
+def test_html_from_outside_stands_in_code_or_escaped(attack):
+    fenced = False
+    for line in markdown.render(hostile(attack)).splitlines():
+        fenced ^= line.startswith("```")
+        outside_code = "" if fenced else "".join(line.split("`")[::2])
+        assert attack not in outside_code
+
+
+def test_markup_from_outside_is_only_text():
+    assert str(markdown.text("[a](javascript:b) **c** `d` _e_ snake_case |")) == (
+        r"\[a\](javascript:b) \*\*c\*\* `d` \_e\_ snake_case \|"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("In its `__getitem__`: `a[0] < b`", "In its `__getitem__`: `a[0] < b`"),
+        ("`a|b`", r"\`a\|b\`"),
+        ("``a` <b>", r"\`\`a\` &lt;b>"),
+    ],
+)
+def test_code_in_text_stays_code(value, shown):
+    assert str(markdown.text(value)) == shown
+
+
+def test_code_that_holds_a_fence_gets_a_longer_one():
+    assert str(markdown.fence("```\nx", "python")) == "````python\n```\nx\n````"
+    assert str(markdown.code("a`b")) == "``a`b``"

@@ -1,0 +1,137 @@
+"""The summary: plain where it is not a terminal, no wider than 80 columns, and never markup or escapes from outside."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from golden_report import empty, golden, hostile, tried
+from rich.console import Console
+from snapshots import same, scenes
+
+from advisor.judging.judge import WINDOW_TOO_SHORT
+from advisor.metrics.host import CoreUse
+from advisor.metrics.step import typical_step_uncertainty
+from advisor.report.render.terminal import summarize
+from advisor.report.render.view import View
+from advisor.report.report import Note, Phase
+from advisor.rules.base import Change
+
+
+def summary(report, *, width=80, encoding="utf-8", terminal=False) -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace")
+    summarize(report, Path("runs/first"), Console(file=file, width=width, force_terminal=terminal, highlight=False))
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def test_snapshot_of_summaries():
+    reports = {"golden": golden(), "tried": tried(), "killed before it trained": empty()}
+    same("summaries.txt", scenes({name: summary(report) for name, report in reports.items()}))
+
+
+@pytest.mark.parametrize("width", [80, 40])
+def test_no_line_is_wider_than_the_terminal(width):
+    lines = summary(golden(), width=width).splitlines()
+
+    assert max(len(line.rstrip()) for line in lines) <= width
+
+
+def test_a_file_gets_no_escape_sequences():
+    assert "\x1b" not in summary(golden())
+
+
+def test_a_file_gets_no_trailing_spaces_and_no_rows_of_next_to_nothing():
+    first, *others = golden().phases
+    few = replace(golden(), phases=(replace(first, share=0.0009, seconds=1e-6), *others))
+
+    assert not any(line.endswith(" ") for line in summary(few).splitlines())
+    assert f"  {first.label}" in summary(golden())
+    assert f"  {first.label}" not in summary(few)
+
+
+def test_an_ascii_terminal_gets_ascii():
+    assert summary(golden(), encoding="ascii").isascii()
+
+
+def test_a_busy_machine_is_said_at_once():
+    assert summary(replace(golden(), cores=CoreUse(2, 1.8, 0.2))).strip().startswith("Other programs used 1.8 of 2")
+    assert "Other programs" not in summary(replace(golden(), cores=CoreUse(2, 1.0, 0.2)))
+    assert "Other programs" not in summary(replace(golden(), cores=CoreUse(64, 4.0, 60.0)))
+
+
+def test_it_says_how_to_look_into_much_that_no_phase_holds():
+    much = tuple(replace(p, seconds=0.1, share=0.5) if p.name == "other" else p for p in golden().phases)
+
+    text = " ".join(summary(replace(golden(), phases=much)).split())
+    assert "Everything else takes 50% of the step." in text
+    assert 'with region("NAME"):' in text
+
+
+def test_a_path_is_never_broken():
+    first, *others = golden().advice
+    path = "/home/me/" + "project/" * 9 + "train.py"
+    (change, *_) = first.changes
+    advice = (replace(first, changes=(replace(change, file=path, line=31),)), *others)
+    assert f"   {path}:31\n" in summary(replace(golden(), advice=advice))
+
+
+def test_scatter_that_the_busy_machine_explains_is_said_once():
+    first, *others = golden().advice
+    uncertain = replace(first.evidence[0], metric=typical_step_uncertainty.name, value=0.1)
+    short = replace(first, rule=WINDOW_TOO_SHORT, severity="info", evidence=(uncertain,))
+    report = replace(golden(), advice=(*others, short))
+    assert WINDOW_TOO_SHORT in summary(report)
+    assert WINDOW_TOO_SHORT not in summary(replace(report, cores=CoreUse(2, 1.8, 0.2)))
+
+
+def test_of_many_regions_it_tells_the_longest():
+    many = tuple(replace(golden().regions[0], name=f"part {i}") for i in range(7))
+
+    text = " ".join(summary(replace(golden(), regions=many)).split())
+    assert "part 4 4.5 ms x 1,000 and 2 more." in text
+    assert "part 5" not in text
+
+
+def test_it_tells_the_problems_that_matter():
+    driver = Note(source="nvml", message="This machine has no NVIDIA driver, so no GPU was measured.")
+
+    text = " ".join(summary(replace(golden(), problems=(driver, *golden().problems))).split())
+
+    assert "! nvml: Power could not be read" in text
+    assert "no NVIDIA driver" not in text
+
+
+def test_markup_from_outside_is_text():
+    assert "[bold red]x[/bold red]" in summary(hostile("[bold red]x[/bold red]"))
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_escape_sequences_from_outside_do_nothing(terminal):
+    text = summary(hostile("\x1b]0;owned\x07\x1b[2J\r"), terminal=terminal)
+
+    assert "\x1b]" not in text
+    assert "\x1b[2J" not in text
+    assert "\x07" not in text
+
+
+def test_a_notebook_is_called_one_and_its_cells_have_lines():
+    report = replace(
+        golden(), run=replace(golden().run, command=("python", "/x/ipykernel_launcher.py", "-f", "k.json"))
+    )
+    cell = Change(language="python", code="x", file="notebook cell 2", line=9)
+
+    assert "ipykernel" not in View(report).command
+    assert View(report).where(cell) == "notebook cell 2, line 9"
+
+
+def test_a_part_that_only_profiler_windows_measured_is_not_called_unmeasured():
+    phases = (Phase(name="other", seconds=0.1, share=1.0), Phase(name="h2d"), Phase(name="gc"))
+    of_windows = next(one for one in golden().quantities if one.value is not None)
+    report = replace(golden(), phases=phases, quantities=(replace(of_windows, name="h2d_fraction", value=0.18),))
+    assert len(View(report).windowed) == len(View(report).unmeasured) == 1
+    assert "18%" in View(report).windowed[0]
+    assert len(View(replace(report, quantities=())).unmeasured) == 2

@@ -1,0 +1,67 @@
+"""What came of a trial, in words."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from golden_report import tried
+from rich.console import Console
+
+from advisor.judging.verdict import Verdict
+from advisor.report.render import html, markdown
+from advisor.report.render.terminal import summarize
+from advisor.report.render.tried import bands, change, details, outcome
+from advisor.verify.kept import Verified
+
+TRIED = Verified(rule="a", verdict=Verdict.INCONCLUSIVE, predicted=(-0.1, 0.2, 0.5), removed=(-0.02, 0.04, 0.09))
+
+
+@pytest.mark.parametrize(
+    ("removed", "told"),
+    [
+        ((0.51, 0.56, 0.61), "51 to 61% less"),
+        ((-0.05, -0.04, -0.03), "3 to 5% more"),
+        ((-0.02, 0.04, 0.09), "2% more to 9% less"),
+        ((0.0, 0.1, 0.2), "0 to 20% less"),
+    ],
+)
+def test_an_interval_says_its_direction(removed, told):
+    assert change(removed) == told
+
+
+def in_terminal(report):
+    file = io.StringIO()
+    summarize(report, Path("run"), Console(file=file, width=120))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("shown", [html.render, markdown.render, in_terminal])
+def test_advice_that_did_harm_promises_nothing(shown):
+    _, harmful, _ = tried().advice
+    promises = ("48 to 64%", "58.8 of every 100 GPU-hours", "frees about 8 GiB")
+
+    told = shown(replace(tried(), advice=(harmful,)))
+    assert "Harmful here" in told
+    assert not any(promise in told for promise in promises)
+    assert promises[0] in shown(replace(tried(), advice=(replace(harmful, verified=None),)))
+
+
+def test_a_direction_is_said_once_unless_it_changes():
+    assert outcome(TRIED) == (
+        "Too noisy to tell: 4% less step time measured (2% more to 9% less), 10% more to 50% less predicted."
+    )
+
+
+def test_details_leave_out_what_is_not_known():
+    assert details(TRIED) == "0 runs and 0 steps each way."
+
+
+def test_bands_share_a_scale_with_zero():
+    """From -10 % to 50 %."""
+    shown = bands(TRIED)
+    predicted, measured = shown.bands
+
+    assert shown.zero == pytest.approx(100 / 6, abs=0.01)
+    assert (predicted.left, predicted.width, predicted.tick) == pytest.approx((0, 100, 50), abs=0.02)
+    assert (measured.left, measured.width) == pytest.approx((100 * 0.08 / 0.6, 100 * 0.11 / 0.6), abs=0.02)

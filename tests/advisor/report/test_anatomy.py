@@ -1,0 +1,100 @@
+"""What may be asked of a run's memory: all that was measured, and for the rest the reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from gpu_runs import ADAM, FLAGS, GB, LOADER, MODEL, cpu_metrics, gpu_metrics
+
+from advisor.metrics import input as data
+from advisor.metrics import memory, settings
+from advisor.metrics.base import Missing
+from advisor.report.anatomy import what_if
+from profiler.schema import MemoryFact
+
+PEAK = MemoryFact(
+    id=0,
+    parameters=4 * GB,
+    gradients=4 * GB,
+    optimizer=8 * GB,
+    allocated_peak=62 * GB,
+    reserved_peak=63 * GB,
+)
+FP32 = replace(MODEL, dtypes={"float32": 10**8}, bytes=4 * GB, parameters=10**9, block_bytes=GB // 8)
+
+
+def run(changes=None):
+    known = {memory.memory_peak: PEAK, settings.model: FP32, settings.flags: replace(FLAGS, autocast=False)}
+    return gpu_metrics({**known, **(changes or {})})
+
+
+def test_all_may_be_asked_of_a_run_that_was_measured_whole():
+    asked = what_if(run())
+
+    assert asked.fixed == ()
+    assert asked.anatomy.activations == 46 * GB
+    assert asked.anatomy.rest == pytest.approx(2 * GB)  # a fifth of 80 GB is free
+    assert asked.anatomy.parts(asked.anatomy.now).total == pytest.approx(64 * GB)
+    assert asked.largest_batch == 64
+    assert asked.stages == (0, 1, 2, 3)
+    assert asked.intervals == (1, 2, 3, 4, 6, 8)
+    assert asked.optimizers == ("adamw", "adamw8bit", "lion", "momentum", "sgd")
+    assert asked.autocast
+
+
+def test_of_a_sharded_run_the_parts_at_its_own_settings_are_those_measured():
+    sharded = replace(FLAGS, autocast=False, fsdp=True, zero_stage=3)
+    asked = what_if(run({settings.flags: sharded, settings.world_size: 4}))
+    parts = asked.anatomy.parts(asked.anatomy.now)
+
+    assert (asked.anatomy.now.stage, asked.anatomy.now.ranks) == (3, 4)
+    assert asked.anatomy.states.total == 4 * 16 * GB
+    assert parts.gathered == 2 * (GB // 8)
+    assert parts.total == pytest.approx(64 * GB)
+
+
+def test_of_a_run_that_shards_within_groups_the_whole_is_what_a_group_holds():
+    sharded = replace(FLAGS, autocast=False, fsdp=True, zero_stage=3)
+    hybrid = replace(FP32, data_parallel=8, shards=2)
+    asked = what_if(run({settings.flags: sharded, settings.world_size: 8, settings.model: hybrid}))
+
+    assert (asked.anatomy.now.stage, asked.anatomy.now.ranks) == (3, 2)
+    assert asked.anatomy.states.total == 2 * 16 * GB
+    assert asked.anatomy.parts(asked.anatomy.now).total == pytest.approx(64 * GB)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({data.loader: replace(LOADER, batch_size=None)}, "Batch size: that of the loader is not known."),
+        ({settings.model: replace(FP32, blocks=0)}, "Activation checkpointing: the model has no equal blocks."),
+        ({settings.model: replace(FP32, block=None)}, "ZeRO stage 3: the model has no equal blocks"),
+        ({settings.flags: replace(FLAGS, autocast=False, checkpointing=True)}, "Activation checkpointing: it is on"),
+        ({settings.flags: FLAGS}, "Precision: 16 bits are in use already."),
+        ({settings.model: replace(FP32, dtypes={"bfloat16": 10**9})}, "Optimizer: only for weights in fp32"),
+        ({settings.optimizer: replace(ADAM, name="Shampoo")}, "Optimizer: the state of Shampoo is not"),
+        ({settings.world_size: 8}, "GPUs and ZeRO: the ranks do not train one model"),
+        ({settings.world_size: 8, settings.flags: replace(FLAGS, fsdp=True)}, "GPUs and ZeRO: whether FSDP shards"),
+    ],
+)
+def test_what_was_not_measured_may_not_be_asked_and_the_reason_is_told(changes, told):
+    assert [reason for reason in what_if(run(changes)).fixed if reason.startswith(told)]
+
+
+def test_a_control_without_its_measurement_has_no_choices():
+    asked = what_if(run({settings.world_size: 8, settings.optimizer: Missing("No optimizer", "Wait.")}))
+
+    assert asked.ranks == asked.stages == asked.optimizers == ()
+    assert asked.anatomy.states.total == 16 * GB
+
+
+def test_without_the_drivers_memory_the_rest_is_what_the_allocator_cached():
+    asked = what_if(run({memory.mem_headroom: Missing("No driver", "Install it.")}))
+
+    assert asked.anatomy.rest == 1 * GB
+
+
+def test_nothing_may_be_asked_where_no_gpu_was_measured():
+    with pytest.raises(Missing):
+        what_if(cpu_metrics(phases={}))

@@ -1,0 +1,639 @@
+"""The report: what it says of a run, and that result.json keeps its contract."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pynvml
+import pytest
+from golden_report import empty, golden
+
+from advisor.judging.judge import Gain, judge
+from advisor.metrics.base import Goals, Metrics, Missing, Need, metric
+from advisor.metrics.host import CoreUse
+from advisor.metrics.step import data_wait_fraction, steady_step_count, typical_step_uncertainty
+from advisor.report.build import build_report
+from advisor.report.conclusion import Conclusion, conclude
+from advisor.report.render import result_json
+from advisor.report.report import Measured, Phase, Recommendation, Report
+from advisor.report.wording import counsel, diagnosis, gain_text, inside_other, prospect, unanswered
+from advisor.rules.base import Advice, Change, Confidence, Difference, Evidence, Fact, Rule, Source, Tier
+from advisor.runs.profile import Profile, Rank
+from profiler.recorder.nvml import explain
+from profiler.schema import (
+    TAG_EVALUATION,
+    DdpFact,
+    DeviceFact,
+    HostSample,
+    MemoryFact,
+    ModelFact,
+    Problem,
+    Process,
+    RegionFact,
+    Run,
+    Step,
+)
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "result.schema.json").read_text())
+
+
+def a_profile(steps: int = 60, *, wait: float = 0.06, tags: int = 0) -> Profile:
+    """Steps of 100 ms, `wait` seconds of each without a batch."""
+    run = Run(
+        id="r",
+        command=("train.py", "--lr", "1"),
+        cwd="/w",
+        host="h",
+        started_at=1_700_000_000.0,
+        duration=10.0,
+        outcome="completed",
+        exit_status=0,
+        cores=4.0,
+        cores_total=8,
+        memory_total=2**34,
+        platform="Linux",
+        python="3.11",
+        version="0.1.0",
+        recorder_cpu=0.5,
+    )
+    process = Process(
+        pid=7, started=1.0, ended=9.0, events=300, hooks=0.02, windows=0.06, python="3.11", torch="2.13.0"
+    )
+    rows = tuple(
+        Step(
+            pid=7,
+            index=i,
+            start=1.0 + 0.1 * i,
+            duration=0.1,
+            tags=tags,
+            batches=1.0,
+            data_wait=wait,
+            forward=0.01,
+            backward=0.02,
+            optimizer=0.1 - wait - 0.03,
+            evaluation=0.0,
+        )
+        for i in range(steps)
+    )
+    note = Problem(time=1.0, source="nvml", message="no driver")
+    return Profile(runs=(run,), ranks=(Rank(process=process, steps=rows),), problems=(note, note))
+
+
+def starved(m: Metrics) -> Evidence | None:
+    """If a twentieth of each step has no batch,"""
+    share = m[data_wait_fraction]
+    return Evidence((Fact(data_wait_fraction, share, 0.05),), "a slow loader") if share > 0.05 else None
+
+
+def load_faster(m: Metrics, found: Evidence) -> Advice:
+    """then load faster."""
+    return Advice(
+        then="Use 4 workers.",
+        changes=(
+            Change(
+                language="python",
+                code="num_workers=4",
+                file="train.py",
+                line=3,
+                differences=(Difference("num_workers", "0", "4"),),
+            ),
+        ),
+        basis="All of the wait goes.",
+        effect=lambda state, scenario: replace(state, load=state.load * scenario.of((0.5, 0.2, 0.0))),
+        risk="None.",
+    )
+
+
+def broken(m: Metrics) -> Evidence | None:
+    """If this is reached,"""
+    raise ZeroDivisionError("division by zero")
+
+
+STARVED = Rule(
+    id="starved",
+    page="The loop waits.\n\nEvery batch is late.\n\nWrong when: the data is gone.",
+    title="Load faster",
+    tier=Tier.STALLS,
+    when=starved,
+    then=load_faster,
+    confidence=Confidence.PHASE_REMOVAL,
+    difficulty=1,
+    sources=(Source("A paper", "https://example.org"),),
+)
+BROKEN = replace(STARVED, id="broken", when=broken)
+
+
+def on_a_gpu(*, measured: bool) -> Profile:
+    """The same steps on a device of 100 bytes, 60 of them allocated at the peak, 35 of them states."""
+    profile = a_profile()
+    device = DeviceFact(id=0, memory_total=100)
+    peak = MemoryFact(id=0, parameters=10, gradients=5, optimizer=20, allocated_peak=60, reserved_peak=78)
+    rank = replace(profile.ranks[0], devices=(device,), memory_peaks=(peak,) if measured else ())
+    return replace(profile, ranks=(rank,))
+
+
+def test_other_settings_may_be_asked_of_memory_that_was_measured():
+    report = report_of(on_a_gpu(measured=True))
+
+    assert report.what_if is not None
+    assert report.what_if.anatomy.parts(report.what_if.anatomy.now).total == 78
+    assert report.memory_missing == ""
+
+
+def test_where_a_gpu_was_used_and_not_measured_the_report_says_so_and_on_a_cpu_nothing():
+    unmeasured, cpu = report_of(on_a_gpu(measured=False)), report_of(a_profile())
+
+    assert unmeasured.what_if is cpu.what_if is None
+    assert unmeasured.memory_missing.startswith("The parts of GPU memory were not measured. ")
+    assert cpu.memory_missing == ""
+
+
+def test_forked_workers_are_named_only_where_there_were_any():
+    settling = Phase(name="epoch_settling", share=0.1)
+
+    assert settling.meaning != replace(settling, forked=True).meaning
+
+
+def test_few_ranks_are_told_one_by_one():
+    profile = a_profile()
+    slow = a_profile(wait=0.02).ranks[0]
+    slow = replace(slow, process=replace(slow.process, pid=8, rank=1))
+    both = report_of(replace(profile, ranks=(*profile.ranks, slow)))
+
+    told = [(each.rank, each.phases[0].name, each.phases[0].seconds, each.seconds) for each in both.by_rank]
+    assert told == [
+        (0, "data_wait", pytest.approx(0.06), pytest.approx(0.1)),
+        (1, "data_wait", pytest.approx(0.02), pytest.approx(0.1)),
+    ]
+    assert report_of(profile).by_rank == ()
+    many = tuple(replace(slow, process=replace(slow.process, pid=pid, rank=pid)) for pid in range(20))
+    assert report_of(replace(profile, ranks=many)).by_rank == ()
+
+
+def test_communication_that_ddp_has_timed_is_shown_apart_from_the_backward_pass():
+    """On a CPU steps do not tell of collectives; DistributedDataParallel times some of its passes."""
+    profile = a_profile(wait=0.0)
+    timed = DdpFact(
+        id=1,
+        backend="gloo",
+        gradient_bytes=1000,
+        dtypes=("float32",),
+        steps=60,
+        passes=60,
+        reduced=60,
+        samples=6,
+        communication=0.06,
+        overlap=0.01,
+    )
+    steps = tuple(
+        replace(each, backward=0.08, optimizer=0.01, forward=0.01, micro_steps=1.0) for each in profile.ranks[0].steps
+    )
+    first = replace(profile.ranks[0], steps=steps, ddp=(timed,))
+    both = tuple(
+        replace(first, process=replace(first.process, pid=7 + n, rank=n, local_rank=n, world_size=2)) for n in (0, 1)
+    )
+
+    report = report_of(replace(profile, ranks=both))
+
+    shares = result_json.result(report)["phases"]
+    assert (shares["communication"], shares["backward"]) == (pytest.approx(0.5), pytest.approx(0.3))
+    assert conclude(report) == Conclusion("unexplained", phase="communication")
+    assert report.run.ranks == 2
+    assert "on 2 ranks" in diagnosis(report)
+
+
+def report_of(profile: Profile, *rules: Rule, goals: Goals | None = None) -> Report:
+    metrics = Metrics(profile, goals)
+    return build_report(profile, judge(metrics, rules), metrics)
+
+
+def said(report: Report) -> str:
+    return f"{diagnosis(report)} {counsel(report)}".strip()
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        golden(),
+        empty(),
+        report_of(a_profile(), STARVED, BROKEN),
+        report_of(a_profile(), STARVED, goals=Goals(gpu_price=2.0)),
+        report_of(a_profile(steps=2), STARVED),
+        report_of(a_profile(tags=8), STARVED),
+        report_of(replace(a_profile(), ranks=()), STARVED),
+    ],
+    ids=["golden", "empty", "fired and crashed", "with a price", "two steps", "no steady step", "no rank"],
+)
+def test_result_keeps_its_contract(report):
+    jsonschema.validate(result_json.result(report), SCHEMA)
+    json.dumps(result_json.result(report), allow_nan=False)
+
+
+def test_schema_refuses_what_is_not_the_contract():
+    result = result_json.result(golden())
+    del result["phases"]["h2d"]
+
+    with pytest.raises(jsonschema.ValidationError, match="h2d"):
+        jsonschema.validate(result, SCHEMA)
+
+
+def test_phases_are_shares_of_the_mean_step_and_null_where_not_measured():
+    phases = result_json.result(report_of(a_profile()))["phases"]
+
+    assert phases["data_wait"] == pytest.approx(0.6)
+    assert sum(share for share in phases.values() if share is not None) == pytest.approx(1.0)
+    assert phases["h2d"] is None
+    assert phases["evaluation"] == 0.0
+    assert phases["checkpoint_save"] is None
+
+
+def test_metrics_hold_values_or_remedies_and_no_settings():
+    metrics = result_json.result(report_of(a_profile()))["metrics"]
+
+    assert metrics["data_wait_fraction"] == {"value": pytest.approx(0.6), "unit": "1"}
+    assert set(metrics["gpu_utilization"]) == {"missing", "remedy"}
+    assert "steady_steps" not in metrics
+
+
+def test_a_metric_without_a_finite_value_is_missing(monkeypatch):
+    @metric("1")
+    def endless(m: Metrics) -> float:
+        """One over nothing."""
+        return float("inf")
+
+    monkeypatch.setattr("advisor.report.quantities.all_metrics", lambda: (endless,))
+
+    assert result_json.result(report_of(a_profile()))["metrics"]["endless"]["missing"]
+
+
+def test_advice_carries_the_rule_its_facts_and_the_change():
+    advice = result_json.result(report_of(a_profile(), STARVED))["advice"][0]
+
+    assert advice["rule"] == "starved"
+    assert advice["if"] == "a twentieth of each step has no batch."
+    assert advice["evidence"] == [{"metric": "data_wait_fraction", "value": pytest.approx(0.6), "limit": 0.05}]
+    assert advice["change"] == [
+        {
+            "language": "python",
+            "file": "train.py",
+            "line": 3,
+            "code": "num_workers=4",
+            "differences": [{"name": "num_workers", "before": "0", "after": "4"}],
+        }
+    ]
+    assert advice["gain"]["step_time_removed"]["expected"] == pytest.approx(0.48, abs=0.01)
+    assert advice["gain"]["in_plan"] == advice["gain"]["step_time_removed"]
+
+
+def test_every_rule_ends_in_a_verdict():
+    verdicts = result_json.result(report_of(a_profile(), STARVED, BROKEN))["verdicts"]
+
+    assert [verdict["outcome"] for verdict in verdicts] == ["fired", "crashed"]
+    assert "ZeroDivisionError" in verdicts[1]["why"]
+
+
+def wanting(name: str, need: Need) -> Rule:
+    def when(m: Metrics) -> Evidence | None:
+        raise Missing("It is not there", "Get it.", need)
+
+    return replace(STARVED, id=name, when=when)
+
+
+def test_rules_without_an_answer_are_counted_by_what_they_need():
+    off = replace(STARVED, id="off", off="here.toml")
+    needs = (("a", Need.GPU), ("b", Need.GPU), ("c", Need.RANKS), ("d", Need.DECLARATION), ("e", Need.RUN))
+
+    report = report_of(a_profile(), STARVED, BROKEN, off, *(wanting(name, need) for name, need in needs))
+
+    assert unanswered(report) == (
+        "6 of 8 rules could not be checked: 2 need a GPU to train on, 1 needs several ranks, 1 needs a goal to be "
+        "declared (profile-train report --help-all), 1 needs something that this run did not show and 1 is switched "
+        "off."
+    )
+    told = {verdict["rule"]: verdict["needs"] for verdict in result_json.result(report)["verdicts"]}
+    assert told == {
+        "starved": None,
+        "broken": None,
+        "off": None,
+        **{"a": "gpu", "b": "gpu", "c": "ranks", "d": "declaration", "e": "run"},
+    }
+
+
+def test_where_every_rule_has_an_answer_there_is_nothing_to_count():
+    assert unanswered(report_of(a_profile(), STARVED)) == ""
+
+
+def with_other(seconds: float, *regions: RegionFact) -> Profile:
+    """Steps of 100 ms, that much of each outside everything that is known."""
+    profile = a_profile(wait=0.0)
+    (rank,) = profile.ranks
+    steps = tuple(replace(step, optimizer=0.07 - seconds, other=seconds) for step in rank.steps)
+    return replace(profile, ranks=(replace(rank, steps=steps, regions=regions),))
+
+
+def test_much_that_no_phase_holds_is_told_how_to_look_into():
+    assert "from profiler import region" in inside_other(report_of(with_other(0.0101)))
+    assert inside_other(report_of(with_other(0.0099))) == ""
+    assert inside_other(report_of(a_profile())) == ""
+
+
+def test_regions_are_in_the_result_longest_first_and_more_of_them_are_asked_for():
+    loss, log = RegionFact(id=1, name="loss", count=60, seconds=0.6), RegionFact(id=2, name="log", count=6, seconds=2)
+
+    report = report_of(with_other(0.03, loss, log, RegionFact(id=3, name="never")))
+
+    assert result_json.result(report)["regions"] == [
+        {"name": "log", "passes": 6, "time_s": 2},
+        {"name": "loss", "passes": 60, "time_s": 0.6},
+    ]
+    assert "more parts" in inside_other(report)
+
+
+def cheaper(m: Metrics, found: Evidence) -> Advice:
+    """then pay less."""
+    return replace(load_faster(m, found), effect=None, cost=(0.2, 0.25, 0.4), fault=True)
+
+
+def test_what_advice_takes_off_the_cost_is_told():
+    report = report_of(a_profile(), replace(STARVED, then=cheaper))
+
+    gain = result_json.result(report)["advice"][0]["gain"]
+    assert gain["cost_removed"] == {"low": 0.2, "expected": 0.25, "high": 0.4}
+    assert gain["in_plan"] is None
+    assert counsel(report) == "Begin with this: load faster, for 20 to 40% less cost."
+    assert result_json.result(report_of(a_profile(), STARVED))["advice"][0]["gain"]["cost_removed"] is None
+
+
+def test_the_rules_page_is_taken_apart():
+    item = report_of(a_profile(), STARVED).advice[0]
+
+    assert item.wrong_when == "the data is gone."
+    assert item.explanation == ("The loop waits.", "Every batch is late.")
+
+
+def test_verdict_says_where_the_time_goes_and_what_to_do_first():
+    """The model's 30, 50 and 60 % were never tried, so the sides are a quarter wider: 50 - 25 and 50 + 12.5."""
+    assert said(report_of(a_profile(), STARVED)) == (
+        "A step takes 100 ms, 60% of it waiting for data. Begin with this: load faster, for 25 to 63% less step time."
+    )
+
+
+def test_verdict_of_a_healthy_run_advises_nothing():
+    assert said(report_of(a_profile(wait=0.0), STARVED)) == (
+        "A step takes 100 ms, 70% of it in the optimizer. No change worth making was found."
+    )
+
+
+def test_verdict_insists_on_nothing_that_is_only_information():
+    item = replace(golden().advice[1], severity="info")
+
+    assert conclude(replace(golden(), advice=(item,))) == Conclusion("unsure", item.rule)
+    assert conclude(golden()) == Conclusion("act", "data-more-workers")
+
+
+@pytest.mark.parametrize("phase", ["data_wait", "other", "communication"])
+def test_a_step_that_mostly_waits_or_is_not_explained_is_never_called_in_order(phase: str):
+    phases = tuple(replace(p, seconds=0.12, share=0.6) if p.name == phase else p for p in golden().phases)
+    report = replace(golden(), phases=phases, advice=())
+
+    assert conclude(report) == Conclusion("unexplained", phase=phase)
+    assert "No change worth making" not in counsel(report)
+    assert result_json.result(report)["conclusion"] == {"kind": "unexplained", "rule": None, "phase": phase}
+
+
+def test_a_step_that_mostly_computes_is_in_order():
+    phases = tuple(replace(p, seconds=0.12, share=0.6) if p.name == "backward" else p for p in golden().phases)
+
+    assert conclude(replace(golden(), phases=phases, advice=())) == Conclusion("nothing")
+
+
+@pytest.mark.parametrize(("others", "representative"), [(7.0, False), (1.0, True)])
+def test_result_says_whether_others_used_the_cores(others: float, representative: bool):
+    profile = a_profile()
+    busy = tuple(HostSample(time=1.0 + n, cpu=1.0, cpu_workers=0.0, machine_cpu=1.0 + others) for n in range(3))
+
+    machine = result_json.result(report_of(replace(profile, host_samples=busy)))["machine"]
+
+    assert machine == {"cores": 8, "others_cpu": pytest.approx(others), "representative": representative}
+    assert result_json.result(report_of(profile))["machine"]["representative"] is None
+
+
+def test_verdict_without_steps_says_so():
+    assert diagnosis(empty()) == (
+        "No training step was seen before the run was killed, so there is nothing to judge yet."
+    )
+    assert "No torch optimizer" in counsel(empty())
+    assert "profiler.step()" in counsel(empty())
+
+
+def test_only_where_nothing_came_in_the_verdict_says_what_keeps_it_out():
+    assert "-I, -E and -S" in counsel(empty())
+    assert "-I" not in counsel(replace(empty(), run=replace(empty().run, ranks=1)))
+    failed = counsel(replace(empty(), run=replace(empty().run, ended="failed", exit_status=2, signal=None)))
+    assert "-I" not in failed
+    assert "exit status 2" in failed
+
+
+def info(rule: str, *facts: Measured, gain: Gain | None = None) -> Recommendation:
+    return replace(golden().advice[0], rule=rule, severity="info", evidence=facts, alone=gain, in_plan=gain)
+
+
+def measured(metric, value: float) -> Measured:
+    return Measured(metric=metric.name, label=metric.label, unit="1", meaning="", value=value, limit=1, relation=">")
+
+
+def computing(*advice: Recommendation) -> Report:
+    """Nothing waits, so that nothing is left to explain."""
+    return replace(golden(), phases=tuple(p for p in golden().phases if p.name != "data_wait"), advice=advice)
+
+
+def test_counsel_of_scattered_steps_says_what_could_hide_in_them():
+    short = info("window-too-short", measured(typical_step_uncertainty, 0.06))
+
+    assert conclude(computing(short)) == Conclusion("nothing")
+    assert "below 12%" in counsel(computing(short))
+
+
+@pytest.mark.parametrize(
+    ("uncertainty", "kind"), [(0.24, "nothing"), (0.26, "too_noisy"), (0.655, "too_noisy"), (3.0, "too_noisy")]
+)
+def test_a_run_that_hides_gains_of_half_a_step_is_too_noisy_to_be_in_order(uncertainty: float, kind: str):
+    report = computing(info("window-too-short", measured(typical_step_uncertainty, uncertainty)))
+
+    assert result_json.result(report)["conclusion"] == {"kind": kind, "rule": None, "phase": None}
+
+
+def test_a_gain_predicted_on_a_busy_machine_is_not_promised_for_an_idle_one():
+    idle, busy = (replace(golden(), cores=CoreUse(2, others, 0.2)) for others in (0.0, 1.8))
+
+    assert conclude(busy) == conclude(idle)
+    assert counsel(busy).startswith(counsel(idle))
+    assert counsel(busy) != counsel(idle)
+
+
+def test_counsel_of_too_few_steps_is_not_sure():
+    short = info("window-too-short", measured(steady_step_count, 12))
+
+    assert "too few steps" in counsel(computing(short))
+
+
+def test_counsel_names_a_large_gain_though_it_is_not_certain():
+    short = info("window-too-short", measured(typical_step_uncertainty, 0.06))
+    large = info("data-workers-zero", gain=Gain(0.1, 0.4, 0.5))
+
+    assert conclude(computing(short, large)) == Conclusion("unsure", "data-workers-zero")
+
+
+def evaluating(seconds: float) -> Profile:
+    profile = a_profile()
+    steps = profile.ranks[0].steps
+    last = replace(steps[-1], evaluation=seconds, tags=TAG_EVALUATION)
+    return replace(profile, ranks=(replace(profile.ranks[0], steps=(*steps[:-1], last)),))
+
+
+def test_before_is_the_mean_step_where_nothing_falls_between_steps():
+    report = report_of(a_profile(), STARVED)
+
+    assert report.before == pytest.approx(report.steps.mean)
+    assert not report.extended
+    assert prospect(report) == "A step: 100 ms now, 52 ms after the plan."
+
+
+def test_before_says_so_where_it_holds_a_share_of_evaluation():
+    report = report_of(evaluating(3.0), STARVED)
+
+    assert report.steps.mean == pytest.approx(0.1)
+    assert report.before == pytest.approx(0.15)
+    assert prospect(report) == "A step with its share of evaluation: 150 ms now, 102 ms after the plan."
+
+
+def with_problem(source: str, message: str, profile: Profile | None = None) -> Profile:
+    return replace(profile or a_profile(), problems=(Problem(time=0.0, source=source, message=message),))
+
+
+def test_a_loader_that_could_not_be_watched_is_not_cleared():
+    profile = a_profile()
+    unwatched = tuple(replace(s, data_wait=None, optimizer=0.01, other=0.06) for s in profile.ranks[0].steps)
+    profile = replace(profile, ranks=(replace(profile.ranks[0], steps=unwatched),))
+
+    report = report_of(with_problem("dataloader", "AttributeError: _next_data", profile))
+
+    assert diagnosis(report) == (
+        "A step takes 100 ms, 60% of it outside the model and its optimizer. "
+        "Its DataLoader could not be watched: waiting for data may be part of that."
+    )
+    assert "its loader" not in diagnosis(report_of(replace(profile, problems=())))
+
+
+def test_result_tells_the_problems_that_matter():
+    result = result_json.result(report_of(with_problem("dataloader", "AttributeError: x")))
+    assert result["environment"]["problems"] == [{"source": "dataloader", "message": "AttributeError: x"}]
+
+    jsonschema.validate(result, SCHEMA)
+
+
+def test_a_machine_without_a_gpu_is_no_problem():
+    without_driver = explain(pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
+
+    report = report_of(with_problem("nvml", without_driver))
+
+    assert [note.matters for note in report.problems] == [False]
+    assert result_json.result(report)["environment"]["problems"] == []
+
+
+def test_what_is_not_measured_of_an_amd_gpu_is_a_problem():
+    profile = with_problem("nvml", explain(pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)))
+    rank = profile.ranks[0]
+    amd = replace(
+        rank, process=replace(rank.process, hip="6.4"), devices=(DeviceFact(id=0, name="AMD Instinct MI300X"),)
+    )
+
+    report = report_of(replace(profile, ranks=(amd,)))
+
+    assert [note.matters for note in report.problems] == [True]
+
+
+def test_a_device_whose_work_is_not_timed_is_a_problem():
+    profile = a_profile()
+    rank = replace(profile.ranks[0], models=(ModelFact(id=1, devices={"xpu:0": 1}),))
+
+    report = report_of(replace(profile, ranks=(rank,)))
+
+    assert "device" in [note.source for note in report.problems]
+
+
+def test_lost_events_are_a_problem():
+    profile = a_profile()
+    losing = replace(profile.ranks[0].process, events_lost=100)
+
+    notes = report_of(replace(profile, ranks=(replace(profile.ranks[0], process=losing),), problems=())).problems
+
+    assert [note.message[:25] for note in notes] == ["100 of 400 events were lo"]
+
+
+def test_facts_and_metrics_have_names_for_people():
+    report = report_of(a_profile(), STARVED)
+
+    assert report.advice[0].evidence[0].label == "share of the step waiting for data"
+    (missing,) = (one for one in report.quantities if one.name == "h2d_fraction")
+    assert (missing.label, missing.missing) == (
+        "share of the step copying to the GPU",
+        "Copying to the GPU was not measured",
+    )
+
+
+def test_verdict_of_a_few_steps_promises_nothing():
+    assert said(report_of(a_profile(steps=1, tags=32))) == "Training steps seen: 1. That is too few to judge by."
+
+
+def test_overhead_is_the_ranks_own_time_over_the_time_they_ran():
+    overhead = report_of(a_profile()).overhead
+
+    assert overhead.fraction == pytest.approx(0.08 / 8)
+    assert overhead.recorder_cpu == 0.5
+
+
+def test_merged_steps_count_as_many():
+    profile = a_profile()
+    merged = tuple(replace(step, count=10) for step in profile.ranks[0].steps)
+
+    steps = result_json.result(report_of(replace(profile, ranks=(replace(profile.ranks[0], steps=merged),))))["steps"]
+
+    assert steps["count"] == 600
+    assert steps["batches"] == 600.0
+
+
+def test_a_problem_noted_twice_is_told_once():
+    (note,) = report_of(a_profile()).problems
+
+    assert (note.message, note.count) == ("no driver", 2)
+
+
+@pytest.mark.parametrize(
+    ("gain", "said"),
+    [
+        (Gain(0.4, 0.5, 0.62), "40 to 62% less step time"),
+        (Gain(0.4, 0.4, 0.4), "40% less step time"),
+        (Gain(-0.05, 0.1, 0.2), "between 5% slower and 20% faster"),
+        (Gain(-0.2, -0.15, -0.1), "10 to 20% more step time"),
+        (Gain(0.0, 0.0, 0.0), "nothing"),
+    ],
+)
+def test_gains_in_words(gain, said):
+    assert gain_text(gain) == said
+
+
+@pytest.mark.parametrize(("value", "limit", "text"), [(2.43, 0.08, "243%"), (0.5, 0.08, "50%"), (2.43, 1.0, "2.43")])
+def test_a_value_is_told_in_per_cent_where_its_limit_is(value, limit, text):
+    assert replace(measured(typical_step_uncertainty, value), limit=limit).text == text
+
+
+@pytest.mark.parametrize("moment", [2**62, 1e300, -1e300])
+def test_a_run_that_began_on_no_day_of_the_calendar_has_a_report(moment):
+    """A damaged store may hold any number."""
+    profile = a_profile()
+    damaged = replace(profile, runs=(replace(profile.runs[0], started_at=moment),))
+    assert report_of(damaged).run.started == ""

@@ -1,0 +1,254 @@
+"""From traces to a profile and a report, in every form."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+from profiles import metrics
+from snapshots import same, scenes
+from traces_made import GEMM, GPU, KERNEL, Made, two_ranks
+
+from advisor.cli import main
+from advisor.judging.judge import judge
+from advisor.metrics.base import Metrics
+from advisor.metrics.communication import straggler_skew
+from advisor.metrics.gpu import device, gpu_busy_fraction, tensor_core_fraction
+from advisor.metrics.hardware import gpu_utilization
+from advisor.metrics.step import data_wait_fraction, gc_fraction, step_time_mean
+from advisor.publish import report_of_traces
+from advisor.report.build import build_report
+from advisor.report.render import html, markdown, result_json
+from advisor.report.wording import unanswered
+from advisor.runs.traces import load, traced
+from profiler.errors import ProfilerError
+from profiler.importers import several
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "result.schema.json").read_text())
+EVIL = "<script>alert(1)</script>{{ 7*7 }}`__import__('os')` \x1b[31m"
+
+
+def loop(steps: int = 30, **about) -> Made:
+    """Steps of 100 us, of which the GPU computes 60."""
+    made = Made(deviceProperties=[GPU], **about)
+    for number in range(steps):
+        at = 100 * number
+        made.step(number, at, at + 100)
+        made.gpu(GEMM, at + 20, at + 70, (at + 10, at + 12))
+        made.gpu(KERNEL, at + 70, at + 80, (at + 13, at + 14))
+    return made
+
+
+def test_metrics_are_answered_from_a_trace_or_missing(tmp_path):
+    profile = load([loop().write(tmp_path / "t.json")])
+    m = Metrics(profile)
+
+    assert m[step_time_mean] == pytest.approx(100e-6)
+    assert m[gpu_busy_fraction] == pytest.approx(0.6)
+    assert m[tensor_core_fraction] == pytest.approx(5 / 6)
+    assert m[device].name == GPU["name"]
+    for absent in (data_wait_fraction, gc_fraction, gpu_utilization, straggler_skew):
+        assert m.get(absent) is None
+
+
+def test_a_report_on_a_trace(tmp_path):
+    report = report_of_traces([loop().write(tmp_path / "t.json")])
+    (one,) = report.traces
+
+    assert (one.steps, one.seconds) == (29, pytest.approx(29 * 100e-6))
+    assert {part.name: round(part.share, 3) for part in one.parts if part.seconds} == {
+        "compute": 0.6,
+        "idle_launch": 0.4,
+    }
+    assert {kind.name: round(kind.share, 3) for kind in one.kinds} == {"matmul": 0.833, "elementwise": 0.167}
+    assert one.tensor_cores == pytest.approx(5 / 6)
+    result = json.loads(result_json.render(report))
+    jsonschema.validate(result, SCHEMA)
+    assert sum(result["traces"][0]["time"].values()) == pytest.approx(1)
+    assert not [check for check in report.checked if check.outcome == "crashed"]
+
+
+def test_ranks_are_told_apart_and_who_waits(tmp_path):
+    report = report_of_traces(two_ranks(tmp_path)[::-1])
+
+    assert [one.rank for one in report.traces] == [0, 1]
+    assert [one.exchanges[0].waited for one in report.traces] == [pytest.approx(20e-6), 0.0]
+    jsonschema.validate(json.loads(result_json.render(report)), SCHEMA)
+
+
+def test_a_window_of_ours_is_shown_as_a_trace_of_theirs(tmp_path):
+    theirs = load(two_ranks(tmp_path)).ranks[0]
+    shaped = replace(theirs.traces[0], id=1, shapes=True)  # slower than the steps are: not the one to show
+    ours = metrics(replace(theirs, traces=(shaped, *theirs.traces)))
+
+    report = build_report(ours.profile, judge(ours), ours)
+
+    assert report.traces == (traced(theirs),)
+    assert report.traces[0].exchanges
+    assert not report.imported
+    assert json.loads(result_json.render(report))["traces"][0]["collectives"]
+    for made in (html.render(report), markdown.render(report)):
+        assert "Critical path of the median step" in made
+
+
+def test_traces_that_say_the_same_rank_are_numbered(tmp_path):
+    paths = [loop(distributedInfo={"rank": 0}).write(tmp_path / name) for name in ("a.json", "b.json")]
+    profile = load(paths)
+
+    assert [(one.rank, one.file) for one in map(traced, profile.ranks)] == [(0, "a.json"), (1, "b.json")]
+    assert "numbered as they were given" in profile.problems[0].message
+
+
+def test_one_that_cannot_be_read_does_not_hide_the_others(tmp_path):
+    (tmp_path / "bad.json").write_text("no trace")
+    profile = load([tmp_path / "bad.json", loop().write(tmp_path / "good.json")])
+
+    assert [one.file for one in map(traced, profile.ranks)] == ["good.json"]
+    assert "bad.json is not a trace of torch.profiler" in profile.problems[0].message
+
+
+@pytest.mark.process
+def test_processes_of_their_own_tell_the_same(tmp_path, monkeypatch):
+    (tmp_path / "bad.json").write_text("no trace")
+    paths = [*two_ranks(tmp_path), tmp_path / "bad.json"]
+    alone = load(paths)
+
+    monkeypatch.setattr(several, "LARGE", 0)
+    monkeypatch.setattr(several, "_cores", lambda: 2)
+
+    assert load(paths) == alone
+
+
+def test_none_that_can_be_read_is_an_error(tmp_path):
+    (tmp_path / "bad.json").write_text("no trace")
+
+    with pytest.raises(ProfilerError, match="is not a trace"):
+        load([tmp_path / "bad.json"])
+
+
+def without_marks() -> Made:
+    made = Made()
+    made.gpu(GEMM, 0, 50, (0, 1))
+    made.gpu(GEMM, 60, 100, (58, 59))
+    return made
+
+
+def test_without_marks_it_is_taken_as_a_whole(tmp_path):
+    report = report_of_traces([without_marks().write(tmp_path / "t.json")])
+
+    assert report.steps is None
+    assert report.traces[0].steps is None
+
+
+@pytest.mark.parametrize("about", [{}, {"deviceProperties": []}], ids=["with the GPU's name", "without"])
+def test_where_a_gpu_computes_no_rule_is_for_want_of_one(tmp_path, about):
+    made = loop()
+    made.about.update(about)
+    report = report_of_traces([made.write(tmp_path / "t.json")])
+
+    told = unanswered(report)
+    assert "need what a trace does not hold, such as samples of the GPU" in told
+    assert "a GPU to train on" not in told
+    missing = {check.why for check in report.checks("not_measured")}
+    assert "The GPU was not sampled" in missing
+    assert "No GPU was seen" not in missing
+
+
+def on_a_cpu() -> Made:
+    made = Made()
+    for number in range(3):
+        made.step(number, 100 * number, 100 * number + 100)
+        made.host("aten::mm", 100 * number, 100 * number + 50)
+    return made
+
+
+def test_on_a_cpu_there_is_no_breakdown_and_nothing_is_zero(tmp_path):
+    report = report_of_traces([on_a_cpu().write(tmp_path / "t.json")])
+    result = result_json.result(report)
+
+    assert (result["traces"][0]["time"], result["traces"][0]["communication_overlap"]) == (None, None)
+    assert "value" not in result["metrics"]["gpu_busy_fraction"]
+    jsonschema.validate(json.loads(json.dumps(result)), SCHEMA)
+
+
+def test_snapshot_of_traces(tmp_path):
+    made = {"one GPU": loop(), "no steps": without_marks(), "a CPU": on_a_cpu()}
+    paths = {name: [one.write(tmp_path / f"{name}.json")] for name, one in made.items()}
+    paths["two ranks"] = two_ranks(tmp_path)
+    texts = {name: markdown.render(report_of_traces(given)) for name, given in paths.items()}
+    same("traces.md", scenes({name: text.partition("\n## What to change")[0] for name, text in texts.items()}))
+
+
+def test_whatever_a_trace_says_is_text(tmp_path):
+    made = loop(distributedInfo={"rank": 0, "world_size": 2, "backend": EVIL})
+    made.about["deviceProperties"] = [{**GPU, "name": EVIL}]
+    named = {"Collective name": EVIL, "Group size": 2, "Process Group Description": EVIL, "dtype": EVIL}
+    made.gpu(f"nccl{EVIL}Kernel", 2950, 2960, (2920, 2921), **named)
+    made.gpu(EVIL, 2960, 2970, (2922, 2923))
+    path = made.write(tmp_path / "<img src=x onerror=alert(1)>.json")
+    report = report_of_traces([path])
+
+    page = html.render(report)
+    assert "<script>alert(1)" not in page
+    assert "<img src=x" not in page
+    assert "{{ 7*7 }}" in page
+    text = markdown.render(report)
+    assert "<script>" not in text.replace("`", "\0").split("\0")[0]
+    assert "\x1b" not in page + text + result_json.render(report)
+
+
+def test_the_command_takes_files_and_writes_all_forms(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    paths = two_ranks(tmp_path)
+
+    assert main(["report", *map(str, paths)]) == 0
+
+    made = tmp_path / "profile-train-runs" / "trace_0"
+    assert sorted(path.name for path in made.glob("re*")) == ["report.html", "report.md", "result.json"]
+    told = capsys.readouterr().err
+    assert "The GPU of rank 0 computes for" in told
+    assert "Communication" in told
+
+
+def test_the_command_prints_json_alone(tmp_path, capsys):
+    path = loop().write(tmp_path / "t.json")
+
+    assert main(["report", "--json", str(path)]) == 0
+
+    jsonschema.validate(json.loads(capsys.readouterr().out), SCHEMA)
+    assert [one.name for one in tmp_path.iterdir()] == ["t.json"]
+
+
+def test_a_file_that_is_no_trace_is_said_in_a_sentence(tmp_path, capsys):
+    path = tmp_path / "notes.txt"
+    path.write_text("hello")
+
+    assert main(["report", str(path)]) == 1
+
+    told = capsys.readouterr().err
+    assert told.startswith(f"profile-train: {path} is not a trace of torch.profiler: it is not JSON.")
+    assert "export_chrome_trace" in told
+    assert "Traceback" not in told
+
+
+def test_a_truncated_trace_still_gives_a_report_that_says_so(tmp_path, capsys):
+    path = tmp_path / "t.json"
+    path.write_text(loop().text()[:-4000])
+
+    assert main(["report", str(path), "--out", str(tmp_path / "out")]) == 0
+
+    assert "is not whole: it ends in the middle of its events" in capsys.readouterr().err
+    assert "is not whole" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("words", [["none.json"], ["report.html"], [".", "t.json"]])
+def test_what_is_neither_a_run_nor_traces(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    for name in ("report.html", "t.json"):
+        (tmp_path / name).write_text("")
+
+    assert main(["report", *words]) == 2
+    assert "folder" in capsys.readouterr().err
