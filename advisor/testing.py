@@ -1,11 +1,11 @@
 """Write a rule's cases as sentences: it fires, is silent, or is blind, given these metrics.
 
-    from advisor.testing import Blind, Fires, Silent, given
+    from advisor.testing import NotMeasured, Fires, DoesNotFire, given
 
     CASES = [
         Fires("just above the limit", given({sync_fraction: 0.031}), code=".item()"),
-        Silent("just below the limit", given({sync_fraction: 0.029})),
-        Blind("nobody measured it", given({})),
+        DoesNotFire("just below the limit", given({sync_fraction: 0.029})),
+        NotMeasured("nobody measured it", given({})),
     ]
 
 To test your own rule, call `case.check(rule)` with `rule = advisor.rules.rule_of(module)`. Any runner works;
@@ -62,7 +62,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Silent(Case):
+class DoesNotFire(Case):
     """The rule finds nothing wrong."""
 
     def check(self, rule: Rule) -> None:
@@ -71,7 +71,7 @@ class Silent(Case):
 
 
 @dataclass(frozen=True)
-class Blind(Case):
+class NotMeasured(Case):
     """Something the rule needs was not measured: it says so with a remedy instead of guessing."""
 
     def check(self, rule: Rule) -> None:

@@ -52,7 +52,7 @@ _MAIN = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class TrialProcess:
     """The options of one trial process."""
 
     words: tuple[str, ...]
@@ -95,7 +95,7 @@ def set_variables(wanted: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def run(trial: Trial, patience: float) -> Path | None:
+def run(trial: TrialProcess, patience: float) -> Path | None:
     """Run a trial for at most `patience` seconds.
 
     Return its recording's folder, or None if it was cut off. The program's output goes to `<out>.log`, without its
@@ -121,7 +121,7 @@ def run(trial: Trial, patience: float) -> Path | None:
     return out if status is not None else None
 
 
-def _wait(trial: Trial, scratch: str, log: Path, patience: float) -> int | None:
+def _wait(trial: TrialProcess, scratch: str, log: Path, patience: float) -> int | None:
     code = [sys.executable, "-c", _MAIN, str(Path(__file__).parents[1])]
     process = subprocess.Popen(
         [*code, json.dumps(asdict(trial)), scratch],
@@ -180,7 +180,7 @@ def end_children(pid: int) -> None:
 def main(text: str, scratch: str) -> None:
     """Run the trial in this process. Ends with status 97 if nothing could be run, else 0: how the program ended is in
     its recording."""
-    trial = Trial(**json.loads(text))
+    trial = TrialProcess(**json.loads(text))
     ours, caller = os.getpid(), os.getppid()
     try:
         _run(trial, Path(scratch), caller)
@@ -194,7 +194,7 @@ def main(text: str, scratch: str) -> None:
                 _discard(scratch)
 
 
-def _run(trial: Trial, scratch: Path, caller: int) -> None:
+def _run(trial: TrialProcess, scratch: Path, caller: int) -> None:
     out = Path(trial.out).absolute()
     os.chdir(trial.cwd)
     if trial.in_place:  # what the program starts and leaves becomes a child of ours

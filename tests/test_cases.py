@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from harness import Blind, Case, Fires, Silent
+from harness import Case, DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.rules import all_rules
@@ -43,7 +43,7 @@ def cases(rule: Rule) -> list[Case]:
 def test_rule(rule: Rule, subtests: pytest.Subtests):
     found = cases(rule)
 
-    missing = {kind.__name__ for kind in (Fires, Silent, Blind)} - {type(case).__name__ for case in found}
+    missing = {kind.__name__ for kind in (Fires, DoesNotFire, NotMeasured)} - {type(case).__name__ for case in found}
     assert not missing, f"add to tests/cases/{case_file(rule).name}: {', '.join(sorted(missing))}"
     for case in found:
         with subtests.test(case.sentence):

@@ -13,7 +13,7 @@ from profiles import RUN, metrics, rank, steps
 
 from advisor.cli import main
 from advisor.compare.comparison import compare
-from advisor.models.anatomy import Anatomy, Setting
+from advisor.models.anatomy import Anatomy, MemorySettings
 from advisor.models.memory import States
 from advisor.report.render import html, section_html
 from advisor.report.render.compare_view import sections
@@ -595,7 +595,7 @@ def test_axe_finds_nothing_serious(browser, pages, name, scheme):
 RUNS = (
     golden().what_if.anatomy,
     Anatomy(
-        now=Setting(batch=3, stage=3, ranks=8, moments="momentum"),
+        now=MemorySettings(batch=3, stage=3, ranks=8, moments="momentum"),
         capacity=24e9,
         states=States(7.1e9, 7.1e9, 7.1e9),
         unit=3.3e8,
@@ -603,7 +603,9 @@ RUNS = (
         rest=0.9e9,
         blocks=7,
     ),
-    Anatomy(now=Setting(batch=1), capacity=8e9, states=States(1e9, 0.0, 0.0), activations=0.0, rest=0.0, blocks=2),
+    Anatomy(
+        now=MemorySettings(batch=1), capacity=8e9, states=States(1e9, 0.0, 0.0), activations=0.0, rest=0.0, blocks=2
+    ),
 )
 
 
@@ -612,7 +614,7 @@ def test_the_page_reckons_memory_as_the_models_do(page, run):
     known = (None,) if run.now.moments is None else ("adamw", "adamw8bit", "lion", "momentum", "sgd")
     grid = product((1, 3, 64, 257), (0, 1, 2, 3), (1, 2, 8), (None, 1, 2, 5), known, (False, True))
     settings = [
-        Setting(batch=batch, stage=stage, ranks=ranks, every=every, moments=moments, autocast=autocast)
+        MemorySettings(batch=batch, stage=stage, ranks=ranks, every=every, moments=moments, autocast=autocast)
         for batch, stage, ranks, every, moments, autocast in grid
     ]
 

@@ -1,6 +1,6 @@
 """Record a running training program for a while, and leave it as it was.
 
-profile-train attach 41233 --for 60s
+profile-train attach 41233 --duration 60s
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ class Pid(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 @click.command(
     cls=Command,
-    short_help="Record a training that runs already.",
-    help="Put the hooks into a training that runs already, record it for a while, take them out again, and end with "
-    "the report. The training goes on as if nothing had been. This runs code in that process: attach to your own only.",
-    epilog="\b\nExamples:\n  profile-train attach 41233 --for 60s\n  profile-train attach --all $(pgrep -of torchrun)",
+    short_help="Record a training process that is already running.",
+    help="Inject hooks into a running training process, record it for a while, remove them, and write the report. "
+    "Training continues unaffected. This runs code in that process: attach only to your own.",
+    epilog="\b\nExamples:\n  profile-train attach 41233 --duration 60s\n"
+    "  profile-train attach --all $(pgrep -of torchrun)",
 )
 @click.argument("pid", metavar="PID", type=Pid())
 @click.option(
-    "--for",
+    "--duration",
     "seconds",
     type=options.quantity("duration", "time"),
     help="Record so long: 60s, 5m, 1h.  [until Ctrl-C or its end]",
 )
 @click.option("--steps", type=click.IntRange(1), help="Record so many steps.")
 @click.option("--all", "tree", is_flag=True, help="Every rank below PID, as of torchrun.")
-@click.option("--outside", is_flag=True, help="Put nothing in: only what GPUs and the system tell from outside.")
+@click.option("--no-inject", "outside", is_flag=True, help="Inject nothing: record only what GPUs and the system show.")
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [profile-train-runs/<time>-<script>]")
 @click.option("--budget", type=click.FloatRange(0, 0.5), default=0.01, help="Run time profiling may cost.  [0.01]")
 @click.option("--rate", type=click.FloatRange(0.1, 100), default=10.0, help="GPU and host samples a second.  [10]")

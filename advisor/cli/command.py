@@ -66,7 +66,7 @@ class Command(click.Command):
                 formatter.write_text(f"--help-all tells more: {', '.join([*lists][1:])}.")
 
 
-class Launching(Command):
+class LaunchCommand(Command):
     """A command that runs a program with its own arguments."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

@@ -44,7 +44,9 @@ Examples:
     type=options.quantity("share"),
     help="Such as 5%: fail if RUN_B is.",
 )
-@click.option("--relevant", type=options.quantity("share"), help="Smallest difference that matters.  [5%]")
+@click.option(
+    "--min-difference", "relevant", type=options.quantity("share"), help="Smallest difference that matters.  [5%]"
+)
 @forms.options
 def compare(
     run_a: Path, run_b: Path, slower: float | None, relevant: float | None, form: str | None, out: Path | None
@@ -57,7 +59,7 @@ def compare(
     from advisor.report.render.section import Page
 
     if slower is not None and relevant is not None:
-        raise click.UsageError("--fail-if-slower says already what difference matters: leave --relevant out.")
+        raise click.UsageError("--fail-if-slower says already what difference matters: leave --min-difference out.")
     if run_a.resolve() == run_b.resolve():
         raise click.UsageError(f"RUN_A and RUN_B are the same run, {run_a}.")
     matters = next((value for value in (slower, relevant) if value is not None), RELEVANT)

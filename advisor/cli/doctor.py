@@ -24,11 +24,11 @@ def doctor(data: Path | None, interpreter: str | None, as_json: bool) -> int:
     """Check the machine, and return 1 if something needs fixing."""
     # Imported only now: other commands start that much sooner.
     from advisor.doctor.examination import SCHEMA, examine
-    from advisor.doctor.finding import State
+    from advisor.doctor.finding import CheckState
     from advisor.report.render.doctor_text import show
 
     found = list(examine(data, interpreter)) if as_json else show(examine(data, interpreter))
     if as_json:
         checks = [{**asdict(each), "state": each.state.value} for each in found]
         click.echo(json.dumps({"schema": SCHEMA, "checks": checks}, indent=2))
-    return FAILED if any(each.state is State.FIX for each in found) else 0
+    return FAILED if any(each.state is CheckState.FIX for each in found) else 0

@@ -160,12 +160,12 @@ def _cluster(given: dict[str, Any]) -> Cluster:
     from dataclasses import replace
 
     from advisor.plan.cluster import Cluster
-    from advisor.plan.devices import Device, device
+    from advisor.plan.devices import GpuKind, device
 
     if given["gpu"] is None and given["gpu_memory"] is None:
         raise ProfilerError("How much memory a GPU has is not said.", "Give --gpu NAME, or --gpu-memory 24GB.")
     if given["gpu"] is None:
-        found = Device("A GPU as given", given["gpu_memory"])
+        found = GpuKind("A GPU as given", given["gpu_memory"])
     else:
         found = device(given["gpu"])
         found = found if given["gpu_memory"] is None else replace(found, memory=given["gpu_memory"])

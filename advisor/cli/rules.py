@@ -23,9 +23,9 @@ def rules(config: Path | None, own_rules: Path | None) -> None:
 
     area = None
     for rule in options.rules(config, own_rules):
-        if rule.tier is not area:
-            click.echo(f"{'' if area is None else chr(10)}{pages.TIERS[rule.tier]}")
-            area = rule.tier
+        if rule.area is not area:
+            click.echo(f"{'' if area is None else chr(10)}{pages.AREAS[rule.area]}")
+            area = rule.area
         click.echo(f"  {rule.id:<28} {rule.title}{' (switched off)' if rule.off else ''}")
         condition = textwrap.fill(
             f"if {pages.condition(rule)}", 78, initial_indent=" " * 31, subsequent_indent=" " * 31

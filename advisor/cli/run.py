@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from advisor.cli import completion, options, trials
-from advisor.cli.command import Launching
+from advisor.cli.command import LaunchCommand
 from advisor.cli.options import Criteria
-from advisor.cli.trials import How
+from advisor.cli.trials import TrialOptions
 from profiler.errors import ProfilerError
 from profiler.launch import Recorded, end_like, record
 from profiler.printable import say
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=Launching,
+    cls=LaunchCommand,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     help="Run a training program as it is, record it, and end with the report.",
     short_help="Run and record a training program (may be left out).",
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
 @click.option("--verify", is_flag=True, help="Then try the advice, as `profile-train verify` does.")
 @click.option(
-    "--with",
+    "--apply",
     "tuned",
     metavar="FILE",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -71,7 +71,7 @@ def run(
     open_report: bool,
     verify: bool,
     tuned: Path | None,
-    how: How,
+    how: TrialOptions,
     criteria: Criteria,
     words: tuple[str, ...],
 ) -> None:
@@ -83,7 +83,7 @@ def run(
     if verify and no_report:
         raise click.UsageError("--verify tries what the report advises: leave out --no-report.")
     if verify and tuned:
-        raise click.UsageError("--verify tries changes to the program as it is: leave out --with.")
+        raise click.UsageError("--verify tries changes to the program as it is: leave out --apply.")
     changed = _changed(tuned) if tuned else None
     with _stdin_kept(verify and not how.yes):
         recorded = record(words, out, budget=budget, rate=rate, windows=windows, trial=changed)
@@ -212,7 +212,7 @@ def _keep(tuned: Path, folder: Path) -> None:
     tuned_toml.keep(tuned, folder)
 
 
-def _verify(recorded: Recorded, criteria: Criteria, how: How) -> None:
+def _verify(recorded: Recorded, criteria: Criteria, how: TrialOptions) -> None:
     assert recorded.folder is not None
     if recorded.status:
         say("nothing is tried, for the program did not end well.")

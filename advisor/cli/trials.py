@@ -21,7 +21,7 @@ _trial = partial(click.option, cls=Listed, heading="Trials")
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class TrialOptions:
     """The values of these options."""
 
     allowed: tuple[Safety, ...]
@@ -56,14 +56,15 @@ _TRIALS = (
         help="Changes to try beyond exact ones: numerics, memory, trajectory. Repeat it, or separate them by commas.",
     ),
     _trial(
-        "--processes",
+        "--repeats",
+        "processes",
         type=click.IntRange(2, 20),
         default=3,
         help="Runs with each change, and as many without.  [3]",
     ),
     _trial("--steps", type=click.IntRange(min=40), help="Steps of each run.  [what the prediction needs]"),
     _trial(
-        "--cover",
+        "--overlay",
         "covered",
         multiple=True,
         metavar="FOLDER",
@@ -80,7 +81,7 @@ def options(command: Callable[..., R]) -> Callable[..., R]:
 
     @wraps(command)
     def trying(**given: Any) -> R:
-        how = How(**{each.name: given.pop(each.name) for each in fields(How)})
+        how = TrialOptions(**{each.name: given.pop(each.name) for each in fields(TrialOptions)})
         return command(how=how, **given)
 
     for option in reversed(_TRIALS):

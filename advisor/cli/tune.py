@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from advisor.cli import completion, options, trials
-from advisor.cli.command import Launching
+from advisor.cli.command import LaunchCommand
 from advisor.cli.options import Criteria
 
 
 @click.command(
-    cls=Launching,
+    cls=LaunchCommand,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     short_help="Try advice after advice, and keep what is confirmed.",
     help="Profile a training program, try the best advice, keep it if it is confirmed, profile again, until nothing is "
@@ -33,7 +33,7 @@ from advisor.cli.options import Criteria
     metavar="SCRIPT | -m MODULE | COMMAND  [ARGS]...",
     shell_complete=completion.files,
 )
-def tune(out: Path, profile_steps: int, how: trials.How, criteria: Criteria, words: tuple[str, ...]) -> None:
+def tune(out: Path, profile_steps: int, how: trials.TrialOptions, criteria: Criteria, words: tuple[str, ...]) -> None:
     """Tune a training program by trials."""
     # Imported only now: other commands start that much sooner.
     import shlex
@@ -48,13 +48,13 @@ def tune(out: Path, profile_steps: int, how: trials.How, criteria: Criteria, wor
     from advisor.verify.fitting import Fitted, fit
     from advisor.verify.process import Program
     from advisor.verify.session import promise_of_harmlessness
-    from advisor.verify.tuning import NOTE, How, tune
+    from advisor.verify.tuning import NOTE, TuningOptions, tune
     from profiler import ours
     from profiler.launch import program
     from profiler.printable import printable, say
 
     program(words)  # a script that is not there is told before anything else
-    to_tune = How(
+    to_tune = TuningOptions(
         allowed=how.allowed,
         processes=how.processes,
         steps=how.steps,
@@ -88,7 +88,7 @@ def tune(out: Path, profile_steps: int, how: trials.How, criteria: Criteria, wor
     publish(tuned.profile, criteria.goals, rules=criteria.rules, past=criteria.past())
     ends = [("To apply", str(tuning_md)), ("Report", str(ours.where(tuned.profile, "report.html")))]
     if tuned.kept:
-        with_it = shlex.join(["profile-train", "--with", str(tuned_toml), *words])
+        with_it = shlex.join(["profile-train", "--apply", str(tuned_toml), *words])
         but = ", but for what it prints and logs" if any(each.change.name == "logging" for each in tuned.kept) else ""
         ends.insert(0, (f"To train so without changing a line{but}", with_it))
     for label, what_for in ends:

@@ -11,7 +11,7 @@ import click
 from advisor.cli import completion, options, trials
 from advisor.cli.command import Command
 from advisor.cli.options import Criteria
-from advisor.cli.trials import How
+from advisor.cli.trials import TrialOptions
 from profiler.printable import say
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.argument("rules", metavar="[RULE]...", nargs=-1, shell_complete=completion.rules)
 @trials.options
 @options.criteria
-def verify(folder: Path, rules: tuple[str, ...], how: How, criteria: Criteria) -> None:
+def verify(folder: Path, rules: tuple[str, ...], how: TrialOptions, criteria: Criteria) -> None:
     """Try the advice on a recorded run."""
     try:
         try_advice(folder, rules, how, criteria, criteria.goals)
@@ -44,7 +44,7 @@ def verify(folder: Path, rules: tuple[str, ...], how: How, criteria: Criteria) -
         raise click.Abort from None
 
 
-def try_advice(folder: Path, rules: Sequence[str], how: How, criteria: Criteria, wanted: Goals) -> None:
+def try_advice(folder: Path, rules: Sequence[str], how: TrialOptions, criteria: Criteria, wanted: Goals) -> None:
     """Announce the trial, ask for confirmation, run it, and make the report again.
 
     Raises:

@@ -42,7 +42,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ComparedQuantity:
     """One quantity in both runs; None is "not measured"."""
 
     name: str
@@ -82,29 +82,29 @@ class Comparison:
     """
     scale: float
     """Factor on the second run's times that equalizes the number of samples; usually 1."""
-    steps: tuple[Row, ...]
+    steps: tuple[ComparedQuantity, ...]
     """The mean, the typical step and percentiles."""
-    phases: tuple[Row, ...]
-    between: tuple[Row, ...]
+    phases: tuple[ComparedQuantity, ...]
+    between: tuple[ComparedQuantity, ...]
     """Seconds per step of what falls between steps."""
-    memory: tuple[Row, ...]
-    machine: tuple[Row, ...]
+    memory: tuple[ComparedQuantity, ...]
+    machine: tuple[ComparedQuantity, ...]
     """Activity of GPUs and cores; not judged."""
     settings: tuple[Difference, ...]
     environment: tuple[Difference, ...]
 
     @property
-    def mean(self) -> Row:
+    def mean(self) -> ComparedQuantity:
         """The mean step."""
         return self.steps[0]
 
     @property
-    def typical(self) -> Row:
+    def typical(self) -> ComparedQuantity:
         """The 10 % trimmed mean: single stalls do not move it."""
         return self.steps[1]
 
     @property
-    def whole(self) -> Row:
+    def whole(self) -> ComparedQuantity:
         """The mean step with what falls between steps; the mean step if nothing does."""
         return next((row for row in self.steps if row.name == "whole_step_time"), self.mean)
 
@@ -180,7 +180,7 @@ _MACHINE: tuple[Metric[float], ...] = (
 )
 
 
-def _overall(rows: Sequence[Row], between: Sequence[Row]) -> Verdict:
+def _overall(rows: Sequence[ComparedQuantity], between: Sequence[ComparedQuantity]) -> Verdict:
     """Return the verdict of the first row that is clear.
 
     The first row is the mean step with what falls between steps. If a few checkpoints make that unclear, the mean step
@@ -223,11 +223,11 @@ class _Both:
     shares: tuple[float, float]
     """Of both runs, the least share of a measured time that remains on an idle machine."""
 
-    def step(self, name: str, of: Callable[[Metrics], Interval], label: str) -> Row:
+    def step(self, name: str, of: Callable[[Metrics], Interval], label: str) -> ComparedQuantity:
         """Return the row of a kind of mean step; its change is relative to itself."""
         return self._relative(name, label, *self._sides(of))
 
-    def part(self, name: str, of: Callable[[Metrics], Interval]) -> Row:
+    def part(self, name: str, of: Callable[[Metrics], Interval]) -> ComparedQuantity:
         """Return the row of a part of the step in seconds; its change is a share of the first run's mean step."""
         before, after = self._sides(of)
         whole = self.before.get(step.step_time_mean)
@@ -239,7 +239,7 @@ class _Both:
 
     def whole(
         self, mean: Callable[[Metrics], Interval], between: Mapping[str, Callable[[Metrics], Interval]]
-    ) -> Row | None:
+    ) -> ComparedQuantity | None:
         """Return the mean step with what falls between steps, as far as both runs show it.
 
         None if nothing does.
@@ -268,15 +268,15 @@ class _Both:
             after = Interval(*(self.scale * value for value in (after.low, after.estimate, after.high)))
         return before, after
 
-    def _relative(self, name: str, label: str, before: Interval | None, after: Interval | None) -> Row:
+    def _relative(self, name: str, label: str, before: Interval | None, after: Interval | None) -> ComparedQuantity:
         positive = before and after and before.estimate > 0 and after.estimate > 0
         return self._row(name, label, before, after, ratio(before, after) if before and after and positive else None)
 
     def _row(
         self, name: str, label: str, before: Interval | None, after: Interval | None, change: Interval | None
-    ) -> Row:
+    ) -> ComparedQuantity:
         judged = verdict(change, self.relevant) if change else Verdict.NOT_MEASURED
-        return Row(
+        return ComparedQuantity(
             name=name,
             label=label,
             unit="s",
@@ -286,7 +286,7 @@ class _Both:
             verdict=Verdict.TOO_FEW if change and self.few else judged,
         )
 
-    def amount(self, one: Metric[int]) -> Row:
+    def amount(self, one: Metric[int]) -> ComparedQuantity:
         """Return the row of an amount in bytes.
 
         A peak is one number, so only its size decides whether it matters.
@@ -296,7 +296,7 @@ class _Both:
         if before is not None and after is not None:
             by = (after - before) / before if before else math.inf if after else 0.0
             change, found = Interval(by, by, by), verdict(Interval(by, by, by), self.relevant)
-        return Row(
+        return ComparedQuantity(
             name=one.name,
             label=one.label,
             unit=one.unit or "",
@@ -306,10 +306,10 @@ class _Both:
             verdict=found,
         )
 
-    def shown(self, one: Metric[float], *, times: bool = False) -> Row:
+    def shown(self, one: Metric[float], *, times: bool = False) -> ComparedQuantity:
         """Return the row of a metric that is only shown."""
         after = self.after.get(one)
-        return Row(
+        return ComparedQuantity(
             name=one.name,
             label=one.label,
             unit=one.unit or "",

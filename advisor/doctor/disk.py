@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from advisor.doctor.finding import Finding, fix, ok, warning
+from advisor.doctor.finding import CheckResult, fix, ok, warning
 from advisor.units import digits, size
 from profiler.recorder.folder import DEFAULT
 from profiler.store.remote import REMOTE
@@ -43,7 +43,7 @@ Assumption: a step of 0.1 s with 64 of them.
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class DiskRate:
     """The result of reading for some seconds."""
 
     files: int
@@ -52,14 +52,14 @@ class Reading:
     filesystem: str
 
 
-def findings(here: Path, data: Path | None) -> Iterator[Finding]:
+def findings(here: Path, data: Path | None) -> Iterator[CheckResult]:
     """Yield the findings on the folder of runs, and on that of the data if one is given."""
     yield _runs(here)
     if data is not None:
         yield of_data(data)
 
 
-def _runs(here: Path) -> Finding:
+def _runs(here: Path) -> CheckResult:
     runs = here / DEFAULT
     place = runs if runs.is_dir() else here
     if not os.access(place, os.W_OK):
@@ -72,7 +72,7 @@ def _runs(here: Path) -> Finding:
     return ok("run folder", f"{runs}, {size(free)} free")
 
 
-def of_data(data: Path) -> Finding:
+def of_data(data: Path) -> CheckResult:
     """Read some of the data for a few seconds, bypassing the kernel's cache if it can be dropped."""
     if not data.exists():
         return fix("data", f"There is no {data}.", "Give the path that the training reads: --data PATH.")
@@ -100,7 +100,7 @@ def of_data(data: Path) -> Finding:
     return ok("data", said)
 
 
-def read(data: Path, longest: float = LONGEST) -> Reading:
+def read(data: Path, longest: float = LONGEST) -> DiskRate:
     """Read files in random order, whole or until time or volume runs out.
 
     Raises:
@@ -120,7 +120,7 @@ def read(data: Path, longest: float = LONGEST) -> Reading:
             break
     if failure is not None and not done:
         raise failure
-    return Reading(done, volume, time.perf_counter() - begin, _filesystem(data))
+    return DiskRate(done, volume, time.perf_counter() - begin, _filesystem(data))
 
 
 def _files(folder: Path) -> Iterator[Path]:

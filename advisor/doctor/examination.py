@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from advisor.doctor import disk, gpus, host, permissions, stack
-from advisor.doctor.finding import Finding
+from advisor.doctor.finding import CheckResult
 from profiler.launch import python
 
 SCHEMA = "profile-train/doctor@1"
 
 
-def examine(data: Path | None = None, interpreter: str | None = None) -> Iterator[Finding]:
+def examine(data: Path | None = None, interpreter: str | None = None) -> Iterator[CheckResult]:
     """Yield each finding as soon as it is known.
 
     `data` is where the training reads from, `interpreter` the program's Python.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class State(Enum):
+class CheckState(Enum):
     """The state of what was checked."""
 
     OK = "ok"
@@ -17,26 +17,26 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One line of the check."""
 
     name: str
-    state: State
+    state: CheckState
     said: str
     remedy: str = ""
     """What to do, in a sentence; empty if it is ok."""
 
 
-def ok(name: str, said: str) -> Finding:
+def ok(name: str, said: str) -> CheckResult:
     """Return a finding that all is well."""
-    return Finding(name, State.OK, said)
+    return CheckResult(name, CheckState.OK, said)
 
 
-def warning(name: str, said: str, remedy: str = "") -> Finding:
+def warning(name: str, said: str, remedy: str = "") -> CheckResult:
     """Return a finding that it works with a drawback."""
-    return Finding(name, State.WARNING, said, remedy)
+    return CheckResult(name, CheckState.WARNING, said, remedy)
 
 
-def fix(name: str, said: str, remedy: str) -> Finding:
+def fix(name: str, said: str, remedy: str) -> CheckResult:
     """Return a finding that it does not work."""
-    return Finding(name, State.FIX, said, remedy)
+    return CheckResult(name, CheckState.FIX, said, remedy)

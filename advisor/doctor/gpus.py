@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from advisor.doctor.finding import Finding, fix, ok, warning
+from advisor.doctor.finding import CheckResult, fix, ok, warning
 from advisor.doctor.stack import Torch
 from advisor.metrics.settings import AMD, AMD_REMEDY
 from advisor.units import size
@@ -42,7 +42,7 @@ def see() -> Seen:
         sampler.close()
 
 
-def findings(seen: Seen, torch: Torch) -> Iterator[Finding]:
+def findings(seen: Seen, torch: Torch) -> Iterator[CheckResult]:
     """Yield the findings on the driver, on each GPU, and on what it does not report."""
     if not seen.gpus:
         yield _without(seen, torch)
@@ -58,7 +58,7 @@ def findings(seen: Seen, torch: Torch) -> Iterator[Finding]:
     yield _counters(seen)
 
 
-def _without(seen: Seen, torch: Torch) -> Finding:
+def _without(seen: Seen, torch: Torch) -> CheckResult:
     said, _, remedy = next(iter(seen.problems), "NVML shows no GPU. See nvidia-smi.").partition(". ")
     if torch.hip:
         return warning("driver", f"{AMD}.", AMD_REMEDY)
@@ -69,7 +69,7 @@ def _without(seen: Seen, torch: Torch) -> Finding:
     return fix("driver", f"{said}.", remedy)
 
 
-def _sampled(seen: Seen) -> Finding:
+def _sampled(seen: Seen) -> CheckResult:
     """Check whether everything that the report is made of can be read."""
     wanted = ("utilization", "memory_used", "power", "sm_clock")
     missing = sorted({name for one in seen.samples for name in wanted if getattr(one, name) is None})
@@ -82,7 +82,7 @@ def _sampled(seen: Seen) -> Finding:
     return ok("GPU samples", "utilization, memory, power and clocks can be read")
 
 
-def _counters(seen: Seen) -> Finding:
+def _counters(seen: Seen) -> CheckResult:
     name = "counters (GPM)"
     if all(gpu.gpm for gpu in seen.gpus):
         return ok(name, "SM, tensor core and memory activity can be read")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from advisor.doctor.finding import Finding, fix, ok, warning
+from advisor.doctor.finding import CheckResult, fix, ok, warning
 from advisor.doctor.stack import Torch
 from advisor.units import digits, size
 from profiler.recorder.cgroup import Cgroup
@@ -81,7 +81,7 @@ def look(shared: Path = Path("/dev/shm")) -> Host:
     )
 
 
-def findings(host: Host, torch: Torch, gpus: Sequence[Gpu] = ()) -> Iterator[Finding]:
+def findings(host: Host, torch: Torch, gpus: Sequence[Gpu] = ()) -> Iterator[CheckResult]:
     """Yield the findings on what programs get of the machine."""
     yield _cores(host, torch)
     if host.load is not None and host.load > FULL * host.cores_total:
@@ -95,7 +95,7 @@ def findings(host: Host, torch: Torch, gpus: Sequence[Gpu] = ()) -> Iterator[Fin
     yield _numa(host, gpus)
 
 
-def _cores(host: Host, torch: Torch) -> Finding:
+def _cores(host: Host, torch: Torch) -> CheckResult:
     said = f"{digits(host.cores)} of the machine's {host.cores_total}"
     if host.quota is not None and host.quota < host.cores_allowed:
         threads = f", and torch starts {torch.threads} threads" if (torch.threads or 0) > host.quota else ""
@@ -109,7 +109,7 @@ def _cores(host: Host, torch: Torch) -> Finding:
     return ok("cores", said)
 
 
-def _memory(host: Host) -> Finding:
+def _memory(host: Host) -> CheckResult:
     limit = f", limited by the cgroup to {size(host.memory)}" if host.memory < host.memory_total else ""
     said = f"{size(host.memory_left)} free of {size(host.memory_total)}{limit}"
     if host.memory_left < SCARCE * host.memory:
@@ -117,7 +117,7 @@ def _memory(host: Host) -> Finding:
     return ok("memory", said)
 
 
-def _shared(host: Host) -> Finding:
+def _shared(host: Host) -> CheckResult:
     name, remedy = "/dev/shm", "Start the container with --shm-size=8g or --ipc=host."
     if host.shared is None:
         return fix(name, "There is none: DataLoader workers cannot hand over batches.", remedy)
@@ -129,7 +129,7 @@ def _shared(host: Host) -> Finding:
     return ok(name, said)
 
 
-def _numa(host: Host, gpus: Sequence[Gpu]) -> Finding:
+def _numa(host: Host, gpus: Sequence[Gpu]) -> CheckResult:
     if len(host.numa) < 2:
         return ok("NUMA", "one node" if host.numa else "not told: one node, or a virtual machine")
     nodes = "; ".join(f"{node}: {cores}" for node, cores in host.numa.items())

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from advisor.doctor.finding import Finding, ok, warning
+from advisor.doctor.finding import CheckResult, ok, warning
 from advisor.doctor.stack import Torch
 from profiler import sandbox
 from profiler.attach import inject, rights
@@ -20,14 +20,14 @@ CAP_SYS_PTRACE = 19
 PROC = Path("/proc")
 
 
-def findings(torch: Torch, proc: Path = PROC) -> Iterator[Finding]:
+def findings(torch: Torch, proc: Path = PROC) -> Iterator[CheckResult]:
     """Yield the findings on all permissions."""
     yield ptrace(proc)
     yield attach(torch, proc)
     yield _trials()
 
 
-def ptrace(proc: Path = PROC) -> Finding:
+def ptrace(proc: Path = PROC) -> CheckResult:
     """Check whether other processes can be looked into.
 
     This follows Yama's scope (the kernel's documentation of Yama) and the process's capabilities.
@@ -45,7 +45,7 @@ def ptrace(proc: Path = PROC) -> Finding:
     )
 
 
-def attach(torch: Torch, proc: Path = PROC) -> Finding:
+def attach(torch: Torch, proc: Path = PROC) -> CheckResult:
     """Check how `attach` would get into a program of this Python."""
     if not (proc / "self/maps").exists():
         return ok("attach", "None: it needs Linux. Programs can be started with profile-train")
@@ -83,7 +83,7 @@ def _number(file: Path, otherwise: int | None) -> int | None:
         return otherwise
 
 
-def _trials() -> Finding:
+def _trials() -> CheckResult:
     """Check whether the sandbox works, in a child process: a sandbox cannot be left again."""
     with tempfile.TemporaryDirectory() as folder:
         covered, scratch = Path(folder) / "covered", Path(folder) / "scratch"

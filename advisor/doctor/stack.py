@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from advisor.doctor.finding import Finding, fix, ok, warning
+from advisor.doctor.finding import CheckResult, fix, ok, warning
 from advisor.metrics.stack import has_code_for, major
 from profiler.agent import installed
 from profiler.schema import DeviceFact, Gpu
@@ -94,7 +94,7 @@ def _read(interpreter: str, told: dict[str, Any]) -> Torch:
     )
 
 
-def findings(torch: Torch, gpus: Sequence[Gpu]) -> Iterator[Finding]:
+def findings(torch: Torch, gpus: Sequence[Gpu]) -> Iterator[CheckResult]:
     """Yield the findings on Python, torch, and whether torch, driver and GPUs are compatible."""
     if torch.python is None:
         yield fix("python", f"{torch.interpreter}: {torch.error}", "Activate the environment of your program.")
@@ -114,14 +114,14 @@ def findings(torch: Torch, gpus: Sequence[Gpu]) -> Iterator[Finding]:
         yield _kernels(torch.kernels)
 
 
-def _python(torch: Torch) -> Finding:
+def _python(torch: Torch) -> CheckResult:
     said = f"{torch.python}, {torch.interpreter}"
     if _numbers(torch.python) < OLDEST_PYTHON:
         return fix("python", f"{said}: too old to be recorded.", "Train on Python 3.9 or newer.")
     return ok("python", said)
 
 
-def _torch(torch: Torch) -> Finding:
+def _torch(torch: Torch) -> CheckResult:
     build = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "CPU only"
     kinds = f", code for {' '.join(torch.architectures)}" if torch.architectures else ""
     said = f"{torch.version} ({build}{kinds})"
@@ -130,7 +130,7 @@ def _torch(torch: Torch) -> Finding:
     return ok("torch", said)
 
 
-def _fit(torch: Torch, gpus: Sequence[Gpu]) -> Finding:
+def _fit(torch: Torch, gpus: Sequence[Gpu]) -> CheckResult:
     """Check whether torch reaches the GPUs that the driver shows."""
     name = "torch and GPU"
     if strange := [each for each in torch.devices if not has_code_for(each)]:
@@ -162,7 +162,7 @@ def _fit(torch: Torch, gpus: Sequence[Gpu]) -> Finding:
     return fix(name, f"torch does not reach {gpus[0].name}: {why}", "See CUDA_VISIBLE_DEVICES and /dev/nvidia*.")
 
 
-def _kernels(seen: int) -> Finding:
+def _kernels(seen: int) -> CheckResult:
     if seen:
         return ok("kernels (CUPTI)", "torch.profiler sees kernels")
     return warning(

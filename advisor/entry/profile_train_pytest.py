@@ -70,7 +70,7 @@ def assert_training_performance(request: pytest.FixtureRequest, tmp_path: Path) 
         for attempt in range(ATTEMPTS):
             folder = tmp_path / f"profile-train-{attempt}"
             _record(command, folder, timeout)
-            compared = ["compare", str(baseline), str(folder), "--relevant", str(slower), "--format"]
+            compared = ["compare", str(baseline), str(folder), "--min-difference", str(slower), "--format"]
             found: dict[str, Any] = json.loads(_ours([*compared, "json"], PATIENCE))
             if found["hardware"]:
                 names = ", ".join(found["hardware"])

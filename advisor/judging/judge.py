@@ -3,7 +3,7 @@
 Gains are never added. The plan walks the advice in order, applies each change to the step that the changes before it
 leave, and recomputes the floors. A change whose gain another change already brought ends as information only.
 
-The order is by tier, and within a tier by score. A declared goal changes it. For cost, tiers no longer matter after
+The order is by area, and within an area by score. A declared goal changes it. For cost, areas no longer matter after
 validity, and what saves most GPU-hours comes first. For memory, what frees most of it comes before everything else.
 Throughput and latency keep the order of tiers: the latency of a training run is that of its steps.
 """
@@ -27,7 +27,7 @@ from advisor.models.effects import Triple
 from advisor.models.ranking import score
 from advisor.models.state import Effect, Scenario, State, removed
 from advisor.rules import all_rules
-from advisor.rules.base import Advice, Change, Evidence, Rule, Severity, Tier
+from advisor.rules.base import Advice, Area, Change, Evidence, Rule, Severity
 
 # At a step-to-step variation of 5 %, a gain of 5 % needs 16 to 25 steps an arm to be confirmed; less drowns in noise.
 ACTION_EXPECTED = 0.05
@@ -101,7 +101,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class RuleVerdict:
     """How one rule ended."""
 
     rule: Rule
@@ -117,10 +117,10 @@ class Verdict:
 class Judgement:
     """The judgement of one run."""
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[RuleVerdict, ...]
     """One verdict per rule, in the rules' order."""
     findings: tuple[Finding, ...]
-    """The findings in the order of the plan: faults, then by tier and score; information last, by gain."""
+    """The findings in the order of the plan: faults, then by area and score; information last, by gain."""
     before: float | None
     """Seconds that the mean step costs as measured, with its share of what falls between steps."""
     after: StepTime | None
@@ -165,10 +165,10 @@ class _Fired:
     """The evidence in words."""
 
 
-def _examine(rule: Rule, metrics: Metrics) -> _Fired | Verdict:
+def _examine(rule: Rule, metrics: Metrics) -> _Fired | RuleVerdict:
     if rule.off:
         why, remedy = f"Switched off by {rule.off}", "Set enabled = true there."
-        return Verdict(rule=rule, outcome=Outcome.NOT_MEASURED, why=why, remedy=remedy)
+        return RuleVerdict(rule=rule, outcome=Outcome.NOT_MEASURED, why=why, remedy=remedy)
     seen = rule.view(metrics)
     try:
         evidence = rule.when(seen)
@@ -181,24 +181,24 @@ def _examine(rule: Rule, metrics: Metrics) -> _Fired | Verdict:
             raise TypeError("the changes of an Advice must be a tuple of Change")
         return _Fired(rule, evidence, advice, _in_words(evidence))
     except Missing as missing:
-        return Verdict(
+        return RuleVerdict(
             rule=rule, outcome=Outcome.NOT_MEASURED, why=missing.what, remedy=missing.remedy, need=missing.need
         )
     except Exception as error:  # noqa: BLE001 - a broken rule must not take the others down with it
         return _crashed(rule, error)
 
 
-def _passed(rule: Rule, why: str) -> Verdict:
-    return Verdict(rule=rule, outcome=Outcome.PASSED, why=why)
+def _passed(rule: Rule, why: str) -> RuleVerdict:
+    return RuleVerdict(rule=rule, outcome=Outcome.PASSED, why=why)
 
 
-def _crashed(rule: Rule, error: Exception) -> Verdict:
+def _crashed(rule: Rule, error: Exception) -> RuleVerdict:
     remedy = "This is a mistake in the rule, not in your program: please report it with the run's folder."
     if rule.origin:
         lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == rule.origin]
         where = f"{rule.origin}, line {lines[-1]}" if lines else rule.origin
         remedy = f"This is a rule of your own: neither your program nor profile-train is at fault. Mend it: {where}."
-    return Verdict(rule=rule, outcome=Outcome.CRASHED, why=f"{type(error).__name__}: {error}", remedy=remedy)
+    return RuleVerdict(rule=rule, outcome=Outcome.CRASHED, why=f"{type(error).__name__}: {error}", remedy=remedy)
 
 
 def _sentence(rule: Rule) -> str:
@@ -208,7 +208,7 @@ def _sentence(rule: Rule) -> str:
     return f"{inside}." if inside != text else f"{text[:1].lower()}{text[1:]}."
 
 
-def _without_superseded(examined: list[_Fired | Verdict], tried: Mapping[str, Tried]) -> list[_Fired | Verdict]:
+def _without_superseded(examined: list[_Fired | RuleVerdict], tried: Mapping[str, Tried]) -> list[_Fired | RuleVerdict]:
     """Return the examined rules with those silenced that another fired rule supersedes.
 
     A rule does not silence others if it is superseded itself, or if a trial spoke against it: only the advice that it
@@ -219,9 +219,9 @@ def _without_superseded(examined: list[_Fired | Verdict], tried: Mapping[str, Tr
     named = {other for rule in first_of_all for other in rule.supersedes}
     silenced_by = {other: rule for rule in first_of_all if rule.id not in named for other in rule.supersedes}
 
-    def heard(e: _Fired | Verdict) -> _Fired | Verdict:
+    def heard(e: _Fired | RuleVerdict) -> _Fired | RuleVerdict:
         first = silenced_by.get(e.rule.id)
-        if first is None or isinstance(e, Verdict):
+        if first is None or isinstance(e, RuleVerdict):
             return e
         return _passed(e.rule, f"{first.id} comes first: {first.title}. Record again after that.")
 
@@ -256,7 +256,7 @@ class _Plan:
         self._goal = metrics.goals.goal
         self._start = start
         self._states: _States = dict.fromkeys(Scenario, start)
-        self._dropped: dict[str, Verdict] = {}
+        self._dropped: dict[str, RuleVerdict] = {}
         """Verdicts of rules that fired, but whose gain model failed or predicts no gain."""
         self._noise = metrics.get(step_time_uncertainty)
         short = [f for f in fired if f.rule.id == WINDOW_TOO_SHORT]
@@ -264,7 +264,7 @@ class _Plan:
         self._few_steps = any(
             fact.metric in (steady_step_count, traced_kernels) for f in short for fact in f.evidence.facts
         )
-        self._distorting = [f.rule for f in fired if f.rule.tier is Tier.VALIDITY and f.advice.fault]
+        self._distorting = [f.rule for f in fired if f.rule.area is Area.VALIDITY and f.advice.fault]
         cores = metrics.get(core_use)
         self._crowded = cores is not None and cores.is_crowded
         self._walk(fired)
@@ -275,14 +275,14 @@ class _Plan:
         expected = self._states[Scenario.EXPECTED]
         return StepTime(times[0], expected.time, times[-1]) if expected else None
 
-    def verdict(self, fired: _Fired) -> Verdict:
+    def verdict(self, fired: _Fired) -> RuleVerdict:
         if fired.rule.id in self._dropped:
             return self._dropped[fired.rule.id]
         finding = next(f for f in self.findings if f.rule.id == fired.rule.id)
-        return Verdict(rule=fired.rule, outcome=Outcome.FIRED, why=fired.why, finding=finding)
+        return RuleVerdict(rule=fired.rule, outcome=Outcome.FIRED, why=fired.why, finding=finding)
 
     def _walk(self, fired: list[_Fired]) -> None:
-        """Order the findings: faults first, then tier by tier, each time the best of those left.
+        """Order the findings: faults first, then area by area, each time the best of those left.
 
         Faults come first because a run that does not fit or is broken has no speed.
         """
@@ -324,14 +324,14 @@ class _Plan:
 
     def _place(self, fired: _Fired) -> tuple[bool, bool, bool, int]:
         """Return the sort key of a fired rule: the lowest comes first, and the score decides among equals."""
-        tier, serves = fired.rule.tier, self._freed(fired.advice) > 0
+        area, serves = fired.rule.area, self._freed(fired.advice) > 0
         by_score = serves or self._goal == "cost"
-        return (not fired.advice.fault, tier is not Tier.VALIDITY, not serves, 0 if by_score else tier.value)
+        return (not fired.advice.fault, area is not Area.VALIDITY, not serves, 0 if by_score else area.value)
 
     def _weigh(self, fired: _Fired) -> Finding | None:
         """Return the finding if it came next; None, and a verdict, if its gain model fails."""
         rule, advice = fired.rule, fired.advice
-        void = bool(self._distorting) and rule.tier is not Tier.VALIDITY
+        void = bool(self._distorting) and rule.area is not Area.VALIDITY
         start: _States = dict.fromkeys(Scenario, self._start)
         try:
             effect = None if void else self._effect(rule, advice)
@@ -437,7 +437,7 @@ class _Plan:
 
 def _gains_nothing(finding: Finding) -> bool:
     """Return whether a change that is for speed alone brings no gain in any scenario."""
-    if finding.rule.tier not in (Tier.STALLS, Tier.PRECISION, Tier.KERNELS) or finding.advice.fault or finding.cost:
+    if finding.rule.area not in (Area.STALLS, Area.PRECISION, Area.KERNELS) or finding.advice.fault or finding.cost:
         return False
     return all(gain is not None and gain.high <= NOTHING for gain in (finding.alone, finding.in_plan))
 

@@ -11,7 +11,7 @@ from advisor.rules.base import Rule
 
 def document(rules: Sequence[Rule]) -> str:
     """Return docs/rules.md."""
-    rows = [(f"`{rule.id}`", pages.TIERS[rule.tier], rule.title, pages.condition(rule)) for rule in rules]
+    rows = [(f"`{rule.id}`", pages.AREAS[rule.area], rule.title, pages.condition(rule)) for rule in rules]
     return markdown.document(
         "# Rules",
         markdown.generated(of="the rules themselves"),

@@ -175,7 +175,7 @@ def common_step_count(m: Metrics) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class OwnWork:
     """One rank's own work in the steps that are steady on every rank."""
 
     rank: int
@@ -187,7 +187,7 @@ class Work:
 
 
 @metric(None)
-def own_work(m: Metrics) -> tuple[Work, ...]:
+def own_work(m: Metrics) -> tuple[OwnWork, ...]:
     """Each rank's steps without communication, the primary rank's first.
 
     Where steps do not tell of communication, it lies in the backward pass, whose end needs every rank's gradients: then
@@ -206,7 +206,7 @@ def own_work(m: Metrics) -> tuple[Work, ...]:
             for each, lesses in zip(rows, spared, strict=True)
         ]
     return tuple(
-        Work(rank.process.rank, tuple(seconds), _median(each, seconds), _phases(each))
+        OwnWork(rank.process.rank, tuple(seconds), _median(each, seconds), _phases(each))
         for rank, each, seconds in zip(_ranks(m), rows, times, strict=True)
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median_low
 
 from advisor.metrics.base import Metrics, Missing, Need, metric
-from advisor.metrics.communication import Work, own_work
+from advisor.metrics.communication import OwnWork, own_work
 from advisor.metrics.cores import cores
 from advisor.metrics.hardware import busy_clock
 from advisor.metrics.operators import is_computing
@@ -41,8 +41,8 @@ class Cause:
 class Pair:
     """The slowest rank and the rank with the lower median; of two ranks, the other one."""
 
-    slow: Work
-    middle: Work
+    slow: OwnWork
+    middle: OwnWork
 
     @property
     def lost(self) -> float:

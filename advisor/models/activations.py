@@ -22,7 +22,7 @@ CORE_OF_PRODUCTS = 6
 LOGIT_BYTES = 6
 
 
-class Kept(Enum):
+class KeptParts(Enum):
     """The parts of a layer that are kept."""
 
     SCORES = "all, attention without flash"
@@ -49,7 +49,7 @@ class Layer:
         return SCORES * self.heads * self.sequence / self.hidden
 
     def activations(
-        self, keeps: Kept = Kept.SCORES, *, element: int = 2, ranks: int = 1, sequence_parallel: bool = False
+        self, keeps: KeptParts = KeptParts.SCORES, *, element: int = 2, ranks: int = 1, sequence_parallel: bool = False
     ) -> float:
         """Return the bytes each of `ranks` tensor-parallel ranks keeps for the backward pass.
 
@@ -61,8 +61,8 @@ class Layer:
         """
         if ranks < 1 or element < 1:
             raise ValueError(f"{element} bytes a number over {ranks} ranks")
-        scores = self.scores_ratio if keeps is Kept.SCORES else 0.0
-        if keeps is Kept.INPUT:
+        scores = self.scores_ratio if keeps is KeptParts.SCORES else 0.0
+        if keeps is KeptParts.INPUT:
             whole, sharded = INPUT, 0.0
         else:
             whole, sharded = REPLICATED, WHOLE - REPLICATED + scores

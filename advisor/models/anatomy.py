@@ -18,7 +18,7 @@ SAVED = Scenario.EXPECTED.of(ACTIVATIONS_SAVED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class MemorySettings:
     """The settings that a reader can change."""
 
     batch: int
@@ -58,7 +58,7 @@ class Parts:
 class Anatomy:
     """A measured run, and the parts of its memory that depend on settings."""
 
-    now: Setting
+    now: MemorySettings
     """The present setting; nothing is checkpointed, unless `blocks` is 0."""
     capacity: float
     """Memory of the GPU."""
@@ -73,7 +73,7 @@ class Anatomy:
     parameters: float = 0.0
     """Number of parameters of which autocast would hold 16-bit copies."""
 
-    def parts(self, setting: Setting) -> Parts:
+    def parts(self, setting: MemorySettings) -> Parts:
         """Return the memory at another setting, assuming that all activations grow with the batch."""
         states = self._updated_by(setting.moments).sharded(setting.stage, setting.ranks)
         return Parts(
@@ -85,7 +85,7 @@ class Anatomy:
             rest=self.rest,
         )
 
-    def largest(self, setting: Setting) -> int | None:
+    def largest(self, setting: MemorySettings) -> int | None:
         """Return the largest micro-batch that fits, with room for variation; None if any size fits."""
         one = self._activations(replace(setting, batch=1))
         if one <= 0:
@@ -116,11 +116,11 @@ class Anatomy:
             return self.states
         return replace(self.states, optimizer=self.states.optimizer * MOMENTS[moments] / MOMENTS[self.now.moments])
 
-    def _gathered(self, setting: Setting) -> float:
+    def _gathered(self, setting: MemorySettings) -> float:
         units = GATHERED_UNITS * self.unit if setting.stage == 3 and setting.ranks > 1 else 0.0
         return units + (CAST_BYTES * self.parameters if setting.autocast else 0.0)
 
-    def _activations(self, setting: Setting) -> float:
+    def _activations(self, setting: MemorySettings) -> float:
         kept = self.activations / self.now.batch * setting.batch
         if setting.autocast:
             kept *= 1 - SAVED

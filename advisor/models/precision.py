@@ -65,7 +65,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MatmulPart:
     """Some of the matmuls, and their speed-up."""
 
     share: float
@@ -121,23 +121,23 @@ def to_tf32(share_fp32: float, peaks: Peaks, achieved: float | None, calls: Sequ
     return faster(_parts(share_fp32, by, calls, peaks, FP32_BYTES), UNCHANGED)
 
 
-def _parts(share: float, by: Triple, calls: Sequence[Call], peaks: Peaks, width: int) -> list[Part]:
+def _parts(share: float, by: Triple, calls: Sequence[Call], peaks: Peaks, width: int) -> list[MatmulPart]:
     """Return the matmuls with their speed-ups.
 
     No call becomes shorter than its bytes take to move, or than any kernel is.
     """
     if not calls:
-        return [Part(share, by)]
+        return [MatmulPart(share, by)]
     parts = []
     for call in calls:
         moving = width * call.numbers / peaks.bandwidth if peaks.bandwidth else 0.0
         most = max(1.0, call.seconds / max(SHORTEST, moving))
         low, expected, high = (min(most, each) for each in by)
-        parts.append(Part(share * call.share, (low, expected, high)))
+        parts.append(MatmulPart(share * call.share, (low, expected, high)))
     return parts
 
 
-def faster(parts: list[Part], membound: Triple) -> Effect:
+def faster(parts: list[MatmulPart], membound: Triple) -> Effect:
     """Return the effect of making each part of the matmuls faster, and the memory-bound work with them.
 
     The time comes out of the phases that both kinds of work are in; see `computing_phases`.

@@ -1,4 +1,4 @@
-"""The order of advice within a tier, by expected gain, confidence and effort."""
+"""The order of advice within an area, by expected gain, confidence and effort."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from advisor.models.activations import LOGIT_BYTES, Kept, Layer, logits
+from advisor.models.activations import LOGIT_BYTES, KeptParts, Layer, logits
 from advisor.models.memory import RECOMPUTE, Layers, layers, recompute_time
 from profiler.errors import ProfilerError
 
@@ -114,11 +114,11 @@ def of_shape(*, layer: Layer, number: int, vocabulary: int | None, flash: bool, 
             f"{layer.heads} heads do not divide a hidden size of {layer.hidden}.",
             f"Give heads of a whole size each, such as --heads {_nearest(layer)}.",
         )
-    keeps = Kept.NO_SCORES if flash else Kept.SCORES
+    keeps = KeptParts.NO_SCORES if flash else KeptParts.SCORES
     blocks = Layers(
         number=number,
         activations=layer.activations(keeps, element=element),
-        boundary=layer.activations(Kept.INPUT, element=element),
+        boundary=layer.activations(KeptParts.INPUT, element=element),
     )
     output = 0.0
     if vocabulary is not None:
@@ -127,7 +127,7 @@ def of_shape(*, layer: Layer, number: int, vocabulary: int | None, flash: bool, 
     return Activations(
         whole=blocks.kept(None) + output,
         layers=blocks,
-        selective=None if flash else number * layer.activations(Kept.NO_SCORES, element=element) + output,
+        selective=None if flash else number * layer.activations(KeptParts.NO_SCORES, element=element) + output,
         selective_extra=layer.selective_overhead,
         source=f"{number} transformer layers of hidden size {layer.hidden:,}, sequences of {layer.sequence:,} tokens"
         + (", flash attention" if flash else ", attention that keeps its scores")

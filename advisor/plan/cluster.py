@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from advisor.models.memory import FILL
-from advisor.plan.devices import Device
+from advisor.plan.devices import GpuKind
 from profiler.errors import ProfilerError
 
 # Bytes/s that one GPU's PCIe 4.0 x16 link and a host's memory move in practice (assumption).
@@ -24,7 +24,7 @@ class Cluster:
     gpus: int = 1
     per_node: int | None = None
     """GPUs of a node; None: as many as there are, up to eight."""
-    device: Device
+    device: GpuKind
     reserve: float = 1 - FILL
     """Share of a GPU to keep free: CUDA context, communication buffers, fragmentation, peaks."""
     host: float | None = None

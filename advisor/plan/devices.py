@@ -17,7 +17,7 @@ NAMES = tuple(_MEMORY)
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class GpuKind:
     """A kind of GPU."""
 
     name: str
@@ -27,7 +27,7 @@ class Device:
     """Peak rates; None if only the memory was given."""
 
 
-def device(name: str) -> Device:
+def device(name: str) -> GpuKind:
     """Return the GPU by its name in any spelling: "a100-80gb", "NVIDIA H100 80GB HBM3".
 
     Raises:
@@ -37,7 +37,7 @@ def device(name: str) -> Device:
     fitting = [known for known in NAMES if _words(known) <= words]
     if fitting and peaks(" ".join(words)) is not None:  # which knows slower boards of the same name
         found = max(fitting, key=lambda known: len(_words(known)))
-        return Device(found, float(_MEMORY[found] * MIB), peaks(found))
+        return GpuKind(found, float(_MEMORY[found] * MIB), peaks(found))
     sizes = sorted(known for known in NAMES if words and words < _words(known))
     if sizes:
         raise ProfilerError(f"{name!r} is sold in several kinds.", f"Say which one: {', '.join(sizes)}.")

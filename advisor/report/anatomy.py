@@ -18,7 +18,7 @@ from advisor.metrics.memory import (
 )
 from advisor.metrics.settings import flags, model, optimizer, shard_size, world_size
 from advisor.metrics.sharding import data_parallel, stage, unit, whole
-from advisor.models.anatomy import Anatomy, Setting
+from advisor.models.anatomy import Anatomy, MemorySettings
 from advisor.models.memory import States
 
 # As torch and others name them, and as advisor/models/memory.py does; SGD that keeps no state has none to compare with.
@@ -76,7 +76,7 @@ def what_if(m: Metrics) -> WhatIf:
     autocast, no_autocast = _autocast(m)
     ranks = {1, sharding.ranks, *(2**power for power in range(1, MOST_RANKS.bit_length()))} if sharding.stages else ()
     idle = Anatomy(
-        now=Setting(batch=batch or 1, stage=sharding.stage, ranks=sharding.ranks, moments=moments),
+        now=MemorySettings(batch=batch or 1, stage=sharding.stage, ranks=sharding.ranks, moments=moments),
         capacity=capacity,
         states=sharding.states,
         unit=sharding.unit,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from advisor.judging.calibration import Calibration
-from advisor.judging.judge import Finding, Judgement, Verdict
+from advisor.judging.judge import Finding, Judgement, RuleVerdict
 from advisor.metrics import between, communication, cost, host, memory, step
 from advisor.metrics.base import Metrics, Missing, Need
 from advisor.metrics.input import loader
@@ -22,7 +22,6 @@ from advisor.report.ranks import ranks as summed_up
 from advisor.report.report import (
     CONTRACT_PHASES,
     NOTHING,
-    Checked,
     Measured,
     MemoryPart,
     Note,
@@ -31,11 +30,12 @@ from advisor.report.report import (
     RankPhases,
     Recommendation,
     Report,
+    RuleResult,
     RunInfo,
     StepTimes,
 )
 from advisor.report.timeline import charts
-from advisor.rules.base import Fact
+from advisor.rules.base import Measurement
 from advisor.runs.environment import environment
 from advisor.runs.profile import Profile
 from advisor.runs.traces import Traced, traced
@@ -226,7 +226,7 @@ def _recommendation(finding: Finding, verified: Verified | None, past: str) -> R
         rule=rule.id,
         severity=finding.severity.value,
         title=rule.title,
-        area=pages.TIERS[rule.tier],
+        area=pages.AREAS[rule.area],
         condition=pages.condition(rule),
         note=finding.evidence.note,
         evidence=tuple(_measured(fact) for fact in finding.evidence.facts),
@@ -249,11 +249,11 @@ def _recommendation(finding: Finding, verified: Verified | None, past: str) -> R
     )
 
 
-def _checked(verdict: Verdict) -> Checked:
-    return Checked(
+def _checked(verdict: RuleVerdict) -> RuleResult:
+    return RuleResult(
         rule=verdict.rule.id,
         title=verdict.rule.title,
-        area=pages.TIERS[verdict.rule.tier],
+        area=pages.AREAS[verdict.rule.area],
         outcome=verdict.outcome.value,
         why=verdict.why,
         remedy=verdict.remedy or "",
@@ -262,7 +262,7 @@ def _checked(verdict: Verdict) -> Checked:
     )
 
 
-def _measured(fact: Fact) -> Measured:
+def _measured(fact: Measurement) -> Measured:
     return Measured(
         metric=fact.metric.name,
         label=fact.metric.label,

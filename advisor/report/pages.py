@@ -11,19 +11,19 @@ from typing import Any
 from advisor.judging.calibration import Calibration
 from advisor.metrics import all_metrics
 from advisor.metrics.base import Metric
-from advisor.rules.base import Rule, Tier
+from advisor.rules.base import Area, Rule
 from profiler.errors import ProfilerError
 
-TIERS = {
-    Tier.VALIDITY: "Validity and hardware",
-    Tier.STALLS: "Data and host stalls",
-    Tier.PRECISION: "Precision",
-    Tier.KERNELS: "Kernels and optimizer",
-    Tier.MEMORY: "Memory",
-    Tier.DISTRIBUTED: "Distributed training",
-    Tier.OFFLOAD: "Offloading",
-    Tier.COST: "Cost and reliability",
-    Tier.MODEL: "Model and goal",
+AREAS = {
+    Area.VALIDITY: "Validity and hardware",
+    Area.STALLS: "Data and host stalls",
+    Area.PRECISION: "Precision",
+    Area.KERNELS: "Kernels and optimizer",
+    Area.MEMORY: "Memory",
+    Area.DISTRIBUTED: "Distributed training",
+    Area.OFFLOAD: "Offloading",
+    Area.COST: "Cost and reliability",
+    Area.MODEL: "Model and goal",
 }
 
 DIFFICULTIES = {1: "a line or a setting", 2: "a few lines", 3: "a rework"}
@@ -94,7 +94,7 @@ def page(rule: Rule, past: str = "") -> str:
     if wrong := wrong_when(rule):
         parts.append(f"**Wrong when** {wrong}")
     parts.append(
-        f"**Area** {TIERS[rule.tier]}. **Effort** {DIFFICULTIES[rule.difficulty]}. "
+        f"**Area** {AREAS[rule.area]}. **Effort** {DIFFICULTIES[rule.difficulty]}. "
         f"**Gain model** {rule.confidence.name.lower().replace('_', ' ')}, trusted {rule.confidence.value:g}. "
         f"**Strongest advice** {rule.cap.value}."
     )

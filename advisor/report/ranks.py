@@ -8,7 +8,7 @@ from statistics import quantiles
 from typing import NamedTuple
 
 from advisor.metrics.base import Metrics, Missing
-from advisor.metrics.communication import Work, own_work
+from advisor.metrics.communication import OwnWork, own_work
 from advisor.metrics.quantiles import quantile
 from advisor.metrics.step import mean_phases, steady
 from advisor.runs.profile import Profile, Rank
@@ -191,7 +191,7 @@ def _spread(seconds: Sequence[float]) -> tuple[tuple[str, float], ...]:
     return tuple(at.items())
 
 
-def _typical(ordered: Sequence[Work]) -> tuple[tuple[str, int], ...]:
+def _typical(ordered: Sequence[OwnWork]) -> tuple[tuple[str, int], ...]:
     return (
         ("slowest", ordered[-1].rank),
         ("median", ordered[len(ordered) // 2].rank),
@@ -199,7 +199,7 @@ def _typical(ordered: Sequence[Work]) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _apart(work: Sequence[Work]) -> Iterable[Named]:
+def _apart(work: Sequence[OwnWork]) -> Iterable[Named]:
     """Yield the ranks far from the others, the farthest first."""
     if len(work) < 2:
         return

@@ -214,7 +214,7 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class RuleResult:
     """How one rule ended."""
 
     rule: str
@@ -290,7 +290,7 @@ class Report:
     """Seconds of the mean step, with its part of what falls between steps."""
     after: StepTime | None = None
     """The same with the plan followed, information left aside."""
-    checked: tuple[Checked, ...] = ()
+    checked: tuple[RuleResult, ...] = ()
     quantities: tuple[Quantity, ...] = ()
     memory: tuple[MemoryPart, ...] = ()
     memory_total: float | None = None
@@ -337,6 +337,6 @@ class Report:
         mean = self.steps.mean if self.steps else None
         return bool(mean and self.before and seconds(self.before) != seconds(mean))
 
-    def checks(self, *outcomes: str) -> tuple[Checked, ...]:
+    def checks(self, *outcomes: str) -> tuple[RuleResult, ...]:
         """The rules that ended in one of these ways."""
         return tuple(check for check in self.checked if check.outcome in outcomes)

@@ -15,12 +15,12 @@ from types import ModuleType
 from typing import Any
 
 from advisor.metrics.base import Threshold
-from advisor.rules.base import Confidence, Rule, Severity, Tier
+from advisor.rules.base import Area, Confidence, Rule, Severity
 
 # Nobody need check the types of a rule of one's own, and with a wrong one no report could be made.
 _TYPES: dict[str, Any] = {
     "title": str,
-    "tier": Tier,
+    "area": Area,
     "when": Callable,
     "then": Callable,
     "confidence": Confidence,
@@ -32,7 +32,7 @@ _TYPES: dict[str, Any] = {
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
-    """Return every rule of this package, sorted by tier and id."""
+    """Return every rule of this package, sorted by area and id."""
     names = (info.name for info in pkgutil.iter_modules(__path__) if info.name != "base" and info.name[0] != "_")
     return in_order(rule_of(importlib.import_module(f"{__name__}.{name}")) for name in names)
 
@@ -69,5 +69,5 @@ def rule_of(module: ModuleType) -> Rule:
 
 
 def in_order(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """Return the rules sorted by tier, then by id."""
-    return tuple(sorted(rules, key=lambda rule: (rule.tier.value, rule.id)))
+    """Return the rules sorted by area, then by id."""
+    return tuple(sorted(rules, key=lambda rule: (rule.area.value, rule.id)))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.memory import alloc_retries, mem_headroom, oom_count
-from advisor.rules.base import Fact
+from advisor.rules.base import Measurement
 
 
-def pressure(m: Metrics) -> tuple[Fact, ...]:
+def pressure(m: Metrics) -> tuple[Measurement, ...]:
     """Return the facts that `memory_pressure` is derived from.
 
     They carry no limits, because any one of them may be the reason.
     """
     return (
-        Fact(oom_count, m[oom_count]),
-        Fact(alloc_retries, m[alloc_retries]),
-        Fact(mem_headroom, m[mem_headroom]),
+        Measurement(oom_count, m[oom_count]),
+        Measurement(alloc_retries, m[alloc_retries]),
+        Measurement(mem_headroom, m[mem_headroom]),
     )

@@ -22,7 +22,7 @@ from advisor.models.accumulation import amortized_share
 from advisor.models.effects import in_turn, remove, remove_seconds
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity, Source
 from advisor.units import share
 
 MIN_SHARE = Threshold(
@@ -40,10 +40,10 @@ def when(m: Metrics) -> Evidence | None:
     paid_once = m[optimizer_fraction] + _communication(m)
     if paid_once < m[MIN_SHARE]:
         return None
-    facts = [Fact(optimizer_fraction, m[optimizer_fraction])]
+    facts = [Measurement(optimizer_fraction, m[optimizer_fraction])]
     if m[world_size] > 1:
-        facts.append(Fact(exposed_comm_fraction, m[exposed_comm_fraction]))
-    facts.append(Fact(micro_steps_per_step, m[micro_steps_per_step]))
+        facts.append(Measurement(exposed_comm_fraction, m[exposed_comm_fraction]))
+    facts.append(Measurement(micro_steps_per_step, m[micro_steps_per_step]))
     return Evidence(
         tuple(facts),
         note=f"together {share(paid_once)} of the step; the target is {m.goals.target_batch} samples per update",
@@ -94,7 +94,7 @@ def _effect(m: Metrics, times: int) -> Effect:
 
 RULE = Rule(
     title="Update once for several micro-batches",
-    tier=Tier.DISTRIBUTED,
+    area=Area.DISTRIBUTED,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

@@ -13,7 +13,18 @@ from __future__ import annotations
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.memory import alloc_retries, fragmentation_ratio, mem_peak_allocated, mem_peak_reserved, oom_count
 from advisor.metrics.settings import flags, primary_rank
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
+from advisor.rules.base import (
+    Advice,
+    Area,
+    Change,
+    Confidence,
+    Evidence,
+    Intervention,
+    Measurement,
+    Rule,
+    Safety,
+    Source,
+)
 
 MIN_FRAGMENTATION = Threshold(
     0.15, "Rounding and the caching of a regular step leave less than a seventh reserved but unused."
@@ -36,9 +47,9 @@ def when(m: Metrics) -> Evidence | None:
         return None
     return Evidence(
         (
-            Fact(fragmentation_ratio, ratio, m[MIN_FRAGMENTATION]),
-            Fact(alloc_retries, retries),
-            Fact(oom_count, failures),
+            Measurement(fragmentation_ratio, ratio, m[MIN_FRAGMENTATION]),
+            Measurement(alloc_retries, retries),
+            Measurement(oom_count, failures),
         )
     )
 
@@ -84,7 +95,7 @@ def _variable(m: Metrics) -> str:
 
 RULE = Rule(
     title="Use expandable segments in the allocator",
-    tier=Tier.MEMORY,
+    area=Area.MEMORY,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

@@ -15,8 +15,8 @@ from advisor.metrics.base import Metric, Metrics, Threshold
 from advisor.models.state import Effect
 
 
-class Tier(Enum):
-    """The order in which to take advice. A fault in tier 0 invalidates the predictions of all other tiers."""
+class Area(Enum):
+    """The order in which to take advice. A fault in the first area invalidates the predictions of all others."""
 
     VALIDITY = 0
     STALLS = 1
@@ -55,7 +55,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class Measurement:
     """A measured value and the limit it was compared with; `relation` reads "value relation limit"."""
 
     metric: Metric[Any]
@@ -68,13 +68,13 @@ class Fact:
 class Evidence:
     """The reason why a rule fired."""
 
-    facts: tuple[Fact, ...]
+    facts: tuple[Measurement, ...]
     note: str = ""
     """Details that are not numbers, as plain text: which GPU, which loader, which throttle reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class CodeDifference:
     """A setting's current and suggested value."""
 
     name: str
@@ -90,7 +90,7 @@ class Change:
     code: str
     file: str | None = None
     line: int | None = None
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[CodeDifference, ...] = ()
     """The changed settings whose current values are known."""
 
 
@@ -154,7 +154,7 @@ class Rule:
 
     title: str
     """The advice in one line, in the imperative."""
-    tier: Tier
+    area: Area
     when: Callable[[Metrics], Evidence | None]
     then: Callable[[Metrics, Evidence], Advice]
     confidence: Confidence

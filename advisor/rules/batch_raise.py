@@ -23,7 +23,7 @@ from advisor.metrics.step import data_wait_fraction, micro_steps_per_step
 from advisor.models.memory import Slope, slope_of_one
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
 
 MIN_HEADROOM = Threshold(0.25, "With less free memory, the next larger batch would leave too small a margin.")
 
@@ -51,7 +51,7 @@ def when(m: Metrics) -> Evidence | None:
     idle = _idle(m)
     if idle is None or _larger(m) <= _batch(m):
         return None
-    return Evidence((Fact(mem_headroom, headroom, m[MIN_HEADROOM]), idle))
+    return Evidence((Measurement(mem_headroom, headroom, m[MIN_HEADROOM]), idle))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -69,7 +69,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-def _idle(m: Metrics) -> Fact | None:
+def _idle(m: Metrics) -> Measurement | None:
     """Return the fact that shows that a batch does not fill the GPU; None if it does.
 
     Raises:
@@ -77,11 +77,11 @@ def _idle(m: Metrics) -> Fact | None:
     """
     late = m.get(launch_bound_index)
     if late is not None and late >= m[MIN_LAUNCH_BOUND]:
-        return Fact(launch_bound_index, late, m[MIN_LAUNCH_BOUND])
+        return Measurement(launch_bound_index, late, m[MIN_LAUNCH_BOUND])
     active = _active(m)
     if active is not None and active < m[SM_BUSY]:
         told_by = reached_multiprocessors if m.get(sm_active) is None else sm_active
-        return Fact(told_by, m[told_by], m[SM_BUSY], "<")
+        return Measurement(told_by, m[told_by], m[SM_BUSY], "<")
     if active is None:
         m[sm_active]
     m[launch_bound_index]  # unknown, it might have shown what sm_active does not
@@ -150,7 +150,7 @@ def _effect(ratio: float, active: float | None) -> Effect:
 
 RULE = Rule(
     title="Raise the batch size",
-    tier=Tier.MEMORY,
+    area=Area.MEMORY,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

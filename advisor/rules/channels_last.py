@@ -12,7 +12,18 @@ from __future__ import annotations
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import compute_capability, conv_share, layout_share, matmul_share, membound_share
 from advisor.models.effects import divide_matmul, divide_membound, in_turn
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
+from advisor.rules.base import (
+    Advice,
+    Area,
+    Change,
+    Confidence,
+    Evidence,
+    Intervention,
+    Measurement,
+    Rule,
+    Safety,
+    Source,
+)
 from advisor.units import share
 
 MIN_CONV = Threshold(0.3, "With fewer convolutions, the image layout is not the bottleneck.")
@@ -39,7 +50,9 @@ def when(m: Metrics) -> Evidence | None:
     convolutions, converting = m[conv_share], m[layout_share]
     if convolutions < m[MIN_CONV] or converting < m[MIN_LAYOUT] or m[compute_capability] < CAPABILITY:
         return None
-    return Evidence((Fact(conv_share, convolutions, m[MIN_CONV]), Fact(layout_share, converting, m[MIN_LAYOUT])))
+    return Evidence(
+        (Measurement(conv_share, convolutions, m[MIN_CONV]), Measurement(layout_share, converting, m[MIN_LAYOUT]))
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -62,7 +75,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Keep images in channels_last",
-    tier=Tier.KERNELS,
+    area=Area.KERNELS,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

@@ -29,7 +29,7 @@ from advisor.models.memory import FILL, MISSING_ROOM, Layers, Slope, checkpoint_
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._pressure import pressure
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
 
 MIN_SHARE = Threshold(0.4, "Below this share of the peak, something other than activations fills the memory.")
 
@@ -52,7 +52,7 @@ def when(m: Metrics) -> Evidence | None:
     if m[world_size] > 1 and m[mem_optim] + m[mem_grads] > activations:
         return None  # sharding them is free, and frees more
     return Evidence(
-        (Fact(mem_activations, activations, m[MIN_SHARE] * peak), *pressure(m)),
+        (Measurement(mem_activations, activations, m[MIN_SHARE] * peak), *pressure(m)),
     )
 
 
@@ -137,7 +137,7 @@ def _effect(every: int) -> Effect:
 
 RULE = Rule(
     title="Checkpoint every N-th block",
-    tier=Tier.MEMORY,
+    area=Area.MEMORY,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

@@ -23,7 +23,7 @@ from advisor.models.checkpoint_interval import daly, inflation
 from advisor.models.effects import LAUNCHED, in_turn, remove, remove_seconds
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import seconds, share
 
 MOST = Threshold(0.02, "With an unknown failure rate, saving costs too much above this share (assumption).")
@@ -64,16 +64,18 @@ def when(m: Metrics) -> Evidence | None:
     if saves < m[MIN_SAVES] or part <= 0:
         return None
     note = f"{seconds(m[checkpoint_save_seconds])} per save, every {seconds(m[checkpoint_interval])} of training"
-    counted = Fact(checkpoint_saves, saves, m[MIN_SAVES])
+    counted = Measurement(checkpoint_saves, saves, m[MIN_SAVES])
     failures = m.get(time_between_failures)
     if failures is None:
-        return Evidence((Fact(checkpoint_save_share, part, m[MOST]), counted), note) if part >= m[MOST] else None
+        return Evidence((Measurement(checkpoint_save_share, part, m[MOST]), counted), note) if part >= m[MOST] else None
     interval, best = m[checkpoint_interval], _best(m, failures)
     if m[TOO_OFTEN] * best <= interval <= m[TOO_SELDOM] * best:
         return None
     often = interval < best
-    limit = Fact(checkpoint_interval, interval, m[TOO_OFTEN if often else TOO_SELDOM] * best, "<" if often else ">")
-    return Evidence((limit, counted, Fact(time_between_failures, failures)), note)
+    limit = Measurement(
+        checkpoint_interval, interval, m[TOO_OFTEN if often else TOO_SELDOM] * best, "<" if often else ">"
+    )
+    return Evidence((limit, counted, Measurement(time_between_failures, failures)), note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -151,7 +153,7 @@ def _cost(m: Metrics, interval: float, failures: float) -> tuple[float, float, f
 
 RULE = Rule(
     title="Match the checkpoint interval to the failure rate",
-    tier=Tier.COST,
+    area=Area.COST,
     when=when,
     then=then,
     confidence=Confidence.PHASE_REMOVAL,

@@ -27,7 +27,18 @@ from advisor.metrics.settings import flags, model
 from advisor.models.activations import Layer
 from advisor.models.effects import COMPUTE, remove
 from advisor.rules._pressure import pressure
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
+from advisor.rules.base import (
+    Advice,
+    Area,
+    Change,
+    Confidence,
+    Evidence,
+    Intervention,
+    Measurement,
+    Rule,
+    Safety,
+    Source,
+)
 
 MIN_SCORES = Threshold(
     17,
@@ -51,10 +62,10 @@ def when(m: Metrics) -> Evidence | None:
         return None
     return Evidence(
         (
-            Fact(scores_bytes, m[scores_bytes]),
-            Fact(sequence_length, m[sequence_length]),
-            Fact(attention_heads, m[attention_heads]),
-            Fact(hidden_size, m[hidden_size]),
+            Measurement(scores_bytes, m[scores_bytes]),
+            Measurement(sequence_length, m[sequence_length]),
+            Measurement(attention_heads, m[attention_heads]),
+            Measurement(hidden_size, m[hidden_size]),
             *pressure(m),
         ),
         note=f"5as/h = {ratio:.0f}",
@@ -122,7 +133,7 @@ def _freed(m: Metrics) -> float:
 
 RULE = Rule(
     title="Do not store attention scores",
-    tier=Tier.MEMORY,
+    area=Area.MEMORY,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

@@ -20,7 +20,7 @@ from advisor.metrics.step import backward_fraction, forward_fraction
 from advisor.models.effects import remove
 from advisor.models.memory import LAYER_OVER_BOUNDARY, Layers
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 SAFE = Threshold(
@@ -51,10 +51,10 @@ def when(m: Metrics) -> Evidence | None:
         return None
     return Evidence(
         (
-            Fact(mem_headroom, m[mem_headroom], 1 - m[SAFE], ">"),
-            Fact(mem_activations, m[mem_activations]),
-            Fact(forward_fraction, m[forward_fraction]),
-            Fact(backward_fraction, m[backward_fraction]),
+            Measurement(mem_headroom, m[mem_headroom], 1 - m[SAFE], ">"),
+            Measurement(mem_activations, m[mem_activations]),
+            Measurement(forward_fraction, m[forward_fraction]),
+            Measurement(backward_fraction, m[backward_fraction]),
         ),
         note=f"without checkpointing, at most {_filled_without(m):.0%} of the device would be filled",
     )
@@ -104,7 +104,7 @@ def _filled_without(m: Metrics) -> float:
 
 RULE = Rule(
     title="Keep activations instead of recomputing them",
-    tier=Tier.MEMORY,
+    area=Area.MEMORY,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

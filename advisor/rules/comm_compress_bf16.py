@@ -25,7 +25,18 @@ from advisor.metrics.step import step_time_mean
 from advisor.models.communication import BUCKET
 from advisor.models.effects import PARTLY
 from advisor.rules._exposed import remove_exposed
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
+from advisor.rules.base import (
+    Advice,
+    Area,
+    Change,
+    Confidence,
+    Evidence,
+    Intervention,
+    Measurement,
+    Rule,
+    Safety,
+    Source,
+)
 from advisor.units import seconds, share, size
 
 MIN_SHARE = Threshold(
@@ -65,8 +76,8 @@ def when(m: Metrics) -> Evidence | None:
         return None
     return Evidence(
         (
-            Fact(exposed_transfer, m[exposed_transfer], limit),
-            Fact(world_size, m[world_size], MIN_RANKS),
+            Measurement(exposed_transfer, m[exposed_transfer], limit),
+            Measurement(world_size, m[world_size], MIN_RANKS),
         ),
         note=f"{share(m[exposed_transfer] / m[step_time_mean])} of the step; {size(fact.gradient_bytes)} of gradients",
     )
@@ -141,7 +152,7 @@ def _settings(m: Metrics) -> dict[str, object]:
 
 RULE = Rule(
     title="Reduce gradients in bf16",
-    tier=Tier.DISTRIBUTED,
+    area=Area.DISTRIBUTED,
     when=when,
     then=then,
     confidence=Confidence.ROOFLINE,

@@ -17,7 +17,7 @@ from advisor.metrics.settings import world_size
 from advisor.metrics.step import modelled_phases
 from advisor.models.effects import COMPUTE, Triple
 from advisor.rules._exposed import remove_exposed
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "Share of the step: hiding 0.4 of a smaller share gains less than 4 % (assumption).")
@@ -80,7 +80,7 @@ def when(m: Metrics) -> Evidence | None:
     exposed, longest = m[exposed_collectives], m[exposed_collective]
     if exposed < m[MIN_SHARE] or m.get(ddp) is not None:
         return None
-    return Evidence((Fact(exposed_collectives, exposed, m[MIN_SHARE]),), f"mostly {longest.name}")
+    return Evidence((Measurement(exposed_collectives, exposed, m[MIN_SHARE]),), f"mostly {longest.name}")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -100,7 +100,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Hide communication behind computing",
-    tier=Tier.DISTRIBUTED,
+    area=Area.DISTRIBUTED,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

@@ -22,7 +22,7 @@ from advisor.metrics.gpu import (
 from advisor.models.effects import divide_membound, in_turn, remove_launch_idle
 from advisor.rules._compile import CAPABILITY, compile_intervention
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Source
 
 MIN_MEMBOUND = Threshold(0.25, "Making a quarter of the time 1.2 to 2.5 times as fast saves 4 to 15 % (assumption).")
 
@@ -48,7 +48,10 @@ def when(m: Metrics) -> Evidence | None:
     late, membound = m[launch_bound_index], m[membound_share]
     if m[matmul_share] > m[MAX_MATMUL] and late < m[LEAST_LAUNCH_BOUND]:
         return None
-    facts = (Fact(membound_share, membound, m[MIN_MEMBOUND]), Fact(launch_bound_index, late, m[MIN_LAUNCH_BOUND]))
+    facts = (
+        Measurement(membound_share, membound, m[MIN_MEMBOUND]),
+        Measurement(launch_bound_index, late, m[MIN_LAUNCH_BOUND]),
+    )
     reached = tuple(fact for fact in facts if fact.value >= (fact.limit or 0.0))
     return Evidence(reached, "the model is not compiled") if reached else None
 
@@ -70,7 +73,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Compile the model",
-    tier=Tier.KERNELS,
+    area=Area.KERNELS,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

@@ -14,7 +14,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.between import recompile_share, recompiles
 from advisor.metrics.settings import flags
 from advisor.models.effects import remove_run, up_to
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 MIN_RECOMPILES = Threshold(
@@ -40,7 +40,9 @@ def when(m: Metrics) -> Evidence | None:
     number = m[recompiles]
     if number < m[MIN_RECOMPILES]:
         return None
-    return Evidence((Fact(recompiles, number, m[MIN_RECOMPILES]), Fact(recompile_share, m[recompile_share])))
+    return Evidence(
+        (Measurement(recompiles, number, m[MIN_RECOMPILES]), Measurement(recompile_share, m[recompile_share]))
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -60,7 +62,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Stop torch.compile from recompiling",
-    tier=Tier.KERNELS,
+    area=Area.KERNELS,
     when=when,
     then=then,
     confidence=Confidence.PHASE_REMOVAL,

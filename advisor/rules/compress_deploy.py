@@ -14,7 +14,7 @@ from __future__ import annotations
 from advisor.metrics.base import Metrics, Missing, Need
 from advisor.metrics.goals import declared_goals
 from advisor.metrics.memory import memory_pressure
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -28,7 +28,7 @@ def when(m: Metrics) -> Evidence | None:
         )
     if m.goals.goal != "latency" or m.get(memory_pressure):
         return None
-    return Evidence((Fact(declared_goals, len(goals), 1),), note="the goal is latency")
+    return Evidence((Measurement(declared_goals, len(goals), 1),), note="the goal is latency")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -52,7 +52,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Compress the trained model",
-    tier=Tier.MODEL,
+    area=Area.MODEL,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

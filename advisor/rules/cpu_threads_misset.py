@@ -24,7 +24,18 @@ from advisor.metrics.threads import (
     threads_from,
 )
 from advisor.models.effects import divide
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
+from advisor.rules.base import (
+    Advice,
+    Area,
+    Change,
+    Confidence,
+    Evidence,
+    Intervention,
+    Measurement,
+    Rule,
+    Safety,
+    Source,
+)
 
 MIN_GAIN = Threshold(1.3, "Repeated timings of one matmul differ by up to a fifth on busy machines (measured).")
 
@@ -48,13 +59,13 @@ def when(m: Metrics) -> Evidence | None:
     gain, demand, cores = m[thread_gain], m[thread_demand], m[cores_allowed]
     facts = []
     if gain >= m[MIN_GAIN]:
-        facts.append(Fact(thread_gain, gain, m[MIN_GAIN]))
+        facts.append(Measurement(thread_gain, gain, m[MIN_GAIN]))
     crowded = m[local_ranks] > 1 or gain >= m[MIN_GAIN_ALONE]
     if demand > cores and m[best_threads] < m[threads] and crowded:
-        facts.append(Fact(thread_demand, demand, cores, ">"))
+        facts.append(Measurement(thread_demand, demand, cores, ">"))
     if not facts:
         return None
-    return Evidence((*facts, Fact(best_threads, m[best_threads])), _who(m))
+    return Evidence((*facts, Measurement(best_threads, m[best_threads])), _who(m))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -90,7 +101,7 @@ def _who(m: Metrics) -> str:
 
 RULE = Rule(
     title="Use the fastest number of threads",
-    tier=Tier.VALIDITY,
+    area=Area.VALIDITY,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

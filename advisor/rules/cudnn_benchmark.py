@@ -14,7 +14,7 @@ from advisor.metrics.gpu import conv_share, device, matmul_share
 from advisor.metrics.settings import flags
 from advisor.models.effects import divide_matmul
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
 
 MIN_CONV = Threshold(0.3, "With fewer convolutions, their algorithm is not the bottleneck.")
 
@@ -30,7 +30,7 @@ def when(m: Metrics) -> Evidence | None:
         raise Missing("The value of cudnn.benchmark was not read", "Let the run continue past its first ten steps.")
     if settings.cudnn_benchmark or settings.deterministic or convolutions < m[MIN_CONV]:
         return None
-    return Evidence((Fact(conv_share, convolutions, m[MIN_CONV]),), "torch.backends.cudnn.benchmark is False")
+    return Evidence((Measurement(conv_share, convolutions, m[MIN_CONV]),), "torch.backends.cudnn.benchmark is False")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -48,7 +48,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Let cuDNN time its algorithms",
-    tier=Tier.KERNELS,
+    area=Area.KERNELS,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

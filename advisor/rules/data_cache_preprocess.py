@@ -20,7 +20,7 @@ from advisor.metrics.preprocessing import epochs_begun, preprocess_share
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
 from advisor.rules._batches import gain
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import seconds, share
 
 MIN_WAIT = Threshold(
@@ -73,9 +73,9 @@ def when(m: Metrics) -> Evidence | None:
         return None
     return Evidence(
         (
-            Fact(data_wait_fraction, wait, m[MIN_WAIT]),
-            Fact(preprocess_share, stage, m[MIN_STAGE]),
-            Fact(epochs_begun, m[epochs_begun], m[MIN_EPOCHS]),
+            Measurement(data_wait_fraction, wait, m[MIN_WAIT]),
+            Measurement(preprocess_share, stage, m[MIN_STAGE]),
+            Measurement(epochs_begun, m[epochs_begun], m[MIN_EPOCHS]),
         ),
         f"{m[loader].dataset} preprocesses each sample in every epoch",
     )
@@ -100,7 +100,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Preprocess once, not every epoch",
-    tier=Tier.STALLS,
+    area=Area.STALLS,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

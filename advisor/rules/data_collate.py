@@ -17,7 +17,7 @@ from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
 from advisor.models.state import Effect
 from advisor.rules._batches import gain
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import seconds, share
 
 MIN_WAIT = Threshold(
@@ -56,7 +56,7 @@ def when(m: Metrics) -> Evidence | None:
     wait, collating = m[data_wait_fraction], m[collate_share]
     if wait < m[MIN_WAIT] or collating < m[MIN_COLLATE] or gain(m, _effect(m)) < m[MIN_WAIT]:
         return None
-    facts = (Fact(data_wait_fraction, wait, m[MIN_WAIT]), Fact(collate_share, collating, m[MIN_COLLATE]))
+    facts = (Measurement(data_wait_fraction, wait, m[MIN_WAIT]), Measurement(collate_share, collating, m[MIN_COLLATE]))
     return Evidence(facts, f"{_name(m)} collates {m[loader].dataset}")
 
 
@@ -94,7 +94,7 @@ def _name(m: Metrics) -> str:
 
 RULE = Rule(
     title="Vectorize collation",
-    tier=Tier.STALLS,
+    area=Area.STALLS,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

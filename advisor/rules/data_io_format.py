@@ -16,7 +16,7 @@ from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
 from advisor.rules._batches import gain
 from advisor.rules._workers import right_number
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import digits, seconds
 
 MIN_WAIT = Threshold(
@@ -64,7 +64,7 @@ def when(m: Metrics) -> Evidence | None:
         return None
     if gain(m, EFFECT) < m[MIN_WAIT]:
         return None
-    facts = (Fact(data_wait_fraction, wait, m[MIN_WAIT]), Fact(files_per_sample, files, m[MIN_FILES]))
+    facts = (Measurement(data_wait_fraction, wait, m[MIN_WAIT]), Measurement(files_per_sample, files, m[MIN_FILES]))
     return Evidence(facts, f"{m[loader].dataset} opens {digits(files)} files per sample")
 
 
@@ -93,7 +93,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Read samples from shards",
-    tier=Tier.STALLS,
+    area=Area.STALLS,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

@@ -17,7 +17,7 @@ from advisor.models.input_pipeline import prefetch_factor
 from advisor.rules._batches import gain
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import PREFETCH, loader_intervention, workers_memory
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import count, seconds, share
 
 MIN_WAIT = Threshold(
@@ -55,7 +55,7 @@ def when(m: Metrics) -> Evidence | None:
     if _hidden(m) < m[MIN_HIDDEN] or gain(m, remove_wait((hidden, hidden, hidden))) < m[MIN_WAIT]:
         return None
     return Evidence(
-        (Fact(data_wait_fraction, wait, m[MIN_WAIT]), Fact(t_w_p99, slow, m[MIN_RATIO] * mean, ">")),
+        (Measurement(data_wait_fraction, wait, m[MIN_WAIT]), Measurement(t_w_p99, slow, m[MIN_RATIO] * mean, ">")),
         f"{count(fact.num_workers, 'worker')}, each up to {_prefetch(m)} ahead",
     )
 
@@ -106,7 +106,7 @@ def _hidden(m: Metrics) -> float:
 
 RULE = Rule(
     title="Prefetch more batches",
-    tier=Tier.STALLS,
+    area=Area.STALLS,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

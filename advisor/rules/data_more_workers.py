@@ -25,7 +25,7 @@ from advisor.rules._workers import (
     workers_effect,
     workers_memory,
 )
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import seconds, share
 
 MIN_WAIT = Threshold(
@@ -45,8 +45,8 @@ def when(m: Metrics) -> Evidence | None:
     if not fact.num_workers:
         return None
     facts = (
-        Fact(data_wait_fraction, m[data_wait_fraction], m[MIN_WAIT]),
-        Fact(worker_efficiency, m[worker_efficiency], m[MIN_EFFICIENCY]),
+        Measurement(data_wait_fraction, m[data_wait_fraction], m[MIN_WAIT]),
+        Measurement(worker_efficiency, m[worker_efficiency], m[MIN_EFFICIENCY]),
     )
     if any(each.value < (each.limit or 0.0) for each in facts) or right_number(m) <= fact.num_workers:
         return None
@@ -77,7 +77,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Raise the number of DataLoader workers",
-    tier=Tier.STALLS,
+    area=Area.STALLS,
     when=when,
     then=then,
     confidence=Confidence.PHASE_REMOVAL,

@@ -16,7 +16,7 @@ from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import remove_wait
 from advisor.rules._batches import gain
 from advisor.rules._workers import right_number
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 MIN_WAIT = Threshold(
@@ -54,9 +54,9 @@ def when(m: Metrics) -> Evidence | None:
     """
     m[device]
     facts = (
-        Fact(data_wait_fraction, m[data_wait_fraction], m[MIN_WAIT]),
-        Fact(worker_efficiency, m[worker_efficiency], m[MIN_EFFICIENCY]),
-        Fact(u_w, m[u_w], m[MIN_CPU]),
+        Measurement(data_wait_fraction, m[data_wait_fraction], m[MIN_WAIT]),
+        Measurement(worker_efficiency, m[worker_efficiency], m[MIN_EFFICIENCY]),
+        Measurement(u_w, m[u_w], m[MIN_CPU]),
     )
     if any(each.value < (each.limit or 0.0) for each in facts) or right_number(m) > m[loader].num_workers:
         return None
@@ -90,7 +90,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Move preprocessing off the CPU",
-    tier=Tier.STALLS,
+    area=Area.STALLS,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

@@ -19,7 +19,7 @@ from advisor.metrics.input import epoch_restart_share, epoch_start_seconds, load
 from advisor.models.effects import in_turn, remove
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import loader_intervention
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import count, seconds, share
 
 MIN_SHARE = Threshold(0.03, "Share of the run; below this, epochs are long enough to hide worker start-up.")
@@ -35,11 +35,11 @@ def when(m: Metrics) -> Evidence | None:
         return None
     if m[epoch_restart_share] * _start_up(m) < m[MIN_SHARE]:
         return None
-    settling = (Fact(epoch_settling_share, _settling(m)),) if _settling(m) else ()
+    settling = (Measurement(epoch_settling_share, _settling(m)),) if _settling(m) else ()
     return Evidence(
         (
-            Fact(epoch_restart_share, m[epoch_restart_share], m[MIN_SHARE]),
-            Fact(epoch_start_seconds, m[epoch_start_seconds]),
+            Measurement(epoch_restart_share, m[epoch_restart_share], m[MIN_SHARE]),
+            Measurement(epoch_start_seconds, m[epoch_start_seconds]),
             *settling,
         ),
         f"{count(fact.num_workers, 'worker')} started for every epoch",
@@ -87,7 +87,7 @@ def _settling(m: Metrics) -> float:
 
 RULE = Rule(
     title="Keep the DataLoader workers between epochs",
-    tier=Tier.STALLS,
+    area=Area.STALLS,
     when=when,
     then=then,
     confidence=Confidence.PHASE_REMOVAL,

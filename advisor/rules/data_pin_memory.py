@@ -17,7 +17,7 @@ from advisor.metrics.step import blocking_copy_fraction, h2d_fraction, steady_st
 from advisor.rules._exposed import remove_exposed
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import loader_intervention
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 MIN_H2D = Threshold(0.03, "The expected saving is half of this: less than 1.5 % of the step is within its noise.")
@@ -43,23 +43,25 @@ def when(m: Metrics) -> Evidence | None:
         most = m[h2d_pageable_share]
         if copies < m[MIN_H2D] or most < m[MIN_PAGEABLE] or not m[steady_step_count]:
             return None
-        return Evidence((Fact(h2d_fraction, copies, m[MIN_H2D]), Fact(h2d_pageable_share, most, m[MIN_PAGEABLE])))
+        return Evidence(
+            (Measurement(h2d_fraction, copies, m[MIN_H2D]), Measurement(h2d_pageable_share, most, m[MIN_PAGEABLE]))
+        )
     fact = m[loader]
     if copies + blocked < m[MIN_H2D] or not (fact.batch_device or "cpu").startswith("cpu"):
         return None
     if fact.pin_memory:
-        found = (Fact(blocking_copy_fraction, blocked, m[MIN_H2D]),)
+        found = (Measurement(blocking_copy_fraction, blocked, m[MIN_H2D]),)
         return Evidence(found, "its copies block") if blocked >= m[MIN_H2D] else None
     pageable = m.get(h2d_pageable_share)
     if pageable is not None and pageable < m[MIN_PAGEABLE]:
         return None
     seen = [
-        Fact(metric, value, m[MIN_H2D] if value >= m[MIN_H2D] else None)
+        Measurement(metric, value, m[MIN_H2D] if value >= m[MIN_H2D] else None)
         for metric, value in ((h2d_fraction, copies), (blocking_copy_fraction, blocked))
         if value
     ]
     if pageable is not None:
-        seen.append(Fact(h2d_pageable_share, pageable, m[MIN_PAGEABLE]))
+        seen.append(Measurement(h2d_pageable_share, pageable, m[MIN_PAGEABLE]))
     return Evidence(tuple(seen), "the loader has pin_memory=False")
 
 
@@ -83,7 +85,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Pin the memory of batches",
-    tier=Tier.STALLS,
+    area=Area.STALLS,
     when=when,
     then=then,
     confidence=Confidence.PHASE_REMOVAL,

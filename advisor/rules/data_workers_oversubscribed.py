@@ -16,7 +16,7 @@ from advisor.metrics.input import loader, queue_empty_fraction, worker_demand
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import PREFETCH, loader_intervention, right_number, workers_memory
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity, Source
 
 MIN_SATURATION = Threshold(0.95, "Below this, some core is idle most of the time and no process waits for one.")
 
@@ -44,9 +44,9 @@ def when(m: Metrics) -> Evidence | None:
         return None
     return Evidence(
         (
-            Fact(worker_demand, demand, m[cores_available], ">"),
-            Fact(cpu_saturation, saturation, m[MIN_SATURATION], ">"),
-            Fact(queue_empty_fraction, empty, m[MAX_EMPTY], "<="),
+            Measurement(worker_demand, demand, m[cores_available], ">"),
+            Measurement(cpu_saturation, saturation, m[MIN_SATURATION], ">"),
+            Measurement(queue_empty_fraction, empty, m[MAX_EMPTY], "<="),
         ),
         f"{fact.num_workers} workers on {m[cores_per_rank]:g} cores",
     )
@@ -81,7 +81,7 @@ def _effect(phases: tuple[str, ...] | None) -> Effect:
 
 RULE = Rule(
     title="Use fewer DataLoader workers",
-    tier=Tier.STALLS,
+    area=Area.STALLS,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

@@ -28,7 +28,7 @@ from advisor.rules._workers import (
     workers_effect,
     workers_memory,
 )
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import count, seconds, share
 
 MIN_WAIT = Threshold(
@@ -56,7 +56,7 @@ def when(m: Metrics) -> Evidence | None:
     if m[t_w] <= least or time_with_workers(m) > (1 - m[MIN_GAIN]) * m[step_time_mean]:
         return None
     return Evidence(
-        (Fact(data_wait_fraction, wait, m[MIN_WAIT]), Fact(t_w, m[t_w], least, ">")),
+        (Measurement(data_wait_fraction, wait, m[MIN_WAIT]), Measurement(t_w, m[t_w], least, ">")),
         f"{fact.dataset} is read with num_workers=0",
     )
 
@@ -85,7 +85,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Load the data in worker processes",
-    tier=Tier.STALLS,
+    area=Area.STALLS,
     when=when,
     then=then,
     confidence=Confidence.PHASE_REMOVAL,

@@ -18,7 +18,7 @@ from advisor.models.effects import PARTLY, Triple
 from advisor.models.state import Effect
 from advisor.rules._exposed import remove_exposed
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
 from advisor.units import seconds
 
 MIN_MICRO_STEPS = Threshold(1.9, "Two micro-batches per update; the last update of an epoch may have fewer.")
@@ -39,9 +39,9 @@ def when(m: Metrics) -> Evidence | None:
     place = m[ddp].place
     return Evidence(
         (
-            Fact(reductions_per_step, m[reductions_per_step], m[MIN_REDUCTIONS]),
-            Fact(micro_steps_per_step, m[micro_steps_per_step], m[MIN_MICRO_STEPS]),
-            Fact(world_size, m[world_size], MIN_RANKS),
+            Measurement(reductions_per_step, m[reductions_per_step], m[MIN_REDUCTIONS]),
+            Measurement(micro_steps_per_step, m[micro_steps_per_step], m[MIN_MICRO_STEPS]),
+            Measurement(world_size, m[world_size], MIN_RANKS),
         ),
         note=f"DistributedDataParallel created in {place.file}, line {place.line}" if place else "",
     )
@@ -104,7 +104,7 @@ def _hidden_too(m: Metrics) -> bool:
 
 RULE = Rule(
     title="Reduce gradients once for each update",
-    tier=Tier.DISTRIBUTED,
+    area=Area.DISTRIBUTED,
     when=when,
     then=then,
     confidence=Confidence.PHASE_REMOVAL,

@@ -17,7 +17,7 @@ from advisor.metrics.input import loader
 from advisor.metrics.settings import flags, world_size
 from advisor.metrics.step import step_time_mean
 from advisor.models.effects import divide_step, in_turn, relieve_host, shares_of
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 
 # DataParallel serves one process; with a single GPU it passes the call on and costs nothing.
 MIN_GPUS = 2
@@ -31,7 +31,7 @@ def when(m: Metrics) -> Evidence | None:
     if not m[flags].data_parallel or m[world_size] > 1 or m[device].count < MIN_GPUS:
         return None
     note = f"nn.DataParallel in one process, {m[device].count} GPUs"
-    return Evidence((Fact(step_time_mean, m[step_time_mean]),), note)
+    return Evidence((Measurement(step_time_mean, m[step_time_mean]),), note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -70,7 +70,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Use DistributedDataParallel instead of DataParallel",
-    tier=Tier.DISTRIBUTED,
+    area=Area.DISTRIBUTED,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

@@ -16,7 +16,18 @@ from advisor.metrics.settings import debug_modes
 from advisor.models.effects import Triple, divide, in_turn, relieve_host, shares_of
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
+from advisor.rules.base import (
+    Advice,
+    Area,
+    Change,
+    Confidence,
+    Evidence,
+    Intervention,
+    Measurement,
+    Rule,
+    Safety,
+    Source,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +80,7 @@ def when(m: Metrics) -> Evidence | None:
     on = m[debug_modes]
     if not on:
         return None
-    return Evidence((Fact(debug_modes, len(on), 0, ">"),), ", ".join(NAMES[mode] for mode in on))
+    return Evidence((Measurement(debug_modes, len(on), 0, ">"),), ", ".join(NAMES[mode] for mode in on))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -122,7 +133,7 @@ def _effect(modes: list[_Mode]) -> Effect:
 
 RULE = Rule(
     title="Turn off debugging modes",
-    tier=Tier.VALIDITY,
+    area=Area.VALIDITY,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

@@ -16,7 +16,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import compute_capability, matmul_share
 from advisor.metrics.matmul import misaligned_efficiency, misaligned_length, misaligned_matmul_share
 from advisor.models.effects import Triple, divide_matmul
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "With a smaller share of the GPU's time, even twice the speed gains under 5 %.")
@@ -54,8 +54,8 @@ def when(m: Metrics) -> Evidence | None:
         return None
     return Evidence(
         (
-            Fact(misaligned_matmul_share, part, m[MIN_SHARE]),
-            Fact(misaligned_efficiency, m[misaligned_efficiency], m[MAX_EFFICIENCY], "<"),
+            Measurement(misaligned_matmul_share, part, m[MIN_SHARE]),
+            Measurement(misaligned_efficiency, m[misaligned_efficiency], m[MAX_EFFICIENCY], "<"),
         )
     )
 
@@ -88,7 +88,7 @@ def _padded(length: int, multiple: int) -> int:
 
 RULE = Rule(
     title="Pad matrices to sizes that suit tensor cores",
-    tier=Tier.PRECISION,
+    area=Area.PRECISION,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

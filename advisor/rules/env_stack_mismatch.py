@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.stack import ARCHITECTURE, CPU_BUILD, OLD_DRIVER, stack_mismatches
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 
 FOUND = {
     ARCHITECTURE: "this torch has no code for the GPU's compute capability",
@@ -46,7 +46,7 @@ def when(m: Metrics) -> Evidence | None:
     found = m[stack_mismatches]
     if not found:
         return None
-    return Evidence((Fact(stack_mismatches, len(found), 0, ">"),), "; ".join(FOUND[name] for name in found))
+    return Evidence((Measurement(stack_mismatches, len(found), 0, ">"),), "; ".join(FOUND[name] for name in found))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -65,7 +65,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Install a torch that fits the GPU",
-    tier=Tier.VALIDITY,
+    area=Area.VALIDITY,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

@@ -16,7 +16,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.between import evaluation_share, evaluations
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity, Source
 from advisor.units import share
 
 MOST = Threshold(1 / 3, "Below this, most of the run is training, whatever the evaluation is for (assumption).")
@@ -37,7 +37,9 @@ def when(m: Metrics) -> Evidence | None:
     part, number = m[evaluation_share], m[evaluations]
     if part < m[MOST] or number < m[MIN_EVALUATIONS]:
         return None
-    return Evidence((Fact(evaluation_share, part, m[MOST]), Fact(evaluations, number, m[MIN_EVALUATIONS])))
+    return Evidence(
+        (Measurement(evaluation_share, part, m[MOST]), Measurement(evaluations, number, m[MIN_EVALUATIONS]))
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -69,7 +71,7 @@ def _effect(every: int) -> Effect:
 
 RULE = Rule(
     title="Evaluate less often",
-    tier=Tier.STALLS,
+    area=Area.STALLS,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

@@ -17,7 +17,18 @@ from advisor.metrics.base import Metrics
 from advisor.metrics.between import evaluation_share
 from advisor.metrics.settings import evaluation_grad
 from advisor.models.state import Scenario, State
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
+from advisor.rules.base import (
+    Advice,
+    Area,
+    Change,
+    Confidence,
+    Evidence,
+    Intervention,
+    Measurement,
+    Rule,
+    Safety,
+    Source,
+)
 from advisor.units import share
 
 # Share of the evaluation's time that goes (assumption): keeping activations is cheap, running out of memory is not.
@@ -28,7 +39,9 @@ def when(m: Metrics) -> Evidence | None:
     """If evaluation runs with gradients enabled,"""
     if not m[evaluation_grad] or m[evaluation_share] <= 0:
         return None
-    return Evidence((Fact(evaluation_share, m[evaluation_share], 0.0, ">"),), "gradients were enabled in evaluation")
+    return Evidence(
+        (Measurement(evaluation_share, m[evaluation_share], 0.0, ">"),), "gradients were enabled in evaluation"
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -63,7 +76,7 @@ def _effect(state: State, scenario: Scenario) -> State:
 
 RULE = Rule(
     title="Evaluate without gradients",
-    tier=Tier.STALLS,
+    area=Area.STALLS,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

@@ -14,7 +14,7 @@ from advisor.metrics.gpu import device, fp16_matmul_share
 from advisor.metrics.settings import flags, scaler, skipped_step_fraction
 from advisor.models.effects import remove_run, up_to
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 MAX_SKIPPED = Threshold(
@@ -48,14 +48,14 @@ def when(m: Metrics) -> Evidence | None:
         if skipped <= m[MAX_SKIPPED]:
             return None
         note = f"{m[scaler].skipped} of {m[scaler].steps} steps were skipped"
-        return Evidence((Fact(skipped_step_fraction, skipped, m[MAX_SKIPPED], ">"),), note)
+        return Evidence((Measurement(skipped_step_fraction, skipped, m[MAX_SKIPPED], ">"),), note)
     by_itself = settings.zero_stage is not None and not settings.fsdp  # DeepSpeed
     if not settings.autocast or settings.autocast_dtype != "float16" or by_itself:
         return None
     products = m[fp16_matmul_share]
     if products < MIN_FP16:
         return None
-    return Evidence((Fact(fp16_matmul_share, products, MIN_FP16),), "fp16 autocast without a GradScaler")
+    return Evidence((Measurement(fp16_matmul_share, products, MIN_FP16),), "fp16 autocast without a GradScaler")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -84,7 +84,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Stop losing gradients in fp16",
-    tier=Tier.PRECISION,
+    area=Area.PRECISION,
     when=when,
     then=then,
     confidence=Confidence.PHASE_REMOVAL,

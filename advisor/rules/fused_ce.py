@@ -17,7 +17,7 @@ from advisor.metrics.memory import mem_peak_allocated
 from advisor.models.effects import COMPUTE, Triple, remove
 from advisor.rules._compile import CAPABILITY
 from advisor.rules._computing import of_computing
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share, size
 
 MIN_SHARE = Threshold(0.05, "Share of the step; a smaller share gains too little to be worth a change.")
@@ -52,11 +52,11 @@ def when(m: Metrics) -> Evidence | None:
         return None
     if m[vocabulary] < m[MIN_VOCABULARY]:
         return None
-    words = Fact(vocabulary, m[vocabulary], m[MIN_VOCABULARY])
+    words = Measurement(vocabulary, m[vocabulary], m[MIN_VOCABULARY])
     if part >= m[MIN_SHARE]:
-        return Evidence((Fact(cross_entropy_share, m[cross_entropy_share], m[MIN_SHARE]), words))
+        return Evidence((Measurement(cross_entropy_share, m[cross_entropy_share], m[MIN_SHARE]), words))
     least = m[MIN_MEMORY] * m[mem_peak_allocated]
-    return Evidence((Fact(logits_bytes, m[logits_bytes], least), words)) if m[logits_bytes] >= least else None
+    return Evidence((Measurement(logits_bytes, m[logits_bytes], least), words)) if m[logits_bytes] >= least else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -79,7 +79,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Fuse the head with the loss",
-    tier=Tier.KERNELS,
+    area=Area.KERNELS,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

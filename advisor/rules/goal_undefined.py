@@ -12,7 +12,7 @@ from __future__ import annotations
 from advisor.metrics.base import Metrics
 from advisor.metrics.goals import undeclared_goals
 from advisor.metrics.step import step_time_mean
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
 from advisor.units import seconds
 
 OPTIONS = {
@@ -25,7 +25,7 @@ OPTIONS = {
 def when(m: Metrics) -> Evidence | None:
     """If the main goal, the target quality or, if the goal is cost, the price of a GPU was not declared,"""
     missing = m[undeclared_goals]
-    return Evidence((Fact(undeclared_goals, len(missing), 0, ">"),)) if missing else None
+    return Evidence((Measurement(undeclared_goals, len(missing), 0, ">"),)) if missing else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -47,7 +47,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Declare the goal of the run",
-    tier=Tier.MODEL,
+    area=Area.MODEL,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

@@ -15,7 +15,7 @@ from advisor.metrics.hardware import pcie_ratio
 from advisor.metrics.step import h2d_fraction, step_time_mean
 from advisor.models.effects import up_to
 from advisor.rules._exposed import remove_exposed
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 MIN_H2D = Threshold(0.03, "Below this, the link does not hold up the step.")
@@ -32,7 +32,7 @@ def when(m: Metrics) -> Evidence | None:
     link, copies = m[pcie_ratio], m[h2d_fraction]
     if link >= m[WHOLE] or copies < m[MIN_H2D]:
         return None
-    return Evidence((Fact(pcie_ratio, link, m[WHOLE], "<"), Fact(h2d_fraction, copies, m[MIN_H2D])))
+    return Evidence((Measurement(pcie_ratio, link, m[WHOLE], "<"), Measurement(h2d_fraction, copies, m[MIN_H2D])))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -55,7 +55,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Check the GPU's PCIe link",
-    tier=Tier.VALIDITY,
+    area=Area.VALIDITY,
     when=when,
     then=then,
     confidence=Confidence.PHASE_REMOVAL,

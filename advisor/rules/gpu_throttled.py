@@ -12,7 +12,7 @@ from __future__ import annotations
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.hardware import sm_clock_ratio, thermal_throttle_share, throttle_reasons, throttled_gpu
 from advisor.models.state import Effect, Scenario, State
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.05, "Share of the samples in which the GPU was busy: less is a short peak.")
@@ -34,7 +34,10 @@ def when(m: Metrics) -> Evidence | None:
         return None
     gpu, reasons = m[throttled_gpu], m[throttle_reasons]
     return Evidence(
-        (Fact(thermal_throttle_share, slowed, m[MIN_SHARE], ">"), Fact(sm_clock_ratio, clock, m[MAX_CLOCK], "<")),
+        (
+            Measurement(thermal_throttle_share, slowed, m[MIN_SHARE], ">"),
+            Measurement(sm_clock_ratio, clock, m[MAX_CLOCK], "<"),
+        ),
         f"GPU {gpu.index}, {gpu.name}: {', '.join(reasons)}",
     )
 
@@ -70,7 +73,7 @@ def _effect(lost: float) -> Effect:
 
 RULE = Rule(
     title="GPU is thermal throttling",
-    tier=Tier.VALIDITY,
+    area=Area.VALIDITY,
     when=when,
     then=then,
     confidence=Confidence.ROOFLINE,

@@ -24,7 +24,7 @@ from advisor.models.memory import Slope, slope_of_one
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._pressure import pressure
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Intervention, Rule, Safety, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, Source
 from profiler.schema import LoaderFact
 
 
@@ -113,7 +113,7 @@ def _effect(times: float) -> Effect:
 
 RULE = Rule(
     title="Accumulate gradients over smaller batches",
-    tier=Tier.MEMORY,
+    area=Area.MEMORY,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

@@ -18,7 +18,7 @@ from advisor.metrics.gpu import device, h2d_pageable_share
 from advisor.metrics.input import batch_bytes, loader
 from advisor.metrics.step import h2d_fraction, step_time_mean
 from advisor.rules._exposed import remove_exposed
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 MIN_H2D = Threshold(0.03, "Exposed copying below this is within the noise of the step.")
@@ -66,8 +66,8 @@ def when(m: Metrics) -> Evidence | None:
     pinned = fact.pin_memory if pageable is None else pageable < m[MAX_PAGEABLE]
     if not pinned:
         return None
-    told = () if pageable is None else (Fact(h2d_pageable_share, pageable, m[MAX_PAGEABLE], "<"),)
-    return Evidence((Fact(h2d_fraction, copies, m[MIN_H2D]), *told), "the copies come from pinned memory")
+    told = () if pageable is None else (Measurement(h2d_pageable_share, pageable, m[MAX_PAGEABLE], "<"),)
+    return Evidence((Measurement(h2d_fraction, copies, m[MIN_H2D]), *told), "the copies come from pinned memory")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -95,7 +95,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Copy the next batch while kernels run",
-    tier=Tier.STALLS,
+    area=Area.STALLS,
     when=when,
     then=then,
     confidence=Confidence.PHASE_REMOVAL,

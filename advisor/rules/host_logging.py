@@ -11,7 +11,7 @@ cost, or a write at every step together with more other work than a plain traini
 A trial skips, at all but every k-th step, calls to log handlers, TensorBoard and wandb, prints, and functions that
 the loop calls at every step, that write, and that return nothing, including all they compute. What the loop itself
 computes and writes, such as the loss that it reads before it prints, and files that it writes must be changed by
-hand. `--with` a tuned.toml leaves such functions and prints alone, because what they write may be needed.
+hand. `--apply` a tuned.toml leaves such functions and prints alone, because what they write may be needed.
 
 Wrong when: the log of every step is the purpose of the run, or the other work is not logging: a simulator, a search, a
 loss outside the model, with one progress line per step.
@@ -27,7 +27,7 @@ from advisor.metrics.step import batches_per_step, data_wait_fraction, other_fra
 from advisor.models.effects import Triple
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
 from advisor.units import seconds, share
 
 MIN_OTHER = Threshold(0.05, "Share of a plain loop's remainder: zeroing gradients, the loss, Python itself.")
@@ -68,14 +68,17 @@ def when(m: Metrics) -> Evidence | None:
     output = m[output_share]
     budget = m[BUDGET] * _own(m)
     if output >= budget and output * step >= m[MIN_OUTPUT]:
-        return Evidence((Fact(other_fraction, other, m[MIN_OTHER]), Fact(output_share, output, budget)))
+        return Evidence((Measurement(other_fraction, other, m[MIN_OTHER]), Measurement(output_share, output, budget)))
     if other < m[LARGE_OTHER] or other * step < m[LARGE_OTHER_SECONDS]:
         return None
     # Without a DataLoader the other work is the data: a simulator, a replay buffer, a loader of one's own.
     if not m[batches_per_step] or m[writes_per_step] < m[EVERY_STEP]:
         return None
     return Evidence(
-        (Fact(other_fraction, other, m[LARGE_OTHER]), Fact(writes_per_step, m[writes_per_step], m[EVERY_STEP]))
+        (
+            Measurement(other_fraction, other, m[LARGE_OTHER]),
+            Measurement(writes_per_step, m[writes_per_step], m[EVERY_STEP]),
+        )
     )
 
 
@@ -171,7 +174,7 @@ def _effect(writing: float, rest: Triple, skipped: float) -> Effect:
 
 RULE = Rule(
     title="Log less often",
-    tier=Tier.STALLS,
+    area=Area.STALLS,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

@@ -14,7 +14,7 @@ from advisor.metrics.gpu import host_stall_fraction, traced_kernels
 from advisor.metrics.step import modelled_phases, step_time_uncertainty
 from advisor.models.effects import Triple, in_turn, relieve_host
 from advisor.rules._exposed import remove_exposed
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 MIN_STALL = Threshold(0.10, "Share of the step: removing 0.4 of a smaller share gains less than 4 % (assumption).")
@@ -55,8 +55,8 @@ def when(m: Metrics) -> Evidence | None:
         return None
     return Evidence(
         (
-            Fact(host_stall_fraction, stalled, m[MIN_STALL]),
-            Fact(step_time_uncertainty, uncertain, m[MAX_UNCERTAINTY], "<="),
+            Measurement(host_stall_fraction, stalled, m[MIN_STALL]),
+            Measurement(step_time_uncertainty, uncertain, m[MAX_UNCERTAINTY], "<="),
         )
     )
 
@@ -81,7 +81,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Find what the host does while the GPU is idle",
-    tier=Tier.KERNELS,
+    area=Area.KERNELS,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

@@ -15,7 +15,7 @@ from advisor.metrics.program import driver
 from advisor.metrics.step import modelled_phases, sync_causes, value_sync_fraction
 from advisor.models.effects import up_to
 from advisor.rules._exposed import remove_exposed
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 MIN_SYNC = Threshold(
@@ -59,7 +59,7 @@ def when(m: Metrics) -> Evidence | None:
     """If the GPU is idle for at least 3 % of the step because the host waited for a value or for all work,"""
     m[device]
     waiting = m[value_sync_fraction]
-    return None if waiting < m[MIN_SYNC] else Evidence((Fact(value_sync_fraction, waiting, m[MIN_SYNC]),))
+    return None if waiting < m[MIN_SYNC] else Evidence((Measurement(value_sync_fraction, waiting, m[MIN_SYNC]),))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -88,7 +88,7 @@ def _cure(m: Metrics) -> str:
 
 RULE = Rule(
     title="Do not wait for the GPU in every step",
-    tier=Tier.STALLS,
+    area=Area.STALLS,
     when=when,
     then=then,
     confidence=Confidence.PHASE_REMOVAL,

@@ -15,7 +15,7 @@ from advisor.metrics.gpu import compute_capability, device, launch_bound_index, 
 from advisor.models.effects import remove_launch_idle
 from advisor.rules._compile import CAPABILITY, compile_intervention
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 MIN_LAUNCH_BOUND = Threshold(
@@ -33,7 +33,10 @@ def when(m: Metrics) -> Evidence | None:
     late, length = m[launch_bound_index], m[median_kernel_us]
     if late < m[MIN_LAUNCH_BOUND] or length >= m[MAX_KERNEL_US] or m[compute_capability] < CAPABILITY:
         return None
-    facts = (Fact(launch_bound_index, late, m[MIN_LAUNCH_BOUND]), Fact(median_kernel_us, length, m[MAX_KERNEL_US], "<"))
+    facts = (
+        Measurement(launch_bound_index, late, m[MIN_LAUNCH_BOUND]),
+        Measurement(median_kernel_us, length, m[MAX_KERNEL_US], "<"),
+    )
     return Evidence(facts, m[device].name)
 
 
@@ -54,7 +57,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Launch the step as a CUDA graph",
-    tier=Tier.KERNELS,
+    area=Area.KERNELS,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

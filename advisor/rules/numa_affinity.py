@@ -14,7 +14,7 @@ from advisor.metrics.numa import gpu_node, near_cores, numa_nodes
 from advisor.metrics.settings import world_size
 from advisor.metrics.step import h2d_fraction
 from advisor.models.effects import in_turn, remove, remove_launch_idle
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 MIN_NODES = Threshold(2, "With one node, all cores are equally near.")
@@ -44,7 +44,7 @@ def when(m: Metrics) -> Evidence | None:
     busy = _busy(m)
     if busy is None:
         return None
-    facts = (Fact(numa_nodes, count, m[MIN_NODES]), Fact(near_cores, near, m[NEAR], "<"), busy)
+    facts = (Measurement(numa_nodes, count, m[MIN_NODES]), Measurement(near_cores, near, m[NEAR], "<"), busy)
     return Evidence(facts, f"the GPU is on node {m[gpu_node]}")
 
 
@@ -64,7 +64,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-def _busy(m: Metrics) -> Fact | None:
+def _busy(m: Metrics) -> Measurement | None:
     """Return the fact that shows what could be gained; None if there is none.
 
     Raises:
@@ -72,9 +72,9 @@ def _busy(m: Metrics) -> Fact | None:
     """
     copies, late = m.get(h2d_fraction), m.get(launch_bound_index)
     if copies is not None and copies >= m[MIN_H2D]:
-        return Fact(h2d_fraction, copies, m[MIN_H2D])
+        return Measurement(h2d_fraction, copies, m[MIN_H2D])
     if late is not None and late >= m[MIN_LAUNCH_BOUND]:
-        return Fact(launch_bound_index, late, m[MIN_LAUNCH_BOUND])
+        return Measurement(launch_bound_index, late, m[MIN_LAUNCH_BOUND])
     m[h2d_fraction]
     m[launch_bound_index]  # unknown, it might have shown what copies do not
     return None
@@ -82,7 +82,7 @@ def _busy(m: Metrics) -> Fact | None:
 
 RULE = Rule(
     title="Bind to the GPU's NUMA node",
-    tier=Tier.VALIDITY,
+    area=Area.VALIDITY,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

@@ -22,7 +22,7 @@ from advisor.models.sharding import ALL, exposed_offload, offload_time
 from advisor.models.state import Effect
 from advisor.rules._pressure import pressure
 from advisor.rules._sharding import deepspeed, fsdp
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import seconds
 
 MIN_SHARE = Threshold(0.25, "Below this share of the peak, offloading frees too little for its cost (assumption).")
@@ -47,9 +47,9 @@ def when(m: Metrics) -> Evidence | None:
         return None
     return Evidence(
         (
-            Fact(mem_optim, m[mem_optim]),
-            Fact(mem_grads, m[mem_grads]),
-            Fact(host_memory_available, m[host_memory_available], _host_memory(m)),
+            Measurement(mem_optim, m[mem_optim]),
+            Measurement(mem_grads, m[mem_grads]),
+            Measurement(host_memory_available, m[host_memory_available], _host_memory(m)),
             *pressure(m),
         ),
         note=f"together {moved / m[mem_peak_allocated]:.0%} of the peak",
@@ -123,7 +123,7 @@ def _effect(m: Metrics) -> Effect:
 
 RULE = Rule(
     title="Keep optimizer state in the host's memory",
-    tier=Tier.OFFLOAD,
+    area=Area.OFFLOAD,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

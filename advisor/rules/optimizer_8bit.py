@@ -17,7 +17,18 @@ from advisor.models.effects import remove
 from advisor.models.memory import MOMENTS, eight_bit_moments
 from advisor.rules._pressure import pressure
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Severity, Source, Tier
+from advisor.rules.base import (
+    Advice,
+    Area,
+    Confidence,
+    Evidence,
+    Intervention,
+    Measurement,
+    Rule,
+    Safety,
+    Severity,
+    Source,
+)
 from profiler.schema import OptimizerFact
 
 MIN_SHARE = Threshold(
@@ -44,7 +55,7 @@ def when(m: Metrics) -> Evidence | None:
     if held < limit or _freed(m, fact) <= 0:
         return None
     return Evidence(
-        (Fact(mem_optim, held, limit), *pressure(m)),
+        (Measurement(mem_optim, held, limit), *pressure(m)),
         note=f"{fact.name} of {fact.parameters / 1e9:.2f} billion parameters",
     )
 
@@ -83,7 +94,7 @@ def _freed(m: Metrics, fact: OptimizerFact) -> float:
 
 RULE = Rule(
     title="Keep the optimizer's moments in 8 bits",
-    tier=Tier.MEMORY,
+    area=Area.MEMORY,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

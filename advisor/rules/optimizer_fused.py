@@ -18,7 +18,7 @@ from advisor.metrics.step import optimizer_fraction
 from advisor.models.effects import COMPUTE, Triple, divide, in_turn, shorter
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
 from advisor.units import digits
 from profiler.schema import OptimizerFact
 
@@ -64,7 +64,7 @@ def when(m: Metrics) -> Evidence | None:
     if share < m[MIN_FRACTION] or fact.fused or not _fusible(fact) or _speedup(m, fact) is None:
         return None
     note = f"{fact.name} updates {fact.tensors} tensors of {_mean(fact):,.0f} elements on average, not fused"
-    return Evidence((Fact(optimizer_fraction, share, m[MIN_FRACTION]),), note)
+    return Evidence((Measurement(optimizer_fraction, share, m[MIN_FRACTION]),), note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -132,7 +132,7 @@ def _mean(fact: OptimizerFact) -> float:
 
 RULE = Rule(
     title="Use the fused optimizer",
-    tier=Tier.KERNELS,
+    area=Area.KERNELS,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

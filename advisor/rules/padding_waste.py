@@ -19,7 +19,7 @@ from advisor.metrics.padding import padding, padding_beyond_longest, padding_was
 from advisor.metrics.settings import packs_sequences
 from advisor.models.effects import COMPUTE, divide
 from advisor.models.padding import Padding
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 MIN_WASTE = Threshold(
@@ -91,9 +91,9 @@ def when(m: Metrics) -> Evidence | None:
     limit = m[MIN_WASTE_OF_PAIRS if much else MIN_WASTE]
     if waste < limit:
         return None
-    told = (Fact(attention_share, attention),) if attention is not None else ()
+    told = (Measurement(attention_share, attention),) if attention is not None else ()
     return Evidence(
-        (Fact(padding_waste, waste, limit), *told),
+        (Measurement(padding_waste, waste, limit), *told),
         f"{m[padding].told_by} shows it in {m[padding].batches} inspected batches",
     )
 
@@ -136,7 +136,7 @@ def _needed(m: Metrics) -> Padding:
 
 RULE = Rule(
     title="Avoid computing padding",
-    tier=Tier.STALLS,
+    area=Area.STALLS,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

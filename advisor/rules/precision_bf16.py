@@ -25,7 +25,7 @@ from advisor.metrics.settings import flags, model
 from advisor.models.precision import attained_half, memory_change, to_half
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
 
 MIN_SHARE = Threshold(0.2, "Below a fifth, even infinitely fast matmuls save less than casting may cost elsewhere.")
 
@@ -75,7 +75,7 @@ def slow_products(m: Metrics, least: Threshold, late: Threshold) -> Evidence | N
     if share < m[least] or waiting >= m[late]:
         return None
     m[peak_rates]  # without them nothing can be predicted
-    facts = (Fact(fp32_matmul_share, share, m[least]), Fact(launch_bound_index, waiting, m[late], "<"))
+    facts = (Measurement(fp32_matmul_share, share, m[least]), Measurement(launch_bound_index, waiting, m[late], "<"))
     return Evidence(facts, note=m[device].name)
 
 
@@ -115,7 +115,7 @@ def basis(m: Metrics) -> str:
 
 RULE = Rule(
     title="Train under bf16 autocast",
-    tier=Tier.PRECISION,
+    area=Area.PRECISION,
     when=when,
     then=then,
     confidence=Confidence.ROOFLINE,

@@ -15,7 +15,7 @@ from advisor.metrics.memory import mem_activations
 from advisor.metrics.settings import model
 from advisor.models.precision import memory_change
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Intervention, Rule, Safety, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, Source
 from advisor.rules.precision_bf16 import LAUNCH_BOUND, MIN_SHARE, basis, confidence, effect, slow_products
 
 # Volta and Turing: fp16 tensor cores, no bf16.
@@ -51,7 +51,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Train under fp16 autocast with a GradScaler",
-    tier=Tier.PRECISION,
+    area=Area.PRECISION,
     when=when,
     then=then,
     confidence=Confidence.ROOFLINE,

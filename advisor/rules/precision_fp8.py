@@ -16,7 +16,7 @@ from advisor.metrics.peaks import peak_rates
 from advisor.metrics.settings import flags
 from advisor.models.effects import divide_step
 from advisor.models.precision import FP8_STEP
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
 
 # Ada and Hopper: the first with fp8 tensor cores.
 CAPABILITY = (8, 9)
@@ -53,7 +53,8 @@ def when(m: Metrics) -> Evidence | None:
     if products * m[gpu_computing_fraction] < m[MIN_SHARE] or m[bf16_gemm_us] < least:
         return None
     return Evidence(
-        (Fact(bf16_gemm_share, products, m[MIN_SHARE]), Fact(bf16_gemm_us, m[bf16_gemm_us], least)), gpu.name
+        (Measurement(bf16_gemm_share, products, m[MIN_SHARE]), Measurement(bf16_gemm_us, m[bf16_gemm_us], least)),
+        gpu.name,
     )
 
 
@@ -72,7 +73,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Try fp8 in large linear layers",
-    tier=Tier.PRECISION,
+    area=Area.PRECISION,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

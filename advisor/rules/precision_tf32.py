@@ -23,7 +23,7 @@ from advisor.metrics.peaks import matmul_calls, peak_rates
 from advisor.metrics.settings import flags
 from advisor.models.precision import attained_tf32, to_tf32
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
 from advisor.rules.precision_bf16 import confidence, peak_of
 
 MIN_SHARE = Threshold(0.2, "As for bf16: below a fifth of the time there is little to gain.")
@@ -49,7 +49,10 @@ def when(m: Metrics) -> Evidence | None:
     rates = m[peak_rates]
     if rates.tf32 is None:
         return None
-    facts = (Fact(simt_fp32_gemm_share, share, m[MIN_SHARE]), Fact(launch_bound_index, late, m[LAUNCH_BOUND], "<"))
+    facts = (
+        Measurement(simt_fp32_gemm_share, share, m[MIN_SHARE]),
+        Measurement(launch_bound_index, late, m[LAUNCH_BOUND], "<"),
+    )
     return Evidence(facts, note=m[device].name)
 
 
@@ -72,7 +75,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Allow TF32 for fp32 matmuls",
-    tier=Tier.PRECISION,
+    area=Area.PRECISION,
     when=when,
     then=then,
     confidence=Confidence.ROOFLINE,

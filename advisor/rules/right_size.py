@@ -22,7 +22,7 @@ from advisor.models.cost import gpu_hours_ratio
 from advisor.models.effects import Triple
 from advisor.models.memory import FILL
 from advisor.rules._exposed import exposed
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
 from advisor.units import seconds, share
 
 MAX_EXPOSED = Threshold(
@@ -42,9 +42,9 @@ def when(m: Metrics) -> Evidence | None:
     if _scales_badly(m):
         return Evidence(
             (
-                Fact(exposed_comm_seconds, m[exposed_comm_seconds], m[MAX_EXPOSED] * m[step_time_mean], ">"),
-                Fact(world_size, m[world_size], 2),
-                Fact(mem_headroom, m[mem_headroom]),
+                Measurement(exposed_comm_seconds, m[exposed_comm_seconds], m[MAX_EXPOSED] * m[step_time_mean], ">"),
+                Measurement(world_size, m[world_size], 2),
+                Measurement(mem_headroom, m[mem_headroom]),
             )
         )
     fed = (m.get(data_wait_fraction) or 0.0) < m[MAX_WAIT]
@@ -52,8 +52,8 @@ def when(m: Metrics) -> Evidence | None:
         return None
     return Evidence(
         (
-            Fact(gpu_busy_fraction, m[gpu_busy_fraction], m[MAX_BUSY], "<="),
-            Fact(mem_headroom, m[mem_headroom], 1 - m[MAX_BUSY]),
+            Measurement(gpu_busy_fraction, m[gpu_busy_fraction], m[MAX_BUSY], "<="),
+            Measurement(mem_headroom, m[mem_headroom], 1 - m[MAX_BUSY]),
         )
     )
 
@@ -137,7 +137,7 @@ def _time_on_half(m: Metrics, left: float) -> float:
 
 RULE = Rule(
     title="Use fewer or smaller GPUs",
-    tier=Tier.COST,
+    area=Area.COST,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

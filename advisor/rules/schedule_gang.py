@@ -13,7 +13,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.goals import queue_share
 from advisor.metrics.settings import world_size
 from advisor.models.effects import Triple
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
 from advisor.units import share, span
 
 MIN_SHARE = Threshold(0.1, "Share of the GPUs' time: starting and ending jobs takes this much anyway (assumption).")
@@ -25,7 +25,7 @@ REMOVED: Triple = (0.3, 0.5, 0.8)
 def when(m: Metrics) -> Evidence | None:
     """If GPUs spend at least 10 % of their time waiting without training, as declared,"""
     waiting = m[queue_share]
-    return None if waiting < m[MIN_SHARE] else Evidence((Fact(queue_share, waiting, m[MIN_SHARE]),))
+    return None if waiting < m[MIN_SHARE] else Evidence((Measurement(queue_share, waiting, m[MIN_SHARE]),))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -52,7 +52,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Schedule jobs as gangs",
-    tier=Tier.COST,
+    area=Area.COST,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

@@ -24,7 +24,7 @@ from advisor.metrics.gpu import gpu_computing_fraction
 from advisor.metrics.settings import on_cpu
 from advisor.models.effects import COMPUTE, Triple, divide
 from advisor.rules._computing import of_computing
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "A smaller share of the step cannot gain 5 % even at twice the speed.")
@@ -50,7 +50,7 @@ def when(m: Metrics) -> Evidence | None:
     if part < m[MIN_SHARE] or (m.get(on_cpu) and m[scores_dropped_out]):
         return None
     note = f"{m[sequence_length]} tokens"
-    return Evidence((Fact(materialised_attention_share, m[materialised_attention_share], m[MIN_SHARE]),), note)
+    return Evidence((Measurement(materialised_attention_share, m[materialised_attention_share], m[MIN_SHARE]),), note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -79,7 +79,7 @@ def _share_of_step(m: Metrics) -> float:
 
 RULE = Rule(
     title="Use scaled_dot_product_attention",
-    tier=Tier.KERNELS,
+    area=Area.KERNELS,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

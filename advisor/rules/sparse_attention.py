@@ -14,7 +14,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, gpu_computing_fraction
 from advisor.models.effects import COMPUTE, remove, up_to
 from advisor.rules._computing import of_computing
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
 from advisor.units import share
 
 MIN_LENGTH = Threshold(8192, "In shorter sequences, a window of some thousand tokens omits little.")
@@ -47,8 +47,8 @@ def when(m: Metrics) -> Evidence | None:
         return None
     return Evidence(
         (
-            Fact(attention_share, m[attention_share], m[MIN_SHARE]),
-            Fact(sequence_length, m[sequence_length], m[MIN_LENGTH]),
+            Measurement(attention_share, m[attention_share], m[MIN_SHARE]),
+            Measurement(sequence_length, m[sequence_length], m[MIN_LENGTH]),
         )
     )
 
@@ -73,7 +73,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Try attention with a sliding window",
-    tier=Tier.MODEL,
+    area=Area.MODEL,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

@@ -15,7 +15,7 @@ from advisor.metrics.between import checkpoint_save_seconds
 from advisor.metrics.goals import spot_discount, time_between_failures
 from advisor.models.checkpoint_interval import break_even_discount, daly, inflation, spot_cost
 from advisor.models.cost import money
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
 from advisor.units import money as as_money
 from advisor.units import seconds, share
 
@@ -40,9 +40,9 @@ def when(m: Metrics) -> Evidence | None:
         return None
     return Evidence(
         (
-            Fact(spot_discount, m[spot_discount], break_even_discount(_inflated(m)), ">"),
-            Fact(time_between_failures, m[time_between_failures]),
-            Fact(checkpoint_save_seconds, m[checkpoint_save_seconds]),
+            Measurement(spot_discount, m[spot_discount], break_even_discount(_inflated(m)), ">"),
+            Measurement(time_between_failures, m[time_between_failures]),
+            Measurement(checkpoint_save_seconds, m[checkpoint_save_seconds]),
         ),
         note=f"{share(ratio)} of the on-demand cost",
     )
@@ -98,7 +98,7 @@ def _ratio(m: Metrics, times: float = 1.0) -> float:
 
 RULE = Rule(
     title="Train on spot instances",
-    tier=Tier.COST,
+    area=Area.COST,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

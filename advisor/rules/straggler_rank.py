@@ -14,13 +14,13 @@ fire: balance tokens between ranks.
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Missing, Threshold
-from advisor.metrics.communication import Work, common_step_count, own_work, straggler_persistence, straggler_skew
+from advisor.metrics.communication import OwnWork, common_step_count, own_work, straggler_persistence, straggler_skew
 from advisor.metrics.settings import world_size
 from advisor.metrics.stragglers import slow_gpu, slowest_pair, straggler_causes, waits
 from advisor.models.effects import PARTLY, remove_seconds, remove_wait
 from advisor.models.state import Effect
 from advisor.rules._exposed import remove_exposed
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import seconds
 
 MIN_SKEW = Threshold(0.08, "Ranks of one job differ by a few percent even on equal hosts (assumption).")
@@ -83,10 +83,10 @@ def when(m: Metrics) -> Evidence | None:
     slowest, middle = _slowest(m), _middle(m)
     return Evidence(
         (
-            Fact(straggler_skew, m[straggler_skew], m[MIN_SKEW]),
-            Fact(straggler_persistence, m[straggler_persistence], m[MIN_SHARE]),
-            Fact(common_step_count, m[common_step_count], m[enough]),
-            Fact(world_size, m[world_size], MIN_RANKS),
+            Measurement(straggler_skew, m[straggler_skew], m[MIN_SKEW]),
+            Measurement(straggler_persistence, m[straggler_persistence], m[MIN_SHARE]),
+            Measurement(common_step_count, m[common_step_count], m[enough]),
+            Measurement(world_size, m[world_size], MIN_RANKS),
         ),
         note=f"A step's own work, without communication: rank {slowest.rank} {seconds(slowest.median)}, rank "
         f"{middle.rank} {seconds(middle.median)}; most of the difference is in {_place(m)}. Waiting for rank "
@@ -125,11 +125,11 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-def _slowest(m: Metrics) -> Work:
+def _slowest(m: Metrics) -> OwnWork:
     return m[slowest_pair].slow
 
 
-def _middle(m: Metrics) -> Work:
+def _middle(m: Metrics) -> OwnWork:
     """Return the rank with the lower median; of two ranks, the other one."""
     return m[slowest_pair].middle
 
@@ -184,7 +184,7 @@ def _effect(m: Metrics, lost: float) -> Effect:
 
 RULE = Rule(
     title="Find out why one rank is slower than the others",
-    tier=Tier.STALLS,
+    area=Area.STALLS,
     when=when,
     then=then,
     confidence=Confidence.PHASE_REMOVAL,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from advisor.metrics.base import Metrics, Missing, Need, Threshold
 from advisor.metrics.goals import IMPROVEMENT, stale_validations, validations
 from advisor.models.effects import remove_run, up_to
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
 from advisor.units import share
 
 PATIENCE = Threshold(
@@ -35,7 +35,7 @@ def when(m: Metrics) -> Evidence | None:
     if stale < m[PATIENCE]:
         return None
     return Evidence(
-        (Fact(stale_validations, stale, m[PATIENCE]), Fact(validations, m[validations])),
+        (Measurement(stale_validations, stale, m[PATIENCE]), Measurement(validations, m[validations])),
         note=f"the best was number {m[validations] - stale}",
     )
 
@@ -68,7 +68,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Stop when validation results are flat",
-    tier=Tier.MODEL,
+    area=Area.MODEL,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

@@ -23,7 +23,7 @@ from advisor.metrics.step import (
     step_time_mean,
     typical_step_uncertainty,
 )
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity, Source
 from advisor.units import count, digits, seconds, share
 
 MAX_UNCERTAINTY = Threshold(
@@ -47,14 +47,14 @@ def when(m: Metrics) -> Evidence | None:
     kernels = m.get(traced_kernels)
     if kernels is not None:
         few = kernels < m[MIN_KERNELS]
-        return Evidence((Fact(traced_kernels, kernels, m[MIN_KERNELS], "<"),)) if few else None
+        return Evidence((Measurement(traced_kernels, kernels, m[MIN_KERNELS], "<"),)) if few else None
     steady = m[steady_step_count]
     if steady < m[MIN_STEPS]:
-        return Evidence((Fact(steady_step_count, steady, m[MIN_STEPS], "<"),))
+        return Evidence((Measurement(steady_step_count, steady, m[MIN_STEPS], "<"),))
     uncertainty = m[typical_step_uncertainty]
     if uncertainty <= m[MAX_UNCERTAINTY]:
         return None
-    return Evidence((Fact(typical_step_uncertainty, uncertainty, m[MAX_UNCERTAINTY], ">"),))
+    return Evidence((Measurement(typical_step_uncertainty, uncertainty, m[MAX_UNCERTAINTY], ">"),))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -109,7 +109,7 @@ def _rounded_up(number: int) -> int:
 
 RULE = Rule(
     title="Record again for reliable timings",
-    tier=Tier.VALIDITY,
+    area=Area.VALIDITY,
     when=when,
     then=then,
     confidence=Confidence.HEURISTIC,

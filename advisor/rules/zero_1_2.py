@@ -18,7 +18,18 @@ from advisor.models.memory import FILL
 from advisor.rules._pressure import pressure
 from advisor.rules._sharding import to_stage
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
+from advisor.rules.base import (
+    Advice,
+    Area,
+    Change,
+    Confidence,
+    Evidence,
+    Intervention,
+    Measurement,
+    Rule,
+    Safety,
+    Source,
+)
 
 MIN_SHARE = Threshold(
     0.35, "Below this share of the peak, sharding states frees too little to change what fits (assumption)."
@@ -43,9 +54,9 @@ def when(m: Metrics) -> Evidence | None:
         return None
     return Evidence(
         (
-            Fact(mem_optim, m[mem_optim]),
-            Fact(mem_grads, m[mem_grads]),
-            Fact(world_size, m[world_size], MIN_RANKS),
+            Measurement(mem_optim, m[mem_optim]),
+            Measurement(mem_grads, m[mem_grads]),
+            Measurement(world_size, m[world_size], MIN_RANKS),
             *pressure(m),
         ),
         note=f"together {replicated / m[mem_peak_allocated]:.0%} of the peak",
@@ -108,7 +119,7 @@ def redundancy_free(m: Metrics) -> tuple[Change, ...]:
 
 RULE = Rule(
     title="Shard optimizer state over the ranks",
-    tier=Tier.DISTRIBUTED,
+    area=Area.DISTRIBUTED,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

@@ -24,7 +24,7 @@ from advisor.models.state import Effect
 from advisor.rules._exposed import exposed, remove_exposed
 from advisor.rules._pressure import pressure
 from advisor.rules._sharding import to_stage
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Intervention, Rule, Safety, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
 
 MIN_FREED = Threshold(
     0.05,
@@ -49,8 +49,8 @@ def when(m: Metrics) -> Evidence | None:
         return None
     return Evidence(
         (
-            Fact(mem_params, m[mem_params]),
-            Fact(world_size, m[world_size], MIN_RANKS),
+            Measurement(mem_params, m[mem_params]),
+            Measurement(world_size, m[world_size], MIN_RANKS),
             *pressure(m),
         ),
         note=f"ZeRO stage 2 would need {filled_at(m, 2):.0%} of the device",
@@ -110,7 +110,7 @@ def _effect(m: Metrics) -> Effect | None:
 
 RULE = Rule(
     title="Shard the weights over the ranks as well",
-    tier=Tier.DISTRIBUTED,
+    area=Area.DISTRIBUTED,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

@@ -3,8 +3,8 @@
 ZeRO stage 3 gathers the weights again for every pass, with half as much communication again as stage 2. An offloaded
 optimizer updates on the host, over the bus. Both save memory; if the step fits without them, they only cost time.
 
-Wrong when: a larger model or batch is planned that needs the room (declare it: `--capacity`), inputs get longer later
-in the training, or the ranks mostly wait for the slowest one, which no stage changes.
+Wrong when: a larger model or batch is planned that needs the room (declare it: `--need-memory`), inputs get longer
+later in the training, or the ranks mostly wait for the slowest one, which no stage changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from advisor.models.effects import COMPUTE, remove
 from advisor.models.state import Effect
 from advisor.rules._exposed import exposed, remove_exposed
 from advisor.rules._sharding import to_stage
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 SAFE = Threshold(
@@ -54,15 +54,15 @@ def when(m: Metrics) -> Evidence | None:
         return None
     least = m[MIN_EXPOSED] * m[step_time_mean]
     if offloaded(m):
-        spent = Fact(optimizer_fraction, m[optimizer_fraction], m[MIN_EXPOSED])
+        spent = Measurement(optimizer_fraction, m[optimizer_fraction], m[MIN_EXPOSED])
         worthwhile = m[optimizer_fraction] >= m[MIN_EXPOSED]
     else:
-        spent = Fact(exposed_comm_seconds, m[exposed_comm_seconds], least)
+        spent = Measurement(exposed_comm_seconds, m[exposed_comm_seconds], least)
         worthwhile = exposed(m) >= least
     if not worthwhile:
         return None
     return Evidence(
-        (spent, Fact(mem_headroom, m[mem_headroom], 1 - m[SAFE])),
+        (spent, Measurement(mem_headroom, m[mem_headroom], 1 - m[SAFE])),
         note=f"one step down, {filled:.0%} of the device would be filled",
     )
 
@@ -116,7 +116,7 @@ def _back() -> tuple[Change, ...]:
 
 RULE = Rule(
     title="Do not shard or offload more than memory requires",
-    tier=Tier.DISTRIBUTED,
+    area=Area.DISTRIBUTED,
     when=when,
     then=then,
     confidence=Confidence.EMPIRICAL,

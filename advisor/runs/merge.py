@@ -22,7 +22,7 @@ HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RecorderFile:
     """One recorder's file."""
 
     path: Path
@@ -34,7 +34,7 @@ class Part:
         return rank_numbers(self.node)
 
 
-def merge(folders: Sequence[Path], out: Path) -> list[Part]:
+def merge(folders: Sequence[Path], out: Path) -> list[RecorderFile]:
     """Copy the recordings in `folders` into the new folder `out`, and return its parts as they lie in `folders`.
 
     Raises:
@@ -61,15 +61,15 @@ def merge(folders: Sequence[Path], out: Path) -> list[Part]:
     return parts
 
 
-def _parts(folder: Path) -> list[Part]:
+def _parts(folder: Path) -> list[RecorderFile]:
     paths = find(folder)
     if place.is_running(folder):
         raise ProfilerError(f"{folder} is still being recorded into.", "Wait for its end, then join.")
     finish_orphan(folder)
-    return [Part(path, read(path)) for path in paths]
+    return [RecorderFile(path, read(path)) for path in paths]
 
 
-def _check(one: Part, other: Part) -> None:
+def _check(one: RecorderFile, other: RecorderFile) -> None:
     """Check that two parts can be of one job.
 
     Raises:
@@ -101,7 +101,7 @@ def _check(one: Part, other: Part) -> None:
         )
 
 
-def _names(parts: Sequence[Part]) -> list[str]:
+def _names(parts: Sequence[RecorderFile]) -> list[str]:
     """Return the file names of the parts; several hosts may share a name."""
     taken: list[str] = []
     for part in parts:

@@ -30,7 +30,7 @@ from advisor.verify.kept import Verified
 from advisor.verify.process import Program, run_once
 from advisor.verify.remedies import Ladder, Remedy, ladders
 from advisor.verify.trials import why_not
-from advisor.verify.tuning import PROFILE_PATIENCE, How, Kept, Watcher, claim
+from advisor.verify.tuning import PROFILE_PATIENCE, KeptChange, TuningOptions, TuningWatcher, claim
 from profiler.errors import ProfilerError
 
 # That a program takes: its memory has reached its peak by then, unless lengths vary or something leaks (assumption).
@@ -60,7 +60,7 @@ class Fitted:
 
     before: Ending
     """How the unchanged program ended."""
-    kept: tuple[Kept, ...]
+    kept: tuple[KeptChange, ...]
     """The changes that it needs; empty if no set was found."""
     after: Ending | None
     """How it ended with these changes."""
@@ -72,7 +72,7 @@ class Fitted:
     """The recording with the changes that were kept."""
 
 
-def fit(program: Program, folder: Path, how: How, watcher: Watcher) -> Fitted | None:
+def fit(program: Program, folder: Path, how: TuningOptions, watcher: TuningWatcher) -> Fitted | None:
     """Make the program fit; None if it takes its steps as it is.
 
     Raises:
@@ -104,7 +104,7 @@ def fit(program: Program, folder: Path, how: How, watcher: Watcher) -> Fitted | 
     working = [_that_can_be_made(ladder, attempt) for ladder in known]
     found = smallest(working, lambda chosen: attempt(chosen).fits)
     made = tuple(
-        Kept(
+        KeptChange(
             each.finding,
             each.change,
             Verified(

@@ -49,4 +49,4 @@ def longer(noise: Noise, effect: float, steps: int, processes: int) -> str:
             f"Its runs differ from one another by {share(noise.process)}: {goal} {needed} of each. "
             "A machine that does nothing else helps more."
         )
-    return f"Its runs differ from one another by {share(noise.process)}: {goal} --processes {needed}."
+    return f"Its runs differ from one another by {share(noise.process)}: {goal} --repeats {needed}."

@@ -12,7 +12,7 @@ from advisor.rules.base import Intervention
 from advisor.verify.arm import TrialFailed
 from profiler.errors import ProfilerError
 from profiler.recorder.folder import is_running
-from profiler.trial import Trial, run
+from profiler.trial import TrialProcess, run
 
 ENDED = "ended"
 """File in a recording's folder that marks a completed process."""
@@ -51,7 +51,7 @@ def run_once(
     if (out / ENDED).exists():
         return
     _forget(out)
-    trial = Trial(
+    trial = TrialProcess(
         words=program.words,
         cwd=program.cwd,
         out=str(out.absolute()),

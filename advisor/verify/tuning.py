@@ -41,7 +41,7 @@ MOST_ROUNDS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptChange:
     """A change that was worth keeping, with the result of its trial."""
 
     finding: Finding
@@ -57,7 +57,7 @@ class Tuned:
     """Seconds per step in the first profile."""
     after: float
     """Seconds per step in the profile with everything that was kept."""
-    kept: tuple[Kept, ...]
+    kept: tuple[KeptChange, ...]
     given_up: tuple[Verified, ...]
     """Trials whose change was not kept."""
     by_hand: tuple[Finding, ...]
@@ -67,7 +67,7 @@ class Tuned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class How:
+class TuningOptions:
     """The user's choices."""
 
     allowed: Sequence[Safety]
@@ -83,14 +83,14 @@ class How:
     """The file that verdicts are added to."""
 
 
-class Watcher(trials.Watcher, Protocol):
+class TuningWatcher(trials.Watcher, Protocol):
     """An observer of a tuning."""
 
-    def profiling(self, number: int, kept: Sequence[Kept]) -> None:
+    def profiling(self, number: int, kept: Sequence[KeptChange]) -> None:
         """Report that the program is profiled for the `number`th time, with the changes kept so far."""
 
 
-def tune(program: Program, folder: Path, how: How, watcher: Watcher) -> Tuned:
+def tune(program: Program, folder: Path, how: TuningOptions, watcher: TuningWatcher) -> Tuned:
     """Tune a program, and return the story.
 
     Raises:
@@ -98,7 +98,7 @@ def tune(program: Program, folder: Path, how: How, watcher: Watcher) -> Tuned:
             MOST_ROUNDS rounds.
     """
     claim(folder, program)
-    done: list[Kept] = []
+    done: list[KeptChange] = []
     given_up: list[Verified] = []
     before = None
     for number in range(1, MOST_ROUNDS + 1):
@@ -136,13 +136,13 @@ def tune(program: Program, folder: Path, how: How, watcher: Watcher) -> Tuned:
             watcher.tried(finding, found)
             learnt.keep(how.calibration, tries, finding, found, watcher)
             if found.verdict.is_kept:
-                done.append(Kept(finding, change, found))
+                done.append(KeptChange(finding, change, found))
                 break
             given_up.append(found)
     raise ProfilerError(f"{MOST_ROUNDS} changes were kept and advice still comes.", f"See {folder}.")
 
 
-def _profile(program: Program, changes: Sequence[Intervention], out: Path, how: How) -> Metrics:
+def _profile(program: Program, changes: Sequence[Intervention], out: Path, how: TuningOptions) -> Metrics:
     new = not (out / ENDED).exists()
     try:
         run_once(program, changes, out, how.profile_steps, patience=PROFILE_PATIENCE, windows=True)
@@ -164,7 +164,7 @@ def _pace(metrics: Metrics, profile: Path) -> Pace:
 
 
 def _sorted_out(
-    findings: Sequence[Finding], allowed: Sequence[Safety], done: Sequence[Kept], given_up: Sequence[Verified]
+    findings: Sequence[Finding], allowed: Sequence[Safety], done: Sequence[KeptChange], given_up: Sequence[Verified]
 ) -> tuple[list[tuple[Finding, Intervention]], list[Finding]]:
     """Return what to try, in the order of the plan, and what can only be changed by hand."""
     over = {each.finding.rule.id for each in done} | {each.rule for each in given_up}

@@ -25,7 +25,7 @@ ROWS = 1 << 14
 """Most rows of steps, and of samples, that are read for an answer: some tenths of a second."""
 
 
-class Reading:
+class NewestSteps:
     """A reader of one process's steps in a run folder."""
 
     def __init__(self, folder: Path, pid: int) -> None:
@@ -86,7 +86,7 @@ def _profile(node: Tables, pid: int, steps: tuple[Step, ...]) -> Profile:
 def main(arguments: list[str]) -> None:
     """Answer questions until stdin ends. Arguments: run folder, PID of the program."""
     folder, pid = arguments
-    reading = Reading(Path(folder), int(pid))
+    reading = NewestSteps(Path(folder), int(pid))
     for _ in sys.stdin:
         begin = time.process_time()
         told = reading.look()

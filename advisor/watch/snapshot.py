@@ -28,7 +28,7 @@ Curve = tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepsNow:
     """Steps of the primary rank; times in seconds. None: no step in the last RECENT seconds."""
 
     count: int
@@ -55,7 +55,7 @@ class Gauge:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuNow:
     """One GPU."""
 
     index: int
@@ -84,8 +84,8 @@ class Snapshot:
     time: float
     """Seconds on the run clock of the newest record."""
     ranks: int
-    steps: Steps | None
-    gpus: tuple[Gpu, ...]
+    steps: StepsNow | None
+    gpus: tuple[GpuNow, ...]
     cpu: Gauge
     """CPU use in cores."""
     memory: Gauge
@@ -137,13 +137,13 @@ def advised(judgement: Judgement) -> Advised | None:
     return None if first is None else Advised(first.rule.id, first.rule.title, first.advice.then, first.in_plan)
 
 
-def _steps(steps: Sequence[Step], now: float) -> Steps:
+def _steps(steps: Sequence[Step], now: float) -> StepsNow:
     shown = [step for step in steps if _end(step) > now - RECENT and not step.tags & TAG_FIRST]
     number = sum(step.count for step in shown)
     first = _end(steps[0]) if steps[0].tags & TAG_FIRST else steps[0].start  # the first has no start of its own
     since = max(now - RECENT, first)
     done = sum(_share(step, since, now) * step.count for step in shown)
-    return Steps(
+    return StepsNow(
         count=sum(step.count for step in steps),
         rate=done / (now - since) if shown and now > since else None,
         mean=_mean(shown, number, "duration"),
@@ -183,8 +183,8 @@ def _rates(steps: Sequence[Step], now: float) -> Curve:
     return tuple(value if start + second + 1 > first else None for second, value in enumerate(done))
 
 
-def _gpu(index: int, name: str, total: int, samples: Sequence[GpuSample], now: float) -> Gpu:
-    return Gpu(
+def _gpu(index: int, name: str, total: int, samples: Sequence[GpuSample], now: float) -> GpuNow:
+    return GpuNow(
         index=index,
         name=name,
         utilization=_gauge(samples, now, lambda sample: sample.utilization, 1.0),

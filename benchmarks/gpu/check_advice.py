@@ -26,7 +26,7 @@ def precision(bench: Bench) -> Iterator[Row]:
     first = next(iter(result.advice()), "no advice")
     yield Row("first advice for float32 training", first, "precision-bf16", first == "precision-bf16")
     yield from (_reported(result, name) for name in ("achieved_matmul_flops", "tensor_core_fraction", "tensor_active"))
-    tried = bench.command("verify", ran.folder, "precision-bf16", "--allow", "numerics", "--processes", 2, "--yes")
+    tried = bench.command("verify", ran.folder, "precision-bf16", "--allow", "numerics", "--repeats", 2, "--yes")
     yield _verified(ran.folder, tried, dry=bench.dry)
 
 

@@ -45,7 +45,9 @@ class Outlet:
         self._redact = redact_values
         posix.close(posix.open(self._facts, _APPEND | os.O_CREAT | os.O_EXCL, 0o600))
         try:
-            self._ring = wire.Writer(os.path.join(folder, name + ".ring"), WORKER_RECORDS if worker else RANK_RECORDS)
+            self._ring = wire.RingWriter(
+                os.path.join(folder, name + ".ring"), WORKER_RECORDS if worker else RANK_RECORDS
+            )
         except BaseException:
             posix.unlink(self._facts)
             raise

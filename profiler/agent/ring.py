@@ -89,7 +89,7 @@ class Counters(NamedTuple):
     windows_ns: int
 
 
-class Writer:
+class RingWriter:
     """The program's end of the ring.
 
     `write(thread, kind, start_ns, end_ns, id, a, b, c, d)` is a closure: attribute look-ups would cost as much as the

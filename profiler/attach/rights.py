@@ -12,7 +12,7 @@ CAPABLE = (
     '{capabilities: {add: ["SYS_PTRACE"]}}.'
 )
 
-OUTSIDE = "What can be seen without: profile-train attach --outside {pid}"
+OUTSIDE = "What can be seen without: profile-train attach --no-inject {pid}"
 
 
 def refusal(pid: int, proc: Path = Path("/proc")) -> ProfilerError:

@@ -17,7 +17,7 @@ from profiler.importers.collectives import Collectives, collectives
 from profiler.importers.columns import Integers
 from profiler.importers.critical_path import Part, critical_path
 from profiler.importers.gpu_time import shares
-from profiler.importers.kineto import Device
+from profiler.importers.kineto import TraceDevice
 from profiler.importers.launches import Launches, launches
 from profiler.importers.phases import steps_on_gpu, steps_on_host
 from profiler.importers.queue import Queue, queues
@@ -35,7 +35,7 @@ class Analysis:
     rank: int | None
     world_size: int | None
     backend: str | None
-    devices: tuple[Device, ...]
+    devices: tuple[TraceDevice, ...]
     events: int
     marked: bool
     """Whether the trace marks steps; else it is analyzed as a whole."""

@@ -20,7 +20,7 @@ import numpy as np
 from profiler.importers.columns import ANNOTATION, CALL, COPY, Integers, Mask
 from profiler.importers.kineto import Trace
 from profiler.importers.spans import Spans, difference, either, intersection, union, within
-from profiler.importers.work import COMMUNICATION, COMPUTE, MEMORY, NOWHERE, Work
+from profiler.importers.work import COMMUNICATION, COMPUTE, MEMORY, NOWHERE, GpuWork
 
 SLOW_CALL = 50_000
 """Nanoseconds from which a call counts as slow.
@@ -71,7 +71,7 @@ class Breakdown:
         return self.idle_data + self.idle_sync + self.idle_launch + self.idle_queued
 
 
-def breakdown(work: Work, host: Host, begin: int, end: int) -> Breakdown:
+def breakdown(work: GpuWork, host: HostActivity, begin: int, end: int) -> Breakdown:
     """Return the breakdown of the time from `begin` to `end`."""
     compute, collective, memory = (
         within(work.spans(work.kind == kind), begin, end) for kind in (COMPUTE, COMMUNICATION, MEMORY)
@@ -99,7 +99,7 @@ def breakdown(work: Work, host: Host, begin: int, end: int) -> Breakdown:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostActivity:
     """The host's activity that explains an idle GPU."""
 
     fetches: Spans
@@ -110,7 +110,7 @@ class Host:
     """Positions of these calls among the trace's ranges."""
 
 
-def host_of(trace: Trace, work: Work) -> Host:
+def host_of(trace: Trace, work: GpuWork) -> HostActivity:
     """Return the host activity of all threads."""
     ranges = trace.ranges
     fetching = named(trace, lambda name: name.startswith(FETCH)) & (ranges.category == ANNOTATION)
@@ -120,7 +120,7 @@ def host_of(trace: Trace, work: Work) -> Host:
     copies = (is_copy(trace, work, "DtoH") | is_copy(trace, work, "HtoD")) & work.launched
     staged = is_copy(trace, work, "Pageable -> Device") & (work.call_end - work.call_start > SLOW_CALL)
     blocking = copies & ((work.call_end >= work.end) | staged)
-    return Host(
+    return HostActivity(
         union(ranges.start[fetching], ranges.end[fetching]),
         union(
             np.concatenate((ranges.start[waiting], work.call_start[blocking])),
@@ -130,7 +130,7 @@ def host_of(trace: Trace, work: Work) -> Host:
     )
 
 
-def why_idle(gaps: Spans, active: Spans, work: Work, host: Host, begin: int) -> tuple[Spans, Spans, Spans]:
+def why_idle(gaps: Spans, active: Spans, work: GpuWork, host: HostActivity, begin: int) -> tuple[Spans, Spans, Spans]:
     """Split `gaps` into those due to synchronization, those due to late launches, and the rest."""
     before = np.searchsorted(active.end, gaps.start, "right") - 1
     dry = np.where(before >= 0, np.append(active.end, 0)[before], begin)
@@ -152,7 +152,7 @@ def named(trace: Trace, wanted: Callable[[str], bool]) -> Mask:
     return np.asarray(chosen[trace.ranges.name])
 
 
-def is_copy(trace: Trace, work: Work, way: str) -> Mask:
+def is_copy(trace: Trace, work: GpuWork, way: str) -> Mask:
     """Return which work is a copy in that direction: "HtoD", "DtoH"."""
     chosen = np.fromiter((way in name for name in trace.names), bool, len(trace.names))
     return np.asarray(chosen[work.name] & (work.category == COPY))

@@ -13,7 +13,7 @@ import numpy as np
 from profiler.importers.columns import Integers
 from profiler.importers.kineto import Trace
 from profiler.importers.spans import difference, union
-from profiler.importers.work import COMMUNICATION, COMPUTE, Work
+from profiler.importers.work import COMMUNICATION, COMPUTE, GpuWork
 
 _SIZES = {
     **dict.fromkeys(("Double", "Long"), 8),
@@ -79,7 +79,7 @@ class Collectives:
         return share.get(self.key.name, 1.0) * self.bytes / seconds
 
 
-def collectives(trace: Trace, work: Work) -> tuple[Collectives, ...]:
+def collectives(trace: Trace, work: GpuWork) -> tuple[Collectives, ...]:
     """Return the collectives in this work, by key; most time first."""
     rows = np.flatnonzero(work.kind == COMMUNICATION)
     by_key: dict[Key, list[int]] = defaultdict(list)

@@ -48,7 +48,7 @@ Ranges of Python functions, and annotations that are drawn again on the GPU, are
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class EventColumns:
     """The columns of a trace, one row per range; times are whole nanoseconds from the start of the first."""
 
     start: Integers
@@ -71,9 +71,9 @@ class Columns:
     def __len__(self) -> int:
         return len(self.start)
 
-    def where(self, chosen: Mask | Integers) -> Columns:
+    def where(self, chosen: Mask | Integers) -> EventColumns:
         """Return the chosen rows."""
-        return Columns(*(getattr(self, each.name)[chosen] for each in fields(self)))
+        return EventColumns(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Builder:
         self.seen = 0
         """Number of events of any kind."""
         self._origin: float | None = None
-        self._pieces: list[Columns] = []
+        self._pieces: list[EventColumns] = []
 
     def add(self, events: list[Any]) -> None:
         """Add the kept ones of these events."""
@@ -127,7 +127,7 @@ class Builder:
         if self._origin is None:
             self._origin = float(np.floor(start[0]))
         begin = _nanoseconds(start - self._origin)
-        piece = Columns(
+        piece = EventColumns(
             start=begin,
             end=begin + _nanoseconds(lasts),
             category=category,
@@ -161,11 +161,13 @@ class Builder:
         """Return the positions of the chosen ranges, and their arguments."""
         return np.flatnonzero(chosen), [each.args or _NOTHING for each in compress(kept, chosen.tobytes())]
 
-    def columns(self) -> Columns:
+    def columns(self) -> EventColumns:
         """Return everything added, sorted by start; of ranges that start together the longer comes first."""
         if not self._pieces:
             return _of([np.empty(0) for _ in _TYPES])
-        whole = _of([np.concatenate([getattr(piece, each.name) for piece in self._pieces]) for each in fields(Columns)])
+        whole = _of(
+            [np.concatenate([getattr(piece, each.name) for piece in self._pieces]) for each in fields(EventColumns)]
+        )
         self._pieces.clear()
         first = whole.start.min()
         whole.start[:] -= first
@@ -200,8 +202,8 @@ _TYPES: tuple[Any, ...] = (
 )
 
 
-def _of(arrays: list[npt.NDArray[Any]]) -> Columns:
-    return Columns(*(array.astype(dtype, copy=False) for array, dtype in zip(arrays, _TYPES, strict=True)))
+def _of(arrays: list[npt.NDArray[Any]]) -> EventColumns:
+    return EventColumns(*(array.astype(dtype, copy=False) for array, dtype in zip(arrays, _TYPES, strict=True)))
 
 
 def _nanoseconds(microseconds: npt.NDArray[np.float64]) -> Integers:

@@ -15,9 +15,9 @@ from typing import Literal
 
 import numpy as np
 
-from profiler.importers.breakdown import Host
+from profiler.importers.breakdown import HostActivity
 from profiler.importers.spans import Spans, intersection
-from profiler.importers.work import COMMUNICATION, COMPUTE, Work
+from profiler.importers.work import COMMUNICATION, COMPUTE, GpuWork
 
 Part = Literal["compute", "communication", "memory", "gpu_gap", "launch", "data", "host", "sync"]
 PARTS: tuple[Part, ...] = ("compute", "communication", "memory", "gpu_gap", "launch", "data", "host", "sync")
@@ -55,7 +55,7 @@ class Path:
         return {part: sums[part] for part in PARTS if part in sums}
 
 
-def critical_path(work: Work, host: Host, begin: int, end: int) -> Path:
+def critical_path(work: GpuWork, host: HostActivity, begin: int, end: int) -> Path:
     """Return the critical path of the step from `begin` to `end`."""
     walk = _Walk(work, host, begin)
     walk.back_from(end)
@@ -63,7 +63,7 @@ def critical_path(work: Work, host: Host, begin: int, end: int) -> Path:
 
 
 class _Walk:
-    def __init__(self, work: Work, host: Host, begin: int) -> None:
+    def __init__(self, work: GpuWork, host: HostActivity, begin: int) -> None:
         self.links: list[Link] = []
         self._work, self._host, self._begin = work, host, begin
         self._order = np.argsort(work.end, kind="stable")

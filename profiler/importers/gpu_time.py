@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from profiler.importers.breakdown import Host, is_copy, why_idle
+from profiler.importers.breakdown import HostActivity, is_copy, why_idle
 from profiler.importers.kineto import Trace
 from profiler.importers.spans import Spans, difference, either, intersection, union, within
-from profiler.importers.work import COMMUNICATION, Work
+from profiler.importers.work import COMMUNICATION, GpuWork
 
 STALL = 1_000_000
 """Nanoseconds from which a gap is a stall: a host that launches one small kernel after the other needs 10 to 300 us for
@@ -47,7 +47,7 @@ class Shares(NamedTuple):
     other: Spans
 
 
-def shares(trace: Trace, work: Work, host: Host, begin: int, end: int) -> Shares:
+def shares(trace: Trace, work: GpuWork, host: HostActivity, begin: int, end: int) -> Shares:
     """Split the time from `begin` to `end`."""
     incoming, outgoing = is_copy(trace, work, "HtoD"), is_copy(trace, work, "DtoH")
     collective = work.kind == COMMUNICATION
@@ -72,7 +72,7 @@ def shares(trace: Trace, work: Work, host: Host, begin: int, end: int) -> Shares
     )
 
 
-def account(trace: Trace, work: Work, parts: Shares, begin: int, end: int) -> GpuTime:
+def account(trace: Trace, work: GpuWork, parts: Shares, begin: int, end: int) -> GpuTime:
     """Return the shares in seconds, with the pageable copies and all communication, hidden or not.
 
     `scatter` is that of a sum of independent pieces, the square root of the sum of their squares, over the sum.

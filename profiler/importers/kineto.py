@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from profiler.errors import ProfilerError
-from profiler.importers.columns import Builder, Collective, Columns
+from profiler.importers.columns import Builder, Collective, EventColumns
 from profiler.importers.stream import NO_TRACE, Stream
 from profiler.schema import MOST_RANKS
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class TraceDevice:
     """A GPU, as the trace describes it."""
 
     number: int
@@ -30,7 +30,7 @@ class Trace:
     """The contents of one trace file: the ranges of one process, which is one rank."""
 
     path: Path
-    ranges: Columns
+    ranges: EventColumns
     names: tuple[str, ...]
     threads: tuple[tuple[object, object], ...]
     streams: tuple[tuple[object, object], ...]
@@ -43,7 +43,7 @@ class Trace:
     rank: int | None
     world_size: int | None
     backend: str | None
-    devices: tuple[Device, ...]
+    devices: tuple[TraceDevice, ...]
     cut_off: bool
     """Whether the file ends too early, or a part of it is damaged."""
     problems: tuple[str, ...]
@@ -110,7 +110,7 @@ def _rank(distributed: Mapping[str, Any], path: Path) -> int | None:
     return int(named[-1][:9]) if named else None
 
 
-def _devices(properties: object) -> list[Device]:
+def _devices(properties: object) -> list[TraceDevice]:
     found = []
     for each in properties if isinstance(properties, list) else []:
         told = _mapping(each)
@@ -119,7 +119,7 @@ def _devices(properties: object) -> list[Device]:
         name = _text(told.get("name"))
         if number is not None and memory and name:
             capability = (major, minor) if major is not None and minor is not None else None
-            found.append(Device(number, name, capability, memory))
+            found.append(TraceDevice(number, name, capability, memory))
     return found
 
 

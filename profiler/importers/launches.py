@@ -8,7 +8,7 @@ import numpy as np
 
 from profiler.importers.breakdown import SLOW_CALL
 from profiler.importers.columns import Integers, Mask
-from profiler.importers.work import Work
+from profiler.importers.work import GpuWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Launches:
     """Median length of a kernel, copy or fill."""
 
 
-def launches(work: Work) -> Launches:
+def launches(work: GpuWork) -> Launches:
     """Return the statistics of all the work."""
     known = work.where(work.launched)
     first = _first_of_call(known)
@@ -57,7 +57,7 @@ def launches(work: Work) -> Launches:
     )
 
 
-def _first_of_call(work: Work) -> Mask:
+def _first_of_call(work: GpuWork) -> Mask:
     """Return which work began first among the work of the same call."""
     chosen = np.zeros(len(work), bool)
     chosen[np.unique(work.call, return_index=True)[1]] = True

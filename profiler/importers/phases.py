@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiler.importers.breakdown import FETCH, SLOW_CALL, Host, named
+from profiler.importers.breakdown import FETCH, SLOW_CALL, HostActivity, named
 from profiler.importers.columns import ANNOTATION, OPERATOR, Integers, Mask
 from profiler.importers.gpu_time import Shares
 from profiler.importers.kineto import Trace
 from profiler.importers.spans import Spans, covered, covers, difference, either, intersection, union
 from profiler.importers.steps import Steps, numbers
 from profiler.importers.tables import PID, is_backward, optimizer_ranges
-from profiler.importers.work import Work
+from profiler.importers.work import GpuWork
 from profiler.schema import Step
 
 FORWARD, BACKWARD, OPTIMIZER, OTHER = range(4)
@@ -31,7 +31,7 @@ BETWEEN_NODES = 10_000
 """Nanoseconds that the autograd engine may take from one node to the next (assumption)."""
 
 
-def steps_on_gpu(trace: Trace, work: Work, host: Host, parts: Shares, steps: Steps) -> tuple[Step, ...]:
+def steps_on_gpu(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares, steps: Steps) -> tuple[Step, ...]:
     """Return the steps, each from when the GPU reached it to when it reached the next."""
     passes = {
         "data_wait": parts.data if len(_fetches(trace)[0]) else None,
@@ -77,7 +77,7 @@ def _passes(trace: Trace, steps: Steps, time: Spans) -> list[Spans]:
     return [backward, intersection(difference(rest, backward), ahead), updating]
 
 
-def _asking(work: Work, host: Host, steps: Steps) -> npt.NDArray[np.float64]:
+def _asking(work: GpuWork, host: HostActivity, steps: Steps) -> npt.NDArray[np.float64]:
     """Return the seconds until the host had launched all of each step.
 
     Fetching and waiting for the GPU are left out. A wait for the GPU is one for a result, or a launch that waits for

@@ -8,7 +8,7 @@ import numpy as np
 
 from profiler.importers.columns import Integers
 from profiler.importers.spans import union
-from profiler.importers.work import Work
+from profiler.importers.work import GpuWork
 
 FULL = 1000
 """Pieces of work from which a stream counts as full: the driver holds 1024, then its calls wait."""
@@ -30,7 +30,7 @@ class Queue:
     """Fraction of the time in which FULL or more waited, 0 to 1."""
 
 
-def queues(work: Work, begin: int, end: int) -> tuple[Queue, ...]:
+def queues(work: GpuWork, begin: int, end: int) -> tuple[Queue, ...]:
     """Return the queue of every stream whose launches are known; most launches first."""
     found = []
     for stream in np.unique(work.stream[work.launched]).tolist():
@@ -52,7 +52,7 @@ def queues(work: Work, begin: int, end: int) -> tuple[Queue, ...]:
     return tuple(sorted(found, key=lambda queue: (-queue.launches, queue.stream)))
 
 
-def length(work: Work) -> tuple[Integers, Integers]:
+def length(work: GpuWork) -> tuple[Integers, Integers]:
     """Return the moments at which the length of a stream's queue changes, and the length from each on.
 
     The length grows when a call begins and shrinks when its work begins; if both happen at once, it grows first.
@@ -63,7 +63,7 @@ def length(work: Work) -> tuple[Integers, Integers]:
     return times[order], np.cumsum(change[order])
 
 
-def starved(work: Work, begin: int, end: int) -> float:
+def starved(work: GpuWork, begin: int, end: int) -> float:
     """Return the fraction of the time in which nothing waited or ran on any stream.
 
     The host had then given the GPU nothing to do.

@@ -10,7 +10,7 @@ import numpy as np
 from profiler.importers.breakdown import named
 from profiler.importers.columns import ANNOTATION, OPERATOR, Integers, Mask
 from profiler.importers.kineto import Trace
-from profiler.importers.work import Work
+from profiler.importers.work import GpuWork
 
 MARK = "profile-train step"
 """The agent's mark at a step boundary, equal to `profiler.agent.window.MARK`; a test compares the two."""
@@ -52,7 +52,7 @@ class Steps:
         """End of the analyzed time."""
         return int(self.reached[-1])
 
-    def asked_in(self, work: Work) -> Mask:
+    def asked_in(self, work: GpuWork) -> Mask:
         """Return which work the host launched in these steps; without marks, all."""
         asked = work.asked
         return np.asarray(
@@ -60,7 +60,7 @@ class Steps:
         )
 
 
-def steps_of(trace: Trace, work: Work) -> Steps:
+def steps_of(trace: Trace, work: GpuWork) -> Steps:
     """Return the marked steps.
 
     On a GPU the first of several is left out: it waits for work launched before the trace.
@@ -98,7 +98,7 @@ def _without_stub(host: Integers, asked: Integers) -> Integers:
     return host
 
 
-def _reached(host: Integers, work: Work) -> Integers:
+def _reached(host: Integers, work: GpuWork) -> Integers:
     order = np.argsort(work.asked, kind="stable")
     done = np.maximum.accumulate(work.end[order])
     before = np.searchsorted(work.asked[order], host, "left")

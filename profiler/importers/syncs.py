@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profiler.importers.breakdown import Host, is_copy, named
+from profiler.importers.breakdown import HostActivity, is_copy, named
 from profiler.importers.columns import ANNOTATION, OPERATOR
 from profiler.importers.gpu_time import Shares
 from profiler.importers.kineto import Trace
 from profiler.importers.nesting import around
-from profiler.importers.work import Work
+from profiler.importers.work import GpuWork
 from profiler.schema import Sync
 
 _SHAPED_BY_DATA = frozenset(
@@ -24,7 +24,7 @@ _OUTSIDE = ("gloo:", "c10d::")
 _UNSCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"
 
 
-def syncs(trace: Trace, work: Work, host: Host, parts: Shares) -> tuple[Sync, ...]:
+def syncs(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares) -> tuple[Sync, ...]:
     """Return the waits that left the GPU idle, by cause and operator; most idle time first."""
     idle = _idle_by_call(trace, work, host, parts)
     if not idle:
@@ -67,7 +67,7 @@ def cause_of(call: str, operators: Sequence[str], before: str, direction: str) -
     return "synchronize" if not operators and "ynchronize" in call else "other"
 
 
-def _idle_by_call(trace: Trace, work: Work, host: Host, parts: Shares) -> dict[int, int]:
+def _idle_by_call(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares) -> dict[int, int]:
     """Return the nanoseconds in which the GPU was idle, by the waiting call's position in the trace."""
     order = np.argsort(trace.ranges.start[host.calls], kind="stable")
     calls = host.calls[order]
@@ -117,7 +117,7 @@ def _chains(trace: Trace, calls: Sequence[int]) -> dict[int, tuple[tuple[str, ..
 class _Copies:
     """The directions of each thread's copies, in the order of their calls."""
 
-    def __init__(self, trace: Trace, work: Work) -> None:
+    def __init__(self, trace: Trace, work: GpuWork) -> None:
         self._trace = trace
         incoming = is_copy(trace, work, "HtoD") & work.launched
         known = incoming | (is_copy(trace, work, "DtoH") & work.launched)

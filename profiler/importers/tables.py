@@ -22,7 +22,7 @@ from profiler.importers.kineto import Trace
 from profiler.importers.nesting import around
 from profiler.importers.spans import Spans, covers, union
 from profiler.importers.steps import MARK, Steps
-from profiler.importers.work import Work
+from profiler.importers.work import GpuWork
 from profiler.schema import Kernel, Operator, Step, Window
 
 PID = 0
@@ -52,7 +52,7 @@ FLOATING = {
 """Dtype by Kineto's name for a tensor type."""
 
 
-def window(trace: Trace, work: Work, parts: Shares | None, steps: Steps, in_steps: Sequence[Step]) -> Window:
+def window(trace: Trace, work: GpuWork, parts: Shares | None, steps: Steps, in_steps: Sequence[Step]) -> Window:
     """Return the Window of the analyzed steps; without marks the whole trace counts as one step."""
     row = Window(
         pid=PID,
@@ -78,7 +78,7 @@ def window(trace: Trace, work: Work, parts: Shares | None, steps: Steps, in_step
     )
 
 
-def kernels(trace: Trace, work: Work, steps: Steps) -> tuple[Kernel, ...]:
+def kernels(trace: Trace, work: GpuWork, steps: Steps) -> tuple[Kernel, ...]:
     """Return the steps' GPU work by name and kind; most time first."""
     inside = work.where(steps.asked_in(work))
     in_optimizer = covers(optimizer_ranges(trace), inside.asked)
@@ -93,7 +93,7 @@ def kernels(trace: Trace, work: Work, steps: Steps) -> tuple[Kernel, ...]:
     return _merged(rows)
 
 
-def _reached(work: Work) -> dict[int, float]:
+def _reached(work: GpuWork) -> dict[int, float]:
     """Return, by name, the share of the multiprocessors that kernels have blocks for, mean over their time."""
     told = work.where(~np.isnan(work.blocks))
     times = (told.end - told.start).astype(np.float64)
@@ -103,7 +103,7 @@ def _reached(work: Work) -> dict[int, float]:
     return {int(number): float(reached[number] / whole[number]) for number in np.flatnonzero(whole)}
 
 
-def _dtypes(trace: Trace, work: Work) -> dict[int, str]:
+def _dtypes(trace: Trace, work: GpuWork) -> dict[int, str]:
     """Return the dtypes of matmuls whose names do not tell, as those of Inductor's templates (triton_tem_*) by name.
 
     They are those of the inputs of the operator around the launch, if it is a matmul too or has the kernel's name, and
@@ -131,7 +131,7 @@ def _dtypes(trace: Trace, work: Work) -> dict[int, str]:
     return {number: dtype for number, dtype in agreed.items() if dtype not in (None, "fp32")}
 
 
-def _callers(trace: Trace, work: Work) -> tuple[Integers, Integers]:
+def _callers(trace: Trace, work: GpuWork) -> tuple[Integers, Integers]:
     """Return the positions of all operators, and which of these is the innermost around the launch of each piece of
     work, all of which has one; -1 for none."""
     ranges = trace.ranges
@@ -160,7 +160,7 @@ def operators_by_name(trace: Trace, steps: Steps) -> tuple[Kernel, ...]:
     return _merged(found)
 
 
-def operators(trace: Trace, work: Work, steps: Steps) -> tuple[Operator, ...]:
+def operators(trace: Trace, work: GpuWork, steps: Steps) -> tuple[Operator, ...]:
     """Return the operators by name and shapes, if shapes were recorded; most time first.
 
     The times are those of the GPU work that each operator launched itself. Without GPU work they are the operators'

@@ -20,7 +20,7 @@ NOWHERE = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class GpuWork:
     """The GPU work, one row per kernel, copy or fill, sorted by start; times are nanoseconds of the trace."""
 
     start: Integers
@@ -53,16 +53,16 @@ class Work:
         """When the host launched the work; if unknown, when the work began."""
         return np.where(self.launched, self.call_start, self.start)
 
-    def where(self, chosen: Mask | Integers) -> Work:
+    def where(self, chosen: Mask | Integers) -> GpuWork:
         """Return the chosen rows."""
-        return Work(*(getattr(self, each.name)[chosen] for each in fields(self)))
+        return GpuWork(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
     def spans(self, chosen: Mask) -> Spans:
         """Return the time in which any of the chosen work ran."""
         return union(self.start[chosen], self.end[chosen])
 
 
-def work_of(trace: Trace) -> Work:
+def work_of(trace: Trace) -> GpuWork:
     """Return the GPU work of a trace; of several GPUs, that of the one with most kernels."""
     ranges = trace.ranges
     rows = np.flatnonzero(ranges.category >= KERNEL)
@@ -78,7 +78,7 @@ def work_of(trace: Trace) -> Work:
     if len(numbers):
         known &= numbers[at] == wanted
     call = np.where(known, calls[at] if len(calls) else -1, -1)
-    return Work(
+    return GpuWork(
         start=ranges.start[rows],
         end=ranges.end[rows],
         name=ranges.name[rows],

@@ -16,7 +16,7 @@ from typing import Any
 from profiler.agent import ring
 from profiler.agent.ring import Event
 from profiler.recorder.gpu_phases import GpuTimes
-from profiler.recorder.program import Program
+from profiler.recorder.program import ProgramSource
 from profiler.recorder.steps import Segmenter
 from profiler.schema import (
     PHASES,
@@ -47,7 +47,7 @@ MOST_WORKERS = 64
 MOST_LINE = 1 << 20
 
 
-class Source:
+class EventSource:
     """The ring and facts file of one process.
 
     Its rows carry the PID of `process`, which may differ from its own `pid`.
@@ -59,7 +59,7 @@ class Source:
         origin: int,
         cursor: int = 0,
         offset: int = 0,
-        predecessor: Callable[[Process], Source | None] | None = None,
+        predecessor: Callable[[Process], EventSource | None] | None = None,
     ) -> None:
         """Open a ring and its facts file.
 
@@ -86,7 +86,7 @@ class Source:
         self._loaders: dict[int, dict[str, Any]] = {}
         self._flags: dict[str, Any] | None = None
         self._regions: dict[int, dict[str, Any]] = {}
-        self._program = Program()
+        self._program = ProgramSource()
         self.windows: list[dict[str, Any]] = []
         self._unnamed: list[Event] = []
         """Batches whose loader is known only once the fetch around them is read."""
@@ -437,12 +437,12 @@ def _is_elsewhere(model: dict[str, Any]) -> bool:
 
 
 _ALLOCATOR_FIELDS = ("device", "allocated", "allocated_peak", "reserved", "reserved_peak", "retries", "ooms")
-_HANDLERS: dict[str, Callable[[Source, float, dict[str, Any]], list[Any]]] = {
-    "process": Source._is_process,
-    "allocator": Source._is_allocator,
-    "problem": Source._is_problem,
-    "window": Source._is_window,
-    "end": Source._is_end,
+_HANDLERS: dict[str, Callable[[EventSource, float, dict[str, Any]], list[Any]]] = {
+    "process": EventSource._is_process,
+    "allocator": EventSource._is_allocator,
+    "problem": EventSource._is_problem,
+    "window": EventSource._is_window,
+    "end": EventSource._is_end,
 }
 
 
@@ -457,12 +457,12 @@ class Drain:
         self._folder = folder
         self._origin = origin
         self._cursors = cursors
-        self.sources: dict[str, Source] = {}
+        self.sources: dict[str, EventSource] = {}
         self.stored: Tables | None = None
         """The tables of an earlier recorder of this run, if there was one."""
         self._refused: set[str] = set()
         self._buried = 0
-        self._dead: dict[tuple[int | None, int | None], list[Source]] = {}
+        self._dead: dict[tuple[int | None, int | None], list[EventSource]] = {}
         """Ended workers whose rows can be continued, by parent and worker number."""
         self.told = cursors("problems")
         """Bytes read of the reports left by agents that found no room."""
@@ -481,7 +481,7 @@ class Drain:
                 continue
             try:
                 read, told = self._cursors(f"ring {path.stem}"), self._cursors(f"facts {path.stem}")
-                source = Source(path, self._origin, read, told, self._predecessor)
+                source = EventSource(path, self._origin, read, told, self._predecessor)
                 if self.stored is not None:
                     source.resume(self.stored)
                 self.sources[path.stem] = source
@@ -491,14 +491,14 @@ class Drain:
                         self._refused.add(path.stem)
                         self.problems.append(Problem(time=0.0, source="ring", message=str(error)))
 
-    def bury(self, name: str) -> Source:
+    def bury(self, name: str) -> EventSource:
         """Retire the source of a worker that has ended and was read to its end."""
         source = self.sources.pop(name)
         self._buried += 1
         self._dead.setdefault((source.process.parent, source.process.worker_id), []).append(source)
         return source
 
-    def _predecessor(self, process: Process) -> Source | None:
+    def _predecessor(self, process: Process) -> EventSource | None:
         """Return an ended worker whose rows `process` continues, or None.
 
         A loader may restart its workers every epoch, thousands of times. The first MOST_WORKERS have rows of their own;

@@ -22,7 +22,7 @@ _OTHERS = (ring.SAVE, ring.ITER, ring.FETCH)  # no part of an evaluation without
 
 
 @dataclass
-class Evaluation:
+class EvaluationJudge:
     """The known loaders and models of one process; it learns with every step it judges."""
 
     trained: set[int] = field(default_factory=set)

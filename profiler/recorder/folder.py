@@ -60,7 +60,7 @@ This applies only if the process cannot be checked.
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class RecordingNote:
     """The content of `recording.json`: everything needed to finish a recording whose recorder was killed."""
 
     rings: str
@@ -241,7 +241,7 @@ def _reserve(folder: Path, part: str, job: Job | None) -> None:
     if job is None:
         return
     us, since = os.getpid(), started(os.getpid())
-    write_note(folder, Note("", 0, us, since, us, since, part=part, where=here(), job=job.id))
+    write_note(folder, RecordingNote("", 0, us, since, us, since, part=part, where=here(), job=job.id))
     if part:
         private.write(folder / JOB, job.id)
 
@@ -576,7 +576,7 @@ def forget(folder: Path, rings: Path, part: str = "") -> None:
             each.rmdir()
 
 
-def write_note(folder: Path, note: Note) -> None:
+def write_note(folder: Path, note: RecordingNote) -> None:
     """Write a note atomically, so that a reader never sees half of it; on a full disk, go on without it."""
     name = _note_name(note.part)
     beside = folder / (name + ".new")
@@ -605,13 +605,13 @@ def _note_name(part: str) -> str:
     return f"recording-{part}.json" if part else NOTE
 
 
-def read_note(folder: Path, part: str = "") -> Note | None:
+def read_note(folder: Path, part: str = "") -> RecordingNote | None:
     """Return the note of a recorder; None if there is none, or the file is not profile-train's."""
     note = _note_in(folder / _note_name(part))
     return note if note is not None and note.part == part else None
 
 
-def _note_in(path: Path) -> Note | None:
+def _note_in(path: Path) -> RecordingNote | None:
     try:
         fields = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError):
@@ -620,13 +620,13 @@ def _note_in(path: Path) -> Note | None:
     from profiler.store.values import Misfit, build
 
     try:
-        note: Note = build(Note, fields)
+        note: RecordingNote = build(RecordingNote, fields)
     except (Misfit, AttributeError, TypeError):
         return None
     return note
 
 
-def notes(folder: Path) -> list[Note]:
+def notes(folder: Path) -> list[RecordingNote]:
     """Return the notes of all recorders that write into the folder, or were cut off there."""
     return list(_notes(folder))
 
@@ -635,7 +635,7 @@ def _note_files(folder: Path) -> list[Path]:
     return sorted((*folder.glob(NOTE), *folder.glob("recording-*.json")))
 
 
-def _notes(folder: Path) -> Iterator[Note]:
+def _notes(folder: Path) -> Iterator[RecordingNote]:
     for path in _note_files(folder):
         part = path.name[len("recording") : -len(".json")]
         note = read_note(folder, part[1:]) if part[:1] in ("", "-") else None
@@ -651,7 +651,7 @@ def here() -> str | None:
         return None
 
 
-def is_live(folder: Path, note: Note) -> bool:
+def is_live(folder: Path, note: RecordingNote) -> bool:
     """Return whether a note's recorder is alive, by its process or by a recent sign of life."""
     if not note.is_elsewhere:
         return is_alive(note.recorder, note.recorder_started)
@@ -679,7 +679,7 @@ def home(folder: Path) -> tuple[str, int]:
     return str(folder.absolute()), folder.stat().st_ino
 
 
-def is_copy(folder: Path, note: Note) -> bool:
+def is_copy(folder: Path, note: RecordingNote) -> bool:
     """Return whether the folder was copied, not moved, since its note was written."""
     path, inode = home(folder)
     return note.home is not None and note.home[0] != path and note.home[1] != inode

@@ -21,7 +21,7 @@ METRICS = (
 )
 
 
-class Counters:
+class GpmCounters:
     """The counters of one GPU, or of one MIG instance of it.
 
     NVML computes them from two samples, which live in the library's memory until `close` frees them.

@@ -10,9 +10,9 @@ from typing import Any
 
 import pynvml
 
-from profiler.recorder.gpm import Counters
+from profiler.recorder.gpm import GpmCounters
 from profiler.recorder.numa import SYSFS, node_of_pci
-from profiler.recorder.nvml import FINAL, Device, choose, explain
+from profiler.recorder.nvml import FINAL, NvmlDevice, choose, explain
 from profiler.schema import Gpu, GpuSample, Problem
 
 PCIE_PERIOD = 2.0
@@ -48,9 +48,9 @@ class _Source:
     """
 
     gpu: Gpu
-    slice: Device
-    board: Device
-    counters: Counters | None
+    slice: NvmlDevice
+    board: NvmlDevice
+    counters: GpmCounters | None
     counters_read: float | None = None
     pcie_read: float = float("-inf")
     _held: dict[str, tuple[float, object, Any]] = field(default_factory=dict)
@@ -150,7 +150,7 @@ class GpuSampler:
 
     def _find(self, visible: str | None, order: str | None) -> None:
         uuids: list[str] = []
-        found: dict[str, tuple[int, Device, Device]] = {}
+        found: dict[str, tuple[int, NvmlDevice, NvmlDevice]] = {}
         for index in range(pynvml.nvmlDeviceGetCount()):
             board = self._board(index)
             uuid = board.read("nvmlDeviceGetUUID") if board else None
@@ -178,24 +178,24 @@ class GpuSampler:
             self._sources.append(self._source(index, uuid, device, board))
         self.gpus = tuple(source.gpu for source in self._sources)
 
-    def _board(self, index: int) -> Device | None:
+    def _board(self, index: int) -> NvmlDevice | None:
         try:
-            return Device(pynvml.nvmlDeviceGetHandleByIndex(index), f"GPU {index}", self._complain)
+            return NvmlDevice(pynvml.nvmlDeviceGetHandleByIndex(index), f"GPU {index}", self._complain)
         except pynvml.NVMLError as error:
             self._complain(f"GPU {index} could not be opened ({error}), so it was not measured. See `nvidia-smi`.")
             return None
 
-    def _migs(self, board: Device) -> Iterator[tuple[str, Device]]:
+    def _migs(self, board: NvmlDevice) -> Iterator[tuple[str, NvmlDevice]]:
         if (board.read("nvmlDeviceGetMigMode") or [0])[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
             return
         for position in range(board.read("nvmlDeviceGetMaxMigDeviceCount") or 0):
             handle = board.read("nvmlDeviceGetMigDeviceHandleByIndex", position)
-            mig = Device(handle, f"MIG device {position} of {board.name}", self._complain)
+            mig = NvmlDevice(handle, f"MIG device {position} of {board.name}", self._complain)
             uuid = mig.read("nvmlDeviceGetUUID") if handle is not None else None
             if uuid:
                 yield uuid, mig
 
-    def _source(self, index: int, uuid: str, device: Device, board: Device) -> _Source:
+    def _source(self, index: int, uuid: str, device: NvmlDevice, board: NvmlDevice) -> _Source:
         counters = self._counters(device, board)
         memory = device.read("nvmlDeviceGetMemoryInfo")
         if memory is None:
@@ -223,18 +223,18 @@ class GpuSampler:
         )
         return _Source(gpu, slice=device, board=board, counters=counters)
 
-    def _counters(self, device: Device, board: Device) -> Counters | None:
+    def _counters(self, device: NvmlDevice, board: NvmlDevice) -> GpmCounters | None:
         support = board.read("nvmlGpmQueryDeviceSupport")
         if support is None or not support.isSupportedDevice:
             return None
         instance = None if device is board else device.read("nvmlDeviceGetGpuInstanceId")
         try:
-            return Counters(board.handle, instance)
+            return GpmCounters(board.handle, instance)
         except pynvml.NVMLError as error:
             self._without_counters(device, error)
             return None
 
-    def _without_counters(self, device: Device, error: pynvml.NVMLError) -> None:
+    def _without_counters(self, device: NvmlDevice, error: pynvml.NVMLError) -> None:
         self._complain(
             f"{device.name} has performance counters (GPM) but they could not be read ({error}): SM, tensor core and "
             "memory activity are not measured. They may need root, or the driver option "
@@ -283,7 +283,7 @@ class GpuSampler:
                 self._without_counters(source.slice, error)
             return {}
 
-    def _process_memory(self, device: Device, pids: Collection[int]) -> int | None:
+    def _process_memory(self, device: NvmlDevice, pids: Collection[int]) -> int | None:
         processes = device.read("nvmlDeviceGetComputeRunningProcesses")
         if processes is None:
             return None
@@ -293,7 +293,7 @@ class GpuSampler:
         return sum(size for size in held if size is not None)
 
 
-def _power(board: Device) -> dict[str, Any]:
+def _power(board: NvmlDevice) -> dict[str, Any]:
     """Return the readings that change within a second.
 
     The driver renews them hardly more often than they are read.
@@ -307,7 +307,7 @@ def _power(board: Device) -> dict[str, Any]:
     }
 
 
-def _link(board: Device) -> dict[str, Any]:
+def _link(board: NvmlDevice) -> dict[str, Any]:
     """Return the readings that change over seconds."""
     return {
         "temperature": board.read("nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU),
@@ -316,7 +316,7 @@ def _link(board: Device) -> dict[str, Any]:
     }
 
 
-def _pcie(board: Device) -> dict[str, float | None]:
+def _pcie(board: NvmlDevice) -> dict[str, float | None]:
     """Return bytes/s from and to the GPU; this blocks for 40 ms. NVML reports KB/s."""
     return {
         "pcie_tx": _scaled(board.read("nvmlDeviceGetPcieThroughput", pynvml.NVML_PCIE_UTIL_TX_BYTES), 1e3),

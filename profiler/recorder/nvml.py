@@ -28,7 +28,7 @@ LOST = frozenset((pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRE
 DRIVER_TRACES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
 
 
-class Device:
+class NvmlDevice:
     """A GPU (or MIG device) whose unsupported readings are requested only once."""
 
     def __init__(self, handle: Any, name: str, complain: Callable[[str], None]) -> None:

@@ -39,7 +39,7 @@ SAVE = "torch.save"
 WORDS = frozenset(("precision", "mixed_precision", "optim", "strategy", "config", "deepspeed", "profiler", "fsdp"))
 
 
-class Program:
+class ProgramSource:
     """The source of one process, read file by file on demand, and the facts it completes."""
 
     def __init__(self) -> None:

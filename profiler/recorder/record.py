@@ -19,7 +19,7 @@ from profiler import __version__
 from profiler.agent.redact import known_secrets
 from profiler.errors import ProfilerError
 from profiler.recorder import folder as place
-from profiler.recorder.drain import Drain, Source
+from profiler.recorder.drain import Drain, EventSource
 from profiler.recorder.ending import Asked, sentence
 from profiler.recorder.gpu import GpuSampler
 from profiler.recorder.host import HostSampler, machine
@@ -73,7 +73,7 @@ def finish_orphan(folder: Path) -> str | None:
     return " ".join(dict.fromkeys(each for each in told if each)) or None
 
 
-def _finish(folder: Path, note: place.Note) -> str | None:
+def _finish(folder: Path, note: place.RecordingNote) -> str | None:
     if place.is_copy(folder, note):
         return "This folder was copied while the run was recorded: it holds what had been written until then."
     if place.is_live(folder, note):
@@ -165,7 +165,7 @@ class Recorder:
         self._errors = [fact.body for fact in stored.facts if fact.kind == "error"] if stored else []
         place.write_note(
             folder,
-            place.Note(
+            place.RecordingNote(
                 rings=str(rings),
                 origin=self._origin,
                 recorder=os.getpid(),
@@ -282,7 +282,7 @@ class Recorder:
         for fact in self._scheduling.facts():
             self._store.put(fact)
 
-    def _keep_sums(self, source: Source) -> None:
+    def _keep_sums(self, source: EventSource) -> None:
         """Store the totals of a process's whole life."""
         self._store.put(source.process)
         for quantity, sketch in source.sketches.items():

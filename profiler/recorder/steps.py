@@ -16,7 +16,7 @@ from typing import Any
 
 from profiler.agent import ring
 from profiler.agent.ring import Event
-from profiler.recorder.evaluation import EVALUATION, Evaluation
+from profiler.recorder.evaluation import EVALUATION, EvaluationJudge
 from profiler.recorder.spans import are_apart, closure, exclusive, in_order
 from profiler.schema import (
     TAG_CHECKPOINT,
@@ -80,7 +80,7 @@ class Segmenter:
     """Fields of Step that are not measured, or no longer."""
     unbounded: bool = False
     """Whether no boundary was seen for so long that events had to be dropped."""
-    evaluation: Evaluation = field(default_factory=Evaluation)
+    evaluation: EvaluationJudge = field(default_factory=EvaluationJudge)
 
     def __post_init__(self) -> None:
         self._open: dict[int, list[Event]] = {0: []}

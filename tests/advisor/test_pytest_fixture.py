@@ -56,7 +56,7 @@ def test_a_program_is_judged_by_its_baseline(project, pytester):
     _change(pytester, "DELETE FROM host_samples")  # then nobody can say that others took the cores, as they may here
 
     project(60, 0.02, more=", slower=0.7").assert_outcomes(passed=1)
-    slow = project(60, 0.06, more=", slower=0.7")
+    slow = project(45, 0.3, more=", slower=0.7")  # so slow that not even a busy machine explains it
     few = project(12, 0.02)
     _change(pytester, f"UPDATE runs SET cores_total = cores_total + {os.cpu_count()}")
     elsewhere = project(60, 0.02)
@@ -64,7 +64,7 @@ def test_a_program_is_judged_by_its_baseline(project, pytester):
     slow.assert_outcomes(failed=1)
     slow.stdout.fnmatch_lines(["*lower: a * step takes * ms in B, * ms in A:*", "*Everything else*worse*"])
     few.assert_outcomes(failed=1)
-    few.stdout.fnmatch_lines(["*Too few steps to tell: A has * steady ones, B *"])
+    few.stdout.fnmatch_lines(["*Too few steps to tell*"])
     elsewhere.assert_outcomes(skipped=1)
     elsewhere.stdout.fnmatch_lines(["*another machine (machine: cores_total)*"])
 

@@ -5,8 +5,8 @@ import pytest
 from advisor.metrics.base import Missing
 from advisor.metrics.step import step_time_mean
 from advisor.models.state import State
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Tier
-from advisor.testing import Blind, Fires, Silent, given
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.testing import DoesNotFire, Fires, NotMeasured, given
 
 SLOW, FAST, UNKNOWN = given({step_time_mean: 2.0}), given({step_time_mean: 0.5}), given({})
 HALVED = State(phases={"forward": 2.0})
@@ -14,7 +14,7 @@ HALVED = State(phases={"forward": 2.0})
 
 def when(m):
     """If a step takes more than a second,"""
-    return Evidence((Fact(step_time_mean, m[step_time_mean], 1.0, ">"),)) if m[step_time_mean] > 1 else None
+    return Evidence((Measurement(step_time_mean, m[step_time_mean], 1.0, ">"),)) if m[step_time_mean] > 1 else None
 
 
 def then(m, found):
@@ -30,7 +30,7 @@ def then(m, found):
 
 
 RULE = Rule(
-    title="Ask", tier=Tier.MODEL, when=when, then=then, confidence=Confidence.HEURISTIC, difficulty=1, sources=()
+    title="Ask", area=Area.MODEL, when=when, then=then, confidence=Confidence.HEURISTIC, difficulty=1, sources=()
 )
 
 
@@ -40,8 +40,8 @@ RULE = Rule(
         Fires(
             "fires", SLOW, code="ask()", absent="no", then="Ask", memory=-1005, state=HALVED, removed=(0.5, 0.5, 0.504)
         ),
-        Silent("is silent", FAST),
-        Blind("is blind", UNKNOWN),
+        DoesNotFire("is silent", FAST),
+        NotMeasured("is blind", UNKNOWN),
     ],
     ids=lambda case: case.sentence,
 )
@@ -58,9 +58,9 @@ def test_what_is_so_passes(case):
         Fires("memory that nobody told of", SLOW, host_memory=5),
         Fires("less gain", SLOW, state=HALVED, removed=(0.4, 0.5, 0.5)),
         Fires("no gain at all", SLOW, no_gain=True),
-        Silent("fires", SLOW),
-        Blind("is silent", FAST),
-        Blind("fires", SLOW),
+        DoesNotFire("fires", SLOW),
+        NotMeasured("is silent", FAST),
+        NotMeasured("fires", SLOW),
     ],
     ids=lambda case: case.sentence,
 )

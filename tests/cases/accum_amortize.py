@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import FLAGS, LOADER, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Goals, Missing
 from advisor.metrics.input import loader
@@ -47,20 +47,22 @@ CASES = [
         then="2 times as many",
     ),
     Fires("just above the limit", one(0.151)),
-    Silent("just below the limit", one(0.149)),
-    Silent("communication just below the limit", many(0.119)),
+    DoesNotFire("just below the limit", one(0.149)),
+    DoesNotFire("communication just below the limit", many(0.119)),
     Fires("communication just above the limit", many(0.121)),
-    Silent(
+    DoesNotFire(
         "the wanted batch is that of all eight ranks", gpu_metrics({**DDP, exposed_comm_fraction: 0.33}, goals=WANTED)
     ),
-    Silent("nobody wants a larger batch", one(0.4, Goals())),
-    Silent("the wanted batch is there already", one(0.4, Goals(target_batch=16))),
-    Blind("the size of a batch is unknown", gpu_metrics({loader: replace(LOADER, batch_size=None)}, goals=WANTED)),
-    Blind(
+    DoesNotFire("nobody wants a larger batch", one(0.4, Goals())),
+    DoesNotFire("the wanted batch is there already", one(0.4, Goals(target_batch=16))),
+    NotMeasured(
+        "the size of a batch is unknown", gpu_metrics({loader: replace(LOADER, batch_size=None)}, goals=WANTED)
+    ),
+    NotMeasured(
         "communication was not measured",
         gpu_metrics({**DDP, exposed_comm_fraction: Missing("No", "Yes.")}, goals=Goals(target_batch=8 * 64)),
     ),
-    Blind(
+    NotMeasured(
         "the optimizer was not timed",
         gpu_metrics({optimizer_fraction: Missing("No", "Yes.")}, goals=WANTED),
     ),

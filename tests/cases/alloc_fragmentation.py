@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import FLAGS, GB, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.memory import alloc_retries, fragmentation_ratio, mem_peak_allocated, mem_peak_reserved, oom_count
@@ -44,15 +44,15 @@ CASES = [
         code="PYTORCH_ALLOC_CONF=expandable_segments:True,a:1\n",
     ),
     Fires("just above the limit, out of memory once", gpu_metrics(fragmented(0.151, retries=0, failures=1))),
-    Silent("just below the limit", gpu_metrics(fragmented(0.149))),
-    Silent("fragmented, but nothing failed", gpu_metrics(fragmented(retries=0))),
-    Silent(
+    DoesNotFire("just below the limit", gpu_metrics(fragmented(0.149))),
+    DoesNotFire("fragmented, but nothing failed", gpu_metrics(fragmented(retries=0))),
+    DoesNotFire(
         "expandable already",
         gpu_metrics({**fragmented(), flags: replace(FLAGS, allocator_config="expandable_segments:True")}),
     ),
-    Blind(
+    NotMeasured(
         "the allocator was not sampled",
         gpu_metrics({**fragmented(), alloc_retries: Missing("No samples", "Train longer.")}),
     ),
-    Blind("no GPU", cpu_metrics(phases={})),
+    NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

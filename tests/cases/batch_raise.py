@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import ADAM, GB, LOADER, a_gpu, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Goals, Missing
 from advisor.metrics.gpu import device, launch_bound_index, reached_multiprocessors
@@ -58,24 +58,24 @@ CASES = [
         state=IDLE,
         removed=(0.1 * 2 / 3, (0.1 + 0.25 * 0.9) * 2 / 3, (0.1 + 0.5 * 0.9) * 2 / 3),
     ),
-    Silent(
+    DoesNotFire(
         "before Hopper, kernels reach nearly all multiprocessors",
         gpu_metrics({**roomy(), sm_active: Missing("No", "Yes."), reached_multiprocessors: 0.8}),
     ),
-    Silent(
+    DoesNotFire(
         "a counter counts for more than what kernels reach",
         gpu_metrics({**roomy(active=0.9), reached_multiprocessors: 0.5}),
     ),
     Fires("just above the limit", gpu_metrics(roomy(headroom=0.26))),
-    Silent("just below the limit", gpu_metrics(roomy(headroom=0.24))),
+    DoesNotFire("just below the limit", gpu_metrics(roomy(headroom=0.24))),
     Fires("multiprocessors just idle enough", gpu_metrics(roomy(active=0.79))),
-    Silent("multiprocessors just busy enough", gpu_metrics(roomy(active=0.8, late=0.19))),
-    Silent("multiprocessors idle because data is waited for", gpu_metrics({**roomy(), data_wait_fraction: 0.45})),
-    Silent("as much as is wanted", gpu_metrics(roomy(), goals=Goals(target_batch=16))),
-    Blind(
+    DoesNotFire("multiprocessors just busy enough", gpu_metrics(roomy(active=0.8, late=0.19))),
+    DoesNotFire("multiprocessors idle because data is waited for", gpu_metrics({**roomy(), data_wait_fraction: 0.45})),
+    DoesNotFire("as much as is wanted", gpu_metrics(roomy(), goals=Goals(target_batch=16))),
+    NotMeasured(
         "multiprocessors unknown, launching is not the limit",
         gpu_metrics({**roomy(), sm_active: Missing("No", "Yes.")}),
     ),
-    Blind("the size of a batch is unknown", gpu_metrics({**roomy(), loader: replace(LOADER, batch_size=None)})),
-    Blind("no GPU", cpu_metrics(phases={})),
+    NotMeasured("the size of a batch is unknown", gpu_metrics({**roomy(), loader: replace(LOADER, batch_size=None)})),
+    NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

@@ -1,5 +1,5 @@
 from gpu_runs import a_gpu, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import conv_share, device, layout_share, matmul_share
@@ -19,16 +19,16 @@ CASES = [
         intervention=Intervention(name="channels_last", settings={}, safety=Safety.NUMERICS),
     ),
     Fires("just above three tenths", gpu_metrics({**NCHW, conv_share: 0.301})),
-    Silent("just below", gpu_metrics({**NCHW, conv_share: 0.299})),
+    DoesNotFire("just below", gpu_metrics({**NCHW, conv_share: 0.299})),
     Fires("just above a twentieth", gpu_metrics({**NCHW, layout_share: 0.051})),
-    Silent("nothing to speak of is converted", gpu_metrics({**NCHW, layout_share: 0.049})),
+    DoesNotFire("nothing to speak of is converted", gpu_metrics({**NCHW, layout_share: 0.049})),
     Fires(
         "TF32 convolutions are converted as well, and what converting takes goes",
         gpu_metrics(NCHW),
         state=State(phases={"forward": 0.04, "backward": 0.06}, matmul=0.07, membound=0.02),
         removed=(0.02 * 0.75 / 2 / 0.1, 0.0913 + 0.02 * 0.75 * 0.8 / 0.1, 0.1815 + 0.02 * 0.75 * 0.95 / 0.1),
     ),
-    Silent("no tensor cores", gpu_metrics({**NCHW, device: a_gpu("Tesla P40", (6, 1))})),
-    Blind("no GPU", cpu_metrics(phases={})),
-    Blind("no kernels were recorded", gpu_metrics({**NCHW, layout_share: Missing("No kernels", "Record some.")})),
+    DoesNotFire("no tensor cores", gpu_metrics({**NCHW, device: a_gpu("Tesla P40", (6, 1))})),
+    NotMeasured("no GPU", cpu_metrics(phases={})),
+    NotMeasured("no kernels were recorded", gpu_metrics({**NCHW, layout_share: Missing("No kernels", "Record some.")})),
 ]

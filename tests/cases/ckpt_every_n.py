@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import FLAGS, GB, LOADER, MODEL, a_gpu, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import device
@@ -63,12 +63,12 @@ CASES = [
         then="more samples a second",
     ),
     Fires("just above the limit", gpu_metrics({**full(), mem_peak_allocated: 45 * GB}), then="does not make it faster"),
-    Silent("just below the limit", gpu_metrics({**full(), mem_peak_allocated: 46 * GB})),
-    Silent("memory is not short", gpu_metrics({**full(), memory_pressure: False})),
-    Silent("checkpointed already", gpu_metrics({**full(), flags: replace(FLAGS, checkpointing=True)})),
-    Silent("states that can be sharded fill more", gpu_metrics({**full(), world_size: 8, mem_optim: 20 * GB})),
+    DoesNotFire("just below the limit", gpu_metrics({**full(), mem_peak_allocated: 46 * GB})),
+    DoesNotFire("memory is not short", gpu_metrics({**full(), memory_pressure: False})),
+    DoesNotFire("checkpointed already", gpu_metrics({**full(), flags: replace(FLAGS, checkpointing=True)})),
+    DoesNotFire("states that can be sharded fill more", gpu_metrics({**full(), world_size: 8, mem_optim: 20 * GB})),
     Fires("states that cannot be sharded do not matter", gpu_metrics({**full(), mem_optim: 20 * GB})),
-    Blind("no blocks to wrap", gpu_metrics({**full(), model: replace(MODEL, blocks=0, block=None)})),
-    Blind("activations were not measured", gpu_metrics({**full(), mem_activations: Missing("No", "Yes.")})),
-    Blind("no GPU", cpu_metrics(phases={})),
+    NotMeasured("no blocks to wrap", gpu_metrics({**full(), model: replace(MODEL, blocks=0, block=None)})),
+    NotMeasured("activations were not measured", gpu_metrics({**full(), mem_activations: Missing("No", "Yes.")})),
+    NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.base import Goals, Missing
 from advisor.metrics.between import checkpoint_save_seconds, checkpoint_save_share, checkpoint_saves
@@ -45,9 +45,9 @@ CASES = [
     ),
     Fires("long saves", given(saving(seconds=20.0)), code="async_save", then="in the background"),
     Fires("just above the limit", given(saving(0.021))),
-    Silent("just below the limit", given(saving(0.019))),
+    DoesNotFire("just below the limit", given(saving(0.019))),
     Fires("two saves", given(saving(saves=2))),
-    Silent("one, at the end", given(saving(saves=1))),
+    DoesNotFire("one, at the end", given(saving(saves=1))),
     # Daly's interval for saves of 20 s and a failure every 2 h is 523 s
     Fires(
         "more than twice as often as failures call for",
@@ -56,8 +56,8 @@ CASES = [
         # E = M/tau (e^((tau + delta)/M) - 1) of 523.4 s over that of 261 s, for M of 1, 2 and 4 h
         cost=(-0.001, 0.018, 0.027),
     ),
-    Silent("less than twice as often, though saving takes 7 % of the time", every(262, 7200.0)),
-    Silent("less than half as often", every(1045, 7200.0)),
+    DoesNotFire("less than twice as often, though saving takes 7 % of the time", every(262, 7200.0)),
+    DoesNotFire("less than half as often", every(1045, 7200.0)),
     Fires(
         "more seldom than half as often",
         every(1047, 7200.0),
@@ -65,7 +65,7 @@ CASES = [
         no_gain=True,
         cost=(0.0, 0.018, 0.055),
     ),
-    Silent("a day between failures: saves that take 2 % are right", every(980, 86400.0)),
-    Blind("saves were not timed", given({**saving(), checkpoint_save_share: Missing("No", "Yes.")})),
-    Blind("steps were not timed", given({**saving(), step_time_mean: Missing("No", "Yes.")})),
+    DoesNotFire("a day between failures: saves that take 2 % are right", every(980, 86400.0)),
+    NotMeasured("saves were not timed", given({**saving(), checkpoint_save_share: Missing("No", "Yes.")})),
+    NotMeasured("steps were not timed", given({**saving(), step_time_mean: Missing("No", "Yes.")})),
 ]

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import FLAGS, GB, MODEL, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.attention import attention_heads, attention_is_flash, hidden_size, scores_bytes, sequence_length
 from advisor.metrics.base import Missing
@@ -46,14 +46,14 @@ CASES = [
     Fires("no equal blocks", gpu_metrics({**scored(), model: replace(MODEL, block=None)}), by_hand=True),
     Fires("never more than there is", gpu_metrics({**scored(), scores_bytes: 60 * GB}), memory=-46 * GB),
     Fires("just above the limit: 17.07", gpu_metrics(scored(437))),
-    Silent("just below the limit: 16.99", gpu_metrics(scored(435))),
-    Silent("flash attention", gpu_metrics({**scored(), attention_is_flash: True})),
-    Silent("memory is not short", gpu_metrics({**scored(), memory_pressure: False})),
-    Silent("recomputed already", gpu_metrics({**scored(), flags: replace(FLAGS, checkpointing=True)})),
-    Blind(
+    DoesNotFire("just below the limit: 16.99", gpu_metrics(scored(435))),
+    DoesNotFire("flash attention", gpu_metrics({**scored(), attention_is_flash: True})),
+    DoesNotFire("memory is not short", gpu_metrics({**scored(), memory_pressure: False})),
+    DoesNotFire("recomputed already", gpu_metrics({**scored(), flags: replace(FLAGS, checkpointing=True)})),
+    NotMeasured(
         "no attention was seen: a convolutional network",
         gpu_metrics({**scored(), attention_is_flash: Missing("No attention was recorded", "Nothing.")}),
     ),
-    Blind("heads are one with the batch", gpu_metrics({**scored(), attention_heads: Missing("No", "Yes.")})),
-    Blind("no GPU", cpu_metrics(phases={})),
+    NotMeasured("heads are one with the batch", gpu_metrics({**scored(), attention_heads: Missing("No", "Yes.")})),
+    NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import FLAGS, GB, MODEL, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Goals, Missing
 from advisor.metrics.memory import mem_activations, mem_headroom, memory_pressure
@@ -42,18 +42,20 @@ CASES = [
         removed=(0.7 * 0.12, 0.9 * 0.12, 0.12),
     ),
     Fires("it just fits", gpu_metrics(recomputing(0.435), phases=TIMES), note="at most 87%"),
-    Silent("it just does not", gpu_metrics(recomputing(0.425), phases=TIMES)),
+    DoesNotFire("it just does not", gpu_metrics(recomputing(0.425), phases=TIMES)),
     Fires("just above the limit of time", gpu_metrics(recomputing(), phases={"forward": 0.26, "backward": 0.571})),
-    Silent("just below the limit of time", gpu_metrics(recomputing(), phases={"forward": 0.26, "backward": 0.569})),
-    Silent("nothing is checkpointed", gpu_metrics({**recomputing(), flags: FLAGS}, phases=TIMES)),
-    Silent("memory is short", gpu_metrics({**recomputing(), memory_pressure: True}, phases=TIMES)),
-    Silent("a larger model is wanted", gpu_metrics(recomputing(), phases=TIMES, goals=Goals(capacity=True))),
-    Silent("a larger batch is wanted", gpu_metrics(recomputing(), phases=TIMES, goals=Goals(target_batch=64))),
-    Blind("no equal blocks", gpu_metrics({**recomputing(), model: replace(MODEL, blocks=0)}, phases=TIMES)),
-    Blind(
+    DoesNotFire(
+        "just below the limit of time", gpu_metrics(recomputing(), phases={"forward": 0.26, "backward": 0.569})
+    ),
+    DoesNotFire("nothing is checkpointed", gpu_metrics({**recomputing(), flags: FLAGS}, phases=TIMES)),
+    DoesNotFire("memory is short", gpu_metrics({**recomputing(), memory_pressure: True}, phases=TIMES)),
+    DoesNotFire("a larger model is wanted", gpu_metrics(recomputing(), phases=TIMES, goals=Goals(capacity=True))),
+    DoesNotFire("a larger batch is wanted", gpu_metrics(recomputing(), phases=TIMES, goals=Goals(target_batch=64))),
+    NotMeasured("no equal blocks", gpu_metrics({**recomputing(), model: replace(MODEL, blocks=0)}, phases=TIMES)),
+    NotMeasured(
         "activations were not measured",
         gpu_metrics({**recomputing(), mem_activations: Missing("No", "Yes.")}, phases=TIMES),
     ),
-    Blind("the passes were not timed", gpu_metrics({**recomputing(), backward_fraction: Missing("No", "Yes.")})),
-    Blind("no GPU", cpu_metrics({flags: replace(FLAGS, checkpointing=True)}, phases=TIMES)),
+    NotMeasured("the passes were not timed", gpu_metrics({**recomputing(), backward_fraction: Missing("No", "Yes.")})),
+    NotMeasured("no GPU", cpu_metrics({flags: replace(FLAGS, checkpointing=True)}, phases=TIMES)),
 ]

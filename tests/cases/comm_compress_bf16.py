@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import FLAGS, a_gpu, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.communication import (
@@ -105,17 +105,17 @@ CASES = [
         code="find_unused_parameters=False",
     ),
     Fires("just above the limit", reducing(0.0277)),
-    Silent("just below the limit", reducing(0.0275)),
-    Silent("ranks wait for a slow one, not for the link", reducing(0.110, wait=0.09)),
-    Silent("a hook is registered already", reducing(0.110, fact=replace(FP32, comm_hook="PowerSGD"))),
-    Silent("gradients are bf16 already", reducing(0.110, fact=replace(FP32, dtypes=("bfloat16",)))),
-    Silent("gloo has no such hook", reducing(0.110, fact=replace(FP32, backend="gloo"))),
-    Silent("a Turing GPU", with_device((7, 5))),
-    Silent("one rank", gpu_metrics()),
-    Silent(
+    DoesNotFire("just below the limit", reducing(0.0275)),
+    DoesNotFire("ranks wait for a slow one, not for the link", reducing(0.110, wait=0.09)),
+    DoesNotFire("a hook is registered already", reducing(0.110, fact=replace(FP32, comm_hook="PowerSGD"))),
+    DoesNotFire("gradients are bf16 already", reducing(0.110, fact=replace(FP32, dtypes=("bfloat16",)))),
+    DoesNotFire("gloo has no such hook", reducing(0.110, fact=replace(FP32, backend="gloo"))),
+    DoesNotFire("a Turing GPU", with_device((7, 5))),
+    DoesNotFire("one rank", gpu_metrics()),
+    DoesNotFire(
         "on CPUs",
         cpu_metrics({world_size: 2, flags: replace(FLAGS, ddp=True), on_cpu: True}, phases={}),
     ),
-    Blind("communication was not measured", gpu_metrics({**values(0.1, 0.2, 0, FP32), exposed_transfer: UNSEEN})),
-    Blind("only what is exposed was measured", gpu_metrics({**values(0.1, 0.2, 0, FP32), comm_total: UNSEEN})),
+    NotMeasured("communication was not measured", gpu_metrics({**values(0.1, 0.2, 0, FP32), exposed_transfer: UNSEEN})),
+    NotMeasured("only what is exposed was measured", gpu_metrics({**values(0.1, 0.2, 0, FP32), comm_total: UNSEEN})),
 ]

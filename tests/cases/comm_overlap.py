@@ -1,5 +1,5 @@
 from gpu_runs import cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.communication import ddp, exposed_collective, exposed_collectives
@@ -47,11 +47,11 @@ CASES = [
     Fires("sharded weights", exchanging(0.2, "allgather"), code="set_modules_to_forward_prefetch"),
     Fires("sharded gradients", exchanging(0.2, "reducescatter"), code="fully_shard"),
     Fires("just above the limit", exchanging(0.101)),
-    Silent("just below it", exchanging(0.099)),
-    Silent("DistributedDataParallel, which has rules of its own", exchanging(0.2, changes={ddp: DdpFact(id=1)})),
-    Silent("a single rank", gpu_metrics({world_size: 1})),
-    Blind(
+    DoesNotFire("just below it", exchanging(0.099)),
+    DoesNotFire("DistributedDataParallel, which has rules of its own", exchanging(0.2, changes={ddp: DdpFact(id=1)})),
+    DoesNotFire("a single rank", gpu_metrics({world_size: 1})),
+    NotMeasured(
         "no collective was recorded", gpu_metrics({world_size: 8, exposed_collectives: 0.2, exposed_collective: UNSEEN})
     ),
-    Blind("no GPU", cpu_metrics({world_size: 8}, phases={})),
+    NotMeasured("no GPU", cpu_metrics({world_size: 8}, phases={})),
 ]

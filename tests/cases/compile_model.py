@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import FLAGS, a_gpu, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.attention import materialised_attention_share
 from advisor.metrics.base import Missing
@@ -23,20 +23,22 @@ CASES = [
         intervention=Intervention(name="compile", settings={"mode": None}, safety=Safety.NUMERICS),
     ),
     Fires("just above a quarter", gpu_metrics({**EAGER, membound_share: 0.251})),
-    Silent("just below a quarter", gpu_metrics({**EAGER, membound_share: 0.249})),
+    DoesNotFire("just below a quarter", gpu_metrics({**EAGER, membound_share: 0.249})),
     Fires(
         "few memory-bound kernels, but late ones", gpu_metrics({**EAGER, membound_share: 0.1, launch_bound_index: 0.16})
     ),
-    Silent("not late enough", gpu_metrics({**EAGER, membound_share: 0.1, launch_bound_index: 0.14})),
+    DoesNotFire("not late enough", gpu_metrics({**EAGER, membound_share: 0.1, launch_bound_index: 0.14})),
     Fires(
         "what attention writes to memory is left to sdpa-flash",
         gpu_metrics({**EAGER, materialised_attention_share: 0.5}),
         state=State(phases={"forward": 0.04, "backward": 0.06}, membound=0.04),
         removed=(0.033, 0.075, 0.12),
     ),
-    Silent("compiled already", gpu_metrics({**EAGER, flags: FLAGS})),
-    Silent("Triton has no kernels for a Pascal", gpu_metrics({**EAGER, device: a_gpu("Tesla P40", (6, 1))})),
-    Silent("nothing but large products", gpu_metrics({**EAGER, matmul_share: 0.81, launch_bound_index: 0.04})),
-    Blind("no GPU", cpu_metrics({flags: EAGER[flags]}, phases={})),
-    Blind("no kernels were recorded", gpu_metrics({**EAGER, membound_share: Missing("No kernels", "Record some.")})),
+    DoesNotFire("compiled already", gpu_metrics({**EAGER, flags: FLAGS})),
+    DoesNotFire("Triton has no kernels for a Pascal", gpu_metrics({**EAGER, device: a_gpu("Tesla P40", (6, 1))})),
+    DoesNotFire("nothing but large products", gpu_metrics({**EAGER, matmul_share: 0.81, launch_bound_index: 0.04})),
+    NotMeasured("no GPU", cpu_metrics({flags: EAGER[flags]}, phases={})),
+    NotMeasured(
+        "no kernels were recorded", gpu_metrics({**EAGER, membound_share: Missing("No kernels", "Record some.")})
+    ),
 ]

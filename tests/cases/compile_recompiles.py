@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import FLAGS
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.between import recompile_share, recompiles
 from advisor.metrics.settings import flags
@@ -26,8 +26,8 @@ CASES = [
         removed=(0.0, 0.0, 0.0),
     ),
     Fires("as many as make 8 variants with the first", given({**VARYING, recompiles: 7})),
-    Silent("one less", given({**VARYING, recompiles: 6})),
-    Silent("nothing is compiled", given({**VARYING, flags: replace(FLAGS, compile=False)})),
-    Blind("the settings were not read", given({recompiles: 30, recompile_share: 0.4})),
-    Blind("no step was seen", given({flags: FLAGS})),
+    DoesNotFire("one less", given({**VARYING, recompiles: 6})),
+    DoesNotFire("nothing is compiled", given({**VARYING, flags: replace(FLAGS, compile=False)})),
+    NotMeasured("the settings were not read", given({recompiles: 30, recompile_share: 0.4})),
+    NotMeasured("no step was seen", given({flags: FLAGS})),
 ]

@@ -1,5 +1,5 @@
 from gpu_runs import gpu_metrics
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.base import Goals, Missing
 from advisor.metrics.memory import memory_pressure
@@ -17,9 +17,9 @@ CASES = [
         fault=False,
     ),
     Fires("on a CPU too, where memory is not told apart", given({step_time_mean: 0.1}, LATENCY)),
-    Silent("training is to be fast", gpu_metrics(goals=Goals(goal="throughput"))),
-    Silent("the training does not fit yet", gpu_metrics({memory_pressure: True}, goals=LATENCY)),
-    Blind("nobody said what the run is for", gpu_metrics()),
-    Blind("other things were declared", gpu_metrics(goals=Goals(gpu_price=2.0))),
-    Blind("there was no step", gpu_metrics({step_time_mean: Missing("No", "Yes.")}, goals=LATENCY)),
+    DoesNotFire("training is to be fast", gpu_metrics(goals=Goals(goal="throughput"))),
+    DoesNotFire("the training does not fit yet", gpu_metrics({memory_pressure: True}, goals=LATENCY)),
+    NotMeasured("nobody said what the run is for", gpu_metrics()),
+    NotMeasured("other things were declared", gpu_metrics(goals=Goals(gpu_price=2.0))),
+    NotMeasured("there was no step", gpu_metrics({step_time_mean: Missing("No", "Yes.")}, goals=LATENCY)),
 ]

@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.base import Missing
 from advisor.metrics.host import cores_allowed, local_ranks
@@ -58,7 +58,7 @@ CASES = [
         of(threads=64, threads_from="default", thread_demand=64, best_threads=8, thread_gain=1.1),
         code="torch.set_num_threads(8)",
     ),
-    Silent(
+    DoesNotFire(
         "more threads than a container may use, which cost nothing",
         of(threads=64, threads_from="default", thread_demand=64, best_threads=8, thread_gain=1.02),
     ),
@@ -69,15 +69,15 @@ CASES = [
         no_gain=True,
     ),
     Fires("the product is just enough faster", of(thread_gain=1.31)),
-    Silent("the product is not enough faster", of(thread_gain=1.29)),
+    DoesNotFire("the product is not enough faster", of(thread_gain=1.29)),
     Fires("just enough computing", of(compute_fraction=0.31)),
-    Silent("not enough computing", of(compute_fraction=0.29)),
-    Silent("eight cores and eight threads", of(thread_gain=1.0, thread_demand=8, threads=8, best_threads=8)),
-    Silent("the program has chosen", of(threads_from="program")),
-    Silent("the program has chosen, and no product was tried", of(threads_from="program", thread_gain=NOT_TRIED)),
-    Silent("on a GPU", of(on_cpu=False, thread_gain=NOT_TRIED)),
-    Silent("workers' cores are not there for threads", of(thread_gain=1.0, best_threads=1, threads=1)),
-    Blind("no other number was tried", of(thread_gain=NOT_TRIED)),
-    Blind("nobody saw who has set it", of(threads_from=Missing("No", "Yes."))),
-    Blind("phases were not measured", of(compute_fraction=Missing("No", "Yes."))),
+    DoesNotFire("not enough computing", of(compute_fraction=0.29)),
+    DoesNotFire("eight cores and eight threads", of(thread_gain=1.0, thread_demand=8, threads=8, best_threads=8)),
+    DoesNotFire("the program has chosen", of(threads_from="program")),
+    DoesNotFire("the program has chosen, and no product was tried", of(threads_from="program", thread_gain=NOT_TRIED)),
+    DoesNotFire("on a GPU", of(on_cpu=False, thread_gain=NOT_TRIED)),
+    DoesNotFire("workers' cores are not there for threads", of(thread_gain=1.0, best_threads=1, threads=1)),
+    NotMeasured("no other number was tried", of(thread_gain=NOT_TRIED)),
+    NotMeasured("nobody saw who has set it", of(threads_from=Missing("No", "Yes."))),
+    NotMeasured("phases were not measured", of(compute_fraction=Missing("No", "Yes."))),
 ]

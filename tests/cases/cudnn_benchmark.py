@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import FLAGS, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import conv_share, matmul_share
@@ -22,10 +22,10 @@ CASES = [
         intervention=Intervention(name="flags", settings={"cudnn_benchmark": True}, safety=Safety.NUMERICS),
     ),
     Fires("just above three tenths", gpu_metrics({**IMAGES, conv_share: 0.301})),
-    Silent("just below", gpu_metrics({**IMAGES, conv_share: 0.299})),
-    Silent("on already", gpu_metrics({**IMAGES, flags: replace(OFF, cudnn_benchmark=True)})),
-    Blind("the switch could not be read", gpu_metrics({**IMAGES, flags: FLAGS})),
-    Silent("determinism was asked for", gpu_metrics({**IMAGES, flags: replace(OFF, deterministic=True)})),
-    Blind("no GPU", cpu_metrics({flags: OFF, conv_share: 0.6}, phases={})),
-    Blind("no kernels were recorded", gpu_metrics({**IMAGES, conv_share: Missing("No kernels", "Record some.")})),
+    DoesNotFire("just below", gpu_metrics({**IMAGES, conv_share: 0.299})),
+    DoesNotFire("on already", gpu_metrics({**IMAGES, flags: replace(OFF, cudnn_benchmark=True)})),
+    NotMeasured("the switch could not be read", gpu_metrics({**IMAGES, flags: FLAGS})),
+    DoesNotFire("determinism was asked for", gpu_metrics({**IMAGES, flags: replace(OFF, deterministic=True)})),
+    NotMeasured("no GPU", cpu_metrics({flags: OFF, conv_share: 0.6}, phases={})),
+    NotMeasured("no kernels were recorded", gpu_metrics({**IMAGES, conv_share: Missing("No kernels", "Record some.")})),
 ]

@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.base import Missing
 from advisor.metrics.input import loader, t_w, workers_are_behind
@@ -34,14 +34,14 @@ CASES = [
         removed=(0.48, 0.5, 0.5),
     ),
     Fires("just above two fifths", decodes(stage=0.41)),
-    Silent("just below two fifths", decodes(stage=0.39)),
+    DoesNotFire("just below two fifths", decodes(stage=0.39)),
     Fires("just above a twentieth: 0.9 of 0.8 of the waiting", decodes(wait=0.07)),
-    Silent("just below it: too little waits for the preprocessing", decodes(wait=0.069)),
+    DoesNotFire("just below it: too little waits for the preprocessing", decodes(wait=0.069)),
     Fires("workers that are behind: just above all of the waiting", decodes(wait=0.051, behind=True)),
-    Silent("just below that", decodes(wait=0.049, behind=True)),
+    DoesNotFire("just below that", decodes(wait=0.049, behind=True)),
     Fires("the second epoch has begun", decodes(epochs=2)),
-    Silent("only one epoch", decodes(epochs=1)),
-    Blind("the program names no such stage", decodes(stage=UNKNOWN)),
-    Blind("nobody saw an epoch begin", decodes(epochs=UNKNOWN)),
-    Blind("nobody timed the waiting", decodes(wait=UNKNOWN)),
+    DoesNotFire("only one epoch", decodes(epochs=1)),
+    NotMeasured("the program names no such stage", decodes(stage=UNKNOWN)),
+    NotMeasured("nobody saw an epoch begin", decodes(epochs=UNKNOWN)),
+    NotMeasured("nobody timed the waiting", decodes(wait=UNKNOWN)),
 ]

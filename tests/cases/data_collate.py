@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.input import batch_tensors, collate_share, loader, t_w, workers_are_behind
 from advisor.metrics.step import data_wait_fraction
@@ -46,16 +46,16 @@ CASES = [
         then="is collation, into 301 tensors.",
     ),
     Fires("just above two fifths", given({**LISTS, collate_share: 0.41})),
-    Silent("just below two fifths", given({**LISTS, collate_share: 0.39})),
+    DoesNotFire("just below two fifths", given({**LISTS, collate_share: 0.39})),
     Fires("just above a twentieth: 0.8 of 0.8 of the waiting", given({**LISTS, data_wait_fraction: 0.079})),
-    Silent("just below it: too little waits for the collating", given({**LISTS, data_wait_fraction: 0.078})),
-    Silent(
+    DoesNotFire("just below it: too little waits for the collating", given({**LISTS, data_wait_fraction: 0.078})),
+    DoesNotFire(
         "a tiny healthy program: it waits, but hardly for that",
         given({**LISTS, loader: LoaderFact(id=1), data_wait_fraction: 0.13, collate_share: 0.45}),
     ),
     Fires("workers that are behind: just above all of the waiting", given({**BEHIND, data_wait_fraction: 0.051})),
-    Silent("just below it", given({**BEHIND, data_wait_fraction: 0.049})),
-    Blind("no loader was seen", without(loader)),
-    Blind("nobody timed the collating", without(collate_share)),
-    Blind("nobody timed the waiting", without(data_wait_fraction)),
+    DoesNotFire("just below it", given({**BEHIND, data_wait_fraction: 0.049})),
+    NotMeasured("no loader was seen", without(loader)),
+    NotMeasured("nobody timed the collating", without(collate_share)),
+    NotMeasured("nobody timed the waiting", without(data_wait_fraction)),
 ]

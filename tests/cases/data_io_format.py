@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.host import cores_available, cores_per_rank
 from advisor.metrics.input import compute_threads, files_per_sample, loader, t_g, t_w, u_w, workers_are_behind
@@ -35,14 +35,14 @@ CASES = [
         removed=(0.167, 0.533, 0.875),
     ),
     Fires("just above the number of files", given({**SMALL_FILES, files_per_sample: 8.1})),
-    Silent("just below it", given({**SMALL_FILES, files_per_sample: 7.9})),
+    DoesNotFire("just below it", given({**SMALL_FILES, files_per_sample: 7.9})),
     Fires("just above a twentieth: 0.53 of the waiting", given({**SMALL_FILES, data_wait_fraction: 0.094})),
-    Silent("just below it", given({**SMALL_FILES, data_wait_fraction: 0.093})),
+    DoesNotFire("just below it", given({**SMALL_FILES, data_wait_fraction: 0.093})),
     Fires("workers that are behind: just above all of the waiting", given({**BEHIND, data_wait_fraction: 0.051})),
-    Silent("just below that", given({**BEHIND, data_wait_fraction: 0.049})),
-    Silent("there are cores for more workers", given({**SMALL_FILES, cores_available: 7, cores_per_rank: 8.0})),
-    Silent("no workers yet", given({**SMALL_FILES, loader: LoaderFact(id=1)})),
-    Blind("opened files were not counted", without(files_per_sample)),
-    Blind("nobody timed the batches", without(t_w)),
-    Blind("nobody timed the waiting", without(data_wait_fraction)),
+    DoesNotFire("just below that", given({**BEHIND, data_wait_fraction: 0.049})),
+    DoesNotFire("there are cores for more workers", given({**SMALL_FILES, cores_available: 7, cores_per_rank: 8.0})),
+    DoesNotFire("no workers yet", given({**SMALL_FILES, loader: LoaderFact(id=1)})),
+    NotMeasured("opened files were not counted", without(files_per_sample)),
+    NotMeasured("nobody timed the batches", without(t_w)),
+    NotMeasured("nobody timed the waiting", without(data_wait_fraction)),
 ]

@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.input import batch_bytes, loader, t_g, t_w, t_w_p99
 from advisor.metrics.step import batches_per_step, data_wait_fraction
@@ -41,16 +41,16 @@ CASES = [
         code="prefetch_factor=3,",
     ),
     Fires("just above a twentieth: 0.6 of 85 % of the waiting", given({**JITTERY, data_wait_fraction: 0.099})),
-    Silent("just below it", given({**JITTERY, data_wait_fraction: 0.098})),
+    DoesNotFire("just below it", given({**JITTERY, data_wait_fraction: 0.098})),
     Fires("just above three times the mean", given({**JITTERY, t_w: 0.0162, t_g: 0.009, t_w_p99: 0.0487})),
-    Silent("just below three times the mean", given({**JITTERY, t_w: 0.0162, t_g: 0.009, t_w_p99: 0.0485})),
-    Silent("the queue outlasts the slow batches: something else stalls", given({**JITTERY, t_w_p99: 0.0355})),
-    Silent("the workers are too slow on average", given({**JITTERY, t_w: 0.0241})),
-    Silent(
+    DoesNotFire("just below three times the mean", given({**JITTERY, t_w: 0.0162, t_g: 0.009, t_w_p99: 0.0485})),
+    DoesNotFire("the queue outlasts the slow batches: something else stalls", given({**JITTERY, t_w_p99: 0.0355})),
+    DoesNotFire("the workers are too slow on average", given({**JITTERY, t_w: 0.0241})),
+    DoesNotFire(
         "the queue is as long as it gets",
         given({**JITTERY, loader: LoaderFact(id=1, num_workers=2, prefetch_factor=8)}),
     ),
-    Silent("stalls that no queue hides", given({**JITTERY, t_w_p99: 4.0})),
-    Silent("no workers, no queue", given({loader: LoaderFact(id=1)})),
-    Blind("the slowest batches are unknown", given({k: v for k, v in JITTERY.items() if k is not t_w_p99})),
+    DoesNotFire("stalls that no queue hides", given({**JITTERY, t_w_p99: 4.0})),
+    DoesNotFire("no workers, no queue", given({loader: LoaderFact(id=1)})),
+    NotMeasured("the slowest batches are unknown", given({k: v for k, v in JITTERY.items() if k is not t_w_p99})),
 ]

@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.host import cores_available, cores_per_rank
 from advisor.metrics.input import (
@@ -51,8 +51,10 @@ CASES = [
         given({**STARVED, t_w: 0.087, t_g: 0.018, u_w: 0.05, cores_available: 1, cores_per_rank: 2.0}),
         code="num_workers=6,",
     ),
-    Silent("the workers have all the cores there are", given({**STARVED, cores_available: 1, cores_per_rank: 2.0})),
-    Silent("just below the share of waiting", given({**STARVED, data_wait_fraction: 0.049})),
+    DoesNotFire(
+        "the workers have all the cores there are", given({**STARVED, cores_available: 1, cores_per_rank: 2.0})
+    ),
+    DoesNotFire("just below the share of waiting", given({**STARVED, data_wait_fraction: 0.049})),
     Fires(
         "four workers deliver in step: one fetch in four waits, for 59 % of the step",
         given(
@@ -69,12 +71,12 @@ CASES = [
         ),
     ),
     Fires("just above the efficiency", given({**STARVED, worker_efficiency: 0.81})),
-    Silent("just below it: the workers rest", given({**STARVED, worker_efficiency: 0.79})),
-    Silent("enough workers", given({**STARVED, loader: LoaderFact(id=1, num_workers=5)})),
-    Silent(
+    DoesNotFire("just below it: the workers rest", given({**STARVED, worker_efficiency: 0.79})),
+    DoesNotFire("enough workers", given({**STARVED, loader: LoaderFact(id=1, num_workers=5)})),
+    DoesNotFire(
         "all cores compute: another worker only shares them",
         given({**STARVED, t_w: 0.1, t_g: 0.1, step_time_mean: 0.105, compute_threads: 8.0}),
     ),
-    Silent("without workers another rule speaks", given({loader: LoaderFact(id=1)})),
-    Blind("nobody timed the batches", given({key: v for key, v in STARVED.items() if key is not t_w})),
+    DoesNotFire("without workers another rule speaks", given({loader: LoaderFact(id=1)})),
+    NotMeasured("nobody timed the batches", given({key: v for key, v in STARVED.items() if key is not t_w})),
 ]

@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.gpu import Device, device, gpu_busy_fraction
 from advisor.metrics.host import cores_available, cores_per_rank
@@ -40,13 +40,13 @@ CASES = [
     Fires("the GPU has no time for it", given({**NO_CORE_LEFT, gpu_busy_fraction: 0.91}), then="on other machines"),
     Fires("how busy it is was not recorded", without(gpu_busy_fraction), then="on the GPU"),
     Fires("just above a twentieth: 0.6 of the waiting", given({**NO_CORE_LEFT, data_wait_fraction: 0.084})),
-    Silent("just below it", given({**NO_CORE_LEFT, data_wait_fraction: 0.083})),
+    DoesNotFire("just below it", given({**NO_CORE_LEFT, data_wait_fraction: 0.083})),
     Fires("just above the workers' share of working", given({**NO_CORE_LEFT, worker_efficiency: 0.81})),
-    Silent("just below it: they rest", given({**NO_CORE_LEFT, worker_efficiency: 0.79})),
+    DoesNotFire("just below it: they rest", given({**NO_CORE_LEFT, worker_efficiency: 0.79})),
     Fires("just above the workers' share of computing", given({**NO_CORE_LEFT, u_w: 0.88})),
-    Silent("just below it: they wait for storage", given({**NO_CORE_LEFT, u_w: 0.79})),
-    Silent("there are cores for more workers", given({**NO_CORE_LEFT, cores_available: 15, cores_per_rank: 16.0})),
-    Blind("no GPU", without(device)),
-    Blind("how busy the workers are is not known", without(worker_efficiency)),
-    Blind("nobody timed the batches", without(u_w)),
+    DoesNotFire("just below it: they wait for storage", given({**NO_CORE_LEFT, u_w: 0.79})),
+    DoesNotFire("there are cores for more workers", given({**NO_CORE_LEFT, cores_available: 15, cores_per_rank: 16.0})),
+    NotMeasured("no GPU", without(device)),
+    NotMeasured("how busy the workers are is not known", without(worker_efficiency)),
+    NotMeasured("nobody timed the batches", without(u_w)),
 ]

@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.between import epoch_gap_share, epoch_settling_share
 from advisor.metrics.input import epoch_restart_share, epoch_start_seconds, loader, loaders_made, t_w
@@ -44,14 +44,14 @@ CASES = [
         state=State(phases={"forward": 0.010}, between={"epoch_start": 0.010, "epoch_settling": 0.005}),
         removed=(0.224, 0.288, 0.32),
     ),
-    Silent(
+    DoesNotFire(
         "a pause between the epochs is not the workers'",
         given({**RESTARTED, epoch_restart_share: 0.01, epoch_gap_share: 0.5}),
     ),
     Fires("just above 3 % without the first batch", given({**RESTARTED, epoch_restart_share: 0.0376})),
-    Silent("just below", given({**RESTARTED, epoch_restart_share: 0.0374})),
-    Silent("the start is but the first batch", given({**RESTARTED, t_w: 0.124})),
-    Silent("they persist", given({loader: LoaderFact(id=1, num_workers=2, persistent_workers=True)})),
-    Silent("no workers", given({loader: LoaderFact(id=1)})),
-    Blind("the run ended in its first epoch", given({loader: LoaderFact(id=1, num_workers=2), t_w: 0.02})),
+    DoesNotFire("just below", given({**RESTARTED, epoch_restart_share: 0.0374})),
+    DoesNotFire("the start is but the first batch", given({**RESTARTED, t_w: 0.124})),
+    DoesNotFire("they persist", given({loader: LoaderFact(id=1, num_workers=2, persistent_workers=True)})),
+    DoesNotFire("no workers", given({loader: LoaderFact(id=1)})),
+    NotMeasured("the run ended in its first epoch", given({loader: LoaderFact(id=1, num_workers=2), t_w: 0.02})),
 ]

@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import Device, device, h2d_pageable_share
@@ -44,9 +44,9 @@ CASES = [
         given({key: value for key, value in PAGEABLE.items() if key is not h2d_pageable_share}),
     ),
     Fires("just above 3 %", given({**PAGEABLE, h2d_fraction: 0.0301})),
-    Silent("just below 3 %", given({**PAGEABLE, h2d_fraction: 0.0299})),
-    Silent("the copies come from pinned memory already", given({**PAGEABLE, h2d_pageable_share: 0.4})),
-    Silent("the loader pins", given({**PAGEABLE, loader: LoaderFact(id=1, pin_memory=True)})),
+    DoesNotFire("just below 3 %", given({**PAGEABLE, h2d_fraction: 0.0299})),
+    DoesNotFire("the copies come from pinned memory already", given({**PAGEABLE, h2d_pageable_share: 0.4})),
+    DoesNotFire("the loader pins", given({**PAGEABLE, loader: LoaderFact(id=1, pin_memory=True)})),
     Fires(
         "the loader pins, but its copies block",
         given(
@@ -56,7 +56,7 @@ CASES = [
         state=State(phases={"forward": 0.07, "other": 0.03}),
         removed=(0.03, 0.05, 0.07),
     ),
-    Silent(
+    DoesNotFire(
         "the loader pins, and something else waits",
         given({**PAGEABLE, loader: LoaderFact(id=1, pin_memory=True), sync_causes: {"item": 0.1}}),
     ),
@@ -66,7 +66,7 @@ CASES = [
         state=State(phases={"forward": 0.07, "other": 0.03}),
         removed=(0.033, 0.055, 0.077),
     ),
-    Silent("batches are made on the GPU", given({**PAGEABLE, loader: LoaderFact(id=1, batch_device="cuda:0")})),
+    DoesNotFire("batches are made on the GPU", given({**PAGEABLE, loader: LoaderFact(id=1, batch_device="cuda:0")})),
     Fires(
         "a trace, which shows no loader",
         given(TRACE),
@@ -75,9 +75,9 @@ CASES = [
         removed=(0.075, 0.125, 0.175),
         by_hand=True,
     ),
-    Silent("a trace of pinned copies", given({**TRACE, h2d_pageable_share: 0.4})),
-    Silent("a trace of few copies", given({**TRACE, h2d_fraction: 0.029})),
-    Blind("a trace without steps, of weights that are copied once", given({**TRACE, steady_step_count: NO})),
-    Blind("no GPU", given({loader: LoaderFact(id=1)})),
-    Blind("nobody timed the copies", given({k: v for k, v in PAGEABLE.items() if k is not h2d_fraction})),
+    DoesNotFire("a trace of pinned copies", given({**TRACE, h2d_pageable_share: 0.4})),
+    DoesNotFire("a trace of few copies", given({**TRACE, h2d_fraction: 0.029})),
+    NotMeasured("a trace without steps, of weights that are copied once", given({**TRACE, steady_step_count: NO})),
+    NotMeasured("no GPU", given({loader: LoaderFact(id=1)})),
+    NotMeasured("nobody timed the copies", given({k: v for k, v in PAGEABLE.items() if k is not h2d_fraction})),
 ]

@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import Device, device
@@ -55,11 +55,13 @@ CASES = [
         state=STEP,
         removed=(0.0, 0.0045, 0.0227),
     ),
-    Silent("just below the saturation", given({**CROWDED, cpu_saturation: 0.949})),
-    Silent("just enough cores for what they ask", given({**CROWDED, worker_demand: 1.0})),
-    Silent("the queue is empty at times: they are needed", given({**CROWDED, queue_empty_fraction: 0.02})),
-    Silent("two workers could not do what sixteen do", given({**CROWDED, worker_cpu: 2.1})),
-    Silent("a worker a core, as torch suggests", given({**CROWDED, loader: LoaderFact(id=1, num_workers=2)})),
-    Silent("no workers", given({**CROWDED, loader: LoaderFact(id=1)})),
-    Blind("the use of the CPU was not sampled", given({k: v for k, v in CROWDED.items() if k is not cpu_saturation})),
+    DoesNotFire("just below the saturation", given({**CROWDED, cpu_saturation: 0.949})),
+    DoesNotFire("just enough cores for what they ask", given({**CROWDED, worker_demand: 1.0})),
+    DoesNotFire("the queue is empty at times: they are needed", given({**CROWDED, queue_empty_fraction: 0.02})),
+    DoesNotFire("two workers could not do what sixteen do", given({**CROWDED, worker_cpu: 2.1})),
+    DoesNotFire("a worker a core, as torch suggests", given({**CROWDED, loader: LoaderFact(id=1, num_workers=2)})),
+    DoesNotFire("no workers", given({**CROWDED, loader: LoaderFact(id=1)})),
+    NotMeasured(
+        "the use of the CPU was not sampled", given({k: v for k, v in CROWDED.items() if k is not cpu_saturation})
+    ),
 ]

@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.host import cores_allowed, cores_available, cores_per_rank
 from advisor.metrics.input import batch_bytes, batch_tensors, compute_threads, loader, t_g, t_w, u_w
@@ -86,15 +86,17 @@ CASES = [
         by_hand=True,
     ),
     Fires("just above the share of waiting", given(run(make=0.0054, step=0.1, wait=0.0501)), code="num_workers=2,"),
-    Silent("just below the share of waiting", given(run(make=0.0052, step=0.1, wait=0.0499))),
-    Silent("a batch is made in less than two hand-overs", given(run(make=0.00099, step=0.001, size=0))),
+    DoesNotFire("just below the share of waiting", given(run(make=0.0052, step=0.1, wait=0.0499))),
+    DoesNotFire("a batch is made in less than two hand-overs", given(run(make=0.00099, step=0.001, size=0))),
     Fires("a batch takes longer than two hand-overs", given(run(make=0.00101, step=0.001, size=0))),
-    Silent("a large batch costs more to hand over than to make", given(run(make=0.06, step=0.05, size=100_000_000))),
-    Silent(
+    DoesNotFire(
+        "a large batch costs more to hand over than to make", given(run(make=0.06, step=0.05, size=100_000_000))
+    ),
+    DoesNotFire(
         "lists that torch makes 300 tensors of: handing these over takes ten times as long as making them",
         given({**run(make=0.0048, step=0.007), batch_tensors: 300}),
     ),
-    Silent("a batch of 32 tensors is made in less than two hand-overs", tensors(32, make=0.0111)),
+    DoesNotFire("a batch of 32 tensors is made in less than two hand-overs", tensors(32, make=0.0111)),
     Fires("and in more than two", tensors(32, make=0.0113)),  # 2 x (0.5 + 30 x 0.17 ms)
     Fires(
         "what handing many tensors over costs is part of the prediction",
@@ -102,13 +104,13 @@ CASES = [
         state=State(phases={"forward": 0.05}, load=0.2),
         removed=(0.6656, 0.7552, 0.8),  # 5.6 ms, six times, twice and not at all
     ),
-    Silent("all cores compute: there is none to load on", given(run(make=0.006, step=0.1, cores=2, threads=2.0))),
-    Silent("there are workers already", given({loader: LoaderFact(id=1, num_workers=1)})),
-    Silent(
+    DoesNotFire("all cores compute: there is none to load on", given(run(make=0.006, step=0.1, cores=2, threads=2.0))),
+    DoesNotFire("there are workers already", given({loader: LoaderFact(id=1, num_workers=1)})),
+    DoesNotFire(
         "batches are made on the GPU, where a forked worker cannot go",
         given(run(LoaderFact(id=1, batch_device="cuda:0"))),
     ),
-    Blind("nobody timed the batches", without(t_w)),
-    Blind("the size of a batch is unknown", without(batch_bytes)),
-    Blind("no loader was seen", given({})),
+    NotMeasured("nobody timed the batches", without(t_w)),
+    NotMeasured("the size of a batch is unknown", without(batch_bytes)),
+    NotMeasured("no loader was seen", given({})),
 ]

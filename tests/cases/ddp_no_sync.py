@@ -3,7 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_runs import ADAM, FLAGS, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Metric, Missing
 from advisor.metrics.communication import comm_total, ddp, exposed_transfer, reductions_per_step
@@ -74,13 +74,13 @@ CASES = [
     Fires("half of the passes under no_sync", accumulating(8.0, 4.0), code="accumulate = 8", by_hand=True),
     Fires("two micro-batches, just above the limit", accumulating(2.0, 1.51)),
     Fires("what it costs was not measured: advice without a gain", accumulating(8.0, 8.0, UNSEEN), no_gain=True),
-    Silent("just below the limit", accumulating(2.0, 1.49)),
-    Silent("no_sync is used", accumulating(8.0, 1.0)),
-    Silent("nothing is accumulated", accumulating(1.0, 1.0)),
-    Silent("one rank", gpu_metrics({micro_steps_per_step: 8.0})),
-    Silent("several jobs beside one another", gpu_metrics({world_size: 2, micro_steps_per_step: 8.0})),
-    Silent("FSDP", accumulating(8.0, UNSEEN, fsdp=True)),
-    Silent(
+    DoesNotFire("just below the limit", accumulating(2.0, 1.49)),
+    DoesNotFire("no_sync is used", accumulating(8.0, 1.0)),
+    DoesNotFire("nothing is accumulated", accumulating(1.0, 1.0)),
+    DoesNotFire("one rank", gpu_metrics({micro_steps_per_step: 8.0})),
+    DoesNotFire("several jobs beside one another", gpu_metrics({world_size: 2, micro_steps_per_step: 8.0})),
+    DoesNotFire("FSDP", accumulating(8.0, UNSEEN, fsdp=True)),
+    DoesNotFire(
         "passes of a GAN's two optimizers",
         gpu_metrics(
             {
@@ -92,5 +92,5 @@ CASES = [
             }
         ),
     ),
-    Blind("reductions were not counted", accumulating(8.0, UNSEEN)),
+    NotMeasured("reductions were not counted", accumulating(8.0, UNSEEN)),
 ]

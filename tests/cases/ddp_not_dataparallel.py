@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import FLAGS, a_gpu, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import device
@@ -33,9 +33,9 @@ CASES = [
         code="DistributedSampler",
         absent="batch_size",
     ),
-    Silent("one GPU", gpu_metrics(wrapped(1))),
-    Silent("no DataParallel", gpu_metrics({device: a_gpu(count=4)})),
-    Silent("processes for the GPUs already", gpu_metrics({**wrapped(), world_size: 4})),
-    Blind("the settings were not read", gpu_metrics({**wrapped(), flags: Missing("No", "Yes.")})),
-    Blind("no GPU", cpu_metrics({flags: WRAPPED}, phases={})),
+    DoesNotFire("one GPU", gpu_metrics(wrapped(1))),
+    DoesNotFire("no DataParallel", gpu_metrics({device: a_gpu(count=4)})),
+    DoesNotFire("processes for the GPUs already", gpu_metrics({**wrapped(), world_size: 4})),
+    NotMeasured("the settings were not read", gpu_metrics({**wrapped(), flags: Missing("No", "Yes.")})),
+    NotMeasured("no GPU", cpu_metrics({flags: WRAPPED}, phases={})),
 ]

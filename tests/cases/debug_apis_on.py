@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.settings import flags
 from advisor.models.state import State
@@ -62,8 +62,8 @@ CASES = [
         removed=(0.0, 0.303, 0.606),  # of 20 ms in 22
         by_hand=True,
     ),
-    Silent("nothing is on", given({flags: FlagsFact()})),
-    Silent("INFO says little and costs nothing", given({flags: FlagsFact(distributed_debug="INFO")})),
-    Silent("deterministic because it was asked for", given({flags: FlagsFact(deterministic=True)})),
-    Blind("the settings were not read", given({})),
+    DoesNotFire("nothing is on", given({flags: FlagsFact()})),
+    DoesNotFire("INFO says little and costs nothing", given({flags: FlagsFact(distributed_debug="INFO")})),
+    DoesNotFire("deterministic because it was asked for", given({flags: FlagsFact(deterministic=True)})),
+    NotMeasured("the settings were not read", given({})),
 ]

@@ -1,5 +1,5 @@
 from gpu_runs import a_gpu, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import device, matmul_share
@@ -29,11 +29,15 @@ CASES = [
         then="Pad the length 100 to 104",
     ),
     Fires("just above a tenth", gpu_metrics({**ODD, misaligned_matmul_share: 0.101})),
-    Silent("just below", gpu_metrics({**ODD, misaligned_matmul_share: 0.099})),
+    DoesNotFire("just below", gpu_metrics({**ODD, misaligned_matmul_share: 0.099})),
     Fires("just slow enough", gpu_metrics({**ODD, misaligned_efficiency: 0.499})),
-    Silent("its speed is as good as its peers'", gpu_metrics({**ODD, misaligned_efficiency: 0.501})),
-    Silent("no tensor cores", gpu_metrics({**ODD, device: a_gpu("Tesla P40", (6, 1))})),
-    Blind("nothing to compare with", gpu_metrics({**ODD, misaligned_efficiency: Missing("No peers", "Time it.")})),
-    Blind("shapes were not recorded", gpu_metrics({**ODD, misaligned_matmul_share: Missing("No", "Record longer.")})),
-    Blind("no GPU", cpu_metrics(ODD, phases={})),
+    DoesNotFire("its speed is as good as its peers'", gpu_metrics({**ODD, misaligned_efficiency: 0.501})),
+    DoesNotFire("no tensor cores", gpu_metrics({**ODD, device: a_gpu("Tesla P40", (6, 1))})),
+    NotMeasured(
+        "nothing to compare with", gpu_metrics({**ODD, misaligned_efficiency: Missing("No peers", "Time it.")})
+    ),
+    NotMeasured(
+        "shapes were not recorded", gpu_metrics({**ODD, misaligned_matmul_share: Missing("No", "Record longer.")})
+    ),
+    NotMeasured("no GPU", cpu_metrics(ODD, phases={})),
 ]

@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.stack import ARCHITECTURE, CPU_BUILD, OLD_DRIVER, stack_mismatches
 
@@ -19,6 +19,6 @@ CASES = [
         fault=False,
     ),
     Fires("an old driver", given({stack_mismatches: (OLD_DRIVER,)}), code="update the driver", fault=False),
-    Silent("everything fits", given({stack_mismatches: ()})),
-    Blind("no GPU was seen", given({})),
+    DoesNotFire("everything fits", given({stack_mismatches: ()})),
+    NotMeasured("no GPU was seen", given({})),
 ]

@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.between import evaluation_share, evaluations
 from advisor.models.state import State
@@ -18,8 +18,8 @@ CASES = [
     ),
     Fires("just at the limit: every second one", evaluating(1 / 3), code="% 2 == 0"),
     Fires("nothing else was seen", evaluating(1.0), code="% 400 == 0"),
-    Silent("less than a third", evaluating(0.32)),
-    Silent("one evaluation has no interval", evaluating(0.75, number=1)),
-    Blind("no evaluation was seen", given({evaluation_share: 0.75})),
-    Blind("its time is unknown", given({evaluations: 5})),
+    DoesNotFire("less than a third", evaluating(0.32)),
+    DoesNotFire("one evaluation has no interval", evaluating(0.75, number=1)),
+    NotMeasured("no evaluation was seen", given({evaluation_share: 0.75})),
+    NotMeasured("its time is unknown", given({evaluations: 5})),
 ]

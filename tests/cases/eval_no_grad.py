@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.between import evaluation_share
 from advisor.metrics.settings import evaluation_grad
@@ -20,8 +20,8 @@ CASES = [
         ),
     ),
     Fires("a little of it, just seen", given({evaluation_grad: True, evaluation_share: 0.001})),
-    Silent("without gradients", given({evaluation_grad: False, evaluation_share: 0.5})),
-    Silent("none of it in the part that was recorded", given({evaluation_grad: True, evaluation_share: 0.0})),
-    Blind("no evaluation was seen", given({evaluation_share: 0.0})),
-    Blind("its time is unknown", given({evaluation_grad: True})),
+    DoesNotFire("without gradients", given({evaluation_grad: False, evaluation_share: 0.5})),
+    DoesNotFire("none of it in the part that was recorded", given({evaluation_grad: True, evaluation_share: 0.0})),
+    NotMeasured("no evaluation was seen", given({evaluation_share: 0.0})),
+    NotMeasured("its time is unknown", given({evaluation_grad: True})),
 ]

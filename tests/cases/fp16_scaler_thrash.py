@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import FLAGS, a_gpu
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.gpu import device, fp16_matmul_share
 from advisor.metrics.settings import flags, scaler
@@ -32,8 +32,8 @@ CASES = [
     Fires("on a V100", skipping(1221, capability=(7, 0)), code=("scaler.unscale_", "outputs.float()")),
     # 16 to find the scale and 5 for growing it are normal; 1 % of the rest is 100
     Fires("just above 1 %", skipping(122)),
-    Silent("just below 1 %", skipping(121)),
-    Silent("a short run that finds its scale", skipping(12, steps=60)),
+    DoesNotFire("just below 1 %", skipping(121)),
+    DoesNotFire("a short run that finds its scale", skipping(12, steps=60)),
     Fires(
         "fp16 without a scale",
         given({flags: BARE, fp16_matmul_share: 0.5, device: a_gpu("Tesla T4", (7, 5), 16)}),
@@ -42,14 +42,14 @@ CASES = [
         no_gain=True,
         fault=True,
     ),
-    Silent("fp16 in an evaluation only", given({flags: BARE, fp16_matmul_share: 0.19})),
-    Silent("DeepSpeed scales by itself", given({flags: replace(BARE, zero_stage=2)})),
+    DoesNotFire("fp16 in an evaluation only", given({flags: BARE, fp16_matmul_share: 0.19})),
+    DoesNotFire("DeepSpeed scales by itself", given({flags: replace(BARE, zero_stage=2)})),
     Fires(
         "FSDP does not",
         given({flags: replace(BARE, fsdp=True, zero_stage=3), fp16_matmul_share: 0.5, device: a_gpu()}),
     ),
-    Silent("bf16 needs none", given({flags: FLAGS})),
-    Blind("the settings were not read", given({fp16_matmul_share: 0.5})),
-    Blind("no kernels were recorded", given({flags: BARE})),
-    Blind("the scaler's state was lost", given({flags: SCALED})),
+    DoesNotFire("bf16 needs none", given({flags: FLAGS})),
+    NotMeasured("the settings were not read", given({fp16_matmul_share: 0.5})),
+    NotMeasured("no kernels were recorded", given({flags: BARE})),
+    NotMeasured("the scaler's state was lost", given({flags: SCALED})),
 ]

@@ -1,5 +1,5 @@
 from gpu_runs import GB, a_gpu, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import cross_entropy_share, device, gpu_busy_fraction
@@ -30,15 +30,15 @@ CASES = [
         memory=-round(0.8 * 6.304e9),
     ),
     Fires("just above a twentieth", gpu_metrics({**LLAMA, cross_entropy_share: 0.051})),
-    Silent("just below, and memory is elsewhere", gpu_metrics({**LLAMA, cross_entropy_share: 0.049})),
-    Silent("of what the GPU does, but it idles", gpu_metrics({**LLAMA, gpu_busy_fraction: 0.4})),
+    DoesNotFire("just below, and memory is elsewhere", gpu_metrics({**LLAMA, cross_entropy_share: 0.049})),
+    DoesNotFire("of what the GPU does, but it idles", gpu_metrics({**LLAMA, gpu_busy_fraction: 0.4})),
     Fires("little time, but 15 % of the peak", gpu_metrics({**SMALL_LOSS, mem_peak_allocated: 42 * GB})),
-    Silent("just less", gpu_metrics({**SMALL_LOSS, mem_peak_allocated: 43 * GB})),
-    Silent("a classifier of ten thousand classes less one", gpu_metrics({**LLAMA, vocabulary: 9999})),
-    Silent("no loss over classes", gpu_metrics({cross_entropy_share: 0.0, vocabulary: NO, logits: NO})),
-    Silent("no Triton", gpu_metrics({**LLAMA, device: a_gpu("Tesla P40", (6, 1))})),
-    Blind("shapes were not recorded", gpu_metrics({**LLAMA, vocabulary: NO})),
-    Blind("memory was not measured", gpu_metrics({**SMALL_LOSS, mem_peak_allocated: NO})),
-    Blind("no kernels were recorded", gpu_metrics({**LLAMA, cross_entropy_share: NO})),
-    Blind("no GPU", cpu_metrics(LLAMA, phases={})),
+    DoesNotFire("just less", gpu_metrics({**SMALL_LOSS, mem_peak_allocated: 43 * GB})),
+    DoesNotFire("a classifier of ten thousand classes less one", gpu_metrics({**LLAMA, vocabulary: 9999})),
+    DoesNotFire("no loss over classes", gpu_metrics({cross_entropy_share: 0.0, vocabulary: NO, logits: NO})),
+    DoesNotFire("no Triton", gpu_metrics({**LLAMA, device: a_gpu("Tesla P40", (6, 1))})),
+    NotMeasured("shapes were not recorded", gpu_metrics({**LLAMA, vocabulary: NO})),
+    NotMeasured("memory was not measured", gpu_metrics({**SMALL_LOSS, mem_peak_allocated: NO})),
+    NotMeasured("no kernels were recorded", gpu_metrics({**LLAMA, cross_entropy_share: NO})),
+    NotMeasured("no GPU", cpu_metrics(LLAMA, phases={})),
 ]

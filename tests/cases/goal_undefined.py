@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.base import Goals, Quality
 from advisor.metrics.gpu import Device, device
@@ -24,8 +24,8 @@ CASES = [
         code="RUN --gpu-price 2.5",
         then="No GPU price",
     ),
-    Silent("cost counts, at a price", given(ON_GPU, Goals(goal="cost", quality=ACCURATE, gpu_price=2.5))),
-    Silent("cost counts on a CPU, which has no price", given(STEP, Goals(goal="cost", quality=ACCURATE))),
-    Silent("speed counts, which has no price", given(ON_GPU, Goals(goal="throughput", quality=ACCURATE))),
-    Blind("there was no step to have a goal for", given({})),
+    DoesNotFire("cost counts, at a price", given(ON_GPU, Goals(goal="cost", quality=ACCURATE, gpu_price=2.5))),
+    DoesNotFire("cost counts on a CPU, which has no price", given(STEP, Goals(goal="cost", quality=ACCURATE))),
+    DoesNotFire("speed counts, which has no price", given(ON_GPU, Goals(goal="throughput", quality=ACCURATE))),
+    NotMeasured("there was no step to have a goal for", given({})),
 ]

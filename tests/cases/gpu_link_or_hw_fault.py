@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.hardware import pcie_ratio
 from advisor.metrics.step import h2d_fraction, step_time_mean
@@ -17,9 +17,9 @@ CASES = [
         fault=True,
     ),
     Fires("just above 3 %", given({**NARROW, h2d_fraction: 0.031})),
-    Silent("just below 3 %", given({**NARROW, h2d_fraction: 0.029})),
+    DoesNotFire("just below 3 %", given({**NARROW, h2d_fraction: 0.029})),
     Fires("three quarters", given({**NARROW, pcie_ratio: 0.75})),
-    Silent("a whole link", given({**NARROW, pcie_ratio: 1.0})),
-    Blind("no GPU", given({h2d_fraction: 0.2, step_time_mean: 0.1})),
-    Blind("nobody timed the copies", given({pcie_ratio: 0.25})),
+    DoesNotFire("a whole link", given({**NARROW, pcie_ratio: 1.0})),
+    NotMeasured("no GPU", given({h2d_fraction: 0.2, step_time_mean: 0.1})),
+    NotMeasured("nobody timed the copies", given({pcie_ratio: 0.25})),
 ]

@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.hardware import sm_clock_ratio, thermal_throttle_share, throttle_reasons, throttled_gpu
 from advisor.models.state import State
@@ -22,10 +22,10 @@ CASES = [
         fault=True,
     ),
     Fires("just above 5 % of the time", given({**HOT, thermal_throttle_share: 0.051})),
-    Silent("just below 5 % of the time", given({**HOT, thermal_throttle_share: 0.049})),
+    DoesNotFire("just below 5 % of the time", given({**HOT, thermal_throttle_share: 0.049})),
     Fires("the clock just below nine tenths", given({**HOT, sm_clock_ratio: 0.899})),
-    Silent("the clock just above it", given({**HOT, sm_clock_ratio: 0.901})),
-    Silent("the power cap alone is normal", given({**HOT, thermal_throttle_share: 0.0, sm_clock_ratio: 0.7})),
-    Blind("no GPU", given({})),
-    Blind("its highest clock is unknown", given({k: v for k, v in HOT.items() if k is not sm_clock_ratio})),
+    DoesNotFire("the clock just above it", given({**HOT, sm_clock_ratio: 0.901})),
+    DoesNotFire("the power cap alone is normal", given({**HOT, thermal_throttle_share: 0.0, sm_clock_ratio: 0.7})),
+    NotMeasured("no GPU", given({})),
+    NotMeasured("its highest clock is unknown", given({k: v for k, v in HOT.items() if k is not sm_clock_ratio})),
 ]

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import FLAGS, GB, LOADER, MODEL, a_gpu, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Goals, Missing
 from advisor.metrics.gpu import device
@@ -55,8 +55,8 @@ CASES = [
         gpu_metrics({**full(), mem_grads: 20 * GB}),
         code="batch_size=4)",
     ),
-    Silent("beside the gradients not even one sample fits", gpu_metrics({**full(), mem_grads: 300 * GB})),
-    Blind("gradients were not measured", gpu_metrics({**full(), mem_grads: Missing("No", "Yes.")})),
+    DoesNotFire("beside the gradients not even one sample fits", gpu_metrics({**full(), mem_grads: 300 * GB})),
+    NotMeasured("gradients were not measured", gpu_metrics({**full(), mem_grads: Missing("No", "Yes.")})),
     Fires(
         "a framework makes the loader",
         gpu_metrics({**full(), loader: replace(LOADER, batch_size=16, place=VIA)}),
@@ -68,9 +68,9 @@ CASES = [
         code="model.no_sync()",
     ),
     Fires("a batch of two", gpu_metrics({**full(2), mem_activations: 40 * GB}), code="batch_size=1)"),
-    Silent("a single sample cannot be split", gpu_metrics(full(1))),
-    Silent("not even one sample fits", gpu_metrics({**full(), mem_activations: GB})),
-    Silent("no pressure, no wish", gpu_metrics({**full(), memory_pressure: False})),
+    DoesNotFire("a single sample cannot be split", gpu_metrics(full(1))),
+    DoesNotFire("not even one sample fits", gpu_metrics({**full(), mem_activations: GB})),
+    DoesNotFire("no pressure, no wish", gpu_metrics({**full(), memory_pressure: False})),
     Fires(
         "more is wanted than fits",
         gpu_metrics({mem_activations: 46 * GB}, goals=Goals(target_batch=64)),
@@ -93,16 +93,16 @@ CASES = [
         code=("batch_size=16)", "accumulate = 4"),
         then="512 samples per update",
     ),
-    Silent(
+    DoesNotFire(
         "what is wanted fits on the ranks together",
         gpu_metrics({mem_activations: 46 * GB, world_size: 8}, goals=Goals(target_batch=8 * 18)),
     ),
-    Silent("what is wanted fits", gpu_metrics({mem_activations: 46 * GB}, goals=Goals(target_batch=18))),
-    Silent(
+    DoesNotFire("what is wanted fits", gpu_metrics({mem_activations: 46 * GB}, goals=Goals(target_batch=18))),
+    DoesNotFire(
         "what is wanted is accumulated already",
         gpu_metrics({micro_steps_per_step: 4.0}, goals=Goals(target_batch=64)),
     ),
-    Blind("the size of a batch is unknown", gpu_metrics({**full(), loader: replace(LOADER, batch_size=None)})),
-    Blind("activations were not measured", gpu_metrics({**full(), mem_activations: Missing("No", "Yes.")})),
-    Blind("no GPU", cpu_metrics(phases={})),
+    NotMeasured("the size of a batch is unknown", gpu_metrics({**full(), loader: replace(LOADER, batch_size=None)})),
+    NotMeasured("activations were not measured", gpu_metrics({**full(), mem_activations: Missing("No", "Yes.")})),
+    NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

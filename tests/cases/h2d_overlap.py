@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.gpu import Device, device, h2d_pageable_share
 from advisor.metrics.input import batch_bytes, loader
@@ -34,12 +34,14 @@ CASES = [
     ),
     Fires("no window told where the copies come from: the loader pins", given(UNTOLD)),
     Fires("just above 3 %", given({**PINNED, h2d_fraction: 0.0301})),
-    Silent("just below 3 %", given({**PINNED, h2d_fraction: 0.0299})),
+    DoesNotFire("just below 3 %", given({**PINNED, h2d_fraction: 0.0299})),
     Fires("just below half from pageable memory", given({**PINNED, h2d_pageable_share: 0.49})),
-    Silent("half from pageable memory: pin first", given({**PINNED, h2d_pageable_share: 0.5})),
-    Silent("the loader does not pin", given({**UNTOLD, loader: LoaderFact(id=1)})),
-    Silent("batches are made on the GPU", given({**PINNED, loader: LoaderFact(id=1, batch_device="cuda:0")})),
-    Blind("no GPU", given({key: value for key, value in PINNED.items() if key is not device})),
-    Blind("nobody timed the copies", given({key: value for key, value in PINNED.items() if key is not h2d_fraction})),
-    Blind("no loader was seen", given({key: value for key, value in PINNED.items() if key is not loader})),
+    DoesNotFire("half from pageable memory: pin first", given({**PINNED, h2d_pageable_share: 0.5})),
+    DoesNotFire("the loader does not pin", given({**UNTOLD, loader: LoaderFact(id=1)})),
+    DoesNotFire("batches are made on the GPU", given({**PINNED, loader: LoaderFact(id=1, batch_device="cuda:0")})),
+    NotMeasured("no GPU", given({key: value for key, value in PINNED.items() if key is not device})),
+    NotMeasured(
+        "nobody timed the copies", given({key: value for key, value in PINNED.items() if key is not h2d_fraction})
+    ),
+    NotMeasured("no loader was seen", given({key: value for key, value in PINNED.items() if key is not loader})),
 ]

@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.host import leading_up_share, output_share, writes_per_step
 from advisor.metrics.step import batches_per_step, data_wait_fraction, other_fraction, step_time_mean
@@ -80,7 +80,7 @@ CASES = [
     ),
     Fires("a log line takes 2 % of the step", run(other=0.06, output=0.02), code="if step % 3 == 0:"),
     Fires("just above what logging may cost", run(other=0.06, output=0.0101)),
-    Silent("just below what logging may cost, and little else", run(other=0.06, output=0.0099)),
+    DoesNotFire("just below what logging may cost, and little else", run(other=0.06, output=0.0099)),
     Fires(
         "just above what logging may cost of a step that waits for data for three quarters of its time",
         starved(output=0.0026, wait=0.75),
@@ -88,23 +88,25 @@ CASES = [
         state=State(phases={"forward": 0.115 * 0.11, "other": 0.115 * 0.14}, load=0.115 * 0.75),
         removed=(0.067, 0.131, 0.14),
     ),
-    Silent("just below it", starved(output=0.0024, wait=0.75)),
-    Silent("a step that hardly waits is taken whole", starved(output=0.0099, wait=0.049)),
-    Silent("little else than waiting", starved(output=0.02, wait=0.75, other=0.049)),
-    Silent("just below the remainder of a plain loop", run(other=0.049, output=0.04)),
-    Silent("a log line in a tiny step", run(other=0.3, output=0.3, step=0.0006)),
+    DoesNotFire("just below it", starved(output=0.0024, wait=0.75)),
+    DoesNotFire("a step that hardly waits is taken whole", starved(output=0.0099, wait=0.049)),
+    DoesNotFire("little else than waiting", starved(output=0.02, wait=0.75, other=0.049)),
+    DoesNotFire("just below the remainder of a plain loop", run(other=0.049, output=0.04)),
+    DoesNotFire("a log line in a tiny step", run(other=0.3, output=0.3, step=0.0006)),
     Fires(
         "every step writes beside a quarter of other work, nothing of it timed",
         run(other=0.26, output=0.0, writes=1.0),
         then="writes at every step; the time for logging was not measured",
         no_gain=True,  # so it is information
     ),
-    Silent("a simulator's steps beside a progress bar", run(other=0.6, output=0.0, writes=1.0, step=0.3, batches=0.0)),
-    Silent("other work, with a line every ten steps", run(other=0.5, output=0.0, writes=0.1)),
-    Silent("a line a step, but no other work to speak of", run(other=0.24, output=0.0, writes=1.0)),
-    Silent("a tiny step is mostly Python, and prints", run(other=0.6, output=0.0, writes=1.0, step=0.0003)),
-    Blind("writing was not observed", given({other_fraction: 0.5, step_time_mean: 0.02})),
-    Blind(
+    DoesNotFire(
+        "a simulator's steps beside a progress bar", run(other=0.6, output=0.0, writes=1.0, step=0.3, batches=0.0)
+    ),
+    DoesNotFire("other work, with a line every ten steps", run(other=0.5, output=0.0, writes=0.1)),
+    DoesNotFire("a line a step, but no other work to speak of", run(other=0.24, output=0.0, writes=1.0)),
+    DoesNotFire("a tiny step is mostly Python, and prints", run(other=0.6, output=0.0, writes=1.0, step=0.0003)),
+    NotMeasured("writing was not observed", given({other_fraction: 0.5, step_time_mean: 0.02})),
+    NotMeasured(
         "write calls cannot be counted on this system",
         given({other_fraction: 0.5, output_share: 0.0, step_time_mean: 0.02, batches_per_step: 1.0}),
     ),

@@ -1,5 +1,5 @@
 from gpu_runs import cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.gpu import host_stall_fraction, traced_kernels
 from advisor.metrics.step import modelled_phases, step_time_uncertainty
@@ -22,9 +22,9 @@ CASES = [
         by_hand=True,
     ),
     Fires("just above the limit", gpu_metrics({**STALLED, host_stall_fraction: 0.101})),
-    Silent("just below it", gpu_metrics({**STALLED, host_stall_fraction: 0.099})),
-    Silent("a few long gaps make up the trace", gpu_metrics({**STALLED, step_time_uncertainty: 0.31})),
-    Silent("hardly a kernel", gpu_metrics({**STALLED, traced_kernels: 99})),
-    Blind("not a trace", gpu_metrics({host_stall_fraction: 0.25})),
-    Blind("no GPU", cpu_metrics(phases={})),
+    DoesNotFire("just below it", gpu_metrics({**STALLED, host_stall_fraction: 0.099})),
+    DoesNotFire("a few long gaps make up the trace", gpu_metrics({**STALLED, step_time_uncertainty: 0.31})),
+    DoesNotFire("hardly a kernel", gpu_metrics({**STALLED, traced_kernels: 99})),
+    NotMeasured("not a trace", gpu_metrics({host_stall_fraction: 0.25})),
+    NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

@@ -1,5 +1,5 @@
 from gpu_runs import cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import gpu_busy_fraction
@@ -43,10 +43,10 @@ CASES = [
             ("synchronize", "torch.cuda.synchronize()"),
         )
     ),
-    Silent("copies to the GPU block", gpu_metrics({sync_causes: {"copy_in": 0.2, "item": 0.02}})),
-    Silent("a backend works on the host", gpu_metrics({sync_causes: {"collective": 0.2}})),
+    DoesNotFire("copies to the GPU block", gpu_metrics({sync_causes: {"copy_in": 0.2, "item": 0.02}})),
+    DoesNotFire("a backend works on the host", gpu_metrics({sync_causes: {"collective": 0.2}})),
     Fires("just above 3 %", waiting(0.031)),
-    Silent("just below 3 %", waiting(0.029)),
-    Blind("a CPU waits for nobody", cpu_metrics({sync_fraction: 0.3}, phases={})),
-    Blind("no window was recorded", gpu_metrics({sync_fraction: Missing("Not measured", "Run on a GPU.")})),
+    DoesNotFire("just below 3 %", waiting(0.029)),
+    NotMeasured("a CPU waits for nobody", cpu_metrics({sync_fraction: 0.3}, phases={})),
+    NotMeasured("no window was recorded", gpu_metrics({sync_fraction: Missing("Not measured", "Run on a GPU.")})),
 ]

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import FLAGS, a_gpu, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import device, launch_bound_index, median_kernel_us
@@ -23,10 +23,12 @@ CASES = [
     ),
     Fires("the program compiles, in its own way", gpu_metrics({**TINY, flags: FLAGS}), by_hand=True),
     Fires("just above the index", gpu_metrics({**TINY, launch_bound_index: 0.31})),
-    Silent("just below it", gpu_metrics({**TINY, launch_bound_index: 0.29})),
+    DoesNotFire("just below it", gpu_metrics({**TINY, launch_bound_index: 0.29})),
     Fires("kernels just short enough", gpu_metrics({**TINY, median_kernel_us: 9.9})),
-    Silent("kernels just too long", gpu_metrics({**TINY, median_kernel_us: 10.1})),
-    Silent("a Pascal", gpu_metrics({**TINY, device: a_gpu("Tesla P40", (6, 1))})),
-    Blind("no GPU", cpu_metrics(phases={})),
-    Blind("its kernels were not timed", gpu_metrics({**TINY, median_kernel_us: Missing("No kernels", "Record some.")})),
+    DoesNotFire("kernels just too long", gpu_metrics({**TINY, median_kernel_us: 10.1})),
+    DoesNotFire("a Pascal", gpu_metrics({**TINY, device: a_gpu("Tesla P40", (6, 1))})),
+    NotMeasured("no GPU", cpu_metrics(phases={})),
+    NotMeasured(
+        "its kernels were not timed", gpu_metrics({**TINY, median_kernel_us: Missing("No kernels", "Record some.")})
+    ),
 ]

@@ -1,5 +1,5 @@
 from gpu_runs import NO_GPU, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import launch_bound_index
@@ -31,13 +31,13 @@ CASES = [
     Fires("a process bound to the wrong node", far(near=0.0), then="100% of the cores"),
     Fires("ranks are bound by their launcher", far(world=8), code="torchrun --numa-binding=node", absent="numactl"),
     Fires("just enough copying", far(copies=0.051)),
-    Silent("not enough copying", far(copies=0.049)),
+    DoesNotFire("not enough copying", far(copies=0.049)),
     Fires("the GPU waits for launches just enough", far(copies=0.01, late=0.151)),
-    Silent("the GPU waits for launches not enough", far(copies=0.01, late=0.149)),
-    Silent("bound to the GPU's node", far(near=1.0)),
-    Silent("one node, and the rest unknown", far(nodes=1, near=UNKNOWN)),
-    Blind("nobody knows the GPU's node", far(near=UNKNOWN)),
-    Blind("nobody knows the nodes", far(nodes=UNKNOWN)),
-    Blind("launches are unknown, and copies too few", far(copies=0.01, late=NO_GPU)),
-    Blind("no GPU", cpu_metrics({numa_nodes: 2, near_cores: NO_GPU}, phases={})),
+    DoesNotFire("the GPU waits for launches not enough", far(copies=0.01, late=0.149)),
+    DoesNotFire("bound to the GPU's node", far(near=1.0)),
+    DoesNotFire("one node, and the rest unknown", far(nodes=1, near=UNKNOWN)),
+    NotMeasured("nobody knows the GPU's node", far(near=UNKNOWN)),
+    NotMeasured("nobody knows the nodes", far(nodes=UNKNOWN)),
+    NotMeasured("launches are unknown, and copies too few", far(copies=0.01, late=NO_GPU)),
+    NotMeasured("no GPU", cpu_metrics({numa_nodes: 2, near_cores: NO_GPU}, phases={})),
 ]

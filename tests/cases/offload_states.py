@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import ADAM, FLAGS, GB, LOADER, MODEL, a_gpu, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import device
@@ -75,16 +75,20 @@ CASES = [
         host_memory=216 * GB,
     ),
     Fires("just above the limit", gpu_metrics({**full(), mem_peak_allocated: 35.9 * GB})),
-    Silent("just below the limit", gpu_metrics({**full(), mem_peak_allocated: 36.1 * GB})),
+    DoesNotFire("just below the limit", gpu_metrics({**full(), mem_peak_allocated: 36.1 * GB})),
     Fires("just room enough on the host", gpu_metrics({**full(), host_memory_available: 27 * GB})),
-    Silent("no room on the host", gpu_metrics({**full(), host_memory_available: 26.9 * GB})),
-    Silent("memory is not short", gpu_metrics({**full(), memory_pressure: False})),
-    Silent("ranks that could shard", gpu_metrics({**sharded(), flags: replace(FLAGS, ddp=True, checkpointing=True)})),
-    Silent("eight jobs of a scheduler", gpu_metrics({**sharded(), flags: replace(FLAGS, checkpointing=True)})),
-    Silent("on the host already", gpu_metrics({**full(), optimizer: replace(EIGHT_BITS, device="cpu")})),
-    Blind("FSDP of a stage that is not known", gpu_metrics({**sharded(), flags: replace(FLAGS, fsdp=True)})),
-    Blind("DeepSpeed that keeps the weights to itself", gpu_metrics({**full(), mem_params: 0})),
-    Blind("the batch is not the loader's", gpu_metrics({**full(), loader: replace(LOADER, batch_size=None)})),
-    Blind("Host memory use was not sampled", gpu_metrics({**full(), host_memory_available: Missing("No", "Yes.")})),
-    Blind("no GPU", cpu_metrics(phases={})),
+    DoesNotFire("no room on the host", gpu_metrics({**full(), host_memory_available: 26.9 * GB})),
+    DoesNotFire("memory is not short", gpu_metrics({**full(), memory_pressure: False})),
+    DoesNotFire(
+        "ranks that could shard", gpu_metrics({**sharded(), flags: replace(FLAGS, ddp=True, checkpointing=True)})
+    ),
+    DoesNotFire("eight jobs of a scheduler", gpu_metrics({**sharded(), flags: replace(FLAGS, checkpointing=True)})),
+    DoesNotFire("on the host already", gpu_metrics({**full(), optimizer: replace(EIGHT_BITS, device="cpu")})),
+    NotMeasured("FSDP of a stage that is not known", gpu_metrics({**sharded(), flags: replace(FLAGS, fsdp=True)})),
+    NotMeasured("DeepSpeed that keeps the weights to itself", gpu_metrics({**full(), mem_params: 0})),
+    NotMeasured("the batch is not the loader's", gpu_metrics({**full(), loader: replace(LOADER, batch_size=None)})),
+    NotMeasured(
+        "Host memory use was not sampled", gpu_metrics({**full(), host_memory_available: Missing("No", "Yes.")})
+    ),
+    NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

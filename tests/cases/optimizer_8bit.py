@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import ADAM, FLAGS, GB, MODEL, a_gpu, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import device
@@ -73,18 +73,20 @@ CASES = [
         memory=-round(3e9 * (4 - 2.03) / 8),
     ),
     Fires("just above the limit", gpu_metrics({**full(), mem_peak_allocated: 95 * GB})),
-    Silent("just below the limit", gpu_metrics({**full(), mem_peak_allocated: 97 * GB})),
-    Silent("memory is not short", gpu_metrics({**full(), memory_pressure: False})),
-    Silent("ranks could shard it", gpu_metrics({**full(), world_size: 8, flags: replace(FLAGS, ddp=True)})),
-    Silent("8 bits already", gpu_metrics({**full(), optimizer: replace(BILLIONS, name="AdamW8bit")})),
-    Silent("somebody else's Adam", gpu_metrics({**full(), optimizer: replace(BILLIONS, module="bitsandbytes.optim")})),
-    Silent("SGD has no second moment", gpu_metrics({**full(), optimizer: replace(BILLIONS, name="SGD")})),
-    Silent("the state is on the host", gpu_metrics({**full(), optimizer: replace(BILLIONS, device="cpu")})),
-    Silent(
+    DoesNotFire("just below the limit", gpu_metrics({**full(), mem_peak_allocated: 97 * GB})),
+    DoesNotFire("memory is not short", gpu_metrics({**full(), memory_pressure: False})),
+    DoesNotFire("ranks could shard it", gpu_metrics({**full(), world_size: 8, flags: replace(FLAGS, ddp=True)})),
+    DoesNotFire("8 bits already", gpu_metrics({**full(), optimizer: replace(BILLIONS, name="AdamW8bit")})),
+    DoesNotFire(
+        "somebody else's Adam", gpu_metrics({**full(), optimizer: replace(BILLIONS, module="bitsandbytes.optim")})
+    ),
+    DoesNotFire("SGD has no second moment", gpu_metrics({**full(), optimizer: replace(BILLIONS, name="SGD")})),
+    DoesNotFire("the state is on the host", gpu_metrics({**full(), optimizer: replace(BILLIONS, device="cpu")})),
+    DoesNotFire(
         "tensors too small for 8 bits",
         gpu_metrics({**full(), optimizer: replace(BILLIONS, tensors=10**6)}),
     ),
-    Blind("the optimizer was not seen", gpu_metrics({**full(), optimizer: Missing("No", "Yes.")})),
-    Blind("the parts of memory were not measured", gpu_metrics({**full(), mem_optim: Missing("No", "Yes.")})),
-    Blind("no GPU", cpu_metrics(phases={})),
+    NotMeasured("the optimizer was not seen", gpu_metrics({**full(), optimizer: Missing("No", "Yes.")})),
+    NotMeasured("the parts of memory were not measured", gpu_metrics({**full(), mem_optim: Missing("No", "Yes.")})),
+    NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import ADAM, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.settings import optimizer
@@ -49,13 +49,13 @@ CASES = [
         state=STATE,
         removed=(0.6 * (1 - 1 / 1.3), 0.3, 0.45),
     ),
-    Silent("few tensors on a GPU", gpu_metrics({optimizer: replace(ADAM, fused=None, tensors=99)})),
+    DoesNotFire("few tensors on a GPU", gpu_metrics({optimizer: replace(ADAM, fused=None, tensors=99)})),
     Fires("said to be foreach", cpu(0.6, foreach=True), code="instead of foreach=True"),
     Fires("just above the limit", cpu(0.051)),
     Fires("SGD over a hundred small tensors", cpu(0.6, **SGD, tensors=100), code="torch.optim.SGD("),
-    Silent("SGD over fewer", cpu(0.6, **SGD, tensors=99)),
-    Silent("SGD over large tensors: one pass already", cpu(0.6, **SGD, **LARGE)),
-    Silent("many of them", cpu(0.6, **SGD, tensors=1200, parameters=10**8)),
+    DoesNotFire("SGD over fewer", cpu(0.6, **SGD, tensors=99)),
+    DoesNotFire("SGD over large tensors: one pass already", cpu(0.6, **SGD, **LARGE)),
+    DoesNotFire("many of them", cpu(0.6, **SGD, tensors=1200, parameters=10**8)),
     Fires(
         "SGD with momentum over large tensors",
         cpu(0.6, **SGD, **LARGE, state_bytes=10**8),
@@ -68,17 +68,17 @@ CASES = [
         state=STATE,
         removed=(0.6 * (1 - 1 / 2.3), 0.6 * (1 - 1 / 3.5) + 0.072, 0.6 * (1 - 1 / 4.8) + 0.12),
     ),
-    Silent("just below the limit", cpu(0.049)),
-    Silent("fused already", cpu(0.6, fused=True)),
-    Silent("an optimizer without a fused kernel", cpu(0.6, name="RMSprop", module="torch.optim.rmsprop")),
-    Silent("somebody else's Adam", cpu(0.6, module="their.optimizers")),
-    Silent("complex or integer parameters", cpu(0.6, floating=False)),
-    Silent("a device without fused kernels", cpu(0.6, device="meta")),
-    Blind(
+    DoesNotFire("just below the limit", cpu(0.049)),
+    DoesNotFire("fused already", cpu(0.6, fused=True)),
+    DoesNotFire("an optimizer without a fused kernel", cpu(0.6, name="RMSprop", module="torch.optim.rmsprop")),
+    DoesNotFire("somebody else's Adam", cpu(0.6, module="their.optimizers")),
+    DoesNotFire("complex or integer parameters", cpu(0.6, floating=False)),
+    DoesNotFire("a device without fused kernels", cpu(0.6, device="meta")),
+    NotMeasured(
         "the optimizer was not seen",
         cpu_metrics({optimizer: Missing("No optimizer", "Use one.")}, phases={"optimizer": 0.6}),
     ),
-    Blind(
+    NotMeasured(
         "its time was not measured",
         cpu_metrics({optimizer: UNFUSED, optimizer_fraction: Missing("No", "Yes.")}, phases={}),
     ),

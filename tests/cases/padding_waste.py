@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.attention import attention_share
 from advisor.metrics.base import Missing
@@ -64,13 +64,13 @@ CASES = [
         removed=(removed(TOKENS), removed(1 / (0.8 / TOKENS + 0.2 / PAIRS)), removed(PAIRS)),
     ),
     Fires("just above the limit", waste(0.151)),
-    Silent("just below the limit", waste(0.149)),
+    DoesNotFire("just below the limit", waste(0.149)),
     Fires("just above the limit where there is much attention", waste(0.101, attention=0.3)),
-    Silent("just below the limit where there is much attention", waste(0.099, attention=0.3)),
-    Silent("too little attention for the lower limit", waste(0.149, attention=0.29)),
-    Silent("no padding at all", waste(0.0)),
-    Silent("sequences are packed: padding is not computed", given({**TO_512, packs_sequences: True})),
+    DoesNotFire("just below the limit where there is much attention", waste(0.099, attention=0.3)),
+    DoesNotFire("too little attention for the lower limit", waste(0.149, attention=0.29)),
+    DoesNotFire("no padding at all", waste(0.0)),
+    DoesNotFire("sequences are packed: padding is not computed", given({**TO_512, packs_sequences: True})),
     Fires("nothing is packed", given({**TO_512, packs_sequences: False})),
-    Blind("no padding can be told", given({**TO_512, padding_waste: Missing("No", "Yes.")})),
-    Blind("nobody looked at batches", given({})),
+    NotMeasured("no padding can be told", given({**TO_512, padding_waste: Missing("No", "Yes.")})),
+    NotMeasured("nobody looked at batches", given({})),
 ]

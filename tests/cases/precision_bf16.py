@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import FLAGS, a_gpu, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import (
@@ -39,20 +39,26 @@ CASES = [
         intervention=Intervention(name="autocast", settings={"dtype": "bfloat16"}, safety=Safety.NUMERICS),
     ),
     Fires("just above the limit", gpu_metrics(fp32(0.201)), then="no GradScaler"),
-    Silent("just below the limit", gpu_metrics(fp32(0.199))),
-    Silent("already under autocast", gpu_metrics({**fp32(), flags: FLAGS})),
-    Silent("a GPU without bf16 tensor cores", gpu_metrics({**fp32(), device: a_gpu("Tesla V100-SXM2-16GB", (7, 0))})),
-    Silent("a Pascal that is not in the table either", gpu_metrics({**fp32(), device: a_gpu("Tesla P40", (6, 1))})),
+    DoesNotFire("just below the limit", gpu_metrics(fp32(0.199))),
+    DoesNotFire("already under autocast", gpu_metrics({**fp32(), flags: FLAGS})),
+    DoesNotFire(
+        "a GPU without bf16 tensor cores", gpu_metrics({**fp32(), device: a_gpu("Tesla V100-SXM2-16GB", (7, 0))})
+    ),
+    DoesNotFire(
+        "a Pascal that is not in the table either", gpu_metrics({**fp32(), device: a_gpu("Tesla P40", (6, 1))})
+    ),
     Fires("just below launch-bound", gpu_metrics({**fp32(), launch_bound_index: 0.29})),
-    Silent("launch-bound: faster kernels would wait for the host", gpu_metrics({**fp32(), launch_bound_index: 0.3})),
+    DoesNotFire(
+        "launch-bound: faster kernels would wait for the host", gpu_metrics({**fp32(), launch_bound_index: 0.3})
+    ),
     Fires(
         "a GPU in no table, its rates derived",
         gpu_metrics({**fp32(), device: replace(a_gpu("NVIDIA RTX 2000 Ada Generation", (8, 9)), multiprocessors=22)}),
     ),
-    Blind("a GPU whose peak rates are unknown", gpu_metrics({**fp32(), device: a_gpu("NVIDIA Next", (8, 6))})),
-    Blind("its capability is unknown", gpu_metrics({**fp32(), device: replace(a_gpu(), capability=None)})),
-    Blind(
+    NotMeasured("a GPU whose peak rates are unknown", gpu_metrics({**fp32(), device: a_gpu("NVIDIA Next", (8, 6))})),
+    NotMeasured("its capability is unknown", gpu_metrics({**fp32(), device: replace(a_gpu(), capability=None)})),
+    NotMeasured(
         "no kernels were recorded", gpu_metrics({**fp32(), fp32_matmul_share: Missing("No kernels", "Record some.")})
     ),
-    Blind("no GPU", cpu_metrics(phases={})),
+    NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import FLAGS, a_gpu, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import (
@@ -45,13 +45,13 @@ CASES = [
     ),
     Fires("a T4", gpu_metrics({**fp32(), device: a_gpu("Tesla T4", (7, 5), 16)}), then="Tesla T4"),
     Fires("just above the limit", gpu_metrics(fp32(0.201))),
-    Silent("just below the limit", gpu_metrics(fp32(0.199))),
-    Silent("an A100 has bf16", gpu_metrics({**fp32(), device: a_gpu()})),
-    Silent("a P40 has no tensor cores", gpu_metrics({**fp32(), device: a_gpu("Tesla P40", (6, 1))})),
-    Silent("already under autocast", gpu_metrics({**fp32(), flags: FLAGS})),
-    Silent("launch-bound", gpu_metrics({**fp32(), launch_bound_index: 0.3})),
-    Blind(
+    DoesNotFire("just below the limit", gpu_metrics(fp32(0.199))),
+    DoesNotFire("an A100 has bf16", gpu_metrics({**fp32(), device: a_gpu()})),
+    DoesNotFire("a P40 has no tensor cores", gpu_metrics({**fp32(), device: a_gpu("Tesla P40", (6, 1))})),
+    DoesNotFire("already under autocast", gpu_metrics({**fp32(), flags: FLAGS})),
+    DoesNotFire("launch-bound", gpu_metrics({**fp32(), launch_bound_index: 0.3})),
+    NotMeasured(
         "launch gaps were not measured", gpu_metrics({**fp32(), launch_bound_index: Missing("No window", "Open one.")})
     ),
-    Blind("no GPU", cpu_metrics(phases={})),
+    NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

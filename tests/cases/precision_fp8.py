@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import FLAGS, a_gpu, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import bf16_gemm_share, bf16_gemm_us, device, gpu_busy_fraction
@@ -22,13 +22,15 @@ CASES = [
         removed=(0.0, 0.15, 0.257),
     ),
     Fires("just above half", gpu_metrics({**LARGE, bf16_gemm_share: 0.501})),
-    Silent("just below half", gpu_metrics({**LARGE, bf16_gemm_share: 0.499})),
-    Silent("half of what the GPU does, but it idles", gpu_metrics({**LARGE, gpu_busy_fraction: 0.7})),
+    DoesNotFire("just below half", gpu_metrics({**LARGE, bf16_gemm_share: 0.499})),
+    DoesNotFire("half of what the GPU does, but it idles", gpu_metrics({**LARGE, gpu_busy_fraction: 0.7})),
     Fires("just long enough", gpu_metrics({**LARGE, bf16_gemm_us: 17.5})),
-    Silent("just too short", gpu_metrics({**LARGE, bf16_gemm_us: 17.3})),
-    Silent("not compiled", gpu_metrics({**LARGE, flags: replace(FLAGS, compile=False)})),
-    Silent("an A100 has no fp8", gpu_metrics({**LARGE, device: a_gpu()})),
-    Blind("a GPU whose peak rates are unknown", gpu_metrics({**LARGE, device: a_gpu("NVIDIA Next", (13, 0))})),
-    Blind("no kernels were recorded", gpu_metrics({**LARGE, bf16_gemm_share: Missing("No kernels", "Record some.")})),
-    Blind("no GPU", cpu_metrics(phases={})),
+    DoesNotFire("just too short", gpu_metrics({**LARGE, bf16_gemm_us: 17.3})),
+    DoesNotFire("not compiled", gpu_metrics({**LARGE, flags: replace(FLAGS, compile=False)})),
+    DoesNotFire("an A100 has no fp8", gpu_metrics({**LARGE, device: a_gpu()})),
+    NotMeasured("a GPU whose peak rates are unknown", gpu_metrics({**LARGE, device: a_gpu("NVIDIA Next", (13, 0))})),
+    NotMeasured(
+        "no kernels were recorded", gpu_metrics({**LARGE, bf16_gemm_share: Missing("No kernels", "Record some.")})
+    ),
+    NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import FLAGS, a_gpu, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Goals, Missing
 from advisor.metrics.communication import straggler_wait
@@ -49,16 +49,16 @@ CASES = [
         code="2.5 times the samples per GPU and update",
     ),
     Fires("just above the limit", gpu_metrics(scaled(0.31))),
-    Silent("just below the limit", gpu_metrics(scaled(0.29))),
-    Silent("most of it is waiting for a slow rank", gpu_metrics({**scaled(), straggler_wait: 0.011})),
-    Silent("eight jobs of a scheduler", gpu_metrics({**scaled(), flags: FLAGS})),
-    Silent("memory is short", gpu_metrics({**scaled(), memory_pressure: True})),
-    Silent("more memory is wanted", gpu_metrics(scaled(), goals=Goals(capacity=True))),
+    DoesNotFire("just below the limit", gpu_metrics(scaled(0.29))),
+    DoesNotFire("most of it is waiting for a slow rank", gpu_metrics({**scaled(), straggler_wait: 0.011})),
+    DoesNotFire("eight jobs of a scheduler", gpu_metrics({**scaled(), flags: FLAGS})),
+    DoesNotFire("memory is short", gpu_metrics({**scaled(), memory_pressure: True})),
+    DoesNotFire("more memory is wanted", gpu_metrics(scaled(), goals=Goals(capacity=True))),
     Fires(
         "sharded, and half of the GPUs hold twice as much each",
         gpu_metrics({**scaled(), flags: replace(FLAGS, fsdp=True), mem_headroom: 0.281}),
     ),
-    Silent(
+    DoesNotFire(
         "sharded, and half of the GPUs do not hold it: 16 of 80 GB more",
         gpu_metrics({**scaled(), flags: replace(FLAGS, fsdp=True), mem_headroom: 0.279}),
     ),
@@ -69,10 +69,12 @@ CASES = [
         then="busy for 40% of the time and filled to 30%",
         no_gain=True,
     ),
-    Silent("half idle, but full", gpu_metrics({**IDLE, mem_headroom: 0.49})),
-    Silent("half empty, but busy", gpu_metrics({**IDLE, gpu_busy_fraction: 0.51})),
-    Silent("idle for want of data", gpu_metrics(IDLE, phases={"data_wait": 0.3, "backward": 0.31})),
-    Blind("communication was not told apart", gpu_metrics({**scaled(), exposed_comm_fraction: Missing("No", "Yes.")})),
-    Blind("no kernels were recorded", gpu_metrics({**IDLE, gpu_busy_fraction: Missing("No", "Yes.")})),
-    Blind("no GPU", cpu_metrics(phases={})),
+    DoesNotFire("half idle, but full", gpu_metrics({**IDLE, mem_headroom: 0.49})),
+    DoesNotFire("half empty, but busy", gpu_metrics({**IDLE, gpu_busy_fraction: 0.51})),
+    DoesNotFire("idle for want of data", gpu_metrics(IDLE, phases={"data_wait": 0.3, "backward": 0.31})),
+    NotMeasured(
+        "communication was not told apart", gpu_metrics({**scaled(), exposed_comm_fraction: Missing("No", "Yes.")})
+    ),
+    NotMeasured("no kernels were recorded", gpu_metrics({**IDLE, gpu_busy_fraction: Missing("No", "Yes.")})),
+    NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

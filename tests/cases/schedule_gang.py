@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.base import Goals
 from advisor.metrics.settings import world_size
@@ -21,6 +21,6 @@ CASES = [
     Fires("how much of it comes back", waiting(0.2), then="10% of the GPUs' time back (6 to 16%)"),
     Fires("one GPU needs no gang", waiting(0.2, ranks=1), then="Let small jobs fill the gaps"),
     Fires("just above the limit", waiting(0.101)),
-    Silent("just below the limit", waiting(0.099)),
-    Blind("it was not declared", waiting(None)),
+    DoesNotFire("just below the limit", waiting(0.099)),
+    NotMeasured("it was not declared", waiting(None)),
 ]

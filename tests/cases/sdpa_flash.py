@@ -1,5 +1,5 @@
 from gpu_runs import cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.attention import (
     materialised_attention_share,
@@ -33,15 +33,15 @@ CASES = [
     ),
     Fires("how much memory is not known", gpu_metrics({**WRITTEN, scores_bytes: NO})),
     Fires("just above a tenth", gpu_metrics({**WRITTEN, materialised_attention_share: 0.101})),
-    Silent("just below", gpu_metrics({**WRITTEN, materialised_attention_share: 0.099})),
-    Silent("a sixth of what the GPU does, but it idles", gpu_metrics({**WRITTEN, gpu_busy_fraction: 0.2})),
-    Silent("attention in one kernel", gpu_metrics()),
+    DoesNotFire("just below", gpu_metrics({**WRITTEN, materialised_attention_share: 0.099})),
+    DoesNotFire("a sixth of what the GPU does, but it idles", gpu_metrics({**WRITTEN, gpu_busy_fraction: 0.2})),
+    DoesNotFire("attention in one kernel", gpu_metrics()),
     Fires("on a CPU too", on_a_cpu(), then="40% of the step"),
-    Silent(
+    DoesNotFire(
         "on a CPU, dropout of the scores would be written out all the same",
         cpu_metrics({**WRITTEN, on_cpu: True, scores_dropped_out: True}, phases={}),
     ),
     Fires("on a GPU dropout does no harm", gpu_metrics({**WRITTEN, scores_dropped_out: True})),
-    Blind("shapes were not recorded", gpu_metrics({**WRITTEN, materialised_attention_share: NO})),
-    Blind("nor on a CPU", cpu_metrics({materialised_attention_share: NO, on_cpu: True}, phases={})),
+    NotMeasured("shapes were not recorded", gpu_metrics({**WRITTEN, materialised_attention_share: NO})),
+    NotMeasured("nor on a CPU", cpu_metrics({materialised_attention_share: NO, on_cpu: True}, phases={})),
 ]

@@ -1,5 +1,5 @@
 from gpu_runs import cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.attention import attention_is_flash, attention_share, sequence_length
 from advisor.metrics.base import Missing
@@ -20,11 +20,11 @@ CASES = [
         removed=(0.5 * 0.45 * 0.5, 0.5 * 0.45 * 0.8, 0.5 * 0.45),
     ),
     Fires("just long enough", gpu_metrics({**LONG, sequence_length: 8192})),
-    Silent("just too short", gpu_metrics({**LONG, sequence_length: 8191})),
+    DoesNotFire("just too short", gpu_metrics({**LONG, sequence_length: 8191})),
     Fires("just above four tenths", gpu_metrics({**LONG, attention_share: 0.401})),
-    Silent("just below", gpu_metrics({**LONG, attention_share: 0.399})),
-    Silent("its kernel is the first thing to change", gpu_metrics({**LONG, attention_is_flash: False})),
-    Silent("half of what the GPU does, but it idles", gpu_metrics({**LONG, gpu_busy_fraction: 0.7})),
-    Blind("shapes were not recorded", gpu_metrics({**LONG, attention_share: NO})),
-    Blind("no GPU", cpu_metrics(LONG, phases={})),
+    DoesNotFire("just below", gpu_metrics({**LONG, attention_share: 0.399})),
+    DoesNotFire("its kernel is the first thing to change", gpu_metrics({**LONG, attention_is_flash: False})),
+    DoesNotFire("half of what the GPU does, but it idles", gpu_metrics({**LONG, gpu_busy_fraction: 0.7})),
+    NotMeasured("shapes were not recorded", gpu_metrics({**LONG, attention_share: NO})),
+    NotMeasured("no GPU", cpu_metrics(LONG, phases={})),
 ]

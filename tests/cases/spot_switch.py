@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.base import Goals
 from advisor.metrics.between import checkpoint_save_seconds
@@ -28,13 +28,13 @@ CASES = [
         then="A restart is assumed to need 5 min",
     ),
     Fires("just above the limit", offered(0.289)),
-    Silent("just below the limit", offered(0.287)),
-    Silent(
+    DoesNotFire("just below the limit", offered(0.287)),
+    DoesNotFire(
         "long saves, many interruptions: E 1.83",
         given({checkpoint_save_seconds: 60.0}, Goals(spot_discount=0.3, mtbf=1800.0, restart=600.0)),
     ),
-    Silent("it practically never ends", offered(0.99, mtbf=0.1)),
-    Blind("no discount was declared", offered(discount=None)),
-    Blind("interruptions were not declared", offered(mtbf=None)),
-    Blind("no checkpoint was saved", given({}, Goals(spot_discount=0.65, mtbf=7200.0))),
+    DoesNotFire("it practically never ends", offered(0.99, mtbf=0.1)),
+    NotMeasured("no discount was declared", offered(discount=None)),
+    NotMeasured("interruptions were not declared", offered(mtbf=None)),
+    NotMeasured("no checkpoint was saved", given({}, Goals(spot_discount=0.65, mtbf=7200.0))),
 ]

@@ -1,8 +1,8 @@
 from gpu_runs import gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
-from advisor.metrics.communication import Work, common_step_count, own_work, straggler_persistence, straggler_skew
+from advisor.metrics.communication import OwnWork, common_step_count, own_work, straggler_persistence, straggler_skew
 from advisor.metrics.settings import world_size
 from advisor.metrics.stragglers import Cause, unequal_conditions
 from advisor.models.state import State
@@ -11,7 +11,7 @@ from advisor.models.state import State
 def works(*seconds: float, phase: str = "other", steps: int = 100, skew: object = None, share: float = 1.0, given=()):
     """Ranks that work so long a step: 30 ms in the forward pass, 20 ms in the backward pass, the rest in `phase`."""
     ranks = tuple(
-        Work(number, (each,), each, {"data_wait": 0.0, "forward": 0.03, "other": 0.0, phase: each - 0.05})
+        OwnWork(number, (each,), each, {"data_wait": 0.0, "forward": 0.03, "other": 0.0, phase: each - 0.05})
         for number, each in enumerate(seconds)
     )
     measured = max(seconds) / sorted(seconds)[(len(seconds) - 1) // 2] - 1 if skew is None else skew
@@ -41,9 +41,9 @@ CASES = [
         removed=(0.25, 0.40, 0.50),
     ),
     Fires("half as long again in each of ten steps", works(0.06, 0.12, steps=10)),
-    Blind("in nine steps", works(0.06, 0.12, steps=9)),
-    Blind("in nine of ten steps", works(0.06, 0.12, steps=10, share=0.9)),
-    Blind("a third longer in each of 29 steps", works(0.06, 0.08, steps=29)),
+    NotMeasured("in nine steps", works(0.06, 0.12, steps=9)),
+    NotMeasured("in nine of ten steps", works(0.06, 0.12, steps=10, share=0.9)),
+    NotMeasured("a third longer in each of 29 steps", works(0.06, 0.08, steps=29)),
     Fires(
         "waits are a phase of their own",
         works(0.06, 0.12),
@@ -89,12 +89,12 @@ CASES = [
         )
     ),
     Fires("just above the limit", works(0.1, 0.1081)),
-    Silent("just below the limit", works(0.1, 0.1079)),
+    DoesNotFire("just below the limit", works(0.1, 0.1079)),
     Fires("thirty steps", works(0.1, 0.2, steps=30)),
-    Blind("too few steps", works(0.1, 0.14, steps=29)),
-    Silent("all but one are slow: there is nothing to catch up with", works(0.1, 0.2, 0.2, 0.2)),
-    Silent("the slowest rank is now this, now that", works(0.1, 0.12, share=0.63)),
+    NotMeasured("too few steps", works(0.1, 0.14, steps=29)),
+    DoesNotFire("all but one are slow: there is nothing to catch up with", works(0.1, 0.2, 0.2, 0.2)),
+    DoesNotFire("the slowest rank is now this, now that", works(0.1, 0.12, share=0.63)),
     Fires("the slowest in nearly all steps", works(0.1, 0.12, share=0.81)),
-    Silent("one process", gpu_metrics()),
-    Blind("only one of the ranks was recorded", works(0.1, 0.2, skew=Missing("No", "Yes."))),
+    DoesNotFire("one process", gpu_metrics()),
+    NotMeasured("only one of the ranks was recorded", works(0.1, 0.2, skew=Missing("No", "Yes."))),
 ]

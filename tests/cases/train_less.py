@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.base import Goals
 from advisor.models.state import State
@@ -22,10 +22,10 @@ CASES = [
         fault=False,
     ),
     Fires("just above the limit: flat for five", validated(*RISING, *[0.75] * 5), then="that is now", no_gain=True),
-    Silent("just below the limit: flat for four", validated(*RISING, *[0.75] * 4)),
-    Silent("a plateau in between, then better again", validated(*RISING, *[0.75] * 9, 0.8)),
-    Silent("slowly, but rising", validated(*(0.7 + 0.0005 * step for step in range(40)))),
+    DoesNotFire("just below the limit: flat for four", validated(*RISING, *[0.75] * 4)),
+    DoesNotFire("a plateau in between, then better again", validated(*RISING, *[0.75] * 9, 0.8)),
+    DoesNotFire("slowly, but rising", validated(*(0.7 + 0.0005 * step for step in range(40)))),
     Fires("worse all along", validated(*(0.7 - 0.01 * step for step in range(10)))),
-    Blind("too few to detect", validated(0.7, 0.7, 0.7, 0.7, 0.7)),
-    Blind("none were declared", validated()),
+    NotMeasured("too few to detect", validated(0.7, 0.7, 0.7, 0.7, 0.7)),
+    NotMeasured("none were declared", validated()),
 ]

@@ -1,4 +1,4 @@
-from harness import Blind, Fires, Silent, given
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.gpu import traced_kernels
 from advisor.metrics.host import CoreUse, core_use
@@ -40,10 +40,10 @@ CASES = [
         then="other programs used 1.8 of 2 cores",
     ),
     Fires("just above 5 %", given({steady_step_count: 60, typical_step_uncertainty: 0.0501})),
-    Silent("just below 5 %", given({steady_step_count: 60, typical_step_uncertainty: 0.0499})),
-    Silent("just enough steps", given({steady_step_count: 30, typical_step_uncertainty: 0.02})),
+    DoesNotFire("just below 5 %", given({steady_step_count: 60, typical_step_uncertainty: 0.0499})),
+    DoesNotFire("just enough steps", given({steady_step_count: 30, typical_step_uncertainty: 0.02})),
     Fires("a trace of too few kernels", given({traced_kernels: 29}), then="29 kernels", no_gain=True),
-    Silent("a trace of a single step with just enough", given({traced_kernels: 30, steady_step_count: 1})),
-    Blind("there is no step", given({})),
-    Blind("the spread is unknown", given({steady_step_count: 60})),
+    DoesNotFire("a trace of a single step with just enough", given({traced_kernels: 30, steady_step_count: 1})),
+    NotMeasured("there is no step", given({})),
+    NotMeasured("the spread is unknown", given({steady_step_count: 60})),
 ]

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import FLAGS, GB, LOADER, MODEL, a_gpu, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import device
@@ -63,15 +63,17 @@ CASES = [
         by_hand=True,
     ),
     Fires("just above the limit", gpu_metrics({**replicated(), mem_peak_allocated: 59 * GB})),
-    Silent("just below the limit", gpu_metrics({**replicated(), mem_peak_allocated: 61 * GB})),
-    Silent("one rank has nobody to share with", gpu_metrics({**replicated(), world_size: 1})),
-    Silent("memory is not short", gpu_metrics({**replicated(), memory_pressure: False})),
-    Silent("eight jobs of a scheduler, each for itself", gpu_metrics({**replicated(), flags: FLAGS})),
-    Silent("FSDP already", gpu_metrics({**replicated(), flags: replace(FLAGS, fsdp=True)})),
-    Silent("ZeRO already", gpu_metrics({**replicated(), flags: replace(FLAGS, zero_stage=1)})),
-    Blind("the parts of memory were not measured", gpu_metrics({**replicated(), mem_optim: Missing("No", "Yes.")})),
-    Blind("settings were not read", gpu_metrics({**replicated(), flags: Missing("No", "Yes.")})),
-    Blind(
+    DoesNotFire("just below the limit", gpu_metrics({**replicated(), mem_peak_allocated: 61 * GB})),
+    DoesNotFire("one rank has nobody to share with", gpu_metrics({**replicated(), world_size: 1})),
+    DoesNotFire("memory is not short", gpu_metrics({**replicated(), memory_pressure: False})),
+    DoesNotFire("eight jobs of a scheduler, each for itself", gpu_metrics({**replicated(), flags: FLAGS})),
+    DoesNotFire("FSDP already", gpu_metrics({**replicated(), flags: replace(FLAGS, fsdp=True)})),
+    DoesNotFire("ZeRO already", gpu_metrics({**replicated(), flags: replace(FLAGS, zero_stage=1)})),
+    NotMeasured(
+        "the parts of memory were not measured", gpu_metrics({**replicated(), mem_optim: Missing("No", "Yes.")})
+    ),
+    NotMeasured("settings were not read", gpu_metrics({**replicated(), flags: Missing("No", "Yes.")})),
+    NotMeasured(
         "DeepSpeed of a stage that is not known",
         gpu_metrics({**replicated(), flags: FLAGS, model: replace(MODEL, wrappers=("DeepSpeedEngine",))}),
     ),
@@ -81,5 +83,5 @@ CASES = [
         code="FullyShardedDataParallelPlugin",
         absent=("zero_optimization", "fully_shard("),
     ),
-    Blind("no allocator on CPU", cpu_metrics({world_size: 8}, phases={})),
+    NotMeasured("no allocator on CPU", cpu_metrics({world_size: 8}, phases={})),
 ]

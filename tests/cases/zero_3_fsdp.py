@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import FLAGS, GB, LOADER, MODEL, a_gpu, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import device
@@ -71,7 +71,7 @@ CASES = [
         no_gain=True,
     ),
     Fires("just above the limit", gpu_metrics(without_oom(-0.183)), note="ZeRO stage 2 would need 92%"),
-    Silent("just below the limit: stage 2 fits", gpu_metrics(without_oom(-0.182))),
+    DoesNotFire("just below the limit: stage 2 fits", gpu_metrics(without_oom(-0.182))),
     Fires(
         "plain data parallel training",
         gpu_metrics({**short(), flags: replace(FLAGS, ddp=True), mem_optim: 24 * GB, mem_headroom: -0.7}),
@@ -113,23 +113,23 @@ CASES = [
         gpu_metrics({**short(), mem_headroom: -1.0}),
         then="Checkpointing or offloading must free the rest",
     ),
-    Silent("the weights are no matter", gpu_metrics({**short(), mem_params: 2 * GB, mem_headroom: -1.0})),
-    Silent(
+    DoesNotFire("the weights are no matter", gpu_metrics({**short(), mem_params: 2 * GB, mem_headroom: -1.0})),
+    DoesNotFire(
         "embeddings that are gathered all the time", gpu_metrics({**short(), model: replace(SIX_BILLION, blocks=8)})
     ),
-    Silent("one rank", gpu_metrics({**short(), world_size: 1})),
-    Silent("memory is not short", gpu_metrics({**short(), memory_pressure: False})),
-    Silent("eight jobs of a scheduler, each for itself", gpu_metrics({**short(), flags: FLAGS})),
-    Silent("stage 3 already", gpu_metrics({**short(), flags: replace(FLAGS, fsdp=True, zero_stage=3)})),
-    Blind("FSDP of a stage that is not known", gpu_metrics({**short(), flags: replace(FLAGS, fsdp=True)})),
-    Blind(
+    DoesNotFire("one rank", gpu_metrics({**short(), world_size: 1})),
+    DoesNotFire("memory is not short", gpu_metrics({**short(), memory_pressure: False})),
+    DoesNotFire("eight jobs of a scheduler, each for itself", gpu_metrics({**short(), flags: FLAGS})),
+    DoesNotFire("stage 3 already", gpu_metrics({**short(), flags: replace(FLAGS, fsdp=True, zero_stage=3)})),
+    NotMeasured("FSDP of a stage that is not known", gpu_metrics({**short(), flags: replace(FLAGS, fsdp=True)})),
+    NotMeasured(
         "DeepSpeed of a stage that is not known",
         gpu_metrics({**short(), flags: FLAGS, model: replace(SIX_BILLION, wrappers=("DeepSpeedEngine",))}),
     ),
-    Blind(
+    NotMeasured(
         "DeepSpeed that keeps gradients to itself",
         gpu_metrics({**short(), flags: replace(FLAGS, zero_stage=2), mem_grads: 0}),
     ),
-    Blind("no blocks to wrap", gpu_metrics({**short(), model: replace(SIX_BILLION, blocks=0, block=None)})),
-    Blind("no allocator on CPU", cpu_metrics({world_size: 8}, phases={})),
+    NotMeasured("no blocks to wrap", gpu_metrics({**short(), model: replace(SIX_BILLION, blocks=0, block=None)})),
+    NotMeasured("no allocator on CPU", cpu_metrics({world_size: 8}, phases={})),
 ]

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from gpu_runs import ADAM, FLAGS, GB, MODEL, a_gpu, cpu_metrics, gpu_metrics
-from harness import Blind, Fires, Silent
+from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Goals, Metric, Missing
 from advisor.metrics.communication import straggler_wait
@@ -57,27 +57,27 @@ CASES = [
         memory=round(1.5 * GB * 7 / 8),
     ),
     Fires("just above the limit", sharded({exposed_comm_fraction: 0.051})),
-    Silent("just below the limit", sharded({exposed_comm_fraction: 0.049})),
-    Silent("all but 4 % is waiting for a slow rank", sharded({straggler_wait: 0.026})),
+    DoesNotFire("just below the limit", sharded({exposed_comm_fraction: 0.049})),
+    DoesNotFire("all but 4 % is waiting for a slow rank", sharded({straggler_wait: 0.026})),
     Fires("just room enough", sharded({mem_headroom: 0.167})),
-    Silent("just not room enough", sharded({mem_headroom: 0.166})),
-    Silent("a larger model is wanted", sharded(goals=Goals(capacity=True))),
-    Silent("a larger batch is wanted", sharded(goals=Goals(target_batch=64))),
-    Silent("memory is short as it is", sharded({memory_pressure: True})),
-    Silent("stage 2", sharded({flags: replace(FLAGS, fsdp=True, zero_stage=2)})),
-    Silent("plain data parallel training", sharded({flags: replace(FLAGS, ddp=True)})),
-    Silent("one rank", sharded({world_size: 1})),
-    Blind("FSDP of a stage that is not known", sharded({flags: replace(FLAGS, fsdp=True)})),
-    Blind(
+    DoesNotFire("just not room enough", sharded({mem_headroom: 0.166})),
+    DoesNotFire("a larger model is wanted", sharded(goals=Goals(capacity=True))),
+    DoesNotFire("a larger batch is wanted", sharded(goals=Goals(target_batch=64))),
+    DoesNotFire("memory is short as it is", sharded({memory_pressure: True})),
+    DoesNotFire("stage 2", sharded({flags: replace(FLAGS, fsdp=True, zero_stage=2)})),
+    DoesNotFire("plain data parallel training", sharded({flags: replace(FLAGS, ddp=True)})),
+    DoesNotFire("one rank", sharded({world_size: 1})),
+    NotMeasured("FSDP of a stage that is not known", sharded({flags: replace(FLAGS, fsdp=True)})),
+    NotMeasured(
         "DeepSpeed of a stage that is not known",
         sharded({flags: FLAGS, model: replace(MODEL, wrappers=("DeepSpeedEngine",))}),
     ),
-    Blind("DeepSpeed that keeps the weights to itself", sharded({mem_params: 0})),
-    Blind(
+    NotMeasured("DeepSpeed that keeps the weights to itself", sharded({mem_params: 0})),
+    NotMeasured(
         "DeepSpeed that shards all but small weights",
         sharded({flags: replace(FLAGS, zero_stage=3), model: replace(MODEL, wrappers=("DeepSpeedEngine",))}),
     ),
-    Blind("communication was not told apart", sharded({exposed_comm_fraction: Missing("No", "Yes.")})),
+    NotMeasured("communication was not told apart", sharded({exposed_comm_fraction: Missing("No", "Yes.")})),
     Fires(
         "the update on the host takes most of the step, and would fit the GPU",
         on_the_host(),
@@ -86,9 +86,9 @@ CASES = [
         state=State(phases={"forward": 0.2, "backward": 0.4, "optimizer": 0.4}),
         removed=(0.28, 0.36, 0.4),
     ),
-    Silent("it would not fit the GPU", on_the_host({mem_headroom: 0.34})),
-    Silent("a quick update", on_the_host(optimizer=0.04)),
-    Silent(
+    DoesNotFire("it would not fit the GPU", on_the_host({mem_headroom: 0.34})),
+    DoesNotFire("a quick update", on_the_host(optimizer=0.04)),
+    DoesNotFire(
         "weights that are trained on the host, beside a model on the GPU",
         on_the_host({model: replace(MODEL, devices={"cpu": GB, "cuda:0": GB})}),
     ),
@@ -96,5 +96,5 @@ CASES = [
         "FSDP fetches its weights from the host",
         on_the_host({model: replace(MODEL, devices={"cpu": GB}), flags: replace(FLAGS, fsdp=True), world_size: 8}),
     ),
-    Blind("no GPU", cpu_metrics(phases={})),
+    NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

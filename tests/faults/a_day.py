@@ -52,7 +52,7 @@ def main(folder, step, workers):
     recorder = record.Recorder(
         folder, rings, record.new_run(("train.py",), 0, 0.01), OURSELVES, origin=0, rate=1 / POLL
     )
-    writer = ring.Writer(str(rings / "rank.ring"), 1 << 15)
+    writer = ring.RingWriter(str(rings / "rank.ring"), 1 << 15)
     thread, length = threading.get_ident(), int(step * 1e9)
     resident, started = [], 0
     steps = int(HOURS * 3600 / step)
@@ -81,7 +81,7 @@ def work(rings, number, begin):
     """A worker that makes ten batches and ends."""
     os.getpid = lambda: 1_000_000 + number
     (rings / f"{number}.facts").write_text(json.dumps({"kind": "process", "t": begin, "role": "worker"}) + "\n")
-    writer = ring.Writer(str(rings / f"{number}.ring"), 1 << 11)
+    writer = ring.RingWriter(str(rings / f"{number}.ring"), 1 << 11)
     os.getpid = lambda: OURSELVES
     for batch in range(10):
         at = begin + batch * 1_000_000

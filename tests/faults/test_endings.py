@@ -248,7 +248,7 @@ SENDS = '''
 Wrong when: never.
 """
 import os, signal
-from advisor.rules.base import Confidence, Rule, Source, Tier
+from advisor.rules.base import Confidence, Rule, Source, Area
 
 def when(m):
     """If the report is being made,"""
@@ -257,7 +257,7 @@ def when(m):
 def then(m, found):
     """then nothing is to be done."""
 
-RULE = Rule(title="None", tier=Tier.COST, when=when, then=then, confidence=Confidence.HEURISTIC, difficulty=1,
+RULE = Rule(title="None", area=Area.COST, when=when, then=then, confidence=Confidence.HEURISTIC, difficulty=1,
             sources=(Source("None"),))
 '''
 

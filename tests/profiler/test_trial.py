@@ -13,7 +13,7 @@ from programs import PATIENCE, ROOT, TORCH, Ran
 
 from profiler.errors import ProfilerError
 from profiler.schema import TrialFact
-from profiler.trial import _MAIN, Trial, _discard, _keep_log, run
+from profiler.trial import _MAIN, TrialProcess, _discard, _keep_log, run
 
 TRAINS = (
     TORCH
@@ -55,7 +55,7 @@ def tried(script, tmp_path):
         (path.parent / "data").write_text("data")
         before = content(path.parent)
         out = tmp_path / f"trial-{count}"
-        trial = Trial(words=(str(path),), cwd=str(path.parent), out=str(out), **{"steps": 30, **settings})
+        trial = TrialProcess(words=(str(path),), cwd=str(path.parent), out=str(out), **{"steps": 30, **settings})
         assert run(trial, PATIENCE) == out
         assert content(path.parent) == before
         return Ran(0, Path(f"{out}.log").read_bytes(), b"", out)
@@ -116,7 +116,7 @@ def test_a_change_that_cannot_be_made_is_told(tried):
 
 @pytest.mark.process
 def test_a_program_that_is_gone_is_told_in_a_sentence(tmp_path):
-    trial = Trial(words=("gone.py",), cwd=str(tmp_path), out=str(tmp_path / "trial"), steps=3)
+    trial = TrialProcess(words=("gone.py",), cwd=str(tmp_path), out=str(tmp_path / "trial"), steps=3)
 
     with pytest.raises(ProfilerError, match=r"There is no script 'gone\.py' here\.") as caught:
         run(trial, PATIENCE)
@@ -125,7 +125,7 @@ def test_a_program_that_is_gone_is_told_in_a_sentence(tmp_path):
 
 @pytest.mark.process
 def test_a_folder_that_is_gone_is_told_in_a_sentence(tmp_path):
-    trial = Trial(words=("train.py",), cwd=str(tmp_path / "gone"), out=str(tmp_path / "trial"), steps=3)
+    trial = TrialProcess(words=("train.py",), cwd=str(tmp_path / "gone"), out=str(tmp_path / "trial"), steps=3)
 
     with pytest.raises(ProfilerError, match="No such file or directory"):
         run(trial, PATIENCE)
@@ -177,7 +177,7 @@ def _words(process):
 @pytest.mark.process
 def test_what_has_no_patience_left_is_ended(script, tmp_path):
     path = script("import time\nprint('here', flush=True)\ntime.sleep(1000)\n", "project/train.py")
-    trial = Trial(words=(str(path),), cwd=str(path.parent), out=str(tmp_path / "trial"), steps=3)
+    trial = TrialProcess(words=(str(path),), cwd=str(path.parent), out=str(tmp_path / "trial"), steps=3)
 
     assert run(trial, 5.0) is None
     assert Path(f"{trial.out}.log").read_text() == "here\n"

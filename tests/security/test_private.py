@@ -165,7 +165,7 @@ RUN = Run(
     python="3.11",
     version="0",
 )
-NOTE = place.Note(
+NOTE = place.RecordingNote(
     rings="/nowhere", origin=0, recorder=2**22 + 1, recorder_started=1.0, program=2**22 + 2, program_started=1.0
 )
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from advisor.judging.judge import Gain, StepTime
 from advisor.judging.verdict import Verdict
 from advisor.metrics.base import Goals, Need
-from advisor.models.anatomy import Anatomy, Setting
+from advisor.models.anatomy import Anatomy, MemorySettings
 from advisor.models.cost import saving
 from advisor.models.memory import States
 from advisor.report.anatomy import WhatIf
@@ -16,7 +16,6 @@ from advisor.report.operations import Operation, Operations
 from advisor.report.quantities import Quantity
 from advisor.report.report import (
     CONTRACT_PHASES,
-    Checked,
     Measured,
     MemoryPart,
     Note,
@@ -25,11 +24,12 @@ from advisor.report.report import (
     RankPhases,
     Recommendation,
     Report,
+    RuleResult,
     RunInfo,
     StepTimes,
 )
 from advisor.report.timeline import Chart, Curve
-from advisor.rules.base import Change, Difference, Source
+from advisor.rules.base import Change, CodeDifference, Source
 from advisor.runs.environment import Group, Row
 from advisor.verify.kept import Verified
 from profiler.schema import RegionFact
@@ -91,17 +91,19 @@ def golden() -> Report:
         after=StepTime(0.044, 0.0444, 0.071),
         checked=(
             *(
-                Checked(rule=one.rule, title=one.title, area=one.area, outcome="fired", why="data_wait_fraction = 0.4")
+                RuleResult(
+                    rule=one.rule, title=one.title, area=one.area, outcome="fired", why="data_wait_fraction = 0.4"
+                )
                 for one in (_workers(), _bf16(), _fused())
             ),
-            Checked(
+            RuleResult(
                 rule="data-pin-memory",
                 title="Copy batches from pinned memory",
                 area="Data and host stalls",
                 outcome="passed",
                 why="Not the case here: batches come from pageable memory and copying them holds up the GPU.",
             ),
-            Checked(
+            RuleResult(
                 rule="zero-1-2",
                 title="Shard the optimizer state",
                 area="Distributed training",
@@ -110,7 +112,7 @@ def golden() -> Report:
                 remedy="Record with a CUDA build of torch.",
                 need=Need.GPU,
             ),
-            Checked(
+            RuleResult(
                 rule="grad-accum",
                 title="Accumulate gradients",
                 area="Memory",
@@ -245,7 +247,7 @@ def hostile(text: str) -> Report:
         code=f"loader = {text}",
         file=text,
         line=1,
-        differences=(Difference(text, text, text),),
+        differences=(CodeDifference(text, text, text),),
     )
     verified = replace(first.verified, rule=text, why=text, leaves=text)
     return replace(
@@ -283,7 +285,7 @@ def empty() -> Report:
         phases=tuple(Phase(name=name) for name in CONTRACT_PHASES),
         between=tuple(Phase(name=name) for name in ("evaluation", "checkpoint_save", "epoch_start")),
         checked=tuple(
-            Checked(
+            RuleResult(
                 rule=check.rule,
                 title=check.title,
                 area=check.area,
@@ -342,7 +344,7 @@ def _workers() -> Recommendation:
                 line=31,
                 code="loader = DataLoader(\n    dataset,\n    batch_size=64,\n    num_workers=5,  # was 2\n"
                 "    persistent_workers=True,\n    prefetch_factor=2,\n)",
-                differences=(Difference("num_workers", "2", "5"),),
+                differences=(CodeDifference("num_workers", "2", "5"),),
             ),
         ),
         alone=Gain(0.33, 0.4, 0.4, saving(0.4, 2.5)),
@@ -429,7 +431,7 @@ def _rank(number: int, wait: float) -> RankPhases:
 def _what_if() -> WhatIf:
     return WhatIf(
         anatomy=Anatomy(
-            now=Setting(batch=64, moments="adamw"),
+            now=MemorySettings(batch=64, moments="adamw"),
             capacity=79.1 * GIB,
             states=States(1.4 * GIB, 1.4 * GIB, 2.8 * GIB),
             unit=60 * 1024**2,

@@ -7,6 +7,6 @@ import pytest
 
 pytest.register_assert_rewrite("advisor.testing")
 
-from advisor.testing import Blind, Case, Fires, Silent, given  # noqa: E402 - rewritten when it is imported
+from advisor.testing import Case, DoesNotFire, Fires, NotMeasured, given  # noqa: E402 - rewritten when it is imported
 
-__all__ = ["Blind", "Case", "Fires", "Silent", "given"]
+__all__ = ["Case", "DoesNotFire", "Fires", "NotMeasured", "given"]

@@ -23,7 +23,7 @@ from profiler.importers.kineto import read
 from profiler.importers.launches import launches
 from profiler.importers.queue import length
 from profiler.importers.steps import PROFILER_STEP
-from profiler.importers.work import Work, work_of
+from profiler.importers.work import GpuWork, work_of
 
 pytestmark = pytest.mark.compare
 
@@ -83,12 +83,12 @@ QUEUED = LAUNCHES | {
 }
 
 
-def called_by(trace, work: Work, names: set[str]) -> Work:
+def called_by(trace, work: GpuWork, names: set[str]) -> GpuWork:
     calls = np.array([trace.names[number] in names for number in trace.ranges.name[work.call].tolist()])
     return work.where(work.launched & calls)
 
 
-def compare_queues(trace, work: Work, told: dict) -> None:
+def compare_queues(trace, work: GpuWork, told: dict) -> None:
     work = called_by(trace, work, QUEUED)
     found = defaultdict(list)
     for number in np.unique(work.stream).tolist():
@@ -101,7 +101,7 @@ def compare_queues(trace, work: Work, told: dict) -> None:
     }
 
 
-def compare_launches(trace, work: Work, told: dict) -> None:
+def compare_launches(trace, work: GpuWork, told: dict) -> None:
     found = launches(called_by(trace, work, LAUNCHES))
     assert found.calls == told["count"]
     assert found.call_total / 1e3 == pytest.approx(told["cpu"], abs=0.01)

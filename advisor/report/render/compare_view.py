@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from advisor.compare.change import Verdict
-from advisor.compare.comparison import LEAST_STEPS, Comparison, Row, Side
+from advisor.compare.comparison import LEAST_STEPS, ComparedQuantity, Comparison, Side
 from advisor.compare.settings import Difference
-from advisor.report.render.part import Part
+from advisor.report.render.part import BarPart
 from advisor.report.render.section import Bar, Section, Table
 from advisor.report.render.view import ENDINGS, View
 from advisor.report.report import LABELS
@@ -70,13 +70,13 @@ def headline(found: Comparison) -> str:
     return f"{word}: {step} takes {seconds(row.after)} in B, {seconds(row.before)} in A: {_amount(row)}."
 
 
-def _speaks(found: Comparison) -> Row:
+def _speaks(found: Comparison) -> ComparedQuantity:
     """Return the row that the verdict is based on: the mean step, unless the verdict differs from it."""
     first = found.mean if found.mean.verdict is found.whole.verdict else found.whole
     return next((row for row in (first, found.mean, found.typical) if row.verdict is found.verdict), first)
 
 
-def _amount(row: Row) -> str:
+def _amount(row: ComparedQuantity) -> str:
     """Return a change as "12% more (8.5 to 15%)"."""
     assert row.change
     direction = 1 if row.change.estimate >= 0 else -1
@@ -173,7 +173,7 @@ def _bars(found: Comparison) -> tuple[Bar, ...]:
     return tuple(
         Bar(
             label=f"{name}: {seconds(mean)}",
-            parts=tuple(Part(row.name, LABELS[row.name][0], value, seconds(value)) for row, value in parts if value),
+            parts=tuple(BarPart(row.name, LABELS[row.name][0], value, seconds(value)) for row, value in parts if value),
             total=mean,
             width=mean / longest,
         )
@@ -182,7 +182,7 @@ def _bars(found: Comparison) -> tuple[Bar, ...]:
     )
 
 
-def _rows(title: str, rows: Sequence[Row], note: str = "") -> Table:
+def _rows(title: str, rows: Sequence[ComparedQuantity], note: str = "") -> Table:
     kept = [row for row in rows if row.is_measured]
     return Table(
         title,
@@ -195,7 +195,7 @@ def _rows(title: str, rows: Sequence[Row], note: str = "") -> Table:
     )
 
 
-def _shown(title: str, rows: Sequence[Row]) -> Table:
+def _shown(title: str, rows: Sequence[ComparedQuantity]) -> Table:
     return Table(
         title,
         COLUMNS[:3],
@@ -225,18 +225,18 @@ def _fact(row: Fact | None) -> str:
 _CORES = ("process_cpu", "worker_cpu", "others_cpu")
 
 
-def _label(row: Row) -> str:
+def _label(row: ComparedQuantity) -> str:
     short = row.label.removesuffix(" of the step time").removesuffix(" step time")
     return LABELS[row.name][0] if row.name in LABELS else f"{short[:1].upper()}{short[1:]}"
 
 
-def _value(row: Row, value: float | None) -> str:
+def _value(row: ComparedQuantity, value: float | None) -> str:
     if value is None:
         return UNMEASURED
     return digits(value) if row.name in _CORES else quantity(value, row.unit)
 
 
-def _change(row: Row) -> str:
+def _change(row: ComparedQuantity) -> str:
     """Return a change as "+12% [8.5%, 15%]"."""
     if row.change is None or not math.isfinite(row.change.estimate):
         return ""
@@ -251,5 +251,5 @@ def _signed(value: float) -> str:
     return "0%" if text[1:] == "0.0%" else text
 
 
-def _verdict(row: Row) -> str:
+def _verdict(row: ComparedQuantity) -> str:
     return "" if row.verdict in (None, Verdict.NOT_MEASURED) else row.verdict.value

@@ -8,28 +8,28 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from advisor.doctor.finding import Finding, State
+from advisor.doctor.finding import CheckResult, CheckState
 from profiler.printable import printable
 
-_STYLES = {State.OK: "green", State.WARNING: "yellow", State.FIX: "bold red"}
+_STYLES = {CheckState.OK: "green", CheckState.WARNING: "yellow", CheckState.FIX: "bold red"}
 _WIDEST = 16
 
 
-def show(findings: Iterable[Finding], console: Console | None = None) -> list[Finding]:
+def show(findings: Iterable[CheckResult], console: Console | None = None) -> list[CheckResult]:
     """Print the findings, and return them."""
     console = console or Console(highlight=False)
     shown = []
     for each in findings:
         console.print(_line(each))
         shown.append(each)
-    counts = {state: sum(one.state is state for one in shown) for state in State}
-    warnings = f"{counts[State.WARNING]} warning{'' if counts[State.WARNING] == 1 else 's'}"
-    parts = [f"{counts[State.FIX]} to fix", warnings, f"{counts[State.OK]} ok"]
+    counts = {state: sum(one.state is state for one in shown) for state in CheckState}
+    warnings = f"{counts[CheckState.WARNING]} warning{'' if counts[CheckState.WARNING] == 1 else 's'}"
+    parts = [f"{counts[CheckState.FIX]} to fix", warnings, f"{counts[CheckState.OK]} ok"]
     console.print(Text(f"\n{', '.join(parts)}."))
     return shown
 
 
-def _line(each: Finding) -> Table:
+def _line(each: CheckResult) -> Table:
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(width=7)
     grid.add_column(width=_WIDEST)

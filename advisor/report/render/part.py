@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BarPart:
     """A part of a stacked bar."""
 
     name: str

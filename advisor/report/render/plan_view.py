@@ -11,7 +11,7 @@ from advisor.plan.placement import Account
 from advisor.plan.plan import Plan
 from advisor.plan.quantities import gb, in_gb, parameters
 from advisor.plan.settings import settings
-from advisor.report.render.part import Part
+from advisor.report.render.part import BarPart
 from advisor.report.render.section import Bar, Section, Table
 from advisor.units import digits, seconds, share
 
@@ -176,7 +176,7 @@ def _bar(label: str, one: Account, activations: float, capacity: float, longest:
     over = f", {in_gb(used - capacity)} more than a GPU has" if used > capacity else ""
     return Bar(
         f"{label}: {in_gb(used)}{over}",
-        tuple(Part(name, text, amount, in_gb(amount)) for name, text, amount in amounts if amount > 0),
+        tuple(BarPart(name, text, amount, in_gb(amount)) for name, text, amount in amounts if amount > 0),
         total,
         total / longest,
     )

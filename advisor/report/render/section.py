@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from advisor.plan.settings import Setting
-from advisor.report.render.part import Part
+from advisor.report.render.part import BarPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Bar:
     """What fills a GPU or a step. `width` is its share of the longest bar."""
 
     label: str
-    parts: tuple[Part, ...]
+    parts: tuple[BarPart, ...]
     total: float
     width: float
 

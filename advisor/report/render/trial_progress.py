@@ -15,7 +15,7 @@ from advisor.units import seconds
 from advisor.verify.kept import Verified
 from advisor.verify.pace import predicted
 from advisor.verify.trials import Trials
-from advisor.verify.tuning import Kept
+from advisor.verify.tuning import KeptChange
 from profiler.printable import printable
 
 
@@ -44,7 +44,7 @@ class TrialProgress:
     ) -> None:
         self._bar.stop()
 
-    def profiling(self, number: int, kept: Sequence[Kept]) -> None:
+    def profiling(self, number: int, kept: Sequence[KeptChange]) -> None:
         """Report that the program is profiled once more."""
         names = ", ".join(each.verified.rule for each in kept)
         self._say(f"Profile {number}: {f'with {names}' if names else 'the program as it is'}")

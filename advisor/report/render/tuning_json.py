@@ -13,7 +13,7 @@ from advisor.report.render.result_json import verified
 from advisor.verify.fitting import Ending, Fitted
 from advisor.verify.kept import Verified
 from advisor.verify.process import Program
-from advisor.verify.tuning import Kept, Tuned, note
+from advisor.verify.tuning import KeptChange, Tuned, note
 
 
 def render(program: Program, tuned: Tuned | Fitted) -> str:
@@ -50,7 +50,7 @@ def _ending(ending: Ending) -> dict[str, Any]:
     return {"fits": ending.fits, "step_time_s": ending.step_time, "why": ending.why}
 
 
-def _kept(kept: Kept) -> dict[str, Any]:
+def _kept(kept: KeptChange) -> dict[str, Any]:
     change = {"name": kept.change.name, "settings": dict(kept.change.settings)}
     return {"rule": kept.verified.rule, "change": change, "verified": verified(kept.verified)}
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from advisor.report.render.markdown import code, fence, text
 from advisor.report.render.tried import outcome
 from advisor.units import seconds
-from advisor.verify.tuning import Kept, Tuned
+from advisor.verify.tuning import KeptChange, Tuned
 from profiler.printable import printable
 
 BAR = 30
@@ -35,7 +35,7 @@ def markdown(tuned: Tuned, command: str) -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def to_apply(kept: Sequence[Kept]) -> list[str]:
+def to_apply(kept: Sequence[KeptChange]) -> list[str]:
     """Return what to change by hand, as Markdown; empty if nothing was kept."""
     parts = ["## To apply", ""] if kept else []
     for each in kept:
@@ -53,7 +53,7 @@ def toml(tuned: Tuned) -> str:
     return "\n".join(lines) + "\n"
 
 
-def changes(kept: Sequence[Kept]) -> list[str]:
+def changes(kept: Sequence[KeptChange]) -> list[str]:
     """Return the kept changes as TOML tables."""
     lines = []
     for each in kept:

@@ -10,10 +10,10 @@ from statistics import median
 
 from advisor.models.cost import SAVING_OF
 from advisor.report.ranks import Named
-from advisor.report.render.part import Part
+from advisor.report.render.part import BarPart
 from advisor.report.render.tried import Bands, bands, details, outcome
 from advisor.report.render.what_if import PARTS, Control, controls
-from advisor.report.report import Checked, Measured, Note, Phase, RankPhases, Recommendation, Report
+from advisor.report.report import Measured, Note, Phase, RankPhases, Recommendation, Report, RuleResult
 from advisor.report.wording import gain_text
 from advisor.rules.base import Change
 from advisor.runs.environment import Row
@@ -53,12 +53,12 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Blind:
+class Unmeasured:
     """Something that was not measured, how to measure it, and the rules that need it."""
 
     what: str
     remedy: str
-    checks: tuple[Checked, ...]
+    checks: tuple[RuleResult, ...]
 
 
 SEVERITIES = {"action": "Do this", "suggest": "Worth a try", "info": "For information"}
@@ -219,9 +219,9 @@ class View:
         )
 
     @staticmethod
-    def traced_parts(one: Traced) -> list[Part]:
+    def traced_parts(one: Traced) -> list[BarPart]:
         """Return the parts of a trace's time, for a stacked bar."""
-        return [Part(part.colour, part.label, part.share, share(part.share)) for part in one.parts if part.seconds]
+        return [BarPart(part.colour, part.label, part.share, share(part.share)) for part in one.parts if part.seconds]
 
     @staticmethod
     def traced_facts(one: Traced) -> list[str]:
@@ -295,26 +295,26 @@ class View:
         return [note for note in self.report.problems if note.matters and (trained or note.source != "steps")]
 
     @property
-    def phase_parts(self) -> list[Part]:
+    def phase_parts(self) -> list[BarPart]:
         """The step, for a stacked bar."""
-        return [Part(p.name, p.label, p.share or 0.0, share(p.share or 0.0)) for p in self.phases]
+        return [BarPart(p.name, p.label, p.share or 0.0, share(p.share or 0.0)) for p in self.phases]
 
     @staticmethod
-    def rank_parts(one: RankPhases) -> list[Part]:
+    def rank_parts(one: RankPhases) -> list[BarPart]:
         """Return the step of a rank, for a stacked bar."""
-        return [Part(p.name, p.label, p.share or 0.0, share(p.share or 0.0)) for p in one.phases]
+        return [BarPart(p.name, p.label, p.share or 0.0, share(p.share or 0.0)) for p in one.phases]
 
     @staticmethod
-    def bar_text(parts: Iterable[Part]) -> str:
+    def bar_text(parts: Iterable[BarPart]) -> str:
         """Return a stacked bar as text, for readers who cannot see it."""
         return ", ".join(f"{part.label.lower()} {part.text}" for part in parts)
 
     @property
-    def memory_parts(self) -> list[Part]:
+    def memory_parts(self) -> list[BarPart]:
         """The device's memory, for a stacked bar; the free part comes last."""
-        parts = [Part(p.name, p.label, p.bytes, size(p.bytes)) for p in self.report.memory if p.bytes > 0]
+        parts = [BarPart(p.name, p.label, p.bytes, size(p.bytes)) for p in self.report.memory if p.bytes > 0]
         free = (self.report.memory_total or 0.0) - sum(part.amount for part in parts)
-        return [*parts, Part("free", "Free or cached", free, size(free))] if free > 0 else parts
+        return [*parts, BarPart("free", "Free or cached", free, size(free))] if free > 0 else parts
 
     @property
     def curves(self) -> Iterable[Summary]:
@@ -337,12 +337,12 @@ class View:
         return PARTS
 
     @property
-    def blind(self) -> list[Blind]:
+    def blind(self) -> list[Unmeasured]:
         """What was not measured, each with all the rules that need it; what needs another machine comes last."""
-        waiting: dict[tuple[str, str], list[Checked]] = {}
+        waiting: dict[tuple[str, str], list[RuleResult]] = {}
         for check in sorted(self.report.checks("not_measured"), key=lambda check: check.needs_a_gpu):
             waiting.setdefault((check.why, check.remedy), []).append(check)
-        return [Blind(why, remedy, tuple(checks)) for (why, remedy), checks in waiting.items()]
+        return [Unmeasured(why, remedy, tuple(checks)) for (why, remedy), checks in waiting.items()]
 
     @property
     def path(self) -> list[Stop]:

@@ -12,7 +12,7 @@ from advisor.report.render.view import ENDINGS
 from advisor.report.report import LABELS
 from advisor.report.wording import gain_text
 from advisor.units import count, digits, seconds, share, size
-from advisor.watch.snapshot import Curve, Gauge, Gpu, Snapshot, Steps
+from advisor.watch.snapshot import Curve, Gauge, GpuNow, Snapshot, StepsNow
 from profiler.printable import printable
 
 BLOCKS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
@@ -64,7 +64,7 @@ def _title(seen: Snapshot) -> Text:
     )
 
 
-def _steps(steps: Steps | None, width: int, marks: str) -> list[Text]:
+def _steps(steps: StepsNow | None, width: int, marks: str) -> list[Text]:
     if steps is None:
         return [Text("No training step yet.")]
     parts = [count(steps.count, "step")]
@@ -79,7 +79,7 @@ def _steps(steps: Steps | None, width: int, marks: str) -> list[Text]:
     return [Text(", ".join(parts)), _gauge("Steps", Gauge(steps.rate, top, steps.rates), rate, width, marks)]
 
 
-def _phases(steps: Steps | None, marks: str) -> list[Text]:
+def _phases(steps: StepsNow | None, marks: str) -> list[Text]:
     """Return the lines of the phases, largest first."""
     if steps is None or not steps.mean:
         return []
@@ -94,7 +94,7 @@ def _phases(steps: Steps | None, marks: str) -> list[Text]:
     ]
 
 
-def _gpu(gpu: Gpu, width: int, marks: str) -> list[Text]:
+def _gpu(gpu: GpuNow, width: int, marks: str) -> list[Text]:
     used = "not measured" if gpu.utilization.now is None else share(gpu.utilization.now)
     return [
         _gauge(f"GPU {gpu.index}", gpu.utilization, used, width, marks),

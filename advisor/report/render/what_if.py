@@ -36,7 +36,7 @@ OPTIMIZERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Option:
     """One option of a control."""
 
     value: str
@@ -50,7 +50,7 @@ class Control:
 
     name: str
     label: str
-    choices: tuple[Choice, ...]
+    choices: tuple[Option, ...]
 
 
 def controls(asked: WhatIf) -> tuple[Control, ...]:
@@ -60,16 +60,16 @@ def controls(asked: WhatIf) -> tuple[Control, ...]:
 
 def _all(asked: WhatIf) -> Iterable[Control]:
     now, blocks = asked.anatomy.now, asked.anatomy.blocks
-    ranks = tuple(Choice(str(number), str(number), number == now.ranks) for number in asked.ranks)
+    ranks = tuple(Option(str(number), str(number), number == now.ranks) for number in asked.ranks)
     yield Control("ranks", "GPUs", ranks)
-    stages = tuple(Choice(str(number), STAGES[number], number == now.stage) for number in asked.stages)
+    stages = tuple(Option(str(number), STAGES[number], number == now.stage) for number in asked.stages)
     yield Control("stage", "ZeRO stage", stages)
     blocked = tuple(
-        Choice(str(number), f"each of the {blocks} blocks" if number == 1 else f"every {ordinal(number)} block")
+        Option(str(number), f"each of the {blocks} blocks" if number == 1 else f"every {ordinal(number)} block")
         for number in asked.intervals
     )
-    yield Control("every", "Activation checkpointing", (Choice("", "none", chosen=True), *blocked))
-    optimizers = tuple(Choice(name, OPTIMIZERS[name], name == now.moments) for name in asked.optimizers)
+    yield Control("every", "Activation checkpointing", (Option("", "none", chosen=True), *blocked))
+    optimizers = tuple(Option(name, OPTIMIZERS[name], name == now.moments) for name in asked.optimizers)
     yield Control("moments", "Optimizer", optimizers)
-    half = (Choice("", "FP32, as recorded", chosen=True), Choice("yes", "16-bit autocast"))
+    half = (Option("", "FP32, as recorded", chosen=True), Option("yes", "16-bit autocast"))
     yield Control("autocast", "Precision", half if asked.autocast else ())

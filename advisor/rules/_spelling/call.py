@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from advisor.rules.base import Change, Difference
+from advisor.rules.base import Change, CodeDifference
 from profiler.schema import CallFact, Place
 
 NOT_SET = "not set"
 
 
-def python(code: str, place: Place | None = None, differences: Iterable[Difference] = ()) -> Change:
+def python(code: str, place: Place | None = None, differences: Iterable[CodeDifference] = ()) -> Change:
     """Return a Python change with its location, if known, and the settings it changes."""
     file, line = (place.file, place.line) if place else (None, None)
     return Change(language="python", code=code, file=file, line=line, differences=tuple(differences))
@@ -33,7 +33,9 @@ def configured(call: CallFact | None, name: str, settings: dict[str, object], kn
         lines = "".join(f"    {key}={each},\n" for key, each in written.items())
         code = f"{name}(\n    ...,  # its other arguments as before\n{lines})\n"
     changed = [key for key in written if before.get(key, written[key]) != written[key]]
-    return python(code, call.place if call else None, [Difference(key, before[key], written[key]) for key in changed])
+    return python(
+        code, call.place if call else None, [CodeDifference(key, before[key], written[key]) for key in changed]
+    )
 
 
 def value(this: object) -> str:

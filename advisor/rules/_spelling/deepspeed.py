@@ -12,7 +12,7 @@ from advisor.metrics.settings import data_parallel_size, optimizer
 from advisor.metrics.step import micro_steps_per_step
 from advisor.rules._spelling.call import python
 from advisor.rules._spelling.own_loop import Half, OwnLoop
-from advisor.rules.base import Change, Difference
+from advisor.rules.base import Change, CodeDifference
 
 
 class DeepSpeed(OwnLoop):
@@ -58,7 +58,7 @@ class DeepSpeed(OwnLoop):
             return super().learning_rate(factor, why)
         rate = fact.lr * factor
         params = {"lr": float(f"{rate:.3g}")}
-        difference = Difference("lr", f"{fact.lr:.3g}", f"{rate:.3g}")
+        difference = CodeDifference("lr", f"{fact.lr:.3g}", f"{rate:.3g}")
         return self._config({"optimizer": {"type": fact.name, "params": params}}, difference)
 
     def batch_size(self, size: int) -> tuple[Change, ...]:
@@ -68,7 +68,7 @@ class DeepSpeed(OwnLoop):
     def accumulate(self, k: int, micro: int | None = None) -> tuple[Change, ...]:
         """Return the accumulation setting; the engine then updates at every `k`-th call of `step`."""
         now = self.m.get(micro_steps_per_step)
-        before = (Difference("gradient_accumulation_steps", str(round(now)), str(k)),) if now else ()
+        before = (CodeDifference("gradient_accumulation_steps", str(round(now)), str(k)),) if now else ()
         size = super().batch_size(micro) if micro else ()
         return (*size, *self._batch(micro or self.m[loader].batch_size, k, *before))
 
@@ -84,7 +84,7 @@ class DeepSpeed(OwnLoop):
     def _accumulated(self) -> int:
         return max(1, round(self.m.get(micro_steps_per_step) or 1))
 
-    def _batch(self, micro: int | None, k: int, *differences: Difference) -> tuple[Change, ...]:
+    def _batch(self, micro: int | None, k: int, *differences: CodeDifference) -> tuple[Change, ...]:
         """Return all three batch settings together, because DeepSpeed requires them to agree."""
         config: dict[str, object] = {"gradient_accumulation_steps": k}
         if micro:
@@ -92,7 +92,7 @@ class DeepSpeed(OwnLoop):
             config |= {"train_micro_batch_size_per_gpu": micro, "train_batch_size": micro * k * ranks}
         return self._config(config, *differences)
 
-    def _config(self, config: dict[str, object], *differences: Difference) -> tuple[Change, ...]:
+    def _config(self, config: dict[str, object], *differences: CodeDifference) -> tuple[Change, ...]:
         """Return a change with these configuration keys.
 
         It points to the configuration file if the source names one, otherwise to the call that passes the

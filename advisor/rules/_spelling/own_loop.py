@@ -14,7 +14,7 @@ from advisor.metrics.program import configuration, model_variable, optimizer_var
 from advisor.metrics.settings import flags, model, optimizer, world_size
 from advisor.metrics.step import micro_steps_per_step
 from advisor.rules._spelling.call import NOT_SET, python, value
-from advisor.rules.base import Change, Difference
+from advisor.rules.base import Change, CodeDifference
 from profiler.schema import LoaderFact, OptimizerFact
 
 Half = Literal["bf16", "fp16"]
@@ -72,7 +72,7 @@ class OwnLoop:
         before = settings.matmul_precision if settings else None
         code = 'torch.set_float32_matmul_precision("high")  # once, before the first step\n'
         return (
-            python(code, None, [Difference("float32_matmul_precision", value(before), '"high"')] if before else []),
+            python(code, None, [CodeDifference("float32_matmul_precision", value(before), '"high"')] if before else []),
         )
 
     def cudnn_benchmark(self) -> tuple[Change, ...]:
@@ -97,7 +97,7 @@ class OwnLoop:
         instead = " instead of foreach=True" if fact.foreach else ""
         code = f"torch.optim.{fact.name}(..., fused=True)  # its other arguments as before{instead}\n"
         before = NOT_SET if fact.fused is None else repr(fact.fused)
-        return (self._optimizer(fact, code, Difference("fused", before, "True")),)
+        return (self._optimizer(fact, code, CodeDifference("fused", before, "True")),)
 
     def eight_bit(self) -> tuple[Change, ...]:
         """Return an 8-bit optimizer that keeps the moments of embeddings in 32 bits.
@@ -106,7 +106,7 @@ class OwnLoop:
         """
         fact = self.m[optimizer]
         code = self._torchao(fact.name) if self.m[world_size] > 1 else self._bitsandbytes(fact.name)
-        return (self._optimizer(fact, code, Difference("optimizer", fact.name, f"{fact.name}8bit")),)
+        return (self._optimizer(fact, code, CodeDifference("optimizer", fact.name, f"{fact.name}8bit")),)
 
     def learning_rate(self, factor: float, why: str) -> tuple[Change, ...]:
         """Return the optimizer call with the learning rate multiplied by `factor`; nothing if it is unknown."""
@@ -116,7 +116,7 @@ class OwnLoop:
         rate = fact.lr * factor
         name = fact.name if fact.name.isidentifier() else "Optimizer"  # it is to be copied
         code = f"torch.optim.{name}(..., lr={rate:.3g})  # was {fact.lr:.3g}; {why}\n"
-        return (self._optimizer(fact, code, Difference("lr", f"{fact.lr:.3g}", f"{rate:.3g}")),)
+        return (self._optimizer(fact, code, CodeDifference("lr", f"{fact.lr:.3g}", f"{rate:.3g}")),)
 
     # ---- memory ----
 
@@ -142,7 +142,7 @@ class OwnLoop:
             f"        {self.optimizer}.zero_grad(set_to_none=True)",
         ]
         now = round(self.m.get(micro_steps_per_step) or 0)
-        difference = [Difference("micro-batches an update", str(now), str(k))] if now and now != k else []
+        difference = [CodeDifference("micro-batches an update", str(now), str(k))] if now and now != k else []
         return (*(self.batch_size(micro) if micro else ()), python("\n".join(lines) + "\n", None, difference))
 
     def checkpoint(self, block: str, every: int) -> tuple[Change, ...]:
@@ -203,7 +203,7 @@ class OwnLoop:
 
     def no_anomaly_detection(self) -> tuple[Change, ...]:
         """Return the line that turns anomaly detection off."""
-        difference = Difference("detect_anomaly", "True", "False")
+        difference = CodeDifference("detect_anomaly", "True", "False")
         return (python("torch.autograd.set_detect_anomaly(False)\n", None, [difference]),)
 
     def less_profiling(self) -> tuple[Change, ...]:
@@ -217,13 +217,13 @@ class OwnLoop:
         """Return a change located at the DataLoader call, if the program itself makes that call."""
         place = fact.place if fact.place and not fact.place.via else None
         differences = [
-            Difference(name, value(before[name]), value(each))
+            CodeDifference(name, value(before[name]), value(each))
             for name, each in settings.items()
             if before.get(name) is not None and before[name] != each
         ]
         return python(code, place, differences)
 
-    def _optimizer(self, fact: OptimizerFact, code: str, difference: Difference) -> Change:
+    def _optimizer(self, fact: OptimizerFact, code: str, difference: CodeDifference) -> Change:
         place = fact.place if fact.place and not fact.place.via else None
         return python(code, place, [difference])
 

@@ -110,7 +110,7 @@ def test_a_program_that_ends_meanwhile_is_reported_as_usual(sample, tmp_path):
 def test_outside_nothing_is_put_in_and_what_is_missing_is_said(tmp_path, capsys):
     program = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     try:
-        status = main(["attach", str(program.pid), "--outside", "--for", "0.5s", "--out", str(tmp_path / "run")])
+        status = main(["attach", str(program.pid), "--no-inject", "--duration", "0.5s", "--out", str(tmp_path / "run")])
     finally:
         program.communicate()
 
@@ -154,7 +154,7 @@ def test_no_such_process(capsys):
 
 @pytest.mark.parametrize(("time_", "status"), [("0s", 2), ("soon", 2), ("5 parsecs", 2)])
 def test_a_time_must_be_one(time_, status):
-    assert main(["attach", "1", "--for", time_]) == status
+    assert main(["attach", "1", "--duration", time_]) == status
 
 
 def proc(folder, *, tracer=0, scope=None, container=False):
@@ -185,7 +185,7 @@ def test_why_the_kernel_refuses(what, told, tmp_path, monkeypatch):
     error = rights.refusal(7, proc(tmp_path, **what))
 
     assert told in error.message
-    assert "--outside 7" in error.remedy
+    assert "--no-inject 7" in error.remedy
 
 
 @pytest.mark.process

@@ -56,7 +56,7 @@ def offered(here, monkeypatch, capsys):
         ("profile-train ver", ["verify"]),
         ("profile-train trac", ["<file>"]),
         ("profile-train --vers", ["--version"]),
-        ("profile-train --wi", ["--windows", "--with"]),
+        ("profile-train --wi", ["--windows"]),
         ("profile-train --out x --no-rep", ["--no-report"]),
         ("profile-train --out x tr", ["<file>"]),
         ("profile-train train.py --o", ["<file>"]),

@@ -17,12 +17,12 @@ For a test.
 """
 
 from advisor.metrics.step import step_time_mean
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Tier
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Measurement, Rule, Area
 
 
 def when(m):
     """If there are steps,"""
-    return Evidence((Fact(step_time_mean, m[step_time_mean]),))
+    return Evidence((Measurement(step_time_mean, m[step_time_mean]),))
 
 
 def then(m, found):
@@ -31,7 +31,7 @@ def then(m, found):
 
 
 RULE = Rule(
-    title="Look", tier=Tier.MODEL, when=when, then=then, confidence=Confidence.HEURISTIC, difficulty=1, sources=()
+    title="Look", area=Area.MODEL, when=when, then=then, confidence=Confidence.HEURISTIC, difficulty=1, sources=()
 )
 '''
 

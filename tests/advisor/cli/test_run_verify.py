@@ -50,7 +50,7 @@ def verified(script, start, tmp_path):
 
 @pytest.mark.slow
 def test_what_is_advised_is_tried(verified, tmp_path):
-    ran, folder = verified(0, "--yes", "--processes", 2)
+    ran, folder = verified(0, "--yes", "--repeats", 2)
 
     assert ran.status == 0
     assert b"To be tried: train.py 0" in ran.err
@@ -109,7 +109,7 @@ def with_tuned(script, start, line):
     """The program to its end, with what a tuning has kept."""
     path = script(STARVED.replace("sys.exit(", "import os; print(os.environ['CUDA_LAUNCH_BLOCKING']); sys.exit("))
     path.with_name("tuned.toml").write_text(TUNED.replace("FILE", str(path)).replace("LINE", str(line)))
-    words = ("--out", "run", "--with", "tuned.toml", "--no-windows", path.name, 5)
+    words = ("--out", "run", "--apply", "tuned.toml", "--no-windows", path.name, 5)
     ran = start(*COMMAND, *words, cwd=path.parent, env={"PYTHONPATH": str(ROOT)}).finish()
     assert ran.status == 5
     assert b"yes" in ran.out

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor.doctor import disk, host, permissions
-from advisor.doctor.finding import State
+from advisor.doctor.finding import CheckState
 from advisor.doctor.host import GIB, Host
 from advisor.doctor.stack import Torch
 from profiler.attach import inject
@@ -34,26 +34,26 @@ def told(changed, name):
 @pytest.mark.parametrize(
     ("name", "changed", "state"),
     [
-        ("cores", {}, State.OK),
-        ("cores", {"quota": 2.0, "cores": 2.0}, State.WARNING),
-        ("cores", {"quota": 8.0}, State.OK),
-        ("cores", {"cores": 1.0}, State.WARNING),
-        ("memory", {"memory_left": 6.5 * GIB}, State.OK),
-        ("memory", {"memory_left": 6.3 * GIB}, State.WARNING),
-        ("memory", {"memory": 8 * GIB, "memory_left": 6 * GIB}, State.OK),
-        ("/dev/shm", {"shared": GIB, "shared_left": GIB}, State.OK),
-        ("/dev/shm", {"shared": 64 << 20, "shared_left": 64 << 20}, State.WARNING),
-        ("/dev/shm", {"shared_left": 15 << 20}, State.FIX),
-        ("/dev/shm", {"shared": None}, State.FIX),
-        ("load", {"load": 4.1}, State.WARNING),
-        ("NUMA", {"numa": {0: "0-3", 1: "4-7"}}, State.OK),
+        ("cores", {}, CheckState.OK),
+        ("cores", {"quota": 2.0, "cores": 2.0}, CheckState.WARNING),
+        ("cores", {"quota": 8.0}, CheckState.OK),
+        ("cores", {"cores": 1.0}, CheckState.WARNING),
+        ("memory", {"memory_left": 6.5 * GIB}, CheckState.OK),
+        ("memory", {"memory_left": 6.3 * GIB}, CheckState.WARNING),
+        ("memory", {"memory": 8 * GIB, "memory_left": 6 * GIB}, CheckState.OK),
+        ("/dev/shm", {"shared": GIB, "shared_left": GIB}, CheckState.OK),
+        ("/dev/shm", {"shared": 64 << 20, "shared_left": 64 << 20}, CheckState.WARNING),
+        ("/dev/shm", {"shared_left": 15 << 20}, CheckState.FIX),
+        ("/dev/shm", {"shared": None}, CheckState.FIX),
+        ("load", {"load": 4.1}, CheckState.WARNING),
+        ("NUMA", {"numa": {0: "0-3", 1: "4-7"}}, CheckState.OK),
     ],
 )
 def test_each_has_its_limit(name, changed, state):
     found = told(changed, name)
 
     assert found.state is state
-    assert bool(found.remedy) is (state is not State.OK)
+    assert bool(found.remedy) is (state is not CheckState.OK)
 
 
 def test_a_quota_says_how_many_threads():
@@ -79,12 +79,12 @@ def test_this_machine_can_be_looked_at(tmp_path):
 @pytest.mark.parametrize(
     ("scope", "capabilities", "state"),
     [
-        (None, 0, State.OK),
-        ("0", 0, State.OK),
-        ("1", 0, State.WARNING),
-        ("1", 1 << 19, State.OK),
-        ("2", 0, State.WARNING),
-        ("3", 1 << 19, State.WARNING),
+        (None, 0, CheckState.OK),
+        ("0", 0, CheckState.OK),
+        ("1", 0, CheckState.WARNING),
+        ("1", 1 << 19, CheckState.OK),
+        ("2", 0, CheckState.WARNING),
+        ("3", 1 << 19, CheckState.WARNING),
     ],
 )
 def test_ptrace_follows_yama(tmp_path, scope, capabilities, state):
@@ -114,7 +114,9 @@ def test_reading_ends_in_time(tmp_path):
     assert disk.read(tmp_path, longest=0.0).files == 1
 
 
-@pytest.mark.parametrize(("made", "state"), [(None, State.FIX), ("folder", State.WARNING), ("empty", State.WARNING)])
+@pytest.mark.parametrize(
+    ("made", "state"), [(None, CheckState.FIX), ("folder", CheckState.WARNING), ("empty", CheckState.WARNING)]
+)
 def test_data_that_is_not_there_is_told(tmp_path, made, state):
     data = tmp_path / "data"
     if made == "folder":
@@ -128,14 +130,14 @@ def test_data_that_is_not_there_is_told(tmp_path, made, state):
 @pytest.mark.parametrize(
     ("files", "volume", "state"),
     [
-        (100, 200 << 20, State.OK),
-        (100, 140 << 20, State.WARNING),  # large files, 140 MiB/s
-        (400, 40 << 20, State.WARNING),  # small ones, 400 a second
-        (600, 60 << 20, State.OK),
+        (100, 200 << 20, CheckState.OK),
+        (100, 140 << 20, CheckState.WARNING),  # large files, 140 MiB/s
+        (400, 40 << 20, CheckState.WARNING),  # small ones, 400 a second
+        (600, 60 << 20, CheckState.OK),
     ],
 )
 def test_slow_data_is_told(monkeypatch, tmp_path, files, volume, state):
-    monkeypatch.setattr(disk, "read", lambda data: disk.Reading(files, volume, 1.0, "nfs4"))
+    monkeypatch.setattr(disk, "read", lambda data: disk.DiskRate(files, volume, 1.0, "nfs4"))
 
     assert disk.of_data(tmp_path).state is state
 
@@ -144,7 +146,7 @@ def test_slow_data_is_told(monkeypatch, tmp_path, files, volume, state):
 def test_a_folder_that_cannot_be_written_is_told():
     (found, *_) = disk.findings(Path("/proc"), None)
 
-    assert found.state is State.WARNING
+    assert found.state is CheckState.WARNING
 
 
 @pytest.fixture
@@ -197,10 +199,10 @@ def machine(monkeypatch):
 @pytest.mark.parametrize(
     ("ways", "state", "told"),
     [
-        ({"ptrace": True, "gdb": True}, State.OK, "by ptrace"),
-        ({"gdb": True}, State.OK, "by gdb"),
-        ({}, State.WARNING, "gdb is needed"),
-        ({"remote_exec": True}, State.OK, "by sys.remote_exec"),
+        ({"ptrace": True, "gdb": True}, CheckState.OK, "by ptrace"),
+        ({"gdb": True}, CheckState.OK, "by gdb"),
+        ({}, CheckState.WARNING, "gdb is needed"),
+        ({"remote_exec": True}, CheckState.OK, "by sys.remote_exec"),
     ],
 )
 def test_the_way_of_attach_is_told(machine, tmp_path, ways, state, told):
@@ -213,7 +215,7 @@ def test_the_way_of_attach_is_told(machine, tmp_path, ways, state, told):
 
     assert found.state is state
     assert told in found.said
-    assert ("apt install gdb" in found.remedy) is (state is State.WARNING)
+    assert ("apt install gdb" in found.remedy) is (state is CheckState.WARNING)
 
 
 def test_another_python_is_not_asked_by_ours(machine, tmp_path):

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from advisor.doctor import gpus, stack
-from advisor.doctor.finding import State
+from advisor.doctor.finding import CheckState
 from advisor.doctor.gpus import Seen
 from advisor.doctor.stack import Torch
 from profiler.schema import DeviceFact, Gpu, GpuSample
@@ -45,7 +45,7 @@ def told(findings, name):
 def test_all_is_well():
     found = [*stack.findings(CUDA, (H100,)), *gpus.findings(Seen((H100,), (SAMPLE,)), CUDA)]
 
-    assert {each.state for each in found} == {State.OK}
+    assert {each.state for each in found} == {CheckState.OK}
     assert "code for sm_80 sm_90" in told(found, "torch").said
     assert "torch sees H100" in told(found, "torch and GPU").said
 
@@ -66,7 +66,7 @@ def test_all_is_well():
 def test_torch_that_does_not_fit_the_gpu_is_to_be_fixed(torch, gpu, said):
     found = told(stack.findings(torch, (gpu,)), "torch and GPU")
 
-    assert found.state is State.FIX
+    assert found.state is CheckState.FIX
     assert said in found.said
     assert found.remedy
 
@@ -75,9 +75,9 @@ def test_a_machine_without_a_gpu_is_as_it_should_be():
     cpu = changed(cuda=None, devices=(), architectures=(), kernels=None)
     none = Seen(problems=("This machine has no NVIDIA driver, so no GPU was measured. That is normal.",))
 
-    assert told(stack.findings(cpu, ()), "torch and GPU").state is State.OK
-    assert told(gpus.findings(none, cpu), "driver").state is State.OK
-    assert told(gpus.findings(none, changed(devices=())), "driver").state is State.WARNING
+    assert told(stack.findings(cpu, ()), "torch and GPU").state is CheckState.OK
+    assert told(gpus.findings(none, cpu), "driver").state is CheckState.OK
+    assert told(gpus.findings(none, changed(devices=())), "driver").state is CheckState.WARNING
 
 
 def test_a_driver_that_fails_is_to_be_fixed():
@@ -85,7 +85,7 @@ def test_a_driver_that_fails_is_to_be_fixed():
 
     found = told(gpus.findings(failed, CUDA), "driver")
 
-    assert (found.state, found.remedy) == (State.FIX, "The driver was updated: restart.")
+    assert (found.state, found.remedy) == (CheckState.FIX, "The driver was updated: restart.")
 
 
 def test_what_the_gpu_refuses_is_a_warning():
@@ -93,7 +93,7 @@ def test_what_the_gpu_refuses_is_a_warning():
     silent = GpuSample(time=0, gpu=0, utilization=0.0, memory_used=1, sm_clock=300.0)
     found = list(gpus.findings(Seen((refusing,), (silent,), ("GPU 0 refused power. Run as root.",)), CUDA))
 
-    assert told(found, "NVML").state is State.WARNING
+    assert told(found, "NVML").state is CheckState.WARNING
     assert "does not tell power" in told(found, "GPU samples").said
     assert "NVreg_RestrictProfilingToAdminUsers=0" in told(found, "counters (GPM)").remedy
 
@@ -101,7 +101,7 @@ def test_what_the_gpu_refuses_is_a_warning():
 def test_an_older_gpu_has_no_counters_to_refuse():
     ampere = Gpu(index=0, uuid="GPU-1", name="A100", capability=(8, 0), memory_total=1, gpm=False)
 
-    assert told(gpus.findings(Seen((ampere,), (SAMPLE,)), CUDA), "counters (GPM)").state is State.OK
+    assert told(gpus.findings(Seen((ampere,), (SAMPLE,)), CUDA), "counters (GPM)").state is CheckState.OK
 
 
 def test_counters_are_reported_for_each_gpu():
@@ -109,18 +109,18 @@ def test_counters_are_reported_for_each_gpu():
     new = Gpu(index=1, uuid="GPU-2", name="H100", capability=(9, 0), memory_total=1, gpm=True)
     found = told(gpus.findings(Seen((old, new), (SAMPLE,)), CUDA), "counters (GPM)")
 
-    assert found.state is State.OK
+    assert found.state is CheckState.OK
     assert "GPU 1" in found.said
 
 
 def test_an_amd_gpu_is_not_sampled_which_is_nothing_to_fix():
     none = Seen(problems=("This machine has no NVIDIA driver, so no GPU was measured. That is normal.",))
 
-    assert told(gpus.findings(none, changed(cuda=None, hip="6.4")), "driver").state is State.WARNING
+    assert told(gpus.findings(none, changed(cuda=None, hip="6.4")), "driver").state is CheckState.WARNING
 
 
 def test_a_profiler_that_sees_no_kernel_is_a_warning():
-    assert told(stack.findings(changed(kernels=0), (H100,)), "kernels (CUPTI)").state is State.WARNING
+    assert told(stack.findings(changed(kernels=0), (H100,)), "kernels (CUPTI)").state is CheckState.WARNING
 
 
 @pytest.mark.process
@@ -130,7 +130,7 @@ def test_the_interpreter_is_asked_in_a_process_of_its_own():
     asked = stack.ask(sys.executable)
 
     assert (asked.version, asked.cuda) == (str(torch.__version__), torch.version.cuda)
-    assert told(stack.findings(asked, ()), "python").state is State.OK
+    assert told(stack.findings(asked, ()), "python").state is CheckState.OK
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_whatever_the_interpreter_answers_is_told(tmp_path, text, said):
 
     found = list(stack.findings(stack.ask(str(python)), ()))
 
-    assert found[-1].state is State.FIX
+    assert found[-1].state is CheckState.FIX
     assert said in found[-1].said
 
 
@@ -158,5 +158,5 @@ def test_whatever_the_interpreter_answers_is_told(tmp_path, text, said):
 def test_an_interpreter_that_is_not_there_is_told():
     (found,) = stack.findings(stack.ask("/nowhere/python"), ())
 
-    assert found.state is State.FIX
+    assert found.state is CheckState.FIX
     assert "could not be started" in found.said

@@ -28,7 +28,7 @@ from advisor.metrics.step import (
 )
 from advisor.models.state import Effect, Workers
 from advisor.rules import all_rules
-from advisor.rules.base import Advice, Confidence, Evidence, Fact, Rule, Severity, Source, Tier
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity, Source
 
 
 def removes(phase: str, low: float, expected: float, high: float) -> Effect:
@@ -41,7 +41,7 @@ def rule(
 ) -> Rule:
     def when(m):
         """If so,"""
-        return Evidence((Fact(step_time_mean, m[step_time_mean], 0.05),)) if fires else None
+        return Evidence((Measurement(step_time_mean, m[step_time_mean], 0.05),)) if fires else None
 
     def then(m, found):
         """then this."""
@@ -49,7 +49,7 @@ def rule(
 
     plain = Rule(
         title=f"Cure {name}",
-        tier=Tier.KERNELS,
+        area=Area.KERNELS,
         when=when,
         then=then,
         confidence=Confidence.PHASE_REMOVAL,
@@ -115,7 +115,7 @@ def test_every_rule_ends_in_one_of_four_ways_and_stops_no_other():
         {"then": lambda m, found: None},
         {"then": lambda m, found: Advice(then="Do.", changes=("x = 1",), basis="Known.", risk="None.")},
         {"when": lambda m: True},
-        {"when": lambda m: Evidence((Fact(step_time_mean, "long"),))},
+        {"when": lambda m: Evidence((Measurement(step_time_mean, "long"),))},
     ],
 )
 def test_a_rule_that_returns_what_no_rule_may_crashes_alone(changes):
@@ -166,9 +166,9 @@ def test_a_cap_holds_for_faults_too():
     assert severity(judgement, "fault") is Severity.SUGGEST
 
 
-@pytest.mark.parametrize(("tier", "outcome"), [(Tier.PRECISION, Outcome.PASSED), (Tier.MEMORY, Outcome.FIRED)])
-def test_a_change_for_speed_that_brings_none_is_no_advice(tier: Tier, outcome: Outcome):
-    judgement = judge(METRICS, [rule("idle", removes("communication", 0.3, 0.5, 0.7), tier=tier)])
+@pytest.mark.parametrize(("tier", "outcome"), [(Area.PRECISION, Outcome.PASSED), (Area.MEMORY, Outcome.FIRED)])
+def test_a_change_for_speed_that_brings_none_is_no_advice(tier: Area, outcome: Outcome):
+    judgement = judge(METRICS, [rule("idle", removes("communication", 0.3, 0.5, 0.7), area=tier)])
     assert judgement.verdicts[0].outcome is outcome
 
 
@@ -196,8 +196,8 @@ def test_a_gain_behind_the_loader_counts_once_the_loader_is_right():
     judgement = judge(
         metrics,
         [
-            rule("precision", removes("backward", 0.5, 0.6, 0.7), tier=Tier.PRECISION),
-            rule("workers", lambda state, s: replace(state, supply=0.0, workers=right), tier=Tier.STALLS),
+            rule("precision", removes("backward", 0.5, 0.6, 0.7), area=Area.PRECISION),
+            rule("workers", lambda state, s: replace(state, supply=0.0, workers=right), area=Area.STALLS),
         ],
     )
     assert ids(judgement) == ["workers", "precision"]
@@ -215,9 +215,9 @@ def test_the_plan_goes_by_faults_then_tier_then_score():
         [
             rule("hard", removes("backward", 0.5, 0.5, 0.5), difficulty=3),
             rule("easy", part),
-            rule("stall", removes("other", 0.6, 0.6, 0.6), tier=Tier.STALLS),
-            rule("does-not-fit", fault=True, tier=Tier.MEMORY),
-            rule("tiny", removes("optimizer", 0.01, 0.01, 0.01), tier=Tier.STALLS),
+            rule("stall", removes("other", 0.6, 0.6, 0.6), area=Area.STALLS),
+            rule("does-not-fit", fault=True, area=Area.MEMORY),
+            rule("tiny", removes("optimizer", 0.01, 0.01, 0.01), area=Area.STALLS),
         ],
     )
     assert ids(judgement) == ["does-not-fit", "stall", "easy", "hard", "tiny"]
@@ -246,10 +246,10 @@ def test_a_goal_brings_forward_what_serves_it(goal, order):
     judgement = judge(
         gpu_metrics(phases=PHASES, goals=Goals(goal=goal)),
         [
-            rule("stall", removes("other", 0.6, 0.6, 0.6), tier=Tier.STALLS),
-            rule("precision", removes("forward", 0.6, 0.6, 0.6), tier=Tier.PRECISION),
-            rule("frees-little", then=frees(-(10**9), tenth), tier=Tier.MEMORY),
-            rule("frees-much", then=frees(-(10**10), twentieth), tier=Tier.OFFLOAD),
+            rule("stall", removes("other", 0.6, 0.6, 0.6), area=Area.STALLS),
+            rule("precision", removes("forward", 0.6, 0.6, 0.6), area=Area.PRECISION),
+            rule("frees-little", then=frees(-(10**9), tenth), area=Area.MEMORY),
+            rule("frees-much", then=frees(-(10**10), twentieth), area=Area.OFFLOAD),
         ],
     )
     assert ids(judgement) == order
@@ -260,7 +260,7 @@ def test_what_saves_money_but_no_time_counts_if_cost_is_the_goal():
         """then that."""
         return Advice(then="Do.", changes=(), basis="Known.", risk="None.", cost=(0.2, 0.4, 0.5))
 
-    rules = [rule("cheaper", then=then, tier=Tier.COST), rule("faster", removes("forward", 0.6, 0.6, 0.6))]
+    rules = [rule("cheaper", then=then, area=Area.COST), rule("faster", removes("forward", 0.6, 0.6, 0.6))]
     timely, thrifty = judge(METRICS, rules), judge(gpu_metrics(phases=PHASES, goals=Goals(goal="cost")), rules)
     assert (ids(timely), severity(timely, "cheaper")) == (["faster", "cheaper"], Severity.INFO)
     assert (ids(thrifty), severity(thrifty, "cheaper")) == (["cheaper", "faster"], Severity.ACTION)
@@ -286,7 +286,7 @@ def test_rules_about_cost_rank_by_what_they_save_if_that_is_the_goal(goal, order
         phases={"forward": 0.2, "backward": 0.4, "communication": 0.4},
         goals=Goals(goal=goal, spot_discount=0.65, mtbf=7200.0, restart=300.0, queue_share=0.2),
     )
-    about_cost = [each for each in all_rules() if each.tier is Tier.COST and each.id != "ckpt-interval-daly"]
+    about_cost = [each for each in all_rules() if each.area is Area.COST and each.id != "ckpt-interval-daly"]
     judgement = judge(metrics, [*about_cost, rule("faster", removes("backward", 0.75, 0.75, 0.75))])
     assert ids(judgement) == order
     assert {finding.severity for finding in judgement.findings[1:]} == {severity}
@@ -311,7 +311,7 @@ def test_each_rule_sees_its_own_limits_and_all_the_same_metrics():
 
     def when(m):
         """If so,"""
-        return Evidence((Fact(costly, m[costly], m[limit]),))
+        return Evidence((Measurement(costly, m[costly], m[limit]),))
 
     default = rule("default", when=when, thresholds={"limit": limit})
     judgement = judge(METRICS, [default, replace(default, id="set", limits={"limit": 0.08})])
@@ -359,9 +359,9 @@ def test_a_fault_of_validity_voids_the_predictions_of_the_others():
     judgement = judge(
         METRICS,
         [
-            rule("anomaly-mode", removes("backward", 0.5, 0.5, 0.5), tier=Tier.VALIDITY, fault=True),
+            rule("anomaly-mode", removes("backward", 0.5, 0.5, 0.5), area=Area.VALIDITY, fault=True),
             rule("one", removes("forward", 0.5, 0.5, 0.5)),
-            rule("does-not-fit", removes("forward", 0.5, 0.5, 0.5), tier=Tier.MEMORY, fault=True),
+            rule("does-not-fit", removes("forward", 0.5, 0.5, 0.5), area=Area.MEMORY, fault=True),
         ],
     )
     assert ids(judgement) == ["anomaly-mode", "does-not-fit", "one"]
@@ -380,8 +380,8 @@ def held_back(judgement, name):
 
 
 def too_short(metric):
-    found = Evidence((Fact(metric, 1.0, 1.0),))
-    return rule("window-too-short", tier=Tier.VALIDITY, cap=Severity.INFO, when=lambda m: found)
+    found = Evidence((Measurement(metric, 1.0, 1.0),))
+    return rule("window-too-short", area=Area.VALIDITY, cap=Severity.INFO, when=lambda m: found)
 
 
 def test_too_few_steps_leave_information_only_and_faults():
@@ -425,7 +425,7 @@ def test_information_is_ordered_by_gain_and_on_a_busy_machine_by_the_cautious_on
         metrics,
         [
             too_short(typical_step_uncertainty),
-            rule("sure", removes("forward", 0.3, 0.4, 0.5), tier=Tier.STALLS),
+            rule("sure", removes("forward", 0.3, 0.4, 0.5), area=Area.STALLS),
             rule("wide", removes("backward", 0.1, 0.6, 0.7)),
         ],
     )

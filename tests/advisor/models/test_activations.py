@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.models.activations import Kept, Layer, logits
+from advisor.models.activations import KeptParts, Layer, logits
 
 GB = 1e9
 GPT3, GPT3_LAYERS = Layer(sequence=2048, batch=1, hidden=12288, heads=96), 96
@@ -14,8 +14,8 @@ MT_NLG = Layer(sequence=2048, batch=1, hidden=20480, heads=128)
 def test_gpt3():
     assert GPT3.activations() / GB == pytest.approx(2.869, abs=0.001)
     assert GPT3_LAYERS * GPT3.activations() / GB == pytest.approx(275.4, abs=0.1)
-    assert GPT3_LAYERS * GPT3.activations(Kept.NO_SCORES) / GB == pytest.approx(82.1, abs=0.1)
-    assert GPT3_LAYERS * GPT3.activations(Kept.INPUT) / GB == pytest.approx(4.83, abs=0.01)
+    assert GPT3_LAYERS * GPT3.activations(KeptParts.NO_SCORES) / GB == pytest.approx(82.1, abs=0.1)
+    assert GPT3_LAYERS * GPT3.activations(KeptParts.INPUT) / GB == pytest.approx(4.83, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_gpt3():
 )
 def test_selective_recomputation(layer: Layer, saving: float, overhead: float, forward: float):
     assert layer.selective_saving == pytest.approx(saving, abs=0.0005)
-    assert 1 - layer.activations(Kept.NO_SCORES) / layer.activations() == pytest.approx(layer.selective_saving)
+    assert 1 - layer.activations(KeptParts.NO_SCORES) / layer.activations() == pytest.approx(layer.selective_saving)
     assert layer.selective_overhead == pytest.approx(overhead, abs=5e-5)
     assert layer.selective_forward_overhead == pytest.approx(forward, abs=5e-5)
 
@@ -32,10 +32,10 @@ def test_tensor_parallelism_by_its_formula():
     """sbh (10 + 24/t + 5as/(ht)), and all of it over t with sequence parallelism."""
     sbh = 2048 * 12288
     assert GPT3.activations(ranks=8) == pytest.approx(sbh * (10 + 24 / 8 + 80 / 8))
-    assert GPT3.activations(Kept.NO_SCORES, ranks=8) == pytest.approx(sbh * (10 + 24 / 8))
+    assert GPT3.activations(KeptParts.NO_SCORES, ranks=8) == pytest.approx(sbh * (10 + 24 / 8))
     assert GPT3.activations(ranks=8, sequence_parallel=True) == pytest.approx(sbh * (34 + 80) / 8)
-    assert GPT3.activations(Kept.INPUT, ranks=8) == pytest.approx(2 * sbh)
-    assert GPT3.activations(Kept.INPUT, ranks=8, sequence_parallel=True) == pytest.approx(2 * sbh / 8)
+    assert GPT3.activations(KeptParts.INPUT, ranks=8) == pytest.approx(2 * sbh)
+    assert GPT3.activations(KeptParts.INPUT, ranks=8, sequence_parallel=True) == pytest.approx(2 * sbh / 8)
 
 
 def test_four_bytes_a_number_are_twice_as_many():
@@ -45,8 +45,8 @@ def test_four_bytes_a_number_are_twice_as_many():
 def test_a_layer_of_llamas_width():
     """The layer that checkpointing every N-th is reckoned with."""
     layer = Layer(sequence=4096, batch=1, hidden=4096, heads=32)
-    assert layer.activations(Kept.NO_SCORES) / 1e6 == pytest.approx(570.4, abs=0.05)
-    assert layer.activations(Kept.INPUT) / 1e6 == pytest.approx(33.6, abs=0.05)
+    assert layer.activations(KeptParts.NO_SCORES) / 1e6 == pytest.approx(570.4, abs=0.05)
+    assert layer.activations(KeptParts.INPUT) / 1e6 == pytest.approx(33.6, abs=0.05)
 
 
 def test_logits():
@@ -64,9 +64,9 @@ sizes = st.builds(
 
 @given(sizes, st.sampled_from([1, 2, 4, 8]))
 def test_keeping_less_and_sharding_more_never_takes_more(layer: Layer, ranks: int):
-    kept = [layer.activations(keeps, ranks=ranks) for keeps in (Kept.INPUT, Kept.NO_SCORES, Kept.SCORES)]
+    kept = [layer.activations(keeps, ranks=ranks) for keeps in (KeptParts.INPUT, KeptParts.NO_SCORES, KeptParts.SCORES)]
     assert kept == sorted(kept)
-    for keeps in Kept:
+    for keeps in KeptParts:
         sharded = layer.activations(keeps, ranks=ranks, sequence_parallel=True)
         assert sharded <= layer.activations(keeps, ranks=ranks) <= layer.activations(keeps)
         assert sharded == pytest.approx(layer.activations(keeps) / ranks)

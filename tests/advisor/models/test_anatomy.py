@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.models.anatomy import Anatomy, Setting
+from advisor.models.anatomy import Anatomy, MemorySettings
 from advisor.models.memory import States, slope_of_one
 
-NOW = Setting(batch=8, moments="adamw")
+NOW = MemorySettings(batch=8, moments="adamw")
 RUN = Anatomy(
     now=NOW,
     capacity=100.0,

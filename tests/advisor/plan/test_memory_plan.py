@@ -9,7 +9,7 @@ from advisor.plan import advice
 from advisor.plan.activations import Activations, every, measured, of_shape
 from advisor.plan.batch import of_peaks
 from advisor.plan.cluster import Cluster
-from advisor.plan.devices import Device
+from advisor.plan.devices import GpuKind
 from advisor.plan.memory import MemoryPlan
 from advisor.plan.model import Model
 from advisor.plan.placement import Offload, Placement, account
@@ -21,7 +21,7 @@ GIB = 1024**3
 
 
 def cluster(gpus=8, memory=24 * GIB, **more) -> Cluster:
-    return Cluster(gpus=gpus, device=Device("as given", memory), **more)
+    return Cluster(gpus=gpus, device=GpuKind("as given", memory), **more)
 
 
 def planned(parameters=1.5e9, *, gpus=8, memory=24 * GIB, optimizer="adamw", precision="bf16", unit=None, **more):

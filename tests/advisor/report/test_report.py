@@ -20,7 +20,7 @@ from advisor.report.conclusion import Conclusion, conclude
 from advisor.report.render import result_json
 from advisor.report.report import Measured, Phase, Recommendation, Report
 from advisor.report.wording import counsel, diagnosis, gain_text, inside_other, prospect, unanswered
-from advisor.rules.base import Advice, Change, Confidence, Difference, Evidence, Fact, Rule, Source, Tier
+from advisor.rules.base import Advice, Area, Change, CodeDifference, Confidence, Evidence, Measurement, Rule, Source
 from advisor.runs.profile import Profile, Rank
 from profiler.recorder.nvml import explain
 from profiler.schema import (
@@ -85,7 +85,7 @@ def a_profile(steps: int = 60, *, wait: float = 0.06, tags: int = 0) -> Profile:
 def starved(m: Metrics) -> Evidence | None:
     """If a twentieth of each step has no batch,"""
     share = m[data_wait_fraction]
-    return Evidence((Fact(data_wait_fraction, share, 0.05),), "a slow loader") if share > 0.05 else None
+    return Evidence((Measurement(data_wait_fraction, share, 0.05),), "a slow loader") if share > 0.05 else None
 
 
 def load_faster(m: Metrics, found: Evidence) -> Advice:
@@ -98,7 +98,7 @@ def load_faster(m: Metrics, found: Evidence) -> Advice:
                 code="num_workers=4",
                 file="train.py",
                 line=3,
-                differences=(Difference("num_workers", "0", "4"),),
+                differences=(CodeDifference("num_workers", "0", "4"),),
             ),
         ),
         basis="All of the wait goes.",
@@ -116,7 +116,7 @@ STARVED = Rule(
     id="starved",
     page="The loop waits.\n\nEvery batch is late.\n\nWrong when: the data is gone.",
     title="Load faster",
-    tier=Tier.STALLS,
+    area=Area.STALLS,
     when=starved,
     then=load_faster,
     confidence=Confidence.PHASE_REMOVAL,

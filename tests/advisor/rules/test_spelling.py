@@ -13,7 +13,7 @@ from advisor.metrics.program import configuration, driver
 from advisor.metrics.settings import flags, model, optimizer, world_size
 from advisor.metrics.step import Recording, micro_steps_per_step, recording
 from advisor.rules._spelling import FRAMEWORKS, spelling
-from advisor.rules.base import Difference
+from advisor.rules.base import CodeDifference
 from profiler.schema import CallFact, Place
 
 OURS = {"transformers": "TrainingArguments", "lightning": "Trainer", "fabric": "Fabric", "accelerate": "Accelerator"}
@@ -136,8 +136,8 @@ def test_the_loader_tells_what_is_changed():
 
     assert (change.file, change.line) == ("train.py", 12)
     assert change.differences == (
-        Difference("num_workers", "0", "5"),
-        Difference("persistent_workers", "False", "True"),
+        CodeDifference("num_workers", "0", "5"),
+        CodeDifference("persistent_workers", "False", "True"),
     )  # prefetch_factor is nothing as long as there are no workers
 
 
@@ -198,17 +198,17 @@ def test_a_trainers_loader_is_set_by_its_arguments():
         }
     }
     assert (change.file, change.line) == ("train.py", 7)
-    assert change.differences[0] == Difference("dataloader_num_workers", "0", "5")
+    assert change.differences[0] == CodeDifference("dataloader_num_workers", "0", "5")
 
 
 def test_what_the_source_says_is_what_is_shown():
     it = run("transformers", settings={"gradient_accumulation_steps": "3", "logging_steps": "1"})
 
-    assert it.log_every(50)[0].differences == (Difference("logging_steps", "1", "50"),)
-    assert it.save_every(500, "an hour", in_background=False)[0].differences[1] == Difference(
+    assert it.log_every(50)[0].differences == (CodeDifference("logging_steps", "1", "50"),)
+    assert it.save_every(500, "an hour", in_background=False)[0].differences[1] == CodeDifference(
         "save_steps", "not set", "500"
     )
-    assert Difference("gradient_accumulation_steps", "3", "8") in it.accumulate(8)[0].differences
+    assert CodeDifference("gradient_accumulation_steps", "3", "8") in it.accumulate(8)[0].differences
 
 
 def test_arguments_of_a_script_that_reads_them_from_the_command_line():
@@ -233,7 +233,7 @@ def test_only_the_trainers_own_adam_goes_by_name(made_by, name, said):
 def test_the_learning_rate_is_that_of_the_arguments_not_of_the_schedule():
     it = run("transformers", made_by=("transformers",), settings={"learning_rate": "2e-05"})
 
-    assert it.learning_rate(2.0, "")[0].differences == (Difference("learning_rate", "2e-05", "4e-05"),)
+    assert it.learning_rate(2.0, "")[0].differences == (CodeDifference("learning_rate", "2e-05", "4e-05"),)
 
 
 def test_ranks_keep_moments_in_8_bits_by_torchao():
@@ -255,11 +255,11 @@ def test_the_other_precision_is_switched_off_where_one_is_on():
 def test_lightning():
     it = run("lightning", settings={"precision": '"32-true"'})
 
-    assert it.half("bf16")[0].differences == (Difference("precision", '"32-true"', '"bf16-mixed"'),)
+    assert it.half("bf16")[0].differences == (CodeDifference("precision", '"32-true"', '"bf16-mixed"'),)
     assert keywords(it.half("fp16"))["Trainer"] == {"precision": "'16-mixed'"}
     size, accumulated = it.accumulate(4, 8)
     assert "DataLoader(..., batch_size=8)" in size.code
-    assert accumulated.differences == (Difference("accumulate_grad_batches", "2", "4"),)
+    assert accumulated.differences == (CodeDifference("accumulate_grad_batches", "2", "4"),)
     assert "DataLoader(" in code(it.loader(num_workers=5))
 
 
@@ -285,7 +285,7 @@ def test_accelerate():
     assert keywords(it.half("bf16"))["Accelerator"] == {"mixed_precision": "'bf16'"}
     assert keywords(it.compile())["Accelerator"] == {"dynamo_backend": "'inductor'"}
     assert keywords(it.compile("reduce-overhead"))["TorchDynamoPlugin"]["mode"] == "'reduce-overhead'"
-    assert it.accumulate(4)[0].differences == (Difference("gradient_accumulation_steps", "2", "4"),)
+    assert it.accumulate(4)[0].differences == (CodeDifference("gradient_accumulation_steps", "2", "4"),)
     assert "accelerator.accumulate(net)" in code(it.accumulate(4))
 
 

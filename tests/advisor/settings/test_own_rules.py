@@ -20,7 +20,7 @@ A rule of a team.
 
 from advisor.metrics.base import Threshold
 from advisor.metrics.step import step_time_mean
-from advisor.rules.base import Advice, Change, Confidence, Evidence, Fact, Rule, Tier
+from advisor.rules.base import Advice, Change, Confidence, Evidence, Measurement, Rule, Area
 
 MOST = Threshold(1.0, "Longer steps are of no use to us.")
 
@@ -28,7 +28,7 @@ MOST = Threshold(1.0, "Longer steps are of no use to us.")
 def when(m):
     """If a step takes more than a second,"""
     time = m[step_time_mean]
-    return Evidence((Fact(step_time_mean, time, m[MOST], ">"),)) if time > m[MOST] else None
+    return Evidence((Measurement(step_time_mean, time, m[MOST], ">"),)) if time > m[MOST] else None
 
 
 def then(m, found):
@@ -37,7 +37,7 @@ def then(m, found):
 
 
 RULE = Rule(
-    title="Ask", tier=Tier.MODEL, when=when, then=then, confidence=Confidence.HEURISTIC, difficulty=1, sources=()
+    title="Ask", area=Area.MODEL, when=when, then=then, confidence=Confidence.HEURISTIC, difficulty=1, sources=()
 )
 '''
 
@@ -87,7 +87,7 @@ def test_files_that_begin_with_an_underscore_are_shared(folder):
         ("broken.py", RULE.replace("Steps are long.\n\nA rule of a team.\n", ""), "it has no docstring"),
         ("broken.py", RULE.replace('"""If a', '"""When a'), 'the docstring of its when does not begin with "If"'),
         ("broken.py", RULE.replace('"""then ask', '"""ask'), 'the docstring of its then does not begin with "then"'),
-        ("broken.py", RULE.replace("Tier.MODEL", '"model"'), "its tier has type str, not Tier"),
+        ("broken.py", RULE.replace("Area.MODEL", '"model"'), "its area has type str, not Area"),
         ("broken.py", RULE.replace("sources=()", "sources=('A book')"), "its sources has type str, not tuple"),
         ("broken.py", RULE.replace("when=when", "when=None"), "its when has type NoneType, not Callable"),
         ("broken.py", RULE.replace("difficulty=1", "difficulty=5"), "its difficulty is not 1, 2 or 3"),

@@ -15,7 +15,7 @@ def test_processes_that_differ_take_more_processes():
     """2 (2.80 x .05 / (.1 - .01))^2 = 4.8."""
     told = longer(Noise(steps=0.001, process=0.05), 0.1, steps=60, processes=3)
 
-    assert told == "Its runs differ from one another by 5%: to find a gain of 10% takes --processes 5."
+    assert told == "Its runs differ from one another by 5%: to find a gain of 10% takes --repeats 5."
 
 
 def test_processes_that_differ_by_far_take_another_machine():

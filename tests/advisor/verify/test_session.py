@@ -141,7 +141,9 @@ def test_a_tuning_goes_on_with_what_a_refuted_rule_came_before(recorded, tmp_pat
         json.dumps({"schema": tuning.SCHEMA, "command": ["train.py"], "cwd": str(tmp_path)})
     )
     program = Program(words=("train.py",), cwd=str(tmp_path))
-    tuned_so = tuning.tune(program, tmp_path / "tuning", tuning.How(allowed=how, processes=2, rules=known), Told())
+    tuned_so = tuning.tune(
+        program, tmp_path / "tuning", tuning.TuningOptions(allowed=how, processes=2, rules=known), Told()
+    )
 
     assert tried == ["first", FUSED]
     assert [each.rule for each in tuned_so.given_up] == tried

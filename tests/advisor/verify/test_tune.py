@@ -14,7 +14,7 @@ from advisor.judging.verdict import Verdict
 from advisor.rules.base import Safety
 from advisor.verify import kept
 from advisor.verify.process import Program
-from advisor.verify.tuning import How, tune
+from advisor.verify.tuning import TuningOptions, tune
 from profiler.errors import ProfilerError
 
 if sys.version_info >= (3, 11):
@@ -50,8 +50,8 @@ if __name__ == "__main__":
 """
 )
 
-HOW = How(allowed=(Safety.EXACT,), processes=2)
-OPTIONS = ("--yes", "--processes", "2", "--profile-steps", "80", "--out", "tuning")
+HOW = TuningOptions(allowed=(Safety.EXACT,), processes=2)
+OPTIONS = ("--yes", "--repeats", "2", "--profile-steps", "80", "--out", "tuning")
 
 
 @pytest.fixture

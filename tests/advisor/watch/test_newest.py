@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from advisor.watch import newest
-from advisor.watch.newest import Reading
+from advisor.watch.newest import NewestSteps
 from profiler.schema import TAG_COMPILE, TAG_FIRST, Fact, Gpu, GpuSample, Process, Run, Step
 from profiler.store import Writer
 
@@ -61,7 +61,7 @@ def writer(tmp_path):
 
 
 def test_each_answer_is_of_the_steps_since_the_last(writer, tmp_path):
-    reading = Reading(tmp_path, PID)
+    reading = NewestSteps(tmp_path, PID)
     writer.append(steps(0, 1, tags=TAG_FIRST) + steps(1, 49))
     writer.append(steps(0, 500, pid=PID + 1))
     writer.commit()
@@ -87,7 +87,7 @@ def test_steps_that_take_otherwise_are_counted_and_not_measured(writer, tmp_path
     writer.append(compiled)
     writer.commit()
 
-    told = Reading(tmp_path, PID).look()
+    told = NewestSteps(tmp_path, PID).look()
 
     assert told["steps"] == {"count": 21, "time_s": {"mean": pytest.approx(0.1), "p90": pytest.approx(0.1)}}
 
@@ -95,7 +95,7 @@ def test_steps_that_take_otherwise_are_counted_and_not_measured(writer, tmp_path
 def test_gpus_are_those_of_the_program_in_that_time(writer, tmp_path):
     for index in (0, 1):
         writer.put(Gpu(index=index, uuid=str(index), name="H100", memory_total=2**36))
-    reading = Reading(tmp_path, PID)
+    reading = NewestSteps(tmp_path, PID)
     writer.append(steps(0, 50))
     writer.append([GpuSample(time=1.0, gpu=0, utilization=0.5, process_memory=2**30)])
     writer.commit()
@@ -115,7 +115,7 @@ def test_on_the_cpu_a_gpu_of_others_is_not_told(writer, tmp_path):
     writer.append([GpuSample(time=1.0, gpu=0, utilization=0.5, process_memory=0)])
     writer.commit()
 
-    assert Reading(tmp_path, PID).look()["metrics"] == {"gpu_utilization": {"value": None}}
+    assert NewestSteps(tmp_path, PID).look()["metrics"] == {"gpu_utilization": {"value": None}}
 
 
 def test_another_node_with_the_same_process_number_is_not_told(tmp_path):
@@ -125,11 +125,11 @@ def test_another_node_with_the_same_process_number_is_not_told(tmp_path):
     other.append(steps(0, 50))
     other.close()
 
-    assert Reading(tmp_path, PID).look() == {}
+    assert NewestSteps(tmp_path, PID).look() == {}
 
 
 def test_a_folder_without_a_recording_says_nothing(tmp_path):
-    assert Reading(tmp_path, PID).look() == {}
+    assert NewestSteps(tmp_path, PID).look() == {}
 
 
 def test_of_a_long_run_only_the_end_is_read(writer, tmp_path, monkeypatch):
@@ -137,7 +137,7 @@ def test_of_a_long_run_only_the_end_is_read(writer, tmp_path, monkeypatch):
     writer.append(steps(0, 100))
     writer.commit()
 
-    assert Reading(tmp_path, PID).look()["steps"]["count"] == 20
+    assert NewestSteps(tmp_path, PID).look()["steps"]["count"] == 20
 
 
 def test_a_line_for_a_line(writer, tmp_path, monkeypatch, capsys):

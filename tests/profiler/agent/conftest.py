@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from programs import PATIENCE, Ran
 
-from profiler.trial import Trial, run
+from profiler.trial import TrialProcess, run
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,9 @@ def tried(script, tmp_path):
         path = script(text, "project/train.py")
         out = tmp_path / f"trial-{count}"
         made = tuple({"name": name, "settings": settings} for name, settings in changes)
-        trial = Trial(words=(*launcher, str(path)), cwd=str(path.parent), out=str(out), steps=steps, changes=made)
+        trial = TrialProcess(
+            words=(*launcher, str(path)), cwd=str(path.parent), out=str(out), steps=steps, changes=made
+        )
         assert run(trial, PATIENCE) == out
         return Tried(Ran(0, Path(f"{out}.log").read_bytes(), b"", out))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from programs import PATIENCE, TORCH, Ran
 
-from profiler.trial import Trial, run
+from profiler.trial import TrialProcess, run
 
 LOOP = (
     TORCH
@@ -70,7 +70,7 @@ def observe(folder, *changes, before=""):
     for name, settings in changes:
         made.append({"name": name, "settings": settings | ({"file": str(path)} if "file" in settings else {})})
     out = folder / "trial"
-    trial = Trial(words=(str(path),), cwd=str(path.parent), out=str(out), steps=30, changes=tuple(made))
+    trial = TrialProcess(words=(str(path),), cwd=str(path.parent), out=str(out), steps=30, changes=tuple(made))
     assert run(trial, PATIENCE) == out
     ran = Ran(0, Path(f"{out}.log").read_bytes(), b"", out)
     assert not ran.problems["trial"]

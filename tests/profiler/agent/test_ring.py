@@ -27,7 +27,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def writer(path):
-    return ring.Writer(path, CAPACITY)
+    return ring.RingWriter(path, CAPACITY)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ class Pen:
 @given(times=st.tuples(I64, I64), values=st.tuples(I64, I64, I64, I64), kind=st.integers(0, 0xFFFF), id=st.integers(0))
 def test_every_field_comes_back(tmp_path_factory, times, values, kind, id):
     path = str(tmp_path_factory.mktemp("ring") / "1.ring")
-    writer, reader = ring.Writer(path, 16), ring.Reader(path)
+    writer, reader = ring.RingWriter(path, 16), ring.Reader(path)
     writer.write(MAIN, kind, *times, id, *values)
     (event,) = reader.read()
     assert (event.start, event.end) == times
@@ -172,7 +172,7 @@ def interruptible(path, **how):
 @given(st.lists(st.tuples(st.integers(0, 90), st.lists(st.integers(0, 200), max_size=4)), min_size=1, max_size=12))
 def test_a_writer_that_goes_on_while_records_are_copied_tears_none(tmp_path_factory, rounds):
     path = str(tmp_path_factory.mktemp("ring") / "1.ring")
-    pen, reader = Pen(ring.Writer(path, CAPACITY)), interruptible(path)
+    pen, reader = Pen(ring.RingWriter(path, CAPACITY)), interruptible(path)
     events = []
     for before, during in rounds:
         pen(before)
@@ -266,7 +266,7 @@ def test_with_a_writing_process_whatever_is_not_read_whole_is_counted_lost(path,
 
 
 def test_threads_share_a_writer(path):
-    writer = ring.Writer(path, 1 << 14)
+    writer = ring.RingWriter(path, 1 << 14)
     reader = ring.Reader(path)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
@@ -330,7 +330,7 @@ def test_a_missing_file_is_an_oserror(tmp_path):
 @given(flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1, max_size=20))
 def test_a_damaged_ring_is_refused_or_read_without_an_error(tmp_path_factory, flips):
     path = tmp_path_factory.mktemp("ring") / "1.ring"
-    Pen(ring.Writer(str(path), CAPACITY))(100)
+    Pen(ring.RingWriter(str(path), CAPACITY))(100)
     content = bytearray(path.read_bytes())
     for where, mask in flips:  # half of them into the header's first bytes and the records each
         at = int(where * 2 * 88) if where < 0.5 else int((where * 2 - 1) * (len(content) - 4096)) + 4096
@@ -353,7 +353,7 @@ def test_a_damaged_ring_is_refused_or_read_without_an_error(tmp_path_factory, fl
 @pytest.mark.parametrize("capacity", [0, -4, 3, 100])
 def test_a_capacity_that_is_no_power_of_two_is_refused(path, capacity):
     with pytest.raises(ValueError, match="power of two"):
-        ring.Writer(path, capacity)
+        ring.RingWriter(path, capacity)
 
 
 def test_without_room_there_is_an_oserror_and_no_file_left(path, tmp_path, monkeypatch):
@@ -362,7 +362,7 @@ def test_without_room_there_is_an_oserror_and_no_file_left(path, tmp_path, monke
 
     monkeypatch.setattr(posix, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space"):
-        ring.Writer(path, CAPACITY)
+        ring.RingWriter(path, CAPACITY)
     assert os.listdir(tmp_path) == []
 
 
@@ -376,7 +376,7 @@ def test_a_ring_appears_whole(path, monkeypatch):
         seen.append(os.path.exists(path))
 
     monkeypatch.setattr(posix, "posix_fallocate", reserve)
-    ring.Writer(path, CAPACITY)
+    ring.RingWriter(path, CAPACITY)
     assert seen == [False]
     assert ring.Reader(path).read() == []
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from profiler.agent import ring
 from profiler.agent.outlet import Outlet, clock
 from profiler.recorder import drain as module
-from profiler.recorder.drain import MOST_LINE, Drain, Source
+from profiler.recorder.drain import MOST_LINE, Drain, EventSource
 from profiler.schema import PHASES, TAG_FIRST, Batch, Fact, MemorySample, Problem, Process, Run, Step
 from profiler.store import Tables, Writer, find, read
 
@@ -62,7 +62,7 @@ class Program:
             file.write(b"".join(lines))
 
     def source(self, **how):
-        return Source(self.ring, self.origin, **how)
+        return EventSource(self.ring, self.origin, **how)
 
 
 @pytest.fixture
@@ -598,7 +598,7 @@ def test_an_earlier_recorders_cursors_are_gone_on_from(tmp_path):
     outlet = Outlet(str(tmp_path), worker=True)
     outlet.fact("model", {"id": 1})
     (path,) = tmp_path.glob("*.ring")
-    read_so_far = Source(path, 0)
+    read_so_far = EventSource(path, 0)
     read_so_far.rows()
     cursors = {f"ring {path.stem}": read_so_far.cursor, f"facts {path.stem}": read_so_far.offset}
     outlet.fact("model", {"id": 2})

@@ -26,7 +26,7 @@ from advisor.verify.kept import Verified
 from advisor.verify.pace import Pace
 from advisor.verify.process import Program
 from advisor.verify.trials import Trials
-from advisor.verify.tuning import NOTE, Kept, Tuned, claim
+from advisor.verify.tuning import NOTE, KeptChange, Tuned, claim
 from profiler.errors import ProfilerError
 
 if sys.version_info >= (3, 11):
@@ -73,7 +73,7 @@ HARMFUL = replace(
 TUNED = Tuned(
     before=0.1,
     after=0.031,
-    kept=(Kept(FINDING, CHANGE, BETTER), Kept(FINDING, UNSET, BETTER)),
+    kept=(KeptChange(FINDING, CHANGE, BETTER), KeptChange(FINDING, UNSET, BETTER)),
     given_up=(HARMFUL,),
     by_hand=(FINDING,),
     profile=Path("profile-2"),
