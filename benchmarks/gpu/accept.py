@@ -4,12 +4,13 @@
     PYTHONPATH=. python3 benchmarks/gpu/accept.py --dry             on the CUDA stand-in: shows that the checks work
     PYTHONPATH=. python3 benchmarks/gpu/accept.py --only windows    one item; may be given again
 
-It needs one NVIDIA GPU, a Python with a CUDA torch, and the packages of pyproject.toml; those that the machine lacks
-are installed from the wheels in --wheels into a folder of their own. Each item runs programs of benchmarks/gpu/programs
-plain and recorded, and compares what was recorded with what the program itself knows. DIR gets four files and nothing
-else, at most 16 MiB: table.md, accept.json, runs.tar.gz (recordings) and trace.json.gz (a raw torch.profiler trace).
-They are renewed after each item: a run that is cut off leaves what it had measured. The exit status is 1 if a bar was
-missed.
+The stand-in is the folder that tests/support/fake_cuda/build.py prints, in LD_LIBRARY_PATH. A real run needs one NVIDIA
+GPU, a Python with a CUDA torch, and the packages of pyproject.toml; those that the machine lacks are installed from the
+wheels in --wheels into a folder of their own. Each item runs programs of benchmarks/gpu/programs plain and recorded,
+and compares what was recorded with what the program itself knows. DIR gets four files and nothing else, at most 16 MiB:
+table.md, accept.json, runs.tar.gz (recordings) and trace.json.gz (a raw torch.profiler trace). They are renewed after
+each item: a run that is cut off leaves what it had measured. The exit status is 1 if a bar was missed, or if a signal
+ended the run.
 """
 
 from __future__ import annotations
@@ -59,14 +60,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         site = Path(scratch) / "site" if args.wheels else None
         rows: list[Row] = []
+        stopped = True
         with contextlib.suppress(Stopped):  # between two items: the files are there
             if site:
                 _install(args.wheels, site)
             _accept(args, began, Path(scratch) / "runs", site, rows)
+            stopped = False
     print(table.as_text(rows))
     missed = [row for row in rows if row.passed is False]
     print(f"{len(missed)} of {sum(row.passed is not None for row in rows)} bars missed; files in {args.out}")
-    return bool(missed)
+    return bool(missed) or stopped
 
 
 def _accept(args: argparse.Namespace, began: float, runs: Path, site: Path | None, rows: list[Row]) -> None:

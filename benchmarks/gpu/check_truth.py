@@ -47,7 +47,7 @@ def phases(bench: Bench) -> Iterator[Row]:
 
 
 def windows(bench: Bench) -> Iterator[Row]:
-    """Look at kernel windows: present, complete, soon enough; and write one raw trace."""
+    """Look at kernel windows: present, complete, soon enough."""
     steps = 400 if bench.dry else 4000
     ran = bench.recorded("steps.py", "--layers", 40, "--steps", steps, "--large", 1024, name="windows")
     yield from _window_rows(ran.tables, ran.result)
@@ -57,7 +57,6 @@ def windows(bench: Bench) -> Iterator[Row]:
     found = slow.tables.windows
     mean = slow.result.whole["steps"]["time_s"]["mean"]
     yield Row(f"windows at accumulated steps of {mean:.1f} s", str(len(found)), ">= 1", len(found) >= 1)
-    yield _raw_trace(bench)
 
 
 def _phases(result: Result, said: dict[str, float], name: str, *, dry: bool) -> list[Row]:
@@ -107,7 +106,8 @@ def _window_rows(tables: object, result: Result) -> list[Row]:
     ]  # fmt: skip
 
 
-def _raw_trace(bench: Bench) -> Row:
+def raw_trace(bench: Bench) -> Iterator[Row]:
+    """Write one trace of torch.profiler's own, and report on it."""
     trace = bench.runs / "raw.json"
     bench.plain("raw_trace.py", trace)
     if not trace.is_file():
@@ -118,7 +118,7 @@ def _raw_trace(bench: Bench) -> Row:
     trace.unlink()
     report = bench.command("report", "--out", bench.runs / "trace", packed)
     written = Path(bench.runs / "trace" / "result.json").is_file()
-    return Row("report of the raw trace", f"status {report.status}, {packed.stat().st_size} bytes", "a report", written)
+    yield Row("report of the raw trace", f"status {report.status}, {packed.stat().st_size} bytes", "a report", written)
 
 
 def _id(said: dict[str, str]) -> str:
