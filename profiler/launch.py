@@ -44,7 +44,7 @@ _TIMERS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
 # Those of them by which a program is asked to end. It may do so in its own way, with any exit status.
 ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
-# Seconds for which a program must have been stopped to be told of.
+# Seconds for which a program must have been stopped for a note on it.
 NOTABLE_STOP = 0.5
 
 
@@ -316,10 +316,10 @@ class Witness:
                 return True
             if not select.select([self._said], [], [], max(0.0, deadline - now))[0]:
                 return False
-            told = os.read(self._said, 64)
-            if not told:
+            numbers = os.read(self._said, 64)
+            if not numbers:
                 return False
-            self._seen |= dict.fromkeys(told, time.monotonic())
+            self._seen |= dict.fromkeys(numbers, time.monotonic())
 
     def dismiss(self) -> None:
         """End the helper process."""
@@ -442,7 +442,7 @@ def record(
         return _run_only(argv, f"Nothing is recorded. {error}")
     if warning := seat.warning:
         say(warning)
-    notes = [seat.told] if seat.told else []
+    notes = [seat.notice] if seat.notice else []
     origin = time.perf_counter_ns()
     try:
         child = Child(argv, env)
@@ -460,8 +460,8 @@ def record(
             pass
     child.release_signals()
     assert child.status is not None
-    if told := place.settle(seat.earlier, completed=exit_code(child.status) == 0):
-        notes.append(told)
+    if notice := place.settle(seat.earlier, completed=exit_code(child.status) == 0):
+        notes.append(notice)
     if exit_code(child.status) == 1 and argv[0] == python() and not _has_torch(argv[0]):
         notes.append(
             f"{argv[0]}, which ran the program, has no torch. Activate the program's environment, or install torch."

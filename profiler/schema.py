@@ -32,7 +32,7 @@ PHASES = (
     "other",
 )
 
-# Work that falls between steps: told apart from them and reported as a share of run time.
+# Work that falls between steps: kept apart from them and reported as a share of run time.
 BETWEEN = ("evaluation", "checkpoint_save", "epoch_start")
 
 # Step.tags: why a step is not a steady one.
@@ -354,9 +354,9 @@ class Kernel:
     total: float
     tensor_cores: bool | None = None
     dtype: str | None = None
-    """fp32, tf32, fp16, bf16, fp8, fp4 where the name tells, or the inputs of the operator that launches it."""
+    """fp32, tf32, fp16, bf16, fp8, fp4 where the name shows it, or the inputs of the operator that launches it."""
     reached: float | None = None
-    """Share of the multiprocessors that it has blocks for; None where the trace does not tell."""
+    """Share of the multiprocessors that it has blocks for; None where the trace does not show it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -869,8 +869,8 @@ class Launching:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFact:
-    """kind "trace": what a trace with GPU work tells beyond its rows; made by the recorder of each window. What it does
-    not tell is None, or empty."""
+    """kind "trace": what a trace with GPU work shows beyond its rows; made by the recorder of each window. What it does
+    not show is None, or empty."""
 
     id: int
     """The window's position among those of its process."""

@@ -108,8 +108,8 @@ class profile:
 
         It is the block's own, or that of `profile-train` around it.
         """
-        told = json.loads(os.environ.get(launch.VARIABLE, "{}")).get("folder")
-        return self.folder or (Path(told) if told else None)
+        outer = json.loads(os.environ.get(launch.VARIABLE, "{}")).get("folder")
+        return self.folder or (Path(outer) if outer else None)
 
     def result(self) -> dict[str, Any] | None:
         """Return the content of result.json (docs/result.schema.json), or None.
@@ -122,15 +122,15 @@ class profile:
             return None
         if made := ours.listed(folder, "result.json"):
             return dict(json.loads(made.read_text()))
-        told = _advise("report", "--json", folder, stdout=subprocess.PIPE)
-        return None if told.returncode else dict(json.loads(told.stdout))
+        process = _advise("report", "--json", folder, stdout=subprocess.PIPE)
+        return None if process.returncode else dict(json.loads(process.stdout))
 
     def _start(self) -> None:
         script = Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c") else "python"
         script = "notebook" if script == "ipykernel_launcher.py" else script
         seat = place.join(self.out, script, None)
         self.folder, self._earlier = seat.folder.absolute(), seat.earlier
-        for note in filter(None, (seat.warning, seat.told)):
+        for note in filter(None, (seat.warning, seat.notice)):
             say(note)
         rings = place.make_rings(self.folder)
         try:
@@ -198,8 +198,8 @@ class profile:
         except subprocess.TimeoutExpired:
             say(f"The recording is still being written into {self.folder}.")
             return
-        if told := place.settle(self._earlier, completed=outcome == b"completed"):
-            say(told)
+        if notice := place.settle(self._earlier, completed=outcome == b"completed"):
+            say(notice)
         if self.report:
             _advise("report", "--summary" if self.summary else "--no-summary", self.folder)
 

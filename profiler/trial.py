@@ -28,7 +28,7 @@ from profiler.errors import ProfilerError
 from profiler.launch import record
 from profiler.recorder import private
 
-# The trackers' own switches: what they are told in a trial stays on this machine, in the sandbox.
+# The trackers' own switches: what they get in a trial stays on this machine, in the sandbox.
 _OFFLINE = {
     "WANDB_MODE": "offline",
     "NEPTUNE_MODE": "offline",

@@ -37,7 +37,7 @@ class Outlet:
         self.pid = posix.getpid()
         name = f"{self.pid}-{clock()}"
         self._facts = os.path.join(folder, name + ".facts")
-        self._told: dict[tuple[str, Any], str] = {}
+        self._last: dict[tuple[str, Any], str] = {}
         """The last fact written, by kind and id."""
         self.writes = 0
         """The agent's own write() calls, to be subtracted from the program's."""
@@ -94,13 +94,13 @@ class Outlet:
         A full disk loses the fact but never disturbs the program. The file is not kept open: a program that closes all
         descriptors may then get that number for a file of its own.
         """
-        told = _dumps(body)
-        if self._told.get((kind, body.get("id"))) == told:
+        text = _dumps(body)
+        if self._last.get((kind, body.get("id"))) == text:
             return
-        self._told[kind, body.get("id")] = told
+        self._last[kind, body.get("id")] = text
         # The names of the fields are ours, and stay if one is also the value of a `--sort-key`.
-        told = _dumps({name: self._redact(each, self._secrets) for name, each in body.items()})
-        line = _dumps({"kind": kind, "t": clock()})[:-1] + (", " + told[1:] if body else "}") + "\n"
+        text = _dumps({name: self._redact(each, self._secrets) for name, each in body.items()})
+        line = _dumps({"kind": kind, "t": clock()})[:-1] + (", " + text[1:] if body else "}") + "\n"
         try:
             file = posix.open(self._facts, _APPEND)
             try:

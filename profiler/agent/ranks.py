@@ -59,8 +59,8 @@ def is_batch_script(environment: Any) -> bool:
 
     Slurm gives a batch script the number of tasks that srun will start, but the script itself is not one of them.
     """
-    told = {name for name in RANK if name in environment}
-    return told == {"SLURM_PROCID"} and environment["SLURM_PROCID"] == "0" and "SLURM_STEP_ID" not in environment
+    given = {name for name in RANK if name in environment}
+    return given == {"SLURM_PROCID"} and environment["SLURM_PROCID"] == "0" and "SLURM_STEP_ID" not in environment
 
 
 def _joined() -> Any:
@@ -113,8 +113,8 @@ def sharded_groups(module: Any) -> list[Any]:
 
 
 def _reduced_among(module: Any) -> Any:
-    """Return the ranks that reduce its gradients together, and those that share a copy of its weights; None if nothing
-    tells."""
+    """Return the ranks that reduce its gradients together, and those that share a copy of its weights; None if
+    unknown."""
     names = [look.name_of(cls) for cls in look.mro_of(type(module))]
     held = look.dict_of(module)
     try:

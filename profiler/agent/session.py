@@ -24,7 +24,7 @@ TAG_COMPILE = 16
 # predicts trains nothing.
 _TRAINING = frozenset((FETCH, ITER, BACKWARD, OPTIMIZER, STEP, BATCH, REGION))
 
-# What a step is made of; a collection may fall anywhere, and a boundary on the GPU is told later.
+# What a step is made of; a collection may fall anywhere, and a boundary on the GPU is known later.
 _ANATOMY = frozenset((FETCH, ITER, FORWARD, BACKWARD, OPTIMIZER, SAVE, STEP))
 
 # Events go to the ring in batches: packed one after the other they cost a fifth of what each costs between two tensor
@@ -69,7 +69,7 @@ class Agent:
 
         In long steps every flush comes just before a fetch.
         """
-        self._told_steps = 0
+        self._window_steps = 0
         """The steps that the windows know of."""
         self._muted = False
         self._turn: list[None] = [None]
@@ -117,7 +117,7 @@ class Agent:
         """Whether a CUDA graph has been captured or replayed."""
         self.dynamo: list[Any] = []
         """Non-empty once `torch._dynamo` is imported: only then can torch.compile be looking at a frame."""
-        self._untold: list[tuple[str, BaseException]] = []
+        self._unreported: list[tuple[str, BaseException]] = []
         """Problems that occurred before there was an outlet."""
         self.uninstall: list[tuple[str, Callable[[], None]]] = []
         self.on_open: list[Callable[[], None]] = []
@@ -174,22 +174,22 @@ class Agent:
         if util is not None:  # a forked worker runs its finalizers as it ends, and nothing else
             self._finalizer = util.Finalize(None, self.finish, exitpriority=0)
         self._call(self.on_open)
-        for source, trouble in self._untold:
+        for source, trouble in self._unreported:
             self.problem(source, trouble)
-        self._untold.clear()
+        self._unreported.clear()
         return outlet
 
     def _no_room(self, error: OSError) -> None:
-        told = f"{posix.getpid()} {clock()} {error}"
+        report = f"{posix.getpid()} {clock()} {error}"
         try:
             file = posix.open(f"{self.folder}/problems", _APPEND, 0o600)
             try:
-                posix.write(file, told.encode(errors="replace") + b"\n")
+                posix.write(file, report.encode(errors="replace") + b"\n")
             finally:
                 posix.close(file)
         except OSError:
             try:  # a link needs no descriptor, of which there may be none left, and its target can be any words
-                posix.symlink(told, f"{self.folder}/{posix.getpid()}.problem")
+                posix.symlink(report, f"{self.folder}/{posix.getpid()}.problem")
             except OSError:
                 return
 
@@ -248,7 +248,7 @@ class Agent:
     def problem(self, source: str, error: BaseException) -> None:
         """Report what could not be measured, as soon as there is an outlet."""
         if self.outlet is None:
-            self._untold.append((source, error))
+            self._unreported.append((source, error))
         else:
             self.fact("problem", {"source": source, "message": f"{type(error).__name__}: {error}"})
 
@@ -285,8 +285,8 @@ class Agent:
             if self.window_open or self._window_just_closed:
                 tags |= TAG_WINDOW
             self._window_just_closed = self.window_open
-            self.window_open = self.windows.at_step_boundary(now, self.steps - self._told_steps)
-            self._told_steps = self.steps
+            self.window_open = self.windows.at_step_boundary(now, self.steps - self._window_steps)
+            self._window_steps = self.steps
         if _DYNAMO in sys.modules and self.compiled is not None:
             graphs = self.compiled()
             if graphs != self._graphs:
@@ -334,10 +334,10 @@ class Agent:
     def after_fork(self) -> None:
         """Reset the state in a forked child, whose first event opens an outlet of its own."""
         self._events.clear()
-        self._untold.clear()
+        self._unreported.clear()
         self._turn[:] = [None]
         self.outlet = None
-        self.flushed = self.attend = self._told_steps = 0
+        self.flushed = self.attend = self._window_steps = 0
         self.windows = None
         self.window_open = self._window_just_closed = False
         self.mark = None

@@ -33,7 +33,7 @@ from .outlet import clock
 from .ring import MARK_STEP, REGION, STEP
 from .session import Agent, ident
 
-# Some programs make an optimizer a step, or a name a pass: what is told and kept of them must not grow with the run.
+# Some programs make an optimizer a step, or a name a pass: what we report and keep of them must not grow with the run.
 MOST_OPTIMIZERS = 256
 MOST_REGIONS = 1_000
 OTHERS = "other regions"
@@ -94,7 +94,7 @@ def begin(settings: dict[str, Any]) -> Agent | None:
 
     def opened() -> None:
         agent.fact("process", facts.process(torch, posix.getpid()))
-        # Ranks wait for each other, so every rank's windows would cost all of them; attached, we are told whose.
+        # Ranks wait for each other, so every rank's windows would cost all of them; `attach` chooses whose.
         if not agent.is_worker and (agent.lease is not None or ranks.numbers()["rank"] == 0):
             agent.windows = _windows(agent, seen)
 
@@ -177,14 +177,14 @@ class _Seen:
         return sum(held.get(device, 0) for held, _ in living), sum(held.get(device, 0) for _, held in living)
 
     def _tell(
-        self, kind: str, told: dict[int, dict[str, Any]], number: int, look: Callable[[], dict[str, Any]]
+        self, kind: str, reported: dict[int, dict[str, Any]], number: int, look: Callable[[], dict[str, Any]]
     ) -> None:
         try:
-            told[number] = look()
+            reported[number] = look()
         except Exception as error:  # its steps are worth measuring all the same
             self._agent.problem(kind, error)
         else:
-            self._agent.fact(kind, told[number])
+            self._agent.fact(kind, reported[number])
 
 
 def _tell_flags(agent: Agent, seen: _Seen, used: usage.Usage) -> None:

@@ -101,7 +101,7 @@ class Trial:
         if self._taken == self._steps + 1:
             self._tell()
             self._agent.finish()
-        # One step later where there are other ranks: all of them have told before any is gone.
+        # One step later where there are other ranks: all of them have reported before any is gone.
         if self._taken > self._steps + self._has_peers():
             sys.stdout.flush()
             sys.stderr.flush()

@@ -160,7 +160,7 @@ class Windows:
         try:
             self._attend(now_ns)
         except Exception as error:
-            self._retire(_told(error))
+            self._retire(_message(error))
         return self._window is not None
 
     def at_fetch(self, now_ns: int) -> None:
@@ -179,7 +179,7 @@ class Windows:
                 window.share = window.recorded(now_ns)
                 self._finish(window, now_ns)
             except Exception as error:
-                self._retire(_told(error))
+                self._retire(_message(error))
 
     @property
     def state(self) -> dict[str, Any]:
@@ -329,7 +329,7 @@ class Windows:
             else:
                 self._end(window.abandon())
         except Exception as error:
-            self._retire(_told(error))
+            self._retire(_message(error))
 
     def _save(self, window: _Window) -> None:
         path = os.path.join(self._folder, f"window-{posix.getpid()}-{self._count}.json")
@@ -409,7 +409,7 @@ class Windows:
             if self._window is not None and self._window.is_here():
                 self._end(self._window.abandon())
         except Exception as error:
-            self._retire(_told(error))
+            self._retire(_message(error))
 
     def _after_fork(self) -> None:
         """In a forked child, mostly a DataLoader worker, disable windows and silence the copied one."""
@@ -555,8 +555,8 @@ class _Window:
         The cost includes slower steps and a slow file server.
         """
         began = self._clock()
-        # Where this fails we are told; Kineto would tell the program's stderr. It writes into the second and puts that
-        # in the place of the first: both exist already, so that nobody else can ever read them.
+        # Where this fails we get an error; Kineto would write to the program's stderr. It writes into the second and
+        # puts that in the place of the first: both exist already, so that nobody else can ever read them.
         for each in (path, path + ".tmp"):
             posix.close(posix.open(each, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         with quiet():
@@ -603,5 +603,5 @@ def _version(text: str | None, unknown: tuple[int, int]) -> tuple[int, int]:
         return unknown
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

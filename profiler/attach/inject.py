@@ -179,9 +179,9 @@ class Injector:
             waits(why)
             time.sleep(0.002)
         self._waiting = False
-        told: dict[str, Any] = json.loads(answer.read_text())
+        reply: dict[str, Any] = json.loads(answer.read_text())
         answer.unlink()
-        return told
+        return reply
 
     def close(self) -> None:
         """Remove everything.

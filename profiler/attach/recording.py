@@ -160,11 +160,11 @@ def record(wanted: Wanted, say: Say) -> tuple[Path, tuple[str, ...]]:
     seat = place.join(wanted.out, name, None)
     folder = seat.folder
     rings = place.make_rings(folder.absolute())
-    notes = [seat.told] if seat.told else []
+    notes = [seat.notice] if seat.notice else []
     if seat.warning:
         say(seat.warning)
     hooked = _Hooked(say)
-    with _told_to_stop() as stop:
+    with _stop_signals() as stop:
         try:
             notes += _begin(wanted, folder, rings, hooked, stop)
         except BaseException:
@@ -251,20 +251,20 @@ def _until(wanted: Wanted) -> str:
 
 def _waits(pid: int, say: Say, stop: _Stop) -> Callable[[str], None]:
     """Return a callback that reports the reason once if a wait takes longer than LONG seconds."""
-    since, told = time.monotonic(), False
+    since, reported = time.monotonic(), False
 
     def wait(why: str) -> None:
-        nonlocal told
+        nonlocal reported
         stop.look()
-        if not told and time.monotonic() - since > LONG:
-            told = True
+        if not reported and time.monotonic() - since > LONG:
+            reported = True
             say(f"waiting for process {pid}: {why}.")
 
     return wait
 
 
 @contextlib.contextmanager
-def _told_to_stop() -> Iterator[_Stop]:
+def _stop_signals() -> Iterator[_Stop]:
     """Make Ctrl-C and similar signals end the recording, not this command."""
     stop = _Stop()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -57,7 +57,7 @@ class Analysis:
     problems: tuple[str, ...]
 
     def fact(self, position: int = 0) -> TraceFact:
-        """Return what it tells beyond its rows; `position` is the window's among those of its process."""
+        """Return what the trace shows beyond its rows; `position` is the window's among those of its process."""
         time, calls, first = self.breakdown, self.launches, next(iter(self.queues), None)
         return TraceFact(
             id=position,

@@ -125,11 +125,11 @@ def waits(ranks: Sequence[Sequence[Collectives]]) -> list[tuple[Collectives, ...
     ]
 
 
-def _key(trace: Trace, told: int, name: int) -> Key:
-    if told < 0:
+def _key(trace: Trace, collective: int, name: int) -> Key:
+    if collective < 0:
         found = _IN_NAME.search(trace.names[name])
         return Key(_plain(found[0]) if found else "other", "", trace.world_size, "")
-    said = trace.collectives[told]
+    said = trace.collectives[collective]
     return Key(_plain(said.name), said.about or said.group, said.ranks or None, said.dtype)
 
 
@@ -140,9 +140,9 @@ def _plain(name: str) -> str:
     return found[0] if found else bare[:40]
 
 
-def _bytes(trace: Trace, told: Integers) -> int | None:
+def _bytes(trace: Trace, numbers: Integers) -> int | None:
     total = 0
-    for number, count in zip(*(each.tolist() for each in np.unique(told, return_counts=True)), strict=True):
+    for number, count in zip(*(each.tolist() for each in np.unique(numbers, return_counts=True)), strict=True):
         if number < 0:
             return None
         said = trace.collectives[number]

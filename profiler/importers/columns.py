@@ -139,16 +139,16 @@ class Builder:
             inputs=np.full(number, -1, np.int32),
             blocks=np.full(number, np.nan, np.float32),
         )
-        calls, args = self._told(kept, category >= CALL)
+        calls, args = self._arguments(kept, category >= CALL)
         piece.correlation[calls] = [each.correlation if each.correlation < LARGEST else -1 for each in args]
-        work, args = self._told(kept, category >= KERNEL)
+        work, args = self._arguments(kept, category >= KERNEL)
         piece.stream[work] = [
             self.streams[kept[row].pid, kept[row].tid if each.stream == -1 else each.stream]
             for row, each in zip(work.tolist(), args, strict=True)
         ]
         piece.blocks[work] = [each.blocks if type(each.blocks) in (int, float) else np.nan for each in args]
         piece.collective[work] = [self._collective(each) if each.collective else -1 for each in args]
-        operators, args = self._told(kept, category == OPERATOR)
+        operators, args = self._arguments(kept, category == OPERATOR)
         piece.inputs[operators] = [
             self.inputs[bytes(each.dims), bytes(each.types)] if each.dims else -1 for each in args
         ]
@@ -157,7 +157,7 @@ class Builder:
         self._pieces.append(piece)
 
     @staticmethod
-    def _told(kept: list[Range], chosen: Mask) -> tuple[Integers, list[Arguments]]:
+    def _arguments(kept: list[Range], chosen: Mask) -> tuple[Integers, list[Arguments]]:
         """Return the positions of the chosen ranges, and their arguments."""
         return np.flatnonzero(chosen), [each.args or _NOTHING for each in compress(kept, chosen.tobytes())]
 
@@ -175,7 +175,7 @@ class Builder:
         return whole.where(np.lexsort((-whole.end, whole.start)))
 
     def _collective(self, args: Arguments) -> int:
-        told = Collective(
+        collective = Collective(
             args.collective,
             args.group_name,
             args.group_about,
@@ -184,7 +184,7 @@ class Builder:
             args.elements_out,
             args.dtype,
         )
-        return self.collectives[told]
+        return self.collectives[collective]
 
 
 _NOTHING = Arguments()

@@ -79,7 +79,7 @@ def account(trace: Trace, work: GpuWork, parts: Shares, begin: int, end: int) ->
     """
     copies = is_copy(trace, work, "HtoD")
     names = [trace.names[number] for number in np.unique(work.name[copies])]
-    told = all("Pageable" in name or "Pinned" in name for name in names)
+    named = all("Pageable" in name or "Pinned" in name for name in names)
     pageable = copies & np.isin(work.name, [n for n, name in enumerate(trace.names) if "Pageable" in name])
     gaps = parts.launch.end - parts.launch.start
     kernels = within(Spans(work.start, work.end), begin, end)
@@ -88,7 +88,7 @@ def account(trace: Trace, work: GpuWork, parts: Shares, begin: int, end: int) ->
     return GpuTime(
         busy=(parts.running.total + parts.communication.total) * 1e-9,
         h2d=parts.h2d.total * 1e-9,
-        h2d_pageable=intersection(parts.h2d, work.spans(pageable)).total * 1e-9 if told else None,
+        h2d_pageable=intersection(parts.h2d, work.spans(pageable)).total * 1e-9 if named else None,
         idle_data=parts.data.total * 1e-9,
         idle_sync=parts.sync.total * 1e-9,
         idle_launch=parts.launch.total * 1e-9,

@@ -88,14 +88,14 @@ def read(path: Path) -> Trace:
 
 
 def _problems(stream: Stream, kept: int) -> list[str]:
-    told = []
+    problems = []
     if stream.cut_off:
-        told.append(
+        problems.append(
             f"The trace {stream.path.name} is not whole: {stream.cut_off}. This is about the {kept:,} ranges before."
         )
     if stream.unreadable:
-        told.append(f"{stream.unreadable:,} events of {stream.path.name} are no valid JSON and were left out.")
-    return told
+        problems.append(f"{stream.unreadable:,} events of {stream.path.name} are no valid JSON and were left out.")
+    return problems
 
 
 _IN_NAME = re.compile(r"rank[-_. ]?(\d+)", re.IGNORECASE)
@@ -103,9 +103,9 @@ _IN_NAME = re.compile(r"rank[-_. ]?(\d+)", re.IGNORECASE)
 
 def _rank(distributed: Mapping[str, Any], path: Path) -> int | None:
     """Return the rank that the trace states, else the one in the file's name."""
-    told = _whole(distributed.get("rank"))
-    if told is not None:
-        return told
+    rank = _whole(distributed.get("rank"))
+    if rank is not None:
+        return rank
     named = _IN_NAME.findall(path.name)
     return int(named[-1][:9]) if named else None
 
@@ -113,10 +113,10 @@ def _rank(distributed: Mapping[str, Any], path: Path) -> int | None:
 def _devices(properties: object) -> list[TraceDevice]:
     found = []
     for each in properties if isinstance(properties, list) else []:
-        told = _mapping(each)
-        number, memory = _whole(told.get("id")), _whole(told.get("totalGlobalMem"))
-        major, minor = _whole(told.get("computeMajor")), _whole(told.get("computeMinor"))
-        name = _text(told.get("name"))
+        device = _mapping(each)
+        number, memory = _whole(device.get("id")), _whole(device.get("totalGlobalMem"))
+        major, minor = _whole(device.get("computeMajor")), _whole(device.get("computeMinor"))
+        name = _text(device.get("name"))
         if number is not None and memory and name:
             capability = (major, minor) if major is not None and minor is not None else None
             found.append(TraceDevice(number, name, capability, memory))

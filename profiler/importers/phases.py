@@ -103,9 +103,9 @@ def _rows(
     known: dict[str, Any] = {
         name: np.diff(covered(each, bounds)) * 1e-9 for name, each in passes.items() if each is not None
     }
-    told = zip(("backward", "forward", "optimizer"), computing, strict=True)
+    by_name = zip(("backward", "forward", "optimizer"), computing, strict=True)
     if len(_backward(trace).start):
-        known |= {name: np.diff(covered(each, bounds)) * 1e-9 for name, each in told}
+        known |= {name: np.diff(covered(each, bounds)) * 1e-9 for name, each in by_name}
     elif len(computing[2].start):
         known["optimizer"] = np.diff(covered(computing[2], bounds)) * 1e-9
     durations = np.diff(bounds) * 1e-9

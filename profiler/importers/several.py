@@ -31,7 +31,7 @@ def analyse_all(paths: Sequence[Path]) -> list[Analysis | ProfilerError]:
     """
     processes = min(len(paths), MOST, _cores())
     if processes < 2 or sum(map(_size, paths)) < LARGE:
-        return [_read(*_told(path)) for path in paths]
+        return [_read(*_outcome(path)) for path in paths]
     # Forking would copy the threads' locks of whatever has been imported; only the paths are needed.
     context = get_context("spawn")
     taken = context.Value("i", 0)
@@ -50,7 +50,7 @@ def analyse_all(paths: Sequence[Path]) -> list[Analysis | ProfilerError]:
         for other in others:
             other.terminate()
             other.join()
-    return [_read(*(found.get(number) or _told(path))) for number, path in enumerate(paths)]
+    return [_read(*(found.get(number) or _outcome(path))) for number, path in enumerate(paths)]
 
 
 def _help(paths: Sequence[Path], taken: Any, into: Connection) -> None:
@@ -67,10 +67,10 @@ def _some(paths: Sequence[Path], taken: Any) -> Iterator[tuple[int, tuple[Analys
             taken.value += 1
         if number >= len(paths):
             return
-        yield number, _told(paths[number])
+        yield number, _outcome(paths[number])
 
 
-def _told(path: Path) -> tuple[Analysis | None, str, str]:
+def _outcome(path: Path) -> tuple[Analysis | None, str, str]:
     """Return an analysis or an error as plain texts: a `ProfilerError` cannot be sent between processes."""
     try:
         return analyse(path), "", ""

@@ -87,8 +87,8 @@ def numbers(trace: Trace, steps: Steps) -> list[int]:
     ranges = trace.ranges
     rows = np.flatnonzero(np.isin(ranges.start, steps.host[:-1]) & (ranges.category == ANNOTATION))
     matches = ((int(ranges.start[row]), _NUMBER.match(trace.names[ranges.name[row]])) for row in rows)
-    told = {start: int(match[1]) for start, match in matches if match}
-    return [told.get(start, position) for position, start in enumerate(steps.host[:-1].tolist())]
+    by_start = {start: int(match[1]) for start, match in matches if match}
+    return [by_start.get(start, position) for position, start in enumerate(steps.host[:-1].tolist())]
 
 
 def _without_stub(host: Integers, asked: Integers) -> Integers:

@@ -85,21 +85,21 @@ def kernels(trace: Trace, work: GpuWork, steps: Steps) -> tuple[Kernel, ...]:
     rows = []
     reached, dtypes = _reached(inside), _dtypes(trace, inside)
     for number, of_optimizer, calls, total in _summed(inside.name, in_optimizer, inside.end - inside.start):
-        told = kernel_kind(trace.names[number])
-        kind = "optimizer" if of_optimizer and told.kind in MAY_BE_OPTIMIZER else told.kind
-        dtype = told.dtype or dtypes.get(number)
+        classified = kernel_kind(trace.names[number])
+        kind = "optimizer" if of_optimizer and classified.kind in MAY_BE_OPTIMIZER else classified.kind
+        dtype = classified.dtype or dtypes.get(number)
         row = _kernel(trace, "cuda", number, kind, calls, total)
-        rows.append(replace(row, tensor_cores=told.tensor_cores, dtype=dtype, reached=reached.get(number)))
+        rows.append(replace(row, tensor_cores=classified.tensor_cores, dtype=dtype, reached=reached.get(number)))
     return _merged(rows)
 
 
 def _reached(work: GpuWork) -> dict[int, float]:
     """Return, by name, the share of the multiprocessors that kernels have blocks for, mean over their time."""
-    told = work.where(~np.isnan(work.blocks))
-    times = (told.end - told.start).astype(np.float64)
-    size = int(told.name.max(initial=-1)) + 1
-    whole = np.bincount(told.name, times, minlength=size)
-    reached = np.bincount(told.name, times * np.clip(told.blocks, 0, 1), minlength=size)
+    with_blocks = work.where(~np.isnan(work.blocks))
+    times = (with_blocks.end - with_blocks.start).astype(np.float64)
+    size = int(with_blocks.name.max(initial=-1)) + 1
+    whole = np.bincount(with_blocks.name, times, minlength=size)
+    reached = np.bincount(with_blocks.name, times * np.clip(with_blocks.blocks, 0, 1), minlength=size)
     return {int(number): float(reached[number] / whole[number]) for number in np.flatnonzero(whole)}
 
 
@@ -112,7 +112,7 @@ def _dtypes(trace: Trace, work: GpuWork) -> dict[int, str]:
     silent = {
         number
         for number in np.unique(work.name).tolist()
-        if (told := kernel_kind(trace.names[number])).dtype is None and told.kind in TENSOR_KINDS
+        if (classified := kernel_kind(trace.names[number])).dtype is None and classified.kind in TENSOR_KINDS
     }
     if not silent or not trace.inputs:
         return {}

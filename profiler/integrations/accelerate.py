@@ -7,8 +7,8 @@ It also supplies figures for the other trackers:
     accelerator.init_trackers("demo")
     for step, batch in enumerate(loader):
         ...
-        if told := tracker.newest(step):
-            accelerator.log(told, step)
+        if values := tracker.newest(step):
+            accelerator.log(values, step)
     accelerator.log(tracker.summary())
     accelerator.end_training()
 """

@@ -45,7 +45,7 @@ class ProfileTrainCallback(Callback):
     def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Report the newest steps to the loggers."""
         if trainer.is_global_zero and trainer.loggers:
-            self._live.tell(trainer.global_step, lambda told, step: _log(trainer.loggers, told, step))
+            self._live.tell(trainer.global_step, lambda values, step: _log(trainer.loggers, values, step))
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Stop recording and report to the loggers, which are finalized only after this."""
@@ -73,6 +73,6 @@ class ProfileTrainCallback(Callback):
                 written.set_tag(logger.run_id, ADVICE, advice(result))
 
 
-def _log(loggers: list[Any], told: dict[str, float], step: int) -> None:
+def _log(loggers: list[Any], values: dict[str, float], step: int) -> None:
     for logger in loggers:
-        logger.log_metrics(told, step)
+        logger.log_metrics(values, step)

@@ -87,12 +87,12 @@ class Live:
 
     def tell(self, step: int, tell: Callable[[dict[str, float], int], None]) -> None:
         """Pass the newest figures, if any, to `tell` with the step; never raise."""
-        told = self.newest(step)
-        if not told:
+        newest = self.newest(step)
+        if not newest:
             return
         begin = perf_counter()
         try:
-            tell(told, step)
+            tell(newest, step)
         except Exception as error:  # noqa: BLE001  whatever a tracker raises: training goes on
             self._give_up(error)
         self._pause(perf_counter() - begin)
@@ -129,10 +129,10 @@ class Live:
         self._answer += part
         if not self._answer.endswith(b"\n"):
             return {}
-        told: Result = json.loads(self._answer)
+        result: Result = json.loads(self._answer)
         self._answer, self._waiting = b"", False
-        self._pause(told["cost_s"])
-        return figures(told, PREFIX) if "steps" in told else {}
+        self._pause(result["cost_s"])
+        return figures(result, PREFIX) if "steps" in result else {}
 
     def _pause(self, cost: float) -> None:
         self._pause_until = max(self._pause_until, perf_counter()) + cost / SHARE

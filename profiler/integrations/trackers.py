@@ -22,14 +22,14 @@ def figures(result: Result, prefix: str = "profile_train") -> dict[str, float]:
     Values that were not measured are left out.
     """
     steps = result["steps"]
-    told = {
+    values = {
         "steps": steps["count"],
         "step_time_s": steps["time_s"]["mean"],
         "step_time_p90_s": steps["time_s"]["p90"],
         **{f"phase/{name}": share for name, share in result["phases"].items()},
         "gpu_utilization": result.get("metrics", {}).get("gpu_utilization", {}).get("value"),
     }
-    return {f"{prefix}/{name}": float(value) for name, value in told.items() if value is not None}
+    return {f"{prefix}/{name}": float(value) for name, value in values.items() if value is not None}
 
 
 def advice(result: Result) -> str:

@@ -65,7 +65,7 @@ class ProfileTrainCallback(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Report the newest steps to the trackers."""
         if state.is_world_process_zero:
-            self._live.tell(state.global_step, lambda told, step: self._tell(args, told, step))
+            self._live.tell(state.global_step, lambda values, step: self._tell(args, values, step))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Stop recording and report to the trackers that the trainer reports to."""
@@ -86,20 +86,20 @@ class ProfileTrainCallback(TrainerCallback):
         if self._mlflow:
             to_mlflow(result, self._mlflow, step)
 
-    def _tell(self, args: Any, told: dict[str, float], step: int) -> None:
+    def _tell(self, args: Any, values: dict[str, float], step: int) -> None:
         if self._writer is None and (board := _tensorboard(args)):
             from torch.utils.tensorboard import SummaryWriter
 
             self._writer = self._recording.enter_context(SummaryWriter(os.path.join(board, LIVE)))
         if self._writer is not None:
-            for name, value in told.items():
+            for name, value in values.items():
                 self._writer.add_scalar(name, value, step)
         if wandb := _wandb():
-            wandb.log({**told, "train/global_step": step})  # which is what the trainer's own curves are drawn over
+            wandb.log({**values, "train/global_step": step})  # which is what the trainer's own curves are drawn over
         if self._mlflow:
             from mlflow import log_metrics
 
-            log_metrics(told, step=step, synchronous=False, run_id=self._mlflow)
+            log_metrics(values, step=step, synchronous=False, run_id=self._mlflow)
 
 
 def _wandb() -> Any:

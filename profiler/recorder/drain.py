@@ -276,8 +276,8 @@ class EventSource:
         elif kind == "flags":
             self._flags = fact
             fact["evaluation_grad"] = self._segmenter.evaluation.grad
-        told = [(kind, fact), *(("call", call) for call in calls)]
-        return [Fact(pid=self.process.pid, time=time, kind=kind, body=body) for kind, body in told]
+        facts = [(kind, fact), *(("call", call) for call in calls)]
+        return [Fact(pid=self.process.pid, time=time, kind=kind, body=body) for kind, body in facts]
 
     @property
     def _started(self) -> float:
@@ -464,7 +464,7 @@ class Drain:
         self._buried = 0
         self._dead: dict[tuple[int | None, int | None], list[EventSource]] = {}
         """Ended workers whose rows can be continued, by parent and worker number."""
-        self.told = cursors("problems")
+        self.problems_read = cursors("problems")
         """Bytes read of the reports left by agents that found no room."""
         self.problems: list[Problem] = []
 
@@ -480,8 +480,8 @@ class Drain:
             if path.suffix != ".ring" or path.stem in self.sources or path.stem in self._refused:
                 continue
             try:
-                read, told = self._cursors(f"ring {path.stem}"), self._cursors(f"facts {path.stem}")
-                source = EventSource(path, self._origin, read, told, self._predecessor)
+                cursor, offset = self._cursors(f"ring {path.stem}"), self._cursors(f"facts {path.stem}")
+                source = EventSource(path, self._origin, cursor, offset, self._predecessor)
                 if self.stored is not None:
                     source.resume(self.stored)
                 self.sources[path.stem] = source
@@ -515,14 +515,14 @@ class Drain:
         """
         try:
             with open(self._folder / "problems", "rb") as file:
-                file.seek(self.told)
+                file.seek(self.problems_read)
                 lines = file.read().splitlines(keepends=True)
         except OSError:
             lines = []
         for line in lines:
             if not line.endswith(b"\n"):
                 break
-            self.told += len(line)
+            self.problems_read += len(line)
             self._not_kept(line.decode(errors="replace").strip())
         for link in self._folder.glob("*.problem"):
             with contextlib.suppress(OSError):

@@ -64,7 +64,7 @@ def sentence(
         return None
     if errors:
         return _failed(errors)
-    if status is not None and status - 128 in MEANING:  # a launcher's child, as a shell tells it
+    if status is not None and status - 128 in MEANING:  # a launcher's child, as a shell reports it
         return f"The program ended with exit status {status}, which stands for {_named(status - 128)}."
     if status is None:
         return "The program failed."

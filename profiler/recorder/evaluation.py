@@ -1,4 +1,4 @@
-"""Which of a step's spans were evaluation: told from training by what the loop does with its batches.
+"""Which of a step's spans were evaluation: distinguished from training by what the loop does with its batches.
 
 A fetch begins a batch. A batch with a backward pass is trained on; one with a forward pass only is evaluated, and so is
 a forward pass in evaluation mode, without gradients, of a model that is being trained (a loop without a DataLoader).
@@ -72,8 +72,8 @@ class EvaluationJudge:
         alone: list[int] = []
         batches = _batches(spans)
         doubtful = [self._is_doubtful(spans, batch, last=batch is batches[-1]) for batch in batches]
-        # A batch that was fetched ahead tells nothing by itself: those that do come first.
-        for number in sorted(range(len(batches)), key=lambda number: not _tells(spans, batches[number])):
+        # A batch that was fetched ahead shows nothing by itself: those that do come first.
+        for number in sorted(range(len(batches)), key=lambda number: not _is_used(spans, batches[number])):
             if doubtful[number] and not self._is_one_of_many(spans, batches, doubtful, number):
                 continue
             alone += self._judge(spans, batches[number], marked)
@@ -200,7 +200,7 @@ def _unused(spans: list[Event]) -> set[int]:
     return unused
 
 
-def _tells(spans: list[Event], batch: list[int]) -> bool:
+def _is_used(spans: list[Event], batch: list[int]) -> bool:
     """Return whether the batch was used by a forward pass, backward pass or update."""
     return any(spans[position].kind in (ring.FORWARD, *_UPDATES) for position in batch)
 

@@ -94,8 +94,8 @@ class Seat:
     folder: Path
     part: str = ""
     """Suffix of its files, as in `Note`."""
-    told: str | None = None
-    """Note on the place for the user."""
+    notice: str | None = None
+    """Notice about the place for the user."""
     earlier: Path | None = None
     """The folder in which an earlier recording waits for `settle`."""
 
@@ -147,15 +147,17 @@ def join(out: Path | None, name: str, job: Job | None) -> Seat:
             with contextlib.suppress(OSError):
                 wanted.rmdir()
         folder = _elsewhere(wanted, _reason(error))
-        return Seat(folder, told=f"{wanted} cannot be written ({_reason(error)}); this run is kept in {folder}.")
+        return Seat(folder, notice=f"{wanted} cannot be written ({_reason(error)}); this run is kept in {folder}.")
     if out is None and not private.is_ours(seat.folder.parent):
-        return replace(seat, told=f"{seat.folder.parent} belongs to another user, who can remove or replace this run.")
+        return replace(
+            seat, notice=f"{seat.folder.parent} belongs to another user, who can remove or replace this run."
+        )
     if out is None or seat.folder != out:
-        told = None if out is None else f"{out} {_why_not(out)}; this run is kept in {seat.folder}."
-        return replace(seat, told=told)
-    notes = [seat.told] if seat.told else []
+        notice = None if out is None else f"{out} {_why_not(out)}; this run is kept in {seat.folder}."
+        return replace(seat, notice=notice)
+    notes = [seat.notice] if seat.notice else []
     notes += _seen_by_others(seat.folder)
-    return replace(seat, told=" ".join(notes) or None)
+    return replace(seat, notice=" ".join(notes) or None)
 
 
 def _seen_by_others(folder: Path) -> list[str]:
@@ -189,9 +191,9 @@ def _seat(wanted: Path, job: Job | None, *, chosen: bool) -> Seat:
             with turn(candidate, "joining"):
                 part, earlier = _part(candidate, job, chosen=chosen or not _holds_run(candidate))
                 if part is not None:
-                    told = None if made else _others_in(candidate)
+                    notice = None if made else _others_in(candidate)
                     _reserve(candidate, part, job)
-                    return Seat(candidate, part, told, earlier)
+                    return Seat(candidate, part, notice, earlier)
         candidate = wanted.with_name(f"{wanted.name}-{number}")
     raise ProfilerError(f"There are a thousand runs named {wanted}.", "Choose another folder with --out.")
 
@@ -217,7 +219,7 @@ def _part(folder: Path, job: Job | None, *, chosen: bool) -> tuple[str | None, P
         if not begun and not chosen:
             return None, None
         return named, None if begun else _set_aside(folder)
-    # The same command at the same time: nodes of one job, unless nothing tells them apart.
+    # The same command at the same time: nodes of one job, unless nothing distinguishes them.
     if job is None or other.job != job.id or not (job.is_shared or other.is_elsewhere):
         return None, None
     names = (job.part, *(f"{job.part}-{number}" for number in range(2, 1000)))
@@ -331,10 +333,10 @@ def _is_left_behind(mark: Path, *, late: bool) -> bool:
     A process of this machine is looked up. For any other, the age of the mark decides, and only if `late`.
     """
     try:
-        told = json.loads(mark.read_text())
+        holder = json.loads(mark.read_text())
     except (ValueError, RecursionError):
-        told = None
-    match told:
+        holder = None
+    match holder:
         case [str(where), int(pid), float(since)] if where == here():
             return not is_alive(pid, since)
     return late and _now(mark.parent.parent) - mark.stat().st_mtime > STALE

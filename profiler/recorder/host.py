@@ -33,7 +33,7 @@ UNREADABLE = (psutil.Error, OSError, RuntimeError, LookupError, TypeError, Value
 T = TypeVar("T")
 
 
-def _told(ask: Callable[[], T]) -> T | None:
+def _answer(ask: Callable[[], T]) -> T | None:
     """Return the answer of `ask`; None if the machine does not provide it."""
     try:
         with warnings.catch_warnings():
@@ -65,7 +65,7 @@ def machine(sysfs: Path = SYSFS) -> Machine:
     cgroup = Cgroup.own()
     total = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
-    memory = _told(lambda: psutil.virtual_memory().total) or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory = _answer(lambda: psutil.virtual_memory().total) or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     model, sockets = _cpu()
     return Machine(
         cores=min(float(allowed), cgroup.cpu_quota() or allowed),
@@ -175,7 +175,7 @@ class HostSampler:
         Only processes that appeared since the last scan are asked for their parent. A scan thus costs one listing of
         /proc and can be done with every sample; the CPU time of a process found late would be booked late.
         """
-        pids = frozenset(_told(psutil.pids) or self._seen)
+        pids = frozenset(_answer(psutil.pids) or self._seen)
         appeared: dict[int, tuple[psutil.Process, int]] = {}
         for pid in pids - self._seen - {os.getpid()}:
             try:
@@ -203,9 +203,9 @@ class HostSampler:
     def _available_and_swap(self) -> tuple[int | None, int | None]:
         if monotonic() - self._memory_at >= MEMORY_PERIOD:
             self._memory_at = monotonic()
-            machine, group = _told(lambda: psutil.virtual_memory().available), self._cgroup.memory_available()
+            machine, group = _answer(lambda: psutil.virtual_memory().available), self._cgroup.memory_available()
             available = min((free for free in (machine, group) if free is not None), default=None)
-            self._memory = available, _told(lambda: psutil.swap_memory().used)
+            self._memory = available, _answer(lambda: psutil.swap_memory().used)
         return self._memory
 
 
@@ -280,7 +280,7 @@ def _moved(before: dict[int, _Usage], now: dict[int, _Usage]) -> tuple[int, int]
 
 def _machine_cpu() -> tuple[float | None, float | None]:
     """Return the CPU seconds since boot that all cores have worked, and that the hypervisor has taken."""
-    times = _told(lambda: psutil.cpu_times()._asdict())
+    times = _answer(lambda: psutil.cpu_times()._asdict())
     if times is None:
         return None, None
     busy = sum(times.get(kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq"))

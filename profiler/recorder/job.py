@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 NODES = ("GROUP_RANK", "NODE_RANK", "PET_NODE_RANK", "SLURM_NODEID")
 
-# Names that a scheduler or launcher gives to one start, told from another of the same command.
+# Names by which a scheduler or launcher distinguishes a start from others of the same command.
 STARTS = (
     ("slurm", ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")),
     ("mpi", ("PMIX_NAMESPACE",)),
@@ -53,8 +53,8 @@ class Job:
 def job(words: Sequence[str], environment: Mapping[str, str], host: str) -> Job:
     """Return the job of a recorder that is to run `words`."""
     start = _start(environment)
-    told = binascii.crc32("\0".join((*common(words), start or "")).encode(errors="surrogateescape"))
-    return Job(f"{told:08x}", host, _name(words, environment), start)
+    digest = binascii.crc32("\0".join((*common(words), start or "")).encode(errors="surrogateescape"))
+    return Job(f"{digest:08x}", host, _name(words, environment), start)
 
 
 def common(words: Sequence[str]) -> tuple[str, ...]:
@@ -89,9 +89,9 @@ def _name(words: Sequence[str], environment: Mapping[str, str]) -> str:
 
 def _start(environment: Mapping[str, str]) -> str | None:
     for kind, names in STARTS:
-        told = [environment[name] for name in names if environment.get(name)]
+        values = [environment[name] for name in names if environment.get(name)]
         if environment.get(names[0]):
-            return re.sub("[^A-Za-z0-9._-]", "_", "-".join((kind, *told)))
+            return re.sub("[^A-Za-z0-9._-]", "_", "-".join((kind, *values)))
     return None
 
 

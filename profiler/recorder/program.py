@@ -45,7 +45,7 @@ class ProgramSource:
     def __init__(self) -> None:
         self._files: dict[str, File | None] = {}
         self._optimizers: dict[Any, dict[str, Any]] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def complete(self, kind: str, fact: dict[str, Any], now: float) -> list[dict[str, Any]]:
         """Add what the source shows to a loader's, optimizer's or model's fact.
@@ -77,13 +77,13 @@ class ProgramSource:
         The files that led to the optimizer are searched.
         """
         framework = _driver(optimizer)
-        if framework not in CALLS or framework in self._told:
+        if framework not in CALLS or framework in self._reported:
             return []
         for path in dict.fromkeys(line["file"] for line in optimizer.get("callers", ())):
             file = self._file(path, now)
             calls = list(file.configuring(framework)) if file else []
             if len(calls) == 1:
-                self._told.add(framework)
+                self._reported.add(framework)
                 (call,) = calls
                 place = {"file": path, "line": call.lineno}
                 return [{"id": framework, "name": _last(call.func), "place": place, "settings": _settings(call)}]
@@ -91,13 +91,13 @@ class ProgramSource:
 
     def _save(self, optimizer: Mapping[str, Any], now: float) -> list[dict[str, Any]]:
         """Return the one call of torch.save in the files that led to the optimizer."""
-        if SAVE in self._told:
+        if SAVE in self._reported:
             return []
         paths = dict.fromkeys(line["file"] for line in optimizer.get("callers", ()))
         found = [(path, call.lineno) for path in paths if (file := self._file(path, now)) for call in file.saving()]
         if len(found) != 1:
             return []
-        self._told.add(SAVE)
+        self._reported.add(SAVE)
         path, line = found[0]
         return [{"id": SAVE, "name": SAVE, "place": {"file": path, "line": line}, "settings": {}}]
 

@@ -69,8 +69,8 @@ def finish_orphan(folder: Path) -> str | None:
     read but nothing is closed.
     """
     with place.alone(folder):
-        told = [_finish(folder, note) for note in place.notes(folder)]
-    return " ".join(dict.fromkeys(each for each in told if each)) or None
+        messages = [_finish(folder, note) for note in place.notes(folder)]
+    return " ".join(dict.fromkeys(each for each in messages if each)) or None
 
 
 def _finish(folder: Path, note: place.RecordingNote) -> str | None:
@@ -257,7 +257,7 @@ class Recorder:
             elif source.process.role == "worker" and source.pid not in self._host.pids and not rows:
                 # A worker of an epoch that is over: what it wrote is read, its memory can go.
                 self._bury(name)
-        self._store.set_cursor("problems", self._drain.told)
+        self._store.set_cursor("problems", self._drain.problems_read)
         if self._drain.problems:
             self._store.append(list(self._drain.problems))
             self._drain.problems.clear()

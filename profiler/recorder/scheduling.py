@@ -34,11 +34,11 @@ class Scheduling:
     def look(self, now: float, pids: Iterable[int]) -> None:
         """Read the current statistics; a process that is gone keeps those of the last look."""
         for pid in pids:
-            told = self._read(pid)
-            if told is None:
+            statistics = self._read(pid)
+            if statistics is None:
                 continue
-            seen = self._seen.setdefault(pid, _Seen(now, told, now, told))
-            seen.ended, seen.last = now, told
+            seen = self._seen.setdefault(pid, _Seen(now, statistics, now, statistics))
+            seen.ended, seen.last = now, statistics
 
     def facts(self) -> list[Fact]:
         """Return the SchedulingFacts; none if the kernel keeps no such statistics."""

@@ -164,7 +164,7 @@ class Segmenter:
         if not self._own_boundaries:
             for training in self._trainings:
                 steps += [self._close(training, update) for update in [*training.updates.values()][-1:]]
-        # No step's, but it tells what an evaluation at the very end was like.
+        # No step's, but it shows what an evaluation at the very end was like.
         for lane in {training.lane for training in self._trainings} or {0}:
             self._carve(in_order(self._open[lane]), again=False)
         self._trainings.clear()

@@ -27,7 +27,7 @@ def parse(
     device: Literal["cpu", "cuda"] | None = None,
 ) -> tuple[Window, list[Kernel], list[Operator], list[Sync], TraceFact | None]:
     """Return the window whose trace lies at `path`, its kernels (or operators), the operators by shape where those
-    were recorded, the waits for the GPU, each most time first; and what else its GPU work tells, if it holds any.
+    were recorded, the waits for the GPU, each most time first; and what else its GPU work shows, if it holds any.
 
     Args:
         pid: The process that was recorded.

@@ -325,7 +325,7 @@ def _connect(path: Path, *pragmas: str) -> sqlite3.Connection:
             if not holds_only_tables(connection):
                 raise ProfilerError(f"{path} holds more than profile-train has written.", "Record into a new folder.")
         else:
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")  # not in the log: the header alone tells
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")  # not in the log: only the header holds it
         connection.execute(journal)
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except BaseException:

@@ -88,7 +88,7 @@ class Roots:
         """The roots, by `id` of the module; an entry is removed when its module dies."""
         self._classes: list[weakref.ref[type]] = []
         """The classes that carry the slot."""
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         self._largest = (0, 0, 0)
         """Rows, inputs and outputs of the largest matmul of a linear layer."""
         self._called = [False]
@@ -210,13 +210,13 @@ class Roots:
 
     def _forgetting(self, key: int) -> Callable[[Any], None]:
         """Return the callback that forgets a dead root before another module can get its id."""
-        roots, told = self._roots, self._told
+        roots, reported = self._roots, self._reported
 
         def forget(reference: Any) -> None:
             known = roots.get(key)
             if known is not None and known[0] is reference:
                 del roots[key]
-                told.discard(known[1])
+                reported.discard(known[1])
 
         return forget
 
@@ -240,8 +240,8 @@ class Roots:
         """
         for reference, number, _ in list(self._roots.values()):
             module = reference()
-            if module is not None and number not in self._told:
-                self._told.add(number)
+            if module is not None and number not in self._reported:
+                self._reported.add(number)
                 self._seen(module, number)
 
     def _stop_watching(self) -> None:

@@ -66,7 +66,7 @@ class Output:
                     self._count(begin, clock())
 
         code = getattr(plain, "__code__", None)
-        if code is not None:  # logging tells its own frames from the program's by their file
+        if code is not None:  # logging knows its own frames from the program's by their file
             function: Any = timed
             function.__code__ = function.__code__.replace(co_filename=code.co_filename)
         not_for_dynamo(self._agent.torch, timed)

@@ -19,7 +19,7 @@ from ..session import Agent
 # slow while the code is cold, and short runs need some, too.
 REST = 500
 FREE_NS = 1_000_000
-# A loader is not looked at again after so many batches that told nothing; whether there is another, a second later.
+# A loader is not looked at again after so many batches that showed nothing; whether there is another, a second later.
 FRUITLESS = 16
 PAUSE_NS = 1_000_000_000
 # Larger tensors take a millisecond or more to read.

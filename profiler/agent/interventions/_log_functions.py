@@ -107,8 +107,8 @@ class LogFunctions:
             if is_trial(self._agent):
                 self._undo += [replace_attribute(*found, self._gate()) for found in _named(code, names)]
             else:  # it may write what is needed again
-                told = f"{code.co_name} writes at every step, and was left to: log less often there by hand."
-                self._agent.problem("logging", RuntimeError(told))
+                message = f"{code.co_name} writes at every step, and was left to: log less often there by hand."
+                self._agent.problem("logging", RuntimeError(message))
 
     def _gate(self) -> Callable[..., Any]:
         returned: list[bool] = []

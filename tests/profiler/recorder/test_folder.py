@@ -45,7 +45,7 @@ def test_nodes_of_a_job_share_a_folder(tmp_path):
         record(seat, job)
 
     assert {seat.folder for seat in seats} == {out}
-    assert [seat.told for seat in seats] == [None, None]
+    assert [seat.notice for seat in seats] == [None, None]
     assert names(out) == ["run-host-node0.db", "run-host-node1.db"]
     assert place.is_shared(out)
 
@@ -71,7 +71,7 @@ def test_the_same_job_once_more_replaces_all_of_the_earlier_run(tmp_path):
     assert names(again.earlier) == ["run-host-node0.db", "run-host-node1.db"]
     assert names(out) == []
     record(again, NODES[1])
-    assert place.join(out, "train.py", NODES[0]).told is None
+    assert place.join(out, "train.py", NODES[0]).notice is None
     assert names(out) == ["run-host-node1.db"]
 
 
@@ -94,7 +94,7 @@ def test_another_job_goes_elsewhere(tmp_path, other):
     seat = place.join(out, "train.py", other)
 
     assert seat.folder == tmp_path / "run-2"
-    assert "is being recorded into by another run" in seat.told
+    assert "is being recorded into by another run" in seat.notice
 
 
 def test_one_command_twice_on_a_machine_is_two_runs_and_on_two_machines_one(tmp_path):
