@@ -485,7 +485,7 @@ class LoaderFact:
 
     @property
     def forks(self) -> bool:
-        """Whether its workers, if it has any, are forked."""
+        """Return whether its workers, if it has any, are forked."""
         return self.context in (None, "fork")
 
 

@@ -77,7 +77,7 @@ class profile:
 
     @property
     def report_path(self) -> Path | None:
-        """Path of report.html, once the block has ended."""
+        """Return the path of report.html, once the block has ended."""
         return None if self.folder is None else ours.where(self.folder, "report.html")
 
     def __enter__(self) -> profile:
@@ -104,7 +104,7 @@ class profile:
 
     @property
     def recorded(self) -> Path | None:
-        """The folder of the recording that covers this process.
+        """Return the folder of the recording that covers this process.
 
         It is the block's own, or that of `profile-train` around it.
         """

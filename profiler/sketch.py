@@ -44,7 +44,7 @@ class Quantiles:
 
     @property
     def count(self) -> int:
-        """Number of values added."""
+        """Return the number of values added."""
         return self.zeros + sum(self.bins.values())
 
     def add(self, value: float, count: int = 1) -> None:

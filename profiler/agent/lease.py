@@ -23,7 +23,7 @@ class Lease:
 
     @property
     def is_over(self) -> bool:
-        """Whether the recorder has exited or has removed its rings folder."""
+        """Return whether the recorder has exited or has removed its rings folder."""
         try:
             posix.kill(self._recorder, 0)
         except ProcessLookupError:

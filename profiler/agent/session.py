@@ -195,7 +195,7 @@ class Agent:
 
     @property
     def is_worker(self) -> bool:
-        """Whether this process is a DataLoader worker."""
+        """Return whether this process is a DataLoader worker."""
         data = sys.modules.get("torch.utils.data._utils.worker")
         return data is not None and getattr(data, "_worker_info", None) is not None
 

@@ -95,9 +95,12 @@ class Windows:
         training_device: Callable[[], int | None] = lambda: None,
         may_read_shapes: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`capturing()` says whether a CUDA graph is being captured, `uses_graphs()` whether one ever was,
+        """Prepare to record windows.
+
+        `capturing()` says whether a CUDA graph is being captured, `uses_graphs()` whether one ever was,
         `training_device()` on which GPU the model lies, if that is known, `may_read_shapes()` whether torch knows the
-        shapes of all parameters without calling code of the program."""
+        shapes of all parameters without calling code of the program.
+        """
         self.reason: str | None = "too_few_steps"
         """Why no window has been taken, or no more are: see schema.WindowsFact. None: nothing prevents one."""
         self._asked_capturing = capturing
@@ -139,7 +142,7 @@ class Windows:
 
     @property
     def due(self) -> int:
-        """The clock time (ns) before which `at_step_boundary` has nothing to do and need not be called."""
+        """Return the clock time (ns) before which `at_step_boundary` has nothing to do and need not be called."""
         return self._due
 
     def at_step_boundary(self, now_ns: int, steps: int = 1) -> bool:
@@ -183,7 +186,7 @@ class Windows:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The WindowsFact."""
+        """Return the WindowsFact."""
         before = GRAPH_TIMES_WRONG
         wrong = self._count > 0 and self._uses_graphs() and _version(self._torch.version.cuda, before) < before
         return {"id": 0, "taken": self._count, "reason": self.reason, "graph_times_wrong": wrong}
@@ -412,7 +415,7 @@ class Windows:
             self._retire(_message(error))
 
     def _after_fork(self) -> None:
-        """In a forked child, mostly a DataLoader worker, disable windows and silence the copied one."""
+        """Disable windows in a forked child, mostly a DataLoader worker, and silence the copied one."""
         window, self._window = self._window, None
         self._out, self._due = True, NEVER
         if window is not None:
@@ -501,7 +504,7 @@ class _Window:
 
     @property
     def steps(self) -> int:
-        """Whole steps recorded so far."""
+        """Return the number of whole steps recorded so far."""
         return len(self.marks) - 1
 
     def mark(self, now: int) -> None:

@@ -67,7 +67,7 @@ class Breakdown:
 
     @property
     def idle(self) -> int:
-        """Idle time for any reason."""
+        """Return the idle time for any reason."""
         return self.idle_data + self.idle_sync + self.idle_launch + self.idle_queued
 
 

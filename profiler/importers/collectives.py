@@ -62,12 +62,12 @@ class Collectives:
 
     @property
     def total(self) -> int:
-        """Sum of the durations; overlaps count more than once."""
+        """Return the sum of the durations; overlaps count more than once."""
         return sum(self.durations)
 
     @property
     def bandwidth(self) -> float | None:
-        """Bytes per second over the link of each rank, without waiting time where that is known.
+        """Return the bytes per second over the link of each rank, without waiting time where that is known.
 
         It is the "bus bandwidth" of nccl-tests (see its PERFORMANCE.md). None if bytes, ranks or time are unknown.
         """

@@ -17,7 +17,7 @@ class Spans(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Total length in nanoseconds."""
+        """Return the total length in nanoseconds."""
         return int((self.end - self.start).sum())
 
 

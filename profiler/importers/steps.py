@@ -39,7 +39,7 @@ class Steps:
 
     @property
     def number(self) -> int:
-        """Number of marked steps."""
+        """Return the number of marked steps."""
         return len(self.host) - 1 if self.marked else 0
 
     @property

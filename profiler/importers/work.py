@@ -45,12 +45,12 @@ class GpuWork:
 
     @property
     def launched(self) -> Mask:
-        """Whether the trace has the launching call."""
+        """Return, for each row, whether the trace has the launching call."""
         return np.asarray(self.call >= 0)
 
     @property
     def asked(self) -> Integers:
-        """When the host launched the work; if unknown, when the work began."""
+        """Return when the host launched the work; if unknown, when the work began."""
         return np.where(self.launched, self.call_start, self.start)
 
     def where(self, chosen: Mask | Integers) -> GpuWork:

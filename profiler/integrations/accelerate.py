@@ -51,7 +51,7 @@ class ProfileTrainTracker(GeneralTracker):
 
     @property
     def tracker(self) -> profile:
-        """The value of `accelerator.get_tracker("profile_train", unwrap=True)`."""
+        """Return the value of `accelerator.get_tracker("profile_train", unwrap=True)`."""
         return self.run
 
     def start(self) -> None:

@@ -113,17 +113,17 @@ class EventSource:
 
     @property
     def steps(self) -> int:
-        """Number of steps that have ended."""
+        """Return the number of steps that have ended."""
         return self._segmenter.index
 
     @property
     def cursor(self) -> int:
-        """Number of records read so far."""
+        """Return the number of records read so far."""
         return self._reader.cursor
 
     @property
     def offset(self) -> int:
-        """Bytes of facts read so far."""
+        """Return the bytes of facts read so far."""
         return self._offset
 
     def rows(self, *, final: bool = False) -> list[Any]:
@@ -281,7 +281,7 @@ class EventSource:
 
     @property
     def _started(self) -> float:
-        """Unix time at which the program imported torch."""
+        """Return the Unix time at which the program imported torch."""
         return unix_time() - (perf_counter_ns() - self._origin) / 1e9 + self.process.started
 
     def _is_process(self, time: float, fact: dict[str, Any]) -> list[Any]:

@@ -83,7 +83,7 @@ class RecordingNote:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the recorder is on another machine, or in another container of this one."""
+        """Return whether the recorder is on another machine, or in another container of this one."""
         return self.where not in (None, here())
 
 
@@ -101,7 +101,7 @@ class Seat:
 
     @property
     def overwrites(self) -> str | None:
-        """The script of the earlier recording, or "a program" if that is unknown; None if there is none."""
+        """Return the script of the earlier recording, or "a program" if that is unknown; None if there is none."""
         if self.earlier is None:
             return None
         from profiler.store import runs  # only now: it is seldom asked, and the program starts that much sooner
@@ -119,7 +119,7 @@ class Seat:
 
     @property
     def warning(self) -> str | None:
-        """The warning to print before the program starts; None if nothing is overwritten."""
+        """Return the warning to print before the program starts; None if nothing is overwritten."""
         script = self.overwrites
         return script and (
             f"the earlier recording of {script} in {self.folder} will be overwritten once this run completes."

@@ -107,7 +107,7 @@ class GpuSampler:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """All problems so far."""
+        """Return all problems so far."""
         return tuple(self._problems)
 
     def take_problems(self) -> tuple[Problem, ...]:

@@ -127,7 +127,7 @@ class HostSampler:
 
     @property
     def pids(self) -> frozenset[int]:
-        """PIDs of the tree, as of the last sample."""
+        """Return the PIDs of the tree, as of the last sample."""
         return frozenset(self._tree)
 
     def sample(self, time: float, workers: Collection[int]) -> HostSample:

@@ -41,12 +41,12 @@ class Job:
 
     @property
     def is_shared(self) -> bool:
-        """Whether several recorders are to be expected."""
+        """Return whether several recorders are to be expected."""
         return bool(self.name)
 
     @property
     def part(self) -> str:
-        """Name for the files of this recorder, usable as a file name."""
+        """Return a name for the files of this recorder, usable as a file name."""
         return re.sub("[^A-Za-z0-9._-]", "_", f"{self.host}-{self.name}" if self.name else self.host)
 
 

@@ -182,12 +182,12 @@ class Recorder:
 
     @property
     def now(self) -> float:
-        """Seconds on the run clock."""
+        """Return the seconds on the run clock."""
         return (time.perf_counter_ns() - self._origin) / 1e9
 
     @property
     def steps(self) -> int:
-        """Number of steps that every rank has recorded."""
+        """Return the number of steps that every rank has recorded."""
         ranks = [source.steps for source in self._drain.sources.values() if source.process.role == "rank"]
         return min(ranks, default=0)
 

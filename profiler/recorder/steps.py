@@ -175,7 +175,7 @@ class Segmenter:
 
     @property
     def pending(self) -> bool:
-        """Whether there are events that belong to no step yet."""
+        """Return whether there are events that belong to no step yet."""
         return any(self._open.values())
 
     # ---- one step ----

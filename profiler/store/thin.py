@@ -70,7 +70,7 @@ class Thin:
 
     @property
     def conditions(self) -> dict[type, str]:
-        """SQL conditions by table; a table without one is read completely."""
+        """Return the SQL conditions by table; a table without one is read completely."""
         whole = f"pid IN ({', '.join(map(str, sorted(self.whole)))})" if self.whole else "0"
         samples = f"{self.samples.hold('time')} OR time > {self.since!r}"
         return {
@@ -94,7 +94,7 @@ class Newest:
 
     @property
     def conditions(self) -> dict[type, str]:
-        """SQL conditions by table, as in `Thin`."""
+        """Return the SQL conditions by table, as in `Thin`."""
         return {
             **dict.fromkeys((Batch, HostSample, Kernel, MemorySample, Operator, Problem, Sketch, Sync, Window), "0"),
             Step: f"{self._last('steps')} AND pid = {self.pid} AND start > {self.since!r}",

@@ -187,7 +187,7 @@ class Columns:
 
     @property
     def types(self) -> dict[str, str]:
-        """SQL types by column; JSON is stored as text."""
+        """Return the SQL types by column; JSON is stored as text."""
         return {name: _SQL.get(kind(hint), "TEXT") for name, hint in self._hints.items()}
 
     def encode(self, row: object) -> Sequence[object]:

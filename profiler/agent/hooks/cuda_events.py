@@ -157,7 +157,7 @@ class Marks:
 
     @property
     def device(self) -> int | None:
-        """The GPU of the last model called, and the last of several.
+        """Return the GPU of the last model called, and the last of several.
 
         None if that model lies on the host or none was called.
         """

@@ -176,7 +176,7 @@ class Usage:
 
     @property
     def anomaly(self) -> bool:
-        """Whether autograd's anomaly detection is on, or was within the last RECENT_STEPS steps."""
+        """Return whether autograd's anomaly detection is on, or was within the last RECENT_STEPS steps."""
         if self._agent.torch.is_anomaly_enabled():
             self._anomaly_step = self._agent.steps
         return self._anomaly_step is not None and self._agent.steps - self._anomaly_step <= RECENT_STEPS

@@ -113,7 +113,7 @@ class _Accumulation:
 
     @property
     def accumulating(self) -> bool:
-        """Whether the current gradients are still incomplete."""
+        """Return whether the current gradients are still incomplete."""
         return self.waiting and not self.is_last
 
     def hand_out(self, share: float, is_last: bool, is_first: bool) -> None:
