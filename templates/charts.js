@@ -160,14 +160,14 @@
       return { ...base, width: LINE, points: { show: false, filter: () => (single.length ? single : null), size: 5, width: 0, fill: colour } };
     });
 
-    // A line tells the value nearest in time, but none before it begins or after it has ended.
+    // A line shows the value nearest in time, but none before it begins or after it has ended.
     const within = curves.map(({ kind, times: clock }) => {
       const [first, final] = [clocks[clock][0], clocks[clock].at(-1)];
       return (time) => kind === "line" && first <= time && time <= final;
     });
 
     // The events of a cursor that only goes along with another chart's are null.
-    const told = (u) => {
+    const readout = (u) => {
       if (!u.cursor.event) return;
       tell(u, curves.flatMap((curve, i) => {
         const value = data[i + 1][u.cursor.idxs[i + 1]] ?? null;
@@ -202,7 +202,7 @@
         hover: { prox: (u, index, _, time) => (within[index - 1](time) ? null : NEAR) },
         points: { size: (u, index) => (curves[index - 1].kind === "line" ? 6 : 0) },
       },
-      hooks: { draw: [dashed(limit)], setCursor: [told], setSelect: [chosen] },
+      hooks: { draw: [dashed(limit)], setCursor: [readout], setSelect: [chosen] },
       series: [{}, ...series],
     }, data, figure);
     made.ctx.canvas.role = "img";
@@ -232,7 +232,7 @@
       look(at - (at - min) * factor, at + (max - at) * factor);
     }, { passive: false });
 
-    // A finger across a chart zooms, and one put upon it has the values told; up and down it scrolls the page, as
+    // A finger across a chart zooms, and one put upon it shows the values; up and down it scrolls the page, as
     // everywhere else: then the browser cancels. uPlot passes over what has not moved.
     const finger = (kinds) => (event) => {
       if (event.pointerType !== "touch") return;

@@ -63,7 +63,7 @@ class Command(click.Command):
         if not whole:
             formatter.write_paragraph()
             with formatter.indentation():
-                formatter.write_text(f"--help-all tells more: {', '.join([*lists][1:])}.")
+                formatter.write_text(f"--help-all shows more: {', '.join([*lists][1:])}.")
 
 
 class LaunchCommand(Command):

@@ -17,7 +17,7 @@ FAILED = 1
     "disk. Each line is ok, a warning, or something to fix, which makes the exit status 1.",
     epilog="Example: profile-train doctor --data /data/photos",
 )
-@click.option("--data", type=click.Path(path_type=Path), help="What the training reads: tells how fast that is.")
+@click.option("--data", type=click.Path(path_type=Path), help="What the training reads, to measure how fast that is.")
 @click.option("--python", "interpreter", metavar="PATH", help="The program's Python.  [the active environment's]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
 def doctor(data: Path | None, interpreter: str | None, as_json: bool) -> int:

@@ -92,8 +92,8 @@ def export(run: Path, form: str, out: Path | None, every: float | None, config: 
     place = out or (run / FORMATS[form] if FORMATS[form] else None)
     _give(form, metrics, run, place)
     if place is not None:
-        told = " Open it in https://ui.perfetto.dev." if form in TIMELINE else ""
-        say(f"{place} is written.{told}")
+        hint = " Open it in https://ui.perfetto.dev." if form in TIMELINE else ""
+        say(f"{place} is written.{hint}")
 
 
 def _read(run: Path, wanted: Goals) -> Metrics:

@@ -53,7 +53,7 @@ def tune(out: Path, profile_steps: int, how: trials.TrialOptions, criteria: Crit
     from profiler.launch import program
     from profiler.printable import printable, say
 
-    program(words)  # a script that is not there is told before anything else
+    program(words)  # report a missing script before anything else
     to_tune = TuningOptions(
         allowed=how.allowed,
         processes=how.processes,

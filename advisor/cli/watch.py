@@ -47,7 +47,7 @@ def watch(folder: Path | None, once: bool, as_json: bool, config: Path | None) -
         raise click.UsageError("--json takes --once.")
     chosen = options.configuration(config) or configure()
     watching = Watching(folder or latest(), chosen.rules, goals(chosen.declared({})))
-    seen = watching.look()  # an error is told before anything is drawn
+    seen = watching.look()  # report an error before anything is drawn
     console = Console(highlight=False)
     if as_json:
         click.echo(json.dumps(seen.result(), indent=2, allow_nan=False))

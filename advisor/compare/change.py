@@ -31,7 +31,7 @@ class Verdict(Enum):
     """Not measured in one or both of the runs."""
 
     @property
-    def is_told(self) -> bool:
+    def is_decided(self) -> bool:
         """Whether there is enough to judge by."""
         return self in (Verdict.SAME, Verdict.BETTER, Verdict.WORSE)
 

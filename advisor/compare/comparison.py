@@ -187,11 +187,11 @@ def _overall(rows: Sequence[ComparedQuantity], between: Sequence[ComparedQuantit
     counts; if stalls do, the typical step counts. What falls between steps may contradict it, and then the verdict is
     unclear.
     """
-    told = next((row.verdict for row in rows if row.verdict and row.verdict is not Verdict.UNCLEAR), Verdict.UNCLEAR)
-    against = {row.verdict for row in between} & {Verdict.BETTER, Verdict.WORSE} - {told}
+    clear = next((row.verdict for row in rows if row.verdict and row.verdict is not Verdict.UNCLEAR), Verdict.UNCLEAR)
+    against = {row.verdict for row in between} & {Verdict.BETTER, Verdict.WORSE} - {clear}
     if against and rows[0].verdict is Verdict.UNCLEAR:
         return Verdict.UNCLEAR
-    return told
+    return clear
 
 
 def _least_share(m: Metrics) -> float:

@@ -45,7 +45,7 @@ def _name(group: Group) -> str:
 
 
 def _of_group(name: str, before: Group | None, after: Group | None) -> Iterator[Difference]:
-    if before is None or after is None:  # of what one run alone has, or tells, one line is enough
+    if before is None or after is None:  # what only one run has or reports takes one line
         seen = Row("seen", True)
         yield Difference(name, seen if before else None, seen if after else None)
         return

@@ -131,7 +131,7 @@ def _shared(host: Host) -> CheckResult:
 
 def _numa(host: Host, gpus: Sequence[Gpu]) -> CheckResult:
     if len(host.numa) < 2:
-        return ok("NUMA", "one node" if host.numa else "not told: one node, or a virtual machine")
+        return ok("NUMA", "one node" if host.numa else "unknown: one node, or a virtual machine")
     nodes = "; ".join(f"{node}: {cores}" for node, cores in host.numa.items())
     near = "".join(f"; GPU {gpu.index} at {gpu.numa_node}" for gpu in gpus if gpu.numa_node is not None)
     return ok("NUMA", f"{len(host.numa)} nodes (cores {nodes}{near})")

@@ -89,21 +89,21 @@ def _trials() -> CheckResult:
         covered, scratch = Path(folder) / "covered", Path(folder) / "scratch"
         covered.mkdir()
         scratch.mkdir()
-        told, telling = os.pipe()
+        reader, writer = os.pipe()
         sys.stdout.flush()
         pid = os.fork()
         if pid == 0:
             try:
                 sandbox.enter(scratch, [covered], [])
-                os.write(telling, b"ok")
+                os.write(writer, b"ok")
             except ProfilerError as error:
-                os.write(telling, error.message.encode(errors="replace")[:1000])
+                os.write(writer, error.message.encode(errors="replace")[:1000])
             finally:
                 os._exit(0)
-        os.close(telling)
+        os.close(writer)
         os.waitpid(pid, 0)
-        said = os.read(told, 1000).decode(errors="replace")
-        os.close(told)
+        said = os.read(reader, 1000).decode(errors="replace")
+        os.close(reader)
     if said == "ok":
         return ok("trials", "`verify` and `tune` can keep what a program writes apart")
     return warning("trials", said or "The sandbox of `verify` and `tune` could not be tried.", sandbox.REMEDY)

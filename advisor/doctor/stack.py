@@ -62,22 +62,22 @@ def ask(interpreter: str) -> Torch:
     except OSError as error:
         return Torch(interpreter, error=f"It could not be started: {error.strerror or error}.")
     try:
-        told = json.loads(ran.stdout.rstrip().rpartition("\n")[2])
-        return _read(interpreter, told)
+        answer = json.loads(ran.stdout.rstrip().rpartition("\n")[2])
+        return _read(interpreter, answer)
     except (ValueError, KeyError, TypeError, AttributeError):
         last = (ran.stderr.strip() or ran.stdout.strip() or "It said nothing").splitlines()[-1]
         return Torch(interpreter, error=f"It ended with status {ran.returncode}: {last}")
 
 
-def _read(interpreter: str, told: dict[str, Any]) -> Torch:
-    architectures = tuple(told.get("architectures", ()))
+def _read(interpreter: str, answer: dict[str, Any]) -> Torch:
+    architectures = tuple(answer.get("architectures", ()))
     return Torch(
-        interpreter=str(told.get("executable") or interpreter),
-        python=told["python"],
-        version=told.get("torch"),
-        cuda=told.get("cuda"),
-        hip=told.get("hip"),
-        threads=told.get("threads"),
+        interpreter=str(answer.get("executable") or interpreter),
+        python=answer["python"],
+        version=answer.get("torch"),
+        cuda=answer.get("cuda"),
+        hip=answer.get("hip"),
+        threads=answer.get("threads"),
         architectures=architectures,
         devices=tuple(
             DeviceFact(
@@ -87,10 +87,10 @@ def _read(interpreter: str, told: dict[str, Any]) -> Torch:
                 memory_total=device["memory"],
                 architectures=architectures,
             )
-            for number, device in enumerate(told.get("devices", ()))
+            for number, device in enumerate(answer.get("devices", ()))
         ),
-        kernels=told.get("kernels"),
-        error=told.get("error", ""),
+        kernels=answer.get("kernels"),
+        error=answer.get("error", ""),
     )
 
 

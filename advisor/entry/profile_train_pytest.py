@@ -104,6 +104,6 @@ def _ours(words: Sequence[str], timeout: float) -> str:
         check=False,
     )
     if done.returncode:
-        told = f"{done.stdout[-2000:]}{done.stderr[-4000:]}"
-        pytest.fail(f"profile-train {' '.join(words)} ended with status {done.returncode}:\n{told}", pytrace=False)
+        output = f"{done.stdout[-2000:]}{done.stderr[-4000:]}"
+        pytest.fail(f"profile-train {' '.join(words)} ended with status {done.returncode}:\n{output}", pytrace=False)
     return done.stdout

@@ -93,8 +93,8 @@ def write(nodes: Iterable[Node], profile: Profile, path: Path) -> None:
         # Perfetto leaves out what was before zero: as of a node whose recorder began sooner than the first's.
         later = -min([0.0, *(rank.clock(0.0) for rank in profile.ranks)])
         parts = []
-        for told in nodes:
-            node = replace(told, clock=replace(told.clock, offset=told.clock.offset - later))
+        for recorded in nodes:
+            node = replace(recorded, clock=replace(recorded.clock, offset=recorded.clock.offset - later))
             part = stack.enter_context(TemporaryFile(dir=path.parent))
             part.writelines(b"%d\t%b\n" % (at, encode(event)) for at, event in _events(node, first, numbers))
             part.seek(0)
@@ -114,11 +114,11 @@ def _opened(path: Path, packed: bool) -> BinaryIO:
 
 def _about(profile: Profile) -> dict[str, Any]:
     run, ranks = profile.runs[0], [rank.process for rank in profile.ranks]
-    told = {"rank": ranks[0].rank, "world_size": max(ranks[0].world_size, len(ranks))} if ranks else {}
+    distributed = {"rank": ranks[0].rank, "world_size": max(ranks[0].world_size, len(ranks))} if ranks else {}
     return {
         "displayTimeUnit": "ms",
         "otherData": {"writer": f"profile-train {__version__}", "run": run.id, "command": list(run.command)},
-        "distributedInfo": told,
+        "distributedInfo": distributed,
     }
 
 
@@ -179,8 +179,8 @@ def _slices(process: int, thread: int, name: str, slices: Iterable[_Slice]) -> I
         lane = next((lane for lane, end in enumerate(ends) if end <= one.start), len(ends))
         if lane == len(ends):
             ends.append(0)
-            told = name if lane == 0 else f"{name} ({lane + 1})"
-            yield _metadata(one.start, process, thread + lane, "thread_name", name=told)
+            label = name if lane == 0 else f"{name} ({lane + 1})"
+            yield _metadata(one.start, process, thread + lane, "thread_name", name=label)
             yield _metadata(one.start, process, thread + lane, "thread_sort_index", sort_index=thread + lane)
         ends[lane] = one.end
         at = {"ph": "X", "pid": process, "tid": thread + lane}
@@ -229,8 +229,8 @@ def _phases(one: Stretch, mark: bool) -> Iterator[tuple[str, str, int, int]]:
 
 
 def _arguments(one: Stretch) -> dict[str, Any]:
-    told = {"steps": one.step.count, "batches": one.step.batches, "micro_steps": one.step.micro_steps}
-    return {name: value for name, value in told.items() if math.isfinite(value)} | {"tags": one.tags}
+    counts = {"steps": one.step.count, "batches": one.step.batches, "micro_steps": one.step.micro_steps}
+    return {name: value for name, value in counts.items() if math.isfinite(value)} | {"tags": one.tags}
 
 
 def _queue(node: Node, process: int, steps: Sequence[Step]) -> Iterator[Event]:

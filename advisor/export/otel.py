@@ -81,23 +81,23 @@ def write(nodes: Iterable[Node], metrics: Metrics, path: Path) -> None:
     to_dict = _needed("google.protobuf.json_format").MessageToDict
     with whole(path) as beside, open(beside, "w", encoding="ascii", newline="\n") as file:
         for message in chain(map(spans, _spans(nodes, metrics.profile)), map(gauges, (_gauges(metrics),))):
-            told = to_dict(message, use_integers_for_enums=True)
-            file.write(json.dumps(_with_hex(told), allow_nan=False) + "\n")
+            encoded = to_dict(message, use_integers_for_enums=True)
+            file.write(json.dumps(_with_hex(encoded), allow_nan=False) + "\n")
 
 
 def _needed(module: str) -> Any:
     return extra(module, "OpenTelemetry's protocol")
 
 
-def _with_hex(told: Any) -> Any:
+def _with_hex(value: Any) -> Any:
     """Return the message with identifiers in hex, as OTLP's JSON needs; protobuf's JSON has base64."""
-    if isinstance(told, list):
-        return [_with_hex(each) for each in told]
-    if not isinstance(told, dict):
-        return told
+    if isinstance(value, list):
+        return [_with_hex(each) for each in value]
+    if not isinstance(value, dict):
+        return value
     return {
         key: base64.b64decode(each).hex() if key in ("traceId", "spanId", "parentSpanId") else _with_hex(each)
-        for key, each in told.items()
+        for key, each in value.items()
     }
 
 
@@ -135,8 +135,8 @@ def _of_node(node: Node, began: float) -> Iterator[Any]:
         for one in stretches(steps, node.clock):
             # With its start, for two training threads of a rank count their steps alike.
             trace = f"{node.run.id} {rank.pid} {one.step.index} {one.start}"
-            told = {"step": one.step.index, "steps": one.step.count, "tags": one.tags}
-            attributes = {f"profile_train.{name}": value for name, value in told.items()}
+            fields = {"step": one.step.index, "steps": one.step.count, "tags": one.tags}
+            attributes = {f"profile_train.{name}": value for name, value in fields.items()}
             root = span(trace, "step", one.start, one.end, None, attributes)
             yield root
             for name, start, end in one.phases:
@@ -151,13 +151,13 @@ def _gauges(metrics: Metrics) -> Any:
     now = time.time_ns() if run.duration is None else nanoseconds(run.started_at + run.duration)
     gauges = [
         points.Metric(
-            f"profile_train.{told.name}",
-            told.meaning,
-            UNITS.get(told.unit, told.unit),
-            points.Gauge([points.NumberDataPoint({}, begin, now, float(told.value))]),
+            f"profile_train.{quantity.name}",
+            quantity.meaning,
+            UNITS.get(quantity.unit, quantity.unit),
+            points.Gauge([points.NumberDataPoint({}, begin, now, float(quantity.value))]),
         )
-        for told in quantities(metrics)
-        if told.value is not None
+        for quantity in quantities(metrics)
+        if quantity.value is not None
     ]
     of_scope = points.ScopeMetrics(scope, gauges, "")
     return points.MetricsData([points.ResourceMetrics(_resource(run, {"service.instance.id": run.id}), [of_scope], "")])
@@ -166,10 +166,10 @@ def _gauges(metrics: Metrics) -> Any:
 def _resource(run: Run, more: dict[str, Any]) -> Any:
     resources = _needed("opentelemetry.sdk.resources")
     made = resources.Resource.create()  # with what the environment says
-    told = {"host.name": run.host, "profile_train.run": run.id, **more}
+    attributes = {"host.name": run.host, "profile_train.run": run.id, **more}
     if str(made.attributes["service.name"]).startswith("unknown_service"):
-        told["service.name"] = SCOPE
-    return made.merge(resources.Resource(told))
+        attributes["service.name"] = SCOPE
+    return made.merge(resources.Resource(attributes))
 
 
 def _number(text: str, size: int) -> int:

@@ -69,13 +69,13 @@ def _run(core: Any, runs: Sequence[Run], run: str) -> Iterator[Any]:
     for each in runs:
         info.add_metric([run, printable(each.host), printable(each.version)], 1)
     yield info
-    told = {
+    gauges = {
         "run_active": ("Whether it goes on.", float(any(each.outcome == "running" for each in runs))),
         "run_started_timestamp_seconds": ("When it began, Unix time.", min(each.started_at for each in runs)),
         "run_duration_seconds": ("How long it took, once it has ended.", runs[0].duration),
         "run_exit_status": ("As the shell saw it, once it has ended.", runs[0].exit_status),
     }
-    for name, (meaning, value) in told.items():
+    for name, (meaning, value) in gauges.items():
         yield from _gauge(core, PREFIX + name, meaning, run, value)
 
 
@@ -90,14 +90,14 @@ def _ranks(core: Any, nodes: Iterable[Node], run: str) -> Iterator[Any]:
     )
     for node in nodes:
         for rank in node.ranks:
-            told = [run, printable(node.run.host), str(rank.rank)]
+            label_values = [run, printable(node.run.host), str(rank.rank)]
             rows = [step for step in node.tables.steps if step.pid == rank.pid]
-            steps.add_metric(told, sum(step.count for step in rows), _sum(rows, "duration") or 0.0)
+            steps.add_metric(label_values, sum(step.count for step in rows), _sum(rows, "duration") or 0.0)
             if fetched := _sum(rows, "batches"):  # 0 also where no loader was seen
-                batches.add_metric(told, fetched)
+                batches.add_metric(label_values, fetched)
             for phase in (*PHASES, *BETWEEN):
                 if (seconds := _sum(rows, phase)) is not None:
-                    phases.add_metric([*told, phase], seconds)
+                    phases.add_metric([*label_values, phase], seconds)
     return iter((steps, batches, phases))
 
 
@@ -108,9 +108,11 @@ def _sum(rows: Sequence[Step], column: str) -> float | None:
 
 
 def _metrics(core: Any, metrics: Metrics, run: str) -> Iterator[Any]:
-    for told in quantities(metrics):
-        if told.unit in BASE and told.value is not None:
-            yield from _gauge(core, name(told.name, told.unit), told.meaning, run, told.value * BASE[told.unit][1])
+    for quantity in quantities(metrics):
+        if quantity.unit in BASE and quantity.value is not None:
+            yield from _gauge(
+                core, name(quantity.name, quantity.unit), quantity.meaning, run, quantity.value * BASE[quantity.unit][1]
+            )
 
 
 def name(own: str, unit: str) -> str:

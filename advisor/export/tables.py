@@ -76,6 +76,6 @@ def _rows(node: Node, cls: type) -> Iterator[Sequence[object]]:
 
 
 def _metrics(metrics: Metrics) -> Iterator[Sequence[object]]:
-    for told in quantities(metrics):
-        value = None if told.value is None else float(told.value)
-        yield told.name, value, told.unit, told.meaning, told.missing or None, told.remedy or None
+    for quantity in quantities(metrics):
+        value = None if quantity.value is None else float(quantity.value)
+        yield quantity.name, value, quantity.unit, quantity.meaning, quantity.missing or None, quantity.remedy or None

@@ -40,7 +40,7 @@ REST = 0.15
 # A rule's confidence counts as so many trials: Beta(hits + 2, misses + 1) for a confidence of two thirds.
 PRIOR_TRIALS = 3
 
-# The gain was as much as predicted; it was not. What told nothing, and what could not be made, is neither.
+# The gain was as much as predicted; it was not. Neither: a trial without a result, and a change that was not made.
 HITS = (Verdict.CONFIRMED, Verdict.BETTER)
 MISSES = (Verdict.PARTIAL, Verdict.REFUTED, Verdict.HARMFUL)
 
@@ -205,7 +205,7 @@ class Calibration:
             observed = median(each.observed for each in records)
             medians = " (medians)" if len(records) > 1 else ""
             parts.append(f"Predicted {_change(expected)} step time, measured {_change(observed)}{medians}.")
-            since = "So" if len(records) >= LEAST_RECORDS else f"Until {LEAST_RECORDS} trials have told,"
+            since = "So" if len(records) >= LEAST_RECORDS else f"Until {LEAST_RECORDS} trials are measured,"
             least = "at least " if len(records) < LEAST_RECORDS else ""
             parts.append(f"{since} its intervals are {least}{self.scale(rule):.3g} times as wide as its model's.")
         return " ".join(parts)

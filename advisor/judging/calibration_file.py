@@ -55,7 +55,7 @@ def read(file: Path) -> tuple[Calibration, str]:
         else:
             before = known.pop(name, None)
             known[name] = replace(tried, trials=before.trials + 1) if before else tried
-    return Calibration(tuple(known.values())), _told(file, broken)
+    return Calibration(tuple(known.values())), _note(file, broken)
 
 
 def append(file: Path, entry: Mapping[str, Any]) -> None:
@@ -106,7 +106,7 @@ def _triple(values: Iterable[float] | None) -> Triple | None:
     return low, middle, high
 
 
-def _told(file: Path, broken: list[int]) -> str:
+def _note(file: Path, broken: list[int]) -> str:
     if not broken:
         return ""
     which = f"Line {broken[0]}" if len(broken) == 1 else f"{len(broken)} lines, the first of them {broken[0]},"

@@ -179,7 +179,7 @@ def matmul_share(m: Metrics) -> float:
 def reached_multiprocessors(m: Metrics) -> float:
     """Share of the multiprocessors that kernels have blocks for, mean over the time of those that compute.
 
-    From Kineto's "blocks per SM", at most 1 for a kernel: it stands in for SM activity where no counter tells of that.
+    From Kineto's "blocks per SM", at most 1 for a kernel: it stands in for SM activity where no counter measures that.
     """
     kernels = [kernel for kernel in _kernels(m) if kernel.reached is not None]
     total = sum(kernel.total for kernel in kernels)
@@ -368,13 +368,13 @@ def _kernels(m: Metrics) -> list[Kernel]:
     kernels = [kernel for kernel in m[primary_rank].kernels if kernel.device == "cuda" and is_computing(kernel)]
     if not kernels:
         raise no_window(m)
-    told: dict[str, set[str]] = {}
+    dtypes: dict[str, set[str]] = {}
     for kernel in kernels:
-        if kernel.dtype:  # only windows with shapes tell it of some
-            told.setdefault(kernel.name, set()).add(kernel.dtype)
+        if kernel.dtype:  # some have one only in windows with shapes
+            dtypes.setdefault(kernel.name, set()).add(kernel.dtype)
     return [
-        replace(kernel, dtype=next(iter(told[kernel.name])))
-        if kernel.dtype is None and len(told.get(kernel.name, ())) == 1
+        replace(kernel, dtype=next(iter(dtypes[kernel.name])))
+        if kernel.dtype is None and len(dtypes.get(kernel.name, ())) == 1
         else kernel
         for kernel in kernels
     ]

@@ -216,13 +216,13 @@ def busy_clock(profile: Profile, rank: Rank, least: int = 1) -> float | None:
     used = {fact.id for fact in rank.memory_peaks}
     devices = [fact for fact in rank.devices if fact.id in used]
     indices = {gpu.index for fact in devices if (gpu := profile.gpu_of(fact)) is not None}
-    told = [
+    clocks = [
         (sample.sm_clock, sample.count)
         for sample in profile.gpu_samples
         if sample.gpu in indices and sample.sm_clock and is_busy(sample)  # an idle one's clock is low on purpose
     ]
-    number = sum(count for _, count in told)
-    return sum(clock * count for clock, count in told) / number if number >= least else None
+    number = sum(count for _, count in clocks)
+    return sum(clock * count for clock, count in clocks) / number if number >= least else None
 
 
 def _busy(m: Metrics) -> list[GpuSample]:

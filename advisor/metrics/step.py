@@ -443,11 +443,11 @@ def phase_seconds_by_rank(m: Metrics) -> dict[int, dict[str, float]]:
 def mean_phases(steps: Sequence[Step]) -> dict[str, float]:
     """Return the mean seconds of each phase that any of the steps measured."""
     count = sum(step.count for step in steps)
-    told = _with_phases(steps)
-    duration = summed(told, "duration") or 0.0
+    measured = _with_phases(steps)
+    duration = summed(measured, "duration") or 0.0
     # Steps whose phases nobody measured are taken to be like the others.
     mean = (summed(steps, "duration") or 0.0) / duration / count if duration else 0.0
-    sums = {phase: summed(told, phase) for phase in PHASES}
+    sums = {phase: summed(measured, phase) for phase in PHASES}
     return {phase: total * mean for phase, total in sums.items() if total is not None}
 
 

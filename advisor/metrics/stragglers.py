@@ -33,7 +33,7 @@ class Cause:
 
     name: str
     """One of data, batches, host, gpu, saving, evaluation, gc and copies."""
-    told: str
+    text: str
     """The measurements of the slowest rank and of the median rank, in words."""
 
 
@@ -214,5 +214,5 @@ def _host(m: Metrics, pair: Pair, slow: Rank, middle: Rank) -> Cause | None:
 
 def _starved(rank: Rank) -> float | None:
     """Return the share of time in which the rank's main thread was ready to run but did not."""
-    told = rank.scheduling
-    return told.waited / told.seconds if told is not None and told.seconds > 0 else None
+    scheduling = rank.scheduling
+    return scheduling.waited / scheduling.seconds if scheduling is not None and scheduling.seconds > 0 else None

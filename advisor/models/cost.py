@@ -13,7 +13,7 @@ PUE = 1.2
 # Kilograms of CO2 for a kWh, about the mean of the world's grids (assumption: yours may be a tenth or twice that).
 CARBON = 0.4
 
-# GPU-hours that a saving is told of: a profiled run is too short for its own hours to mean much.
+# GPU-hours that a saving is given for: a profiled run is too short for its own hours to mean much.
 SAVING_OF = 100.0
 
 

@@ -67,7 +67,7 @@ def what_if(m: Metrics) -> WhatIf:
     """
     peak, capacity = m[memory_peak], m[device].memory_total
     if not capacity:
-        raise Missing("The size of the GPU's memory is unknown", "Record on a GPU whose driver tells it.")
+        raise Missing("The size of the GPU's memory is unknown", "Record on a GPU whose driver reports it.")
     sharding = _sharding(m)
     in_use = peak.reserved_peak if m.get(mem_headroom) is None else used(m)
     batch, no_batch = _batch(m)
@@ -113,8 +113,8 @@ def _sharding(m: Metrics) -> _Sharding:
     try:
         parameters, element = unit(m)
     except Missing:
-        told = "ZeRO stage 3: the model has no equal blocks that could be gathered one by one."
-        return _Sharding(states, at, m[shard_size], 0.0, (0, 1, 2), told) if at < 3 else _Sharding(now, why_not=told)
+        why = "ZeRO stage 3: the model has no equal blocks that could be gathered one by one."
+        return _Sharding(states, at, m[shard_size], 0.0, (0, 1, 2), why) if at < 3 else _Sharding(now, why_not=why)
     return _Sharding(states, at, m[shard_size], parameters * element, (0, 1, 2, 3))
 
 

@@ -160,7 +160,7 @@ def _phases(metrics: Metrics) -> tuple[Phase, ...]:
     measured |= _communication(metrics, measured)
     steady = metrics.get(step.steady_steps) or ()
     for name in set(BETWEEN) & set(CONTRACT_PHASES):
-        # Steady steps hold no such work, or they would not be steady; this tells "none" from "not measured".
+        # Steady steps hold no such work, or they would not be steady; this separates "none" from "not measured".
         if any(getattr(one, name) is not None for one in steady):
             measured[name] = 0.0
     return tuple(
@@ -325,7 +325,7 @@ def _problems(profile: Profile) -> tuple[Note, ...]:
     overhead = _overhead(profile)
     if overhead.events_lost:
         of = overhead.events + overhead.events_lost
-        lost = f"{overhead.events_lost:,} of {of:,} events were lost, so some steps are told wrong or not at all."
+        lost = f"{overhead.events_lost:,} of {of:,} events were lost, so some steps are wrong or missing."
         notes.insert(0, Note(source="ring", message=lost))  # of the problems, what matters most
     notes.sort(key=lambda note: note.source != "end")  # how the program ended is wanted first
     if len(notes) > MOST_NOTES:

@@ -221,14 +221,14 @@ def _troubled(found: Sequence[Rank]) -> Iterable[Named]:
     usual = last[len(last) // 2] if last else 0
     for rank in found:
         process = rank.process
-        told = [
+        troubles = [
             *([f"{process.events_lost:,} of its events were lost"] if process.events_lost else []),
             *([f"ended by {rank.error.type}"] if rank.error else []),
             *([] if rank.steps else ["no step was seen"]),
             *([f"its last step is {rank.steps[-1].index:,}"] if _stopped(rank, usual) else []),
         ]
-        if told:
-            yield Named(rank=process.rank, seconds=None, why="; ".join(told))
+        if troubles:
+            yield Named(rank=process.rank, seconds=None, why="; ".join(troubles))
 
 
 def _stopped(rank: Rank, usual: int) -> bool:

@@ -22,7 +22,7 @@ from advisor.verify.kept import Verified
 from profiler.schema import Outcome, RegionFact
 
 LARGEST_SHARE = 10.0
-"""Beside a limit that is a share, a value above 1 is told in per cent, too; above this it is a ratio of its own."""
+"""Beside a limit that is a share, a value above 1 is shown in percent, too; above this it is a ratio of its own."""
 
 NOTHING = 5e-4
 """A share of the step time that reads as zero."""
@@ -316,7 +316,6 @@ class Report:
     """Of each rank that has one: somebody else's, or a window of ours with GPU work."""
     imported: bool = False
     """This is about traces that torch.profiler wrote without us."""
-    """What others' traces told; empty of a run of our own."""
 
     @property
     def largest_phase(self) -> Phase | None:
@@ -325,7 +324,7 @@ class Report:
 
     @property
     def loader_watched(self) -> bool | None:
-        """Whether waiting for data is told from everything else; None if no DataLoader was seen, False if one could
+        """Whether waiting for data is separate from everything else; None if no DataLoader was seen, False if one could
         not be watched."""
         if any(note.source == LOADER_HOOK for note in self.problems):
             return False

@@ -80,8 +80,8 @@ def _idle(m: Metrics) -> Measurement | None:
         return Measurement(launch_bound_index, late, m[MIN_LAUNCH_BOUND])
     active = _active(m)
     if active is not None and active < m[SM_BUSY]:
-        told_by = reached_multiprocessors if m.get(sm_active) is None else sm_active
-        return Measurement(told_by, m[told_by], m[SM_BUSY], "<")
+        activity = reached_multiprocessors if m.get(sm_active) is None else sm_active
+        return Measurement(activity, m[activity], m[SM_BUSY], "<")
     if active is None:
         m[sm_active]
     m[launch_bound_index]  # unknown, it might have shown what sm_active does not

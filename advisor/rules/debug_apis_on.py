@@ -51,7 +51,7 @@ MODES = {
     ),
     # An assumption as well.
     "distributed_debug": _Mode(("communication",), (1.0, 1.1, 1.5)),
-    # A schedule of a few steps costs nothing to speak of and is told apart by nobody: no gain is claimed.
+    # A schedule of a few steps costs next to nothing and cannot be distinguished: no gain is claimed.
     "program_profiler": _Mode(
         (),
         (1.0, 1.0, 1.0),

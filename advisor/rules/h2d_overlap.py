@@ -66,8 +66,8 @@ def when(m: Metrics) -> Evidence | None:
     pinned = fact.pin_memory if pageable is None else pageable < m[MAX_PAGEABLE]
     if not pinned:
         return None
-    told = () if pageable is None else (Measurement(h2d_pageable_share, pageable, m[MAX_PAGEABLE], "<"),)
-    return Evidence((Measurement(h2d_fraction, copies, m[MIN_H2D]), *told), "the copies come from pinned memory")
+    further = () if pageable is None else (Measurement(h2d_pageable_share, pageable, m[MAX_PAGEABLE], "<"),)
+    return Evidence((Measurement(h2d_fraction, copies, m[MIN_H2D]), *further), "the copies come from pinned memory")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -91,9 +91,9 @@ def when(m: Metrics) -> Evidence | None:
     limit = m[MIN_WASTE_OF_PAIRS if much else MIN_WASTE]
     if waste < limit:
         return None
-    told = (Measurement(attention_share, attention),) if attention is not None else ()
+    further = (Measurement(attention_share, attention),) if attention is not None else ()
     return Evidence(
-        (Measurement(padding_waste, waste, limit), *told),
+        (Measurement(padding_waste, waste, limit), *further),
         f"{m[padding].told_by} shows it in {m[padding].batches} inspected batches",
     )
 

@@ -140,7 +140,7 @@ def _why(m: Metrics) -> str:
     if not causes:
         hint = _HINTS.get(_phase(m), _OTHER)
         return f"on rank {_slowest(m).rank} no measurement shows the cause. Check {hint}"
-    return "; ".join(cause.told for cause in causes) + f". {_CURES[causes[0].name]}"
+    return "; ".join(cause.text for cause in causes) + f". {_CURES[causes[0].name]}"
 
 
 def _waiting(m: Metrics) -> str:

@@ -45,9 +45,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
     patience = round(m[PATIENCE])
     late = m[stale_validations] - m[PATIENCE]
     gone = late / m[validations]
-    told = f"; that would have ended this run after {share(1 - gone)} of it" if late > 0 else "; that is now"
+    when_due = f"; that would have ended this run after {share(1 - gone)} of it" if late > 0 else "; that is now"
     return Advice(
-        then=f"Stop when {patience} validations in a row bring no improvement, and keep the best checkpoint{told}.",
+        then=f"Stop when {patience} validations in a row bring no improvement, and keep the best checkpoint{when_due}.",
         changes=(
             Change(
                 language="python",

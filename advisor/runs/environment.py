@@ -97,11 +97,11 @@ def _kinds(name: str, things: tuple[Any, ...]) -> Iterable[Group]:
     """
     shown = next(names for kind, names in SHOWN if isinstance(things[0], kind))
     columns = {key: [_plain(getattr(thing, key)) for thing in things] for key in shown}
-    told = {key: values for key, values in columns.items() if len(set(values)) < len(things)}
-    kinds = Counter(zip(*told.values(), strict=True)).most_common()
+    kept = {key: values for key, values in columns.items() if len(set(values)) < len(things)}
+    kinds = Counter(zip(*kept.values(), strict=True)).most_common()
     for number, (values, count) in enumerate(kinds[:MOST]):
         alike = f"{name} {number}" if len(kinds) > 1 else name
-        yield Group(alike, (Row("count", count), *map(Row, told, values)))
+        yield Group(alike, (Row("count", count), *map(Row, kept, values)))
     if len(kinds) > MOST:
         yield Group(f"{name} others", (Row("count", sum(count for _, count in kinds[MOST:])),))
 

@@ -75,29 +75,29 @@ def _check(one: RecorderFile, other: RecorderFile) -> None:
     Raises:
         ProfilerError: they cannot.
     """
-    told = f"{one.path} and {other.path} are not of one job"
+    mismatch = f"{one.path} and {other.path} are not of one job"
     first, second = (part.node.runs[-1] if part.node.runs else None for part in (one, other))
     if first is None or second is None:
         torn = one.path if first is None else other.path
         raise ProfilerError(f"{torn} does not say what was run: its recording is torn.", "Leave it out.")
     if common(first.command) != common(second.command):
         commands = " and ".join(repr(" ".join(run.command)) for run in (first, second))
-        raise ProfilerError(f"{told}: their commands are {commands}.", "Join only what one command has trained.")
+        raise ProfilerError(f"{mismatch}: their commands are {commands}.", "Join only what one command has trained.")
     worlds = [{p.world_size for p in part.node.processes if p.role == "rank"} for part in (one, other)]
     if worlds[0] and worlds[1] and worlds[0] != worlds[1]:
         sizes = " and ".join("/".join(map(str, sorted(each))) for each in worlds)
-        raise ProfilerError(f"{told}: their world sizes are {sizes}.", "Join only what one start has trained.")
+        raise ProfilerError(f"{mismatch}: their world sizes are {sizes}.", "Join only what one start has trained.")
     if one.path.parent != other.path.parent and (twice := one.ranks & other.ranks):
         rank = f"rank {min(twice)}" if len(twice) == 1 else f"ranks {', '.join(map(str, sorted(twice)))}"
         raise ProfilerError(
-            f"{told}: both hold {rank}.",
+            f"{mismatch}: both hold {rank}.",
             "Leave one of them out; ranks that torch.distributed does not know need RANK and WORLD_SIZE.",
         )
     begins = sorted((run.started_at, run.started_at + (run.duration or 0.0)) for run in (first, second))
     if begins[1][0] - begins[0][1] > HOUR:
         hours = (begins[1][0] - begins[0][1]) / HOUR
         raise ProfilerError(
-            f"{told}: one began {hours:.0f} h after the other had ended.", "Join only what ran together."
+            f"{mismatch}: one began {hours:.0f} h after the other had ended.", "Join only what ran together."
         )
 
 

@@ -72,7 +72,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
-    """What one trace tells, whether somebody else's or a window of ours. What it cannot is None, or empty."""
+    """What one trace shows, whether imported or a window of ours. What it lacks is None or empty."""
 
     rank: int
     file: str
@@ -121,8 +121,8 @@ def in_folder(folder: Path) -> tuple[tuple[Path, ...], str]:
         process, saved = (of_a_worker[1], int(of_a_worker[2])) if of_a_worker else (path.name, 0)
         last[process] = max(last.get(process, (-1, path)), (saved, path))
     older = len(files) - len(last)
-    told = f"Of each process this is about the last trace; {older} earlier ones in {folder} are left out."
-    return tuple(path for _, path in last.values()), told if older else ""
+    note = f"Of each process this is about the last trace; {older} earlier ones in {folder} are left out."
+    return tuple(path for _, path in last.values()), note if older else ""
 
 
 def _is_trace(path: Path) -> bool:
@@ -161,11 +161,11 @@ def load(paths: Sequence[Path]) -> Profile:
     ordered = [
         (number, replace(each, collectives=known)) for (number, each), known in zip(ordered, exchanged, strict=True)
     ]
-    told = [*(str(failure) for failure in failures), *notes, *(p for _, each in ordered for p in each.problems)]
+    messages = [*(str(failure) for failure in failures), *notes, *(p for _, each in ordered for p in each.problems)]
     profile = Profile(
         runs=(),
         ranks=tuple(_rank(number, each, len(found)) for number, each in ordered),
-        problems=tuple(Problem(time=0.0, source="trace", message=message) for message in told),
+        problems=tuple(Problem(time=0.0, source="trace", message=message) for message in messages),
     )
     return profile
 
@@ -175,9 +175,9 @@ def _numbers(found: Sequence[Analysis]) -> tuple[list[int], list[str]]:
 
     A note explains the latter.
     """
-    told = [each.rank for each in found]
-    if None not in told and len(set(told)) == len(told):
-        return [number for number in told if number is not None], []
+    ranks = [each.rank for each in found]
+    if None not in ranks and len(set(ranks)) == len(ranks):
+        return [number for number in ranks if number is not None], []
     if len(found) == 1:
         return [0], []
     note = "These traces do not say, each its own, of which ranks they are: they are numbered as they were given."
@@ -201,7 +201,7 @@ def _rank(number: int, found: Analysis, files: int) -> Rank:
 
 
 def traced(rank: Rank) -> Traced | None:
-    """Return what the trace of a rank tells; of several windows, the longest that did not record shapes. None without
+    """Return what the trace of a rank shows; of several windows, the longest that did not record shapes. None without
     any."""
     if not rank.traces:
         return None

@@ -64,7 +64,7 @@ def _installed() -> Iterator[tuple[str, str]]:
         origin = f"the installed {entry.dist.name}" if entry.dist else "an installed package"
         try:
             found = importlib.util.find_spec(entry.module)
-        except Exception:  # noqa: BLE001 - of a package it lies in; importing it tells what is wrong
+        except Exception:  # noqa: BLE001 - of a package it lies in; importing it shows what is wrong
             found = None
         folders = found.submodule_search_locations if found else None
         for module in [entry.module] if folders is None else _modules(entry.module, list(folders)):

@@ -80,25 +80,25 @@ def fit(program: Program, folder: Path, how: TuningOptions, watcher: TuningWatch
     """
     claim(folder, program)
     steps, place = how.steps or STEPS, folder / "fitting"
-    watcher.told(f"The program as it is, for {steps} steps")
+    watcher.show(f"The program as it is, for {steps} steps")
     plain = place / "as-it-is"
     before = _run(program, (), plain, steps)
     if before.fits:
-        watcher.told(f"  {steps} steps ran; memory is sufficient")
+        watcher.show(f"  {steps} steps ran; memory is sufficient")
         return None
     if not before.of_memory:
         raise ProfilerError(f"Memory is not what it died for: {before.why}", f"See {plain}.log.")
-    watcher.told(f"  {before.why}")
+    watcher.show(f"  {before.why}")
     metrics = Metrics(load(plain), how.goals)
     known, left_out = _sorted_out(ladders(metrics, judge(metrics, how.rules).findings), (*how.allowed, Safety.MEMORY))
     tried: dict[Remedies, Ending] = {}
 
     def attempt(chosen: Remedies) -> Ending:
         if chosen not in tried:
-            watcher.told(" + ".join(each.name for each in chosen))
+            watcher.show(" + ".join(each.name for each in chosen))
             changes = tuple(each.change for each in chosen)
             tried[chosen] = _run(program, changes, place / _folder(chosen), steps)
-            watcher.told(f"  it takes its {steps} steps" if tried[chosen].fits else f"  {tried[chosen].why}")
+            watcher.show(f"  it takes its {steps} steps" if tried[chosen].fits else f"  {tried[chosen].why}")
         return tried[chosen]
 
     working = [_that_can_be_made(ladder, attempt) for ladder in known]

@@ -39,7 +39,7 @@ def keep(file: Path | None, tries: Trials, finding: Finding, found: Verified, wa
     try:
         calibration_file.append(file, entry)
     except ProfilerError as error:
-        watcher.told(str(error))
+        watcher.show(str(error))
 
 
 def _what(tries: Trials) -> tuple[str, ...]:

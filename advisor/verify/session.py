@@ -111,7 +111,7 @@ def prepare(
     metrics = Metrics(profile, goals)
     judgement = judge(metrics, known, past=past)
     _check_names(rules, judgement)
-    before = kept.read(folder).values()  # one that is none of ours is told before anything is run
+    before = kept.read(folder).values()  # report a foreign one before anything is run
     candidates, left_out, on_demand = list[Finding](), list[str](), list[str]()
     findings = _with_what_is_heard(judgement.findings, judge(metrics, known, past=past, tried=kept.tried(before)))
     for finding in findings:
@@ -183,7 +183,7 @@ def promise_of_harmlessness(program: Program) -> str:
         if program.in_place or program.network
         else "it has no network, which --network gives it."
     )
-    return f"It runs {where} Trackers are told to stay offline; {network}"
+    return f"It runs {where} Trackers are set to stay offline; {network}"
 
 
 def _with_what_is_heard(findings: Sequence[Finding], tried: Judgement) -> list[Finding]:

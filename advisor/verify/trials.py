@@ -128,7 +128,7 @@ class Watcher(Protocol):
     def tried(self, finding: Finding, found: Verified) -> None:
         """Report the outcome of a trial."""
 
-    def told(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Show a message to the user."""
 
 

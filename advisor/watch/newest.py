@@ -45,9 +45,9 @@ class NewestSteps:
             for path in [self._path] if self._path else find(self._folder):
                 node = read(path, Newest(self._pid, self._since, ROWS))
                 if node.steps and node.runs and node.runs[-1].host == socket.gethostname():
-                    told = figures(node, self._pid)
+                    newest = figures(node, self._pid)
                     self._path, self._since = path, node.steps[-1].start
-                    return told
+                    return newest
         except (ProfilerError, Missing):
             pass
         return {}
@@ -89,6 +89,6 @@ def main(arguments: list[str]) -> None:
     reading = NewestSteps(Path(folder), int(pid))
     for _ in sys.stdin:
         begin = time.process_time()
-        told = reading.look()
-        sys.stdout.write(json.dumps({**told, "cost_s": time.process_time() - begin}) + "\n")
+        newest = reading.look()
+        sys.stdout.write(json.dumps({**newest, "cost_s": time.process_time() - begin}) + "\n")
         sys.stdout.flush()

@@ -197,8 +197,8 @@ def _gauge(samples: Iterable[Any], now: float, value: Callable[[Any], float | No
     start = now - SPAN
     seconds: list[list[float]] = [[] for _ in range(SPAN)]
     for sample in samples:
-        told = value(sample)
-        if told is not None and start < sample.time < math.inf:
-            seconds[min(SPAN - 1, int(sample.time - start))].append(told)
+        measured = value(sample)
+        if measured is not None and start < sample.time < math.inf:
+            seconds[min(SPAN - 1, int(sample.time - start))].append(measured)
     curve = tuple(math.fsum(each) / len(each) if each else None for each in seconds)
     return Gauge(next((each for each in reversed(curve[-3:]) if each is not None), None), of, curve)

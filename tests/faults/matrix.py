@@ -16,7 +16,7 @@ HEAD = """# What happens when something breaks
 Each row is a test that really does it, to a real program, and shows all that the row says. *As without* means: the same
 output, the same exit status. Nothing that was recorded before the fault is lost.
 
-| Fault | The program | What is kept | What you are told |
+| Fault | The program | What is kept | What is reported |
 | --- | --- | --- | --- |
 """
 

@@ -62,10 +62,10 @@ def headline(found: Comparison) -> str:
         return f"Too few steps to tell: {few}; it takes {LEAST_STEPS} of each."
     if row.before is None or row.after is None:
         where = " and ".join(name for name, value in (("A", row.before), ("B", row.after)) if value is None)
-        return f"Nothing can be told: no steady training step was measured in {where}."
+        return f"No verdict: no steady training step was measured in {where}."
     word = _WORDS[found.verdict]
     if found.verdict is Verdict.UNCLEAR and found.crowded:
-        word = "Cannot be told while other programs use the cores"
+        word = "Unclear while other programs use the cores"
     step = _STEPS[row.name]
     return f"{word}: {step} takes {seconds(row.after)} in B, {seconds(row.before)} in A: {_amount(row)}."
 
@@ -83,11 +83,11 @@ def _amount(row: ComparedQuantity) -> str:
     low, high = sorted(direction * bound for bound in (row.change.low, row.change.high))
     more, less = ("more", "less") if direction > 0 else ("less", "more")
     size = share(abs(row.change.estimate))
-    told = "no difference" if size == "0%" else f"{size} {more}"
+    difference = "no difference" if size == "0%" else f"{size} {more}"
     interval = size
     if math.isfinite(low) and math.isfinite(high):
         interval = span(low, high) if low >= 0 else f"from {share(-low)} {less} to {share(high)} {more}"
-    return told if interval == size else f"{told} ({interval})"
+    return difference if interval == size else f"{difference} ({interval})"
 
 
 def _time(found: Comparison) -> Section:
@@ -122,9 +122,9 @@ _NOTES = (
 def _sentences(found: Comparison) -> Iterable[str]:
     for name, side in (("A", found.before), ("B", found.after)):
         yield f"{name}: {_side(side)}"
-    if found.verdict.is_told and found.mean.verdict is Verdict.UNCLEAR and found.mean.change:
+    if found.verdict.is_decided and found.mean.verdict is Verdict.UNCLEAR and found.mean.change:
         yield f"Single stalls leave the mean unclear: {_amount(found.mean)}."
-    if found.verdict.is_told and found.whole.verdict is Verdict.UNCLEAR and found.mean.verdict is found.verdict:
+    if found.verdict.is_decided and found.whole.verdict is Verdict.UNCLEAR and found.mean.verdict is found.verdict:
         yield f"What falls between steps is too rare to tell; with it, a step takes {_amount(found.whole)}."
     if found.crowded:
         yield (
@@ -240,10 +240,10 @@ def _change(row: ComparedQuantity) -> str:
     """Return a change as "+12% [8.5%, 15%]"."""
     if row.change is None or not math.isfinite(row.change.estimate):
         return ""
-    told = _signed(row.change.estimate)
+    estimate = _signed(row.change.estimate)
     if row.change.low == row.change.high or not math.isfinite(row.change.low) or not math.isfinite(row.change.high):
-        return told
-    return f"{told} [{_signed(row.change.low)}, {_signed(row.change.high)}]"
+        return estimate
+    return f"{estimate} [{_signed(row.change.low)}, {_signed(row.change.high)}]"
 
 
 def _signed(value: float) -> str:

@@ -136,7 +136,7 @@ def _worth_a_line(report: Report) -> list[Recommendation]:
 def _advice(view: View, advice: list[Recommendation], console: Console) -> None:
     for number, item in enumerate(advice[:MOST_ADVICE], start=1):
         style = STYLES[item.severity]
-        gain = "".join(f"{told[:1].upper()}{told[1:]}. " for told in view.gains(item))
+        gain = "".join(f"{sentence[:1].upper()}{sentence[1:]}. " for sentence in view.gains(item))
         console.print(Text.assemble((printable(f"{number}. {item.title}"), style), f"  [{item.rule}]"))
         console.print(Padding(Text(printable(f"{gain}{item.then}")), (0, 0, 0, 3)))
         if item.verified:

@@ -53,9 +53,9 @@ class TrialProgress:
     def trying(self, trials: Trials, finding: Finding) -> None:
         """Report that advice is about to be tried."""
         promise = predicted(finding)
-        told = f"{change(promise)} step time predicted" if promise else "no gain in step time predicted"
+        gain = f"{change(promise)} step time predicted" if promise else "no gain in step time predicted"
         runs = f"{2 * trials.processes} runs of {trials.steps_of(finding)} steps"
-        self._say(f"{finding.rule.id}: {told}; {runs}, about {seconds(trials.duration(finding))}")
+        self._say(f"{finding.rule.id}: {gain}; {runs}, about {seconds(trials.duration(finding))}")
         self._bar.reset(self._task, description=finding.rule.id, total=2 * trials.processes, visible=True)
 
     def running(self, what: str, done: int, of: int) -> None:
@@ -68,7 +68,7 @@ class TrialProgress:
         """Report the outcome of a trial."""
         self._say(f"{finding.rule.id}: {outcome(found)}")
 
-    def told(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Report a text as it is."""
         self._say(text)
 

@@ -226,28 +226,28 @@ class View:
     @staticmethod
     def traced_facts(one: Traced) -> list[str]:
         """Return the other facts of a trace, one sentence each; facts that it lacks are left out."""
-        told = []
+        sentences = []
         if one.critical:
             links = ", ".join(f"{link.label} {share(link.share)}" for link in one.critical if link.share >= NOTABLE)
-            told.append(f"Critical path of the median step: {links}.")
+            sentences.append(f"Critical path of the median step: {links}.")
         if one.kinds:
             kinds = ", ".join(f"{kind.label} {share(kind.share)}" for kind in one.kinds if kind.share >= NOTABLE)
             cores = "" if one.tensor_cores is None else f"; on tensor cores for certain: {share(one.tensor_cores)}"
-            told.append(f"{'Operators' if one.tensor_cores is None else 'Kernels'} by kind: {kinds}{cores}.")
+            sentences.append(f"{'Operators' if one.tensor_cores is None else 'Kernels'} by kind: {kinds}{cores}.")
         if one.overlap is not None:
-            told.append(f"Communication hidden by computing: {share(one.overlap)}.")
+            sentences.append(f"Communication hidden by computing: {share(one.overlap)}.")
         if one.queue:
-            told.append(
+            sentences.append(
                 f"Queue of the busiest stream: {digits(one.queue.mean)} items on average, {one.queue.most} at most, "
                 f"empty for {share(one.queue.empty)} of the time."
             )
         if calls := one.launches:
-            told.append(
+            sentences.append(
                 f"Launches: {count(calls.calls, 'call')}, of {seconds(calls.median)} at the median and "
                 f"{seconds(calls.p99)} at the 99th percentile, {calls.slow} above 50 us; {share(calls.shorter)} took "
                 f"longer than what they launched, which began {seconds(calls.delay)} later at the median."
             )
-        return told
+        return sentences
 
     @property
     def between(self) -> list[Phase]:
@@ -264,9 +264,9 @@ class View:
     def regions_text(self) -> str:
         """The time of a pass through the longest regions, in a sentence; empty without regions."""
         regions = self.report.regions
-        told = [f"{one.name} {seconds(one.seconds / one.count)} x {one.count:,}" for one in regions[:MOST_REGIONS]]
+        shown = [f"{one.name} {seconds(one.seconds / one.count)} x {one.count:,}" for one in regions[:MOST_REGIONS]]
         rest = f" and {len(regions) - MOST_REGIONS} more" if len(regions) > MOST_REGIONS else ""
-        return f"Named regions: {', '.join(told)}{rest}." if told else ""
+        return f"Named regions: {', '.join(shown)}{rest}." if shown else ""
 
     @property
     def ranks_text(self) -> str:
@@ -322,8 +322,8 @@ class View:
         for chart in self.report.charts:
             for curve in chart.curves:
                 known = [value for value in curve.values if value is not None]
-                told = (min(known), median(known), max(known), known[-1])
-                lowest, middle, highest, last = (quantity(value, chart.unit) for value in told)
+                figures = (min(known), median(known), max(known), known[-1])
+                lowest, middle, highest, last = (quantity(value, chart.unit) for value in figures)
                 yield Summary(f"{chart.title}: {curve.label}", (lowest, middle, highest, last))
 
     @property

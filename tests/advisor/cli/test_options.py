@@ -240,7 +240,7 @@ def test_what_trials_are_to_be_like_has_one_too(capsys, command):
 def test_the_help_that_fits_a_screen_leads_to_the_others(capsys):
     assert main(["run", "--help"]) == 0
 
-    assert "--help-all tells more: Trials, Configuration, Goals." in capsys.readouterr().out
+    assert "--help-all shows more: Trials, Configuration, Goals." in capsys.readouterr().out
 
 
 def test_each_kind_of_change_must_be_known(recorded):

@@ -168,8 +168,8 @@ def test_the_story_of_a_rule_counts_trials_and_programs():
 
     assert both.story(RULE) == (
         "This advice on all programs so far: 3 trials on 3, 2 confirmed, 1 harmful. Predicted 20% less step time, "
-        "measured 15% less (medians). Until 10 trials have told, its intervals are at least 1.25 times as wide as its "
-        "model's."
+        "measured 15% less (medians). Until 10 trials are measured, its intervals are at least 1.25 times as wide as "
+        "its model's."
     )
     again = Calibration((Tried(rule=RULE, verdict=Verdict.FAILED, trials=3),))
     assert again.story(RULE) == "This advice on all programs so far: 3 trials on 1, 1 failed."

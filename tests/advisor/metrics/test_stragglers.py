@@ -40,7 +40,7 @@ def ranks(*own: float, phase: str = "forward", step: float = 0.1, count: int = 3
 
 
 def causes(*made, **tables):
-    return {cause.name: cause.told for cause in metrics(*made, **tables)[stragglers.straggler_causes]}
+    return {cause.name: cause.text for cause in metrics(*made, **tables)[stragglers.straggler_causes]}
 
 
 def test_who_waits_for_whom():

@@ -170,7 +170,7 @@ class Told:
     def tried(self, finding, found):
         self.lines.append(f"{finding.rule.id} {found.verdict.value}")
 
-    def told(self, text):
+    def show(self, text):
         self.lines.append(text)
 
 
