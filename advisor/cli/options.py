@@ -146,19 +146,19 @@ class Criteria:
 
     @cached_property
     def config(self) -> Config:
-        """The configuration, or the defaults. It loads on first use, because loading rules takes a while."""
+        """Return the configuration, or the defaults. It loads on first use, because loading rules takes a while."""
         from advisor.settings.config import configure
 
         return self.found or configure()
 
     @property
     def declared(self) -> dict[str, Any]:
-        """The goals as declared."""
+        """Return the goals as declared."""
         return self.config.declared(self.given)
 
     @cached_property
     def goals(self) -> Goals:
-        """The goals as `Goals`.
+        """Return the goals as `Goals`.
 
         Raises:
             ProfilerError: the validation file cannot be read.
@@ -169,12 +169,12 @@ class Criteria:
 
     @property
     def rules(self) -> RuleSet:
-        """The built-in, installed and own rules, as configured."""
+        """Return the built-in, installed and own rules, as configured."""
         return self.config.rules
 
     @property
     def calibration_file(self) -> Path | None:
-        """The file that keeps the verdicts of trials; None without a home folder."""
+        """Return the file that keeps the verdicts of trials; None without a home folder."""
         return calibration_file(self.calibration)
 
     def past(self) -> Calibration:

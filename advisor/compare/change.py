@@ -32,7 +32,7 @@ class Verdict(Enum):
 
     @property
     def is_decided(self) -> bool:
-        """Whether there is enough to judge by."""
+        """Return whether there is enough to judge by."""
         return self in (Verdict.SAME, Verdict.BETTER, Verdict.WORSE)
 
 

@@ -61,7 +61,7 @@ class ComparedQuantity:
 
     @property
     def is_measured(self) -> bool:
-        """Whether it is measured in at least one of the runs, and not zero in both."""
+        """Return whether it is measured in at least one of the runs, and not zero in both."""
         return bool(self.before or self.after) or (self.before is None) != (self.after is None)
 
 
@@ -95,22 +95,22 @@ class Comparison:
 
     @property
     def mean(self) -> ComparedQuantity:
-        """The mean step."""
+        """Return the mean step."""
         return self.steps[0]
 
     @property
     def typical(self) -> ComparedQuantity:
-        """The 10 % trimmed mean: single stalls do not move it."""
+        """Return the 10 % trimmed mean: single stalls do not move it."""
         return self.steps[1]
 
     @property
     def whole(self) -> ComparedQuantity:
-        """The mean step with what falls between steps; the mean step if nothing does."""
+        """Return the mean step with what falls between steps; the mean step if nothing does."""
         return next((row for row in self.steps if row.name == "whole_step_time"), self.mean)
 
     @property
     def hardware(self) -> tuple[Difference, ...]:
-        """The differences in the environment that a step's time depends on."""
+        """Return the differences in the environment that a step's time depends on."""
         return tuple(one for one in self.environment if one.name in _HARDWARE)
 
     def result(self) -> dict[str, Any]:

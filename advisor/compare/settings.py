@@ -25,7 +25,7 @@ class Difference:
 
     @property
     def name(self) -> str:
-        """The name of the fact."""
+        """Return the name of the fact."""
         return next(row.name for row in (self.before, self.after) if row is not None)
 
 

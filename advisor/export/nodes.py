@@ -28,7 +28,7 @@ class Node:
 
     @property
     def ranks(self) -> list[Process]:
-        """Training processes, ordered by rank."""
+        """Return the training processes, ordered by rank."""
         return sorted(ranks(self.tables), key=lambda one: (one.rank, one.started))
 
     def workers(self, rank: Process) -> list[Process]:

@@ -40,12 +40,12 @@ class Stretch:
 
     @property
     def name(self) -> str:
-        """The name for readers."""
+        """Return the name for readers."""
         return f"step {self.step.index}" if self.step.count == 1 else f"{self.step.count} steps from {self.step.index}"
 
     @property
     def tags(self) -> list[str]:
-        """Why the step is not steady."""
+        """Return why the step is not steady."""
         return [name for tag, name in TAGS.items() if self.step.tags & tag]
 
 

@@ -60,24 +60,24 @@ class Record:
 
     @property
     def inside(self) -> bool:
-        """Whether the interval contains the outcome."""
+        """Return whether the interval contains the outcome."""
         return self.predicted[0] <= self.observed <= self.predicted[2]
 
     @property
     def error(self) -> float:
-        """|expected - observed|, in shares of the step time."""
+        """Return |expected - observed|, in shares of the step time."""
         return abs(self.predicted[1] - self.observed)
 
     @property
     def relative_error(self) -> float:
-        """|expected - observed| / |observed|; `math.inf` if nothing was observed but something was expected."""
+        """Return |expected - observed| / |observed|; `math.inf` if nothing was observed but something was expected."""
         if self.error == 0:
             return 0.0
         return self.error / abs(self.observed) if self.observed else math.inf
 
     @property
     def needed(self) -> float:
-        """The factor on the interval's sides with which it just contains the outcome."""
+        """Return the factor on the interval's sides with which it just contains the outcome."""
         low, expected, high = self.predicted
         side = high - expected if self.observed > expected else expected - low
         return self.error / max(side, LEAST_SIDE)

@@ -397,9 +397,11 @@ class _Plan:
         return min(self._deserved(rule, advice, gain), rule.cap, key=list(Severity).index)
 
     def _is_too_uncertain(self, advice: Advice, gain: Gain | None) -> bool:
-        """Out of too short a window nothing is insisted on but a fault, and, where there are steps enough and only
-        their times scatter, a gain that stands clear of the scatter. Such a gain alone is insisted on, too, where other
-        programs used the cores."""
+        """Return whether the timings are too uncertain to insist on the advice.
+
+        A fault is always certain enough. After too few steps nothing else is. If only the step times scatter, or other
+        programs used the cores, a gain that stands clear of the scatter is.
+        """
         if advice.fault:
             return False
         clear = gain is not None and self._is_clear(gain)

@@ -25,10 +25,10 @@ class Verdict(Enum):
 
     @property
     def is_kept(self) -> bool:
-        """Whether the change is worth keeping."""
+        """Return whether the change is worth keeping."""
         return self in (Verdict.CONFIRMED, Verdict.BETTER, Verdict.PARTIAL)
 
     @property
     def is_against(self) -> bool:
-        """Whether the change is not worth having."""
+        """Return whether the change is not worth having."""
         return self in (Verdict.REFUTED, Verdict.HARMFUL)

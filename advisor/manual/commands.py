@@ -13,7 +13,7 @@ WIDTH = 80
 
 
 def document() -> str:
-    """All of it."""
+    """Return the whole document."""
     top = _context(cli.group, None)
     parts = ["# Commands", markdown.generated(of="their own help"), _help(top)]
     for name in cli.COMMANDS:

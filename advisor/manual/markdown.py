@@ -11,11 +11,11 @@ def generated(of: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Cells of text, in which a bar stays a bar."""
+    """Return a table of text cells; a bar in a cell is escaped."""
     lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def document(*parts: str) -> str:
-    """Paragraphs, headings and tables, one below the other."""
+    """Join paragraphs, headings and tables, one below the other."""
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"

@@ -116,7 +116,7 @@ class Goals:
 
     @property
     def more_memory(self) -> bool:
-        """Whether a goal asks for more memory than the run needed."""
+        """Return whether a goal asks for more memory than the run needed."""
         return self.capacity or self.goal == "memory" or self.target_batch is not None
 
 
@@ -149,7 +149,7 @@ class Metrics:
 
     @property
     def profile(self) -> Profile:
-        """The profile of the run, for metrics only; rules read metrics."""
+        """Return the profile of the run, for metrics only; rules read metrics."""
         if self._profile is None:
             raise Missing("Not part of this case", "Give the metric a value.")
         return self._profile

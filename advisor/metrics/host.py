@@ -104,12 +104,12 @@ class CoreUse:
 
     @property
     def is_full(self) -> bool:
-        """Whether programs wait for each other."""
+        """Return whether programs wait for each other."""
         return self.others + self.program >= FULL * self.cores
 
     @property
     def is_crowded(self) -> bool:
-        """Whether other programs slow this one down, so that its timings are not representative."""
+        """Return whether other programs slow this one down, so that its timings are not representative."""
         return self.is_full and self.others >= BUSY * self.cores
 
 

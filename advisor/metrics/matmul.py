@@ -31,7 +31,7 @@ class Misaligned:
 
     @property
     def seconds(self) -> float:
-        """Seconds of all calls."""
+        """Return the seconds of all calls."""
         return sum(product.seconds for product in self.products)
 
 

@@ -37,23 +37,23 @@ class Product:
 
     @property
     def lengths(self) -> tuple[int, int, int]:
-        """The dimensions, without the batch."""
+        """Return the dimensions, without the batch."""
         return self.rows, self.columns, self.inner
 
     @property
     def flop(self) -> float:
-        """Floating-point operations per call: one multiplication and one addition for each term."""
+        """Return the floating-point operations per call: one multiplication and one addition for each term."""
         return 2.0 * self.batch * prod(self.lengths)
 
     @property
     def numbers(self) -> int:
-        """Elements that a call reads and writes."""
+        """Return the elements that a call reads and writes."""
         rows, columns, inner = self.lengths
         return self.batch * (rows * inner + inner * columns + rows * columns)
 
     @property
     def intensity(self) -> float:
-        """Operations per element that is read or written."""
+        """Return the operations per element that is read or written."""
         return self.flop / self.numbers
 
 

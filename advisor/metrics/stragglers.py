@@ -46,7 +46,7 @@ class Pair:
 
     @property
     def lost(self) -> float:
-        """Seconds per step by which the slowest rank is behind."""
+        """Return the seconds per step by which the slowest rank is behind."""
         return self.slow.median - self.middle.median
 
     def excess(self, *phases: str) -> float:

@@ -64,7 +64,7 @@ class NoiseScale:
 
     @property
     def critical_batch(self) -> float:
-        """The batch size beyond which a larger batch hardly saves steps: noise over signal."""
+        """Return the batch size beyond which a larger batch hardly saves steps: noise over signal."""
         return self.noise / self.signal
 
 

@@ -45,7 +45,7 @@ class Layer:
 
     @property
     def scores_ratio(self) -> float:
-        """5as/h, the bytes of attention scores over sbh; everything else is 34."""
+        """Return 5as/h, the bytes of attention scores over sbh; everything else is 34."""
         return SCORES * self.heads * self.sequence / self.hidden
 
     def activations(
@@ -71,18 +71,18 @@ class Layer:
 
     @property
     def selective_saving(self) -> float:
-        """5as / (34h + 5as), the share of a layer's activations that its attention scores make up."""
+        """Return 5as / (34h + 5as), the share of a layer's activations that its attention scores make up."""
         return self.scores_ratio / (WHOLE + self.scores_ratio)
 
     @property
     def selective_overhead(self) -> float:
-        """Share of all FLOP that selective recomputation adds, (1 + s/3h) / (1 + s/6h) - 1, as in the paper."""
+        """Return the share of FLOP that selective recomputation adds, (1 + s/3h) / (1 + s/6h) - 1, as in the paper."""
         core = self.sequence / (CORE_OF_PRODUCTS * self.hidden)
         return (1 + 2 * core) / (1 + core) - 1
 
     @property
     def selective_forward_overhead(self) -> float:
-        """The same share if only one more forward pass of attention's core is counted: a third of it."""
+        """Return the same share if only one more forward pass of attention's core is counted: a third of it."""
         return self.selective_overhead / 3
 
 

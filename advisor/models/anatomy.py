@@ -50,7 +50,7 @@ class Parts:
 
     @property
     def total(self) -> float:
-        """The sum of all parts."""
+        """Return the sum of all parts."""
         return self.params + self.grads + self.optim + self.gathered + self.activations + self.rest
 
 
@@ -95,7 +95,7 @@ class Anatomy:
 
     @property
     def safe(self) -> float:
-        """Bytes that may be filled."""
+        """Return the bytes that may be filled."""
         return FILL * self.capacity
 
     def as_data(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ MOST = 0.99
 
 
 def corrected(effect: Effect, start: State, found: Triple) -> Effect:
-    """`effect`, but of `start` it removes `found` (low, expected, high).
+    """Return `effect`, changed so that it removes `found` (low, expected, high).
 
     Of another state it removes as much of that as the model leaves of its gain there: where other changes have brought
     all that this one could, it still brings nothing. Where it brings more seconds there than alone, because others

@@ -38,7 +38,7 @@ class Peaks:
 
     @property
     def is_half_rate(self) -> bool:
-        """Whether tensor cores run at half rate with fp32 accumulation: GeForce, and boards cut down like it."""
+        """Return whether tensor cores run at half rate with fp32 accumulation: GeForce, and boards cut down like it."""
         return self.half <= HALF_RATE * self.fp32
 
 

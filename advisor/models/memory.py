@@ -46,7 +46,7 @@ class States:
 
     @property
     def total(self) -> float:
-        """The sum of all three."""
+        """Return the sum of all three."""
         return self.parameters + self.gradients + self.optimizer
 
     def sharded(self, stage: int, ranks: int) -> States:
@@ -159,7 +159,7 @@ class Layers:
 
     @property
     def segment(self) -> int:
-        """k*, the layers per segment that keep the least: sqrt(L c / A) or its better neighbor."""
+        """Return k*, the layers per segment that keep the least: sqrt(L c / A) or its better neighbor."""
         middle = math.sqrt(self.number * self.boundary / self.activations)
         near = {min(self.number, max(1, k)) for k in (math.floor(middle), math.ceil(middle))}
         return min(near, key=self.segmented)

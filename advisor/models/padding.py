@@ -19,7 +19,7 @@ class Padding:
 
     @property
     def waste(self) -> float:
-        """Share of the padded tokens that are not needed."""
+        """Return the share of the padded tokens that are not needed."""
         return 1 - 1 / self.tokens
 
     def speedup(self, attention: float) -> Triple:

@@ -70,7 +70,7 @@ class DeepSpeed:
 
     @property
     def _init(self) -> float:
-        """Bytes per parameter on the host while every GPU's process creates the model in fp32."""
+        """Return the bytes per parameter on the host while every GPU's process creates the model in fp32."""
         return 4.0 * self.gpus
 
     def _estimate(self, gpu: float, host_each: float) -> Estimate:

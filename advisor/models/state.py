@@ -99,12 +99,12 @@ class State:
 
     @property
     def compute(self) -> float:
-        """Seconds of the step if its batch were always ready."""
+        """Return the seconds of the step if its batch were always ready."""
         return sum(self.phases.values())
 
     @property
     def time(self) -> float:
-        """Seconds of the step with every lower limit, plus the time between steps."""
+        """Return the seconds of the step with every lower limit, plus the time between steps."""
         supply = self.workers.supply(self.compute) if self.workers else self.supply
         return max(self.compute + self.load, supply, self.launch) + sum(self.between.values())
 

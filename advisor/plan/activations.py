@@ -31,7 +31,7 @@ class Checkpointing:
 
     @property
     def name(self) -> str:
-        """The name in a table."""
+        """Return the name in a table."""
         if self.selective:
             return "selective"
         match self.every:
@@ -75,7 +75,7 @@ class Activations:
 
     @property
     def choices(self) -> tuple[Checkpointing, ...]:
-        """The choices to show side by side, from none to full."""
+        """Return the choices to show side by side, from none to full."""
         found = [NONE]
         if self.selective is not None:
             found.append(self.by_selection)
@@ -85,7 +85,7 @@ class Activations:
 
     @property
     def by_selection(self) -> Checkpointing:
-        """The checkpointing that only recomputes attention scores."""
+        """Return the checkpointing that only recomputes attention scores."""
         return Checkpointing(selective=True, extra=self.selective_extra)
 
     def least(self, batch: int, room: float) -> Checkpointing | None:

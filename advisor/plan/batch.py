@@ -22,12 +22,12 @@ class BatchPlan:
 
     @property
     def largest(self) -> int:
-        """The largest micro-batch; 0 if not even one sample fits."""
+        """Return the largest micro-batch; 0 if not even one sample fits."""
         return max(0, math.floor((self.budget - self.line.fixed) / self.line.each))
 
     @property
     def even(self) -> int:
-        """The largest micro-batch rounded down to a multiple of eight; 0 if there is none."""
+        """Return the largest micro-batch rounded down to a multiple of eight; 0 if there is none."""
         return self.largest // MULTIPLE * MULTIPLE
 
 

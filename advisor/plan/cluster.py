@@ -49,15 +49,15 @@ class Cluster:
 
     @property
     def in_node(self) -> int:
-        """Number of GPUs in one node."""
+        """Return the number of GPUs in one node."""
         return min(self.gpus, PER_NODE) if self.per_node is None else min(self.gpus, self.per_node)
 
     @property
     def nodes(self) -> int:
-        """Number of nodes."""
+        """Return the number of nodes."""
         return self.gpus // self.in_node
 
     @property
     def budget(self) -> float:
-        """Bytes of one GPU that may be filled."""
+        """Return the bytes of one GPU that may be filled."""
         return self.device.memory * (1 - self.reserve)

@@ -62,22 +62,22 @@ class IntervalPlan:
 
     @property
     def mtbf(self) -> float:
-        """Mean time between failures of the whole job: a failure of any node ends it."""
+        """Return the mean time between failures of the whole job: a failure of any node ends it."""
         return model.mean_time_between_failures(self.nodes, 1 / self.between_failures)
 
     @property
     def best(self) -> float:
-        """Daly's interval."""
+        """Return Daly's interval."""
         return model.daly(self.save, self.mtbf)
 
     @property
     def young(self) -> float:
-        """Young's interval, the first-order approximation of Daly's."""
+        """Return Young's interval, the first-order approximation of Daly's."""
         return model.young(self.save, self.mtbf)
 
     @property
     def best_async(self) -> float | None:
-        """Best interval with asynchronous checkpoints; None without their cost.
+        """Return the best interval with asynchronous checkpoints; None without their cost.
 
         It is at least as long as writing one checkpoint.
         """
@@ -89,14 +89,14 @@ class IntervalPlan:
 
     @property
     def inflated(self) -> float:
-        """Inflation at the best interval, with asynchronous checkpoints if they are planned."""
+        """Return the inflation at the best interval, with asynchronous checkpoints if they are planned."""
         if self.best_async is None:
             return self.inflation(self.best)
         return self.inflation(self.best_async, self.async_save)
 
     @property
     def table(self) -> tuple[tuple[float, float, str], ...]:
-        """Rows (interval, inflation, label), ascending: usual intervals, the best and the present one."""
+        """Return the rows (interval, inflation, label), ascending: usual intervals, the best and the present one."""
         rows = {usual: "" for usual in _USUAL if usual <= self.mtbf and abs(usual / self.best - 1) > 0.01}
         rows[self.best] = "best"
         if self.interval is not None:
@@ -105,17 +105,17 @@ class IntervalPlan:
 
     @property
     def break_even(self) -> float:
-        """The least discount that pays."""
+        """Return the least discount that pays."""
         return model.break_even_discount(self.inflated)
 
     @property
     def cost_ratio(self) -> float | None:
-        """Cost on interruptible machines over cost on demand, where nothing fails; None without a discount."""
+        """Return the cost on interruptible machines over that on demand without failures; None without a discount."""
         return None if self.discount is None else model.spot_cost(self.discount, self.inflated)
 
     @property
     def headline(self) -> str:
-        """The plan in one sentence."""
+        """Return the plan in one sentence."""
         best = self.best if self.best_async is None else self.best_async
         how = "" if self.best_async is None else ", asynchronously"
         return (
@@ -125,7 +125,7 @@ class IntervalPlan:
 
     @property
     def verdict(self) -> str | None:
-        """The verdict on interruptible machines; None without a discount."""
+        """Return the verdict on interruptible machines; None without a discount."""
         ratio = self.cost_ratio
         if ratio is None or self.discount is None:
             return None
@@ -143,7 +143,7 @@ class IntervalPlan:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Further remarks."""
+        """Return further remarks."""
         said = []
         if self.nodes > 1:
             said.append(

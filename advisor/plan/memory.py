@@ -53,12 +53,12 @@ class MemoryPlan:
 
     @property
     def batch(self) -> int:
-        """The micro-batch that must fit."""
+        """Return the micro-batch that must fit."""
         return self.micro_batch or 1
 
     @property
     def accounts(self) -> tuple[Account, ...]:
-        """Accounts of the requested model in the order of growing change, with and without offload."""
+        """Return the accounts of the requested model in the order of growing change, with and without offload."""
         own_host = self.model.optimizer != "adamw-8bit"  # no optimizer of 8 bits runs on a CPU
         return tuple(
             account(self.model, self.cluster, placement)
@@ -67,7 +67,7 @@ class MemoryPlan:
 
     @property
     def accounts_in_8_bits(self) -> tuple[Account, ...]:
-        """The same with 8-bit moments; empty for optimizers without two moments."""
+        """Return the same with 8-bit moments; empty for optimizers without two moments."""
         smaller = self.model.in_8_bits
         if smaller is None:
             return ()
@@ -77,7 +77,7 @@ class MemoryPlan:
 
     @property
     def plain(self) -> Account:
-        """The account with everything whole on every GPU."""
+        """Return the account with everything whole on every GPU."""
         return self.accounts[0]
 
     def largest(self, one: Account, how: Checkpointing) -> int | None:
@@ -96,7 +96,7 @@ class MemoryPlan:
 
     @property
     def choice(self) -> Choice | None:
-        """The smallest change that fits; None if none does."""
+        """Return the smallest change that fits; None if none does."""
         for accounts, recomputing in self._rungs():
             fitting = [
                 Choice(account=one, checkpointing=how)
@@ -131,7 +131,7 @@ class MemoryPlan:
 
     @property
     def least_gpus(self) -> int | None:
-        """GPUs of this kind that suffice without the host.
+        """Return the number of GPUs of this kind that suffice without the host.
 
         Everything is then sharded, with 8-bit moments and recomputation if possible. None if no number suffices because
         each GPU's own needs are too large.
@@ -147,7 +147,7 @@ class MemoryPlan:
 
     @property
     def accumulation(self) -> Accumulation | None:
-        """The accumulation; None without a target, or without a micro-batch that is known to fit."""
+        """Return the accumulation; None without a target, or without a micro-batch that is known to fit."""
         if self.target_batch is None or (choice := self.choice) is None:
             return None
         micro = self.micro_batch or self.largest(choice.account, choice.checkpointing)
@@ -165,5 +165,5 @@ class MemoryPlan:
 
     @property
     def whole(self) -> float:
-        """Bytes that plain training needs on a GPU."""
+        """Return the bytes that plain training needs on a GPU."""
         return self.used(Choice(account=self.plain, checkpointing=NONE))

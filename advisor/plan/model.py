@@ -61,22 +61,22 @@ class Model:
 
     @property
     def element(self) -> int:
-        """Bytes of a number during computation."""
+        """Return the bytes of a number during computation."""
         return 4 if PRECISIONS[self.precision] == "fp32" else 2
 
     @property
     def autocast(self) -> bool:
-        """Whether weights are kept in fp32 and cast for each use."""
+        """Return whether weights are kept in fp32 and cast for each use."""
         return PRECISIONS[self.precision] == "autocast"
 
     @property
     def states(self) -> States:
-        """The states, whole on one GPU."""
+        """Return the states, whole on one GPU."""
         return states(self.parameters, self.bytes_each)
 
     @property
     def bytes_each(self) -> tuple[float, float, float]:
-        """Bytes per parameter of weights, gradients and optimizer state."""
+        """Return the bytes per parameter of weights, gradients and optimizer state."""
         precision = PRECISIONS[self.precision]
         if self.optimizer != "adafactor":
             return bytes_each(precision, OPTIMIZERS[self.optimizer])
@@ -85,10 +85,10 @@ class Model:
 
     @property
     def cast(self) -> float:
-        """Bytes of the 16-bit copies of the weights that autocast holds through forward and backward."""
+        """Return the bytes of the 16-bit copies of the weights that autocast holds through forward and backward."""
         return self.element * self.parameters if self.autocast else 0.0
 
     @property
     def in_8_bits(self) -> Model | None:
-        """The same model with 8-bit moments; None if its optimizer does not have two moments."""
+        """Return the same model with 8-bit moments; None if its optimizer does not have two moments."""
         return replace(self, optimizer="adamw-8bit") if self.optimizer in ("adam", "adamw") else None

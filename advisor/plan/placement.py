@@ -71,7 +71,7 @@ class Account:
 
     @property
     def least(self) -> float:
-        """All bytes that are known: the total, unless `transient` is None."""
+        """Return all bytes that are known: the total, unless `transient` is None."""
         return self.states.total + (self.transient or 0.0)
 
     def left(self, cluster: Cluster) -> float:

@@ -33,7 +33,7 @@ class Shape:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Options that are missing to compute activations. Flash attention keeps nothing per head."""
+        """Return the options that are missing to compute activations. Flash attention keeps nothing per head."""
         needed = {"--layers": self.layers, "--hidden": self.hidden, "--sequence": self.sequence}
         if not self.flash:
             needed["--heads"] = self.heads

@@ -100,7 +100,7 @@ def build_report(
 
 
 def _run_of_traces(traces: Sequence[Traced]) -> RunInfo:
-    """A stretch of a run that somebody else watched."""
+    """Return the run that imported traces are a part of."""
     return RunInfo(
         command=tuple(each.file for each in traces),
         ended="attached",
@@ -135,7 +135,7 @@ def _iso(unix: float) -> str:
 
 
 def _steps(profile: Profile, metrics: Metrics) -> StepTimes | None:
-    """The primary rank's; None if nothing trained."""
+    """Return the step times of the primary rank; None if nothing trained."""
     steps = profile.ranks[0].steps if profile.ranks else ()
     if not steps:
         return None
@@ -153,7 +153,7 @@ def _steps(profile: Profile, metrics: Metrics) -> StepTimes | None:
 
 
 def _phases(metrics: Metrics) -> tuple[Phase, ...]:
-    """Seconds and shares of the mean steady step."""
+    """Return the seconds and shares of the mean steady step."""
     mean = metrics.get(step.step_time_mean)
     measured = metrics.get(step.phase_seconds)
     measured = {} if measured is None else {**measured}
@@ -199,7 +199,7 @@ def _by_rank(metrics: Metrics) -> tuple[RankPhases, ...]:
 
 
 def _between(metrics: Metrics) -> tuple[Phase, ...]:
-    """Shares of run time."""
+    """Return the work between steps, as shares of the run time."""
     shares = {
         "evaluation": metrics.get(between.evaluation_share),
         "checkpoint_save": metrics.get(between.checkpoint_save_share),
@@ -275,7 +275,7 @@ def _measured(fact: Measurement) -> Measured:
 
 
 def _memory(metrics: Metrics) -> tuple[MemoryPart, ...]:
-    """Parts of the peak that were measured."""
+    """Return the parts of the peak that were measured."""
     parts = (
         ("params", "Parameters", memory.mem_params),
         ("grads", "Gradients", memory.mem_grads),
@@ -291,7 +291,7 @@ def _memory(metrics: Metrics) -> tuple[MemoryPart, ...]:
 
 
 def _what_if(metrics: Metrics) -> tuple[WhatIf | None, str]:
-    """And why it is missing, unless it is for want of a GPU."""
+    """Return the what-if table and, unless it only lacks a GPU, why it is missing."""
     try:
         return what_if(metrics), ""
     except Missing as missing:
@@ -300,7 +300,7 @@ def _what_if(metrics: Metrics) -> tuple[WhatIf | None, str]:
 
 
 def _drawn(profile: Profile, many: Ranks | None) -> dict[int, str]:
-    """Which of many ranks are drawn over time, and what each is: the first, the typical ones, those that stand out."""
+    """Return the ranks to draw over time, and what each is: the first, the typical ones, those that stand out."""
     if many is None:
         return {}
     drawn = {profile.ranks[0].process.rank: ""}
@@ -312,7 +312,7 @@ def _drawn(profile: Profile, many: Ranks | None) -> dict[int, str]:
 
 
 def _problems(profile: Profile) -> tuple[Note, ...]:
-    """Each once, however often it was noted."""
+    """Return the notes of the recording, each once with its count."""
     counted = Counter((problem.source, problem.message) for problem in profile.problems)
     notes = [Note(source=source, message=message, count=count) for (source, message), count in counted.items()]
     if any(rank.process.hip and rank.devices for rank in profile.ranks):  # the recorder knows no torch, only NVML
@@ -335,7 +335,7 @@ def _problems(profile: Profile) -> tuple[Note, ...]:
 
 
 def _overhead(profile: Profile) -> Overhead:
-    """Time in our hooks and windows, over the time the ranks ran."""
+    """Return the time in our hooks and windows, over the time the ranks ran."""
     processes = [rank.process for rank in profile.ranks]
     everyone = [*processes, *(worker for rank in profile.ranks for worker in rank.workers)]
     end = max((run.duration or 0.0 for run in profile.runs), default=0.0)

@@ -27,7 +27,7 @@ class Quantity:
 
     @property
     def text(self) -> str:
-        """The value with its unit."""
+        """Return the value with its unit."""
         return "not measured" if self.value is None else quantity(self.value, self.unit)
 
 

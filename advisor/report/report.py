@@ -117,12 +117,12 @@ class Phase:
 
     @property
     def label(self) -> str:
-        """For people."""
+        """Return the name for readers."""
         return LABELS[self.name][0]
 
     @property
     def meaning(self) -> str:
-        """In a sentence."""
+        """Return the meaning in a sentence."""
         return SETTLING_FORKED if self.name == "epoch_settling" and self.forked else LABELS[self.name][1]
 
 
@@ -136,7 +136,7 @@ class RankPhases:
 
     @property
     def seconds(self) -> float:
-        """Of the whole step."""
+        """Return the seconds of the whole step."""
         return sum(phase.seconds or 0.0 for phase in self.phases)
 
 
@@ -154,20 +154,20 @@ class Measured:
 
     @property
     def text(self) -> str:
-        """The value with its unit; as a share wherever the limit is one."""
+        """Return the value with its unit; as a share wherever the limit is one."""
         if self.unit == "1" and self.limit is not None and 0 < self.limit < 1 and 0 <= self.value <= LARGEST_SHARE:
             return share(self.value)
         return quantity(self.value, self.unit)
 
     @property
     def brief(self) -> str:
-        """The first sentence of the metric's meaning."""
+        """Return the first sentence of the metric's meaning."""
         first, dot, _ = self.meaning.partition(". ")
         return first + dot.strip()
 
     @property
     def limit_text(self) -> str:
-        """The relation and the limit, or nothing."""
+        """Return the relation and the limit, or nothing."""
         return "" if self.limit is None else f"{self.relation} {quantity(self.limit, self.unit)}"
 
 
@@ -209,7 +209,7 @@ class Recommendation:
 
     @property
     def tried_in_vain(self) -> bool:
-        """A trial spoke against it."""
+        """Return whether a trial spoke against it."""
         return self.verified is not None and self.verified.verdict.is_against
 
 
@@ -230,7 +230,7 @@ class RuleResult:
 
     @property
     def needs_a_gpu(self) -> bool:
-        """Whether no other run on this machine would answer it."""
+        """Return whether no other run on this machine would answer it."""
         return self.need is Need.GPU
 
 
@@ -253,7 +253,7 @@ class Note:
 
     @property
     def matters(self) -> bool:
-        """Not, if it only says that the machine has no GPU."""
+        """Return False if it only says that the machine has no GPU."""
         return not (self.source == "nvml" and self.message.startswith(NO_DRIVER))
 
 
@@ -319,23 +319,22 @@ class Report:
 
     @property
     def largest_phase(self) -> Phase | None:
-        """The phase with the largest share of a step; None without phases."""
+        """Return the phase with the largest share of a step; None without phases."""
         return max(self.phases, key=lambda phase: phase.share or 0.0, default=None)
 
     @property
     def loader_watched(self) -> bool | None:
-        """Whether waiting for data is separate from everything else; None if no DataLoader was seen, False if one could
-        not be watched."""
+        """Return whether waiting for data was measured; None without a DataLoader, False if one was not watched."""
         if any(note.source == LOADER_HOOK for note in self.problems):
             return False
         return any(phase.name == "data_wait" and phase.share is not None for phase in self.phases) or None
 
     @property
     def extended(self) -> bool:
-        """Whether `before` and `after` hold a part of what falls between steps, and read as more than the mean step."""
+        """Return whether `before` and `after` include a visible part of what falls between steps."""
         mean = self.steps.mean if self.steps else None
         return bool(mean and self.before and seconds(self.before) != seconds(mean))
 
     def checks(self, *outcomes: str) -> tuple[RuleResult, ...]:
-        """The rules that ended in one of these ways."""
+        """Return the rules that ended in one of these ways."""
         return tuple(check for check in self.checked if check.outcome in outcomes)

@@ -97,7 +97,7 @@ _NEEDS_OF_TRACES = {
 
 
 def diagnosis(report: Report) -> str:
-    """Where the time goes."""
+    """Say where the time goes."""
     steps = report.steps
     if report.imported:
         return _of_traces(report)
@@ -163,14 +163,14 @@ def _other(report: Report) -> str:
 
 
 def prospect(report: Report) -> str:
-    """What the plan makes of a step, in a sentence; nothing where it makes nothing faster."""
+    """Say in a sentence what the plan makes of a step; empty if it makes nothing faster."""
     if not report.before or not report.after or report.after.expected >= report.before:
         return ""
     return f"{_what_a_step_is(report)}: {seconds(report.before)} now, {seconds(report.after.expected)} after the plan."
 
 
 def inside_other(report: Report) -> str:
-    """How to look into what no other phase holds, where that is much of the step; nothing where it is not."""
+    """Say how to look into what no other phase holds; empty unless that is much of the step."""
     other = next((phase for phase in report.phases if phase.name == "other"), None)
     if other is None or report.imported or (other.share or 0.0) < LARGE_OTHER or conclude(report).phase == "other":
         return ""
@@ -183,7 +183,7 @@ def inside_other(report: Report) -> str:
 
 
 def assumed(report: Report) -> str:
-    """What stands in for goals that were not declared, in a sentence; nothing where all that matters was."""
+    """Say in a sentence what is assumed for undeclared goals; empty if all that matter were declared."""
     instead = [
         *(["throughput counts most"] if report.goals.goal is None else []),
         *(["no larger batch or model is wanted"] if not report.goals.more_memory else []),
@@ -193,7 +193,7 @@ def assumed(report: Report) -> str:
 
 
 def unanswered(report: Report) -> str:
-    """How many rules could not be answered, and for want of what; nothing where all could."""
+    """Say how many rules could not be answered, and what they need; empty if all could."""
     needs = Counter(check.need for check in report.checks("not_measured"))
     if not needs:
         return ""
@@ -241,7 +241,7 @@ def gain_text(gain: Gain, of: str = "step time") -> str:
 
 
 def _of_traces(report: Report) -> str:
-    """Of the rank whose GPU idles most."""
+    """Say where the time goes on the rank whose GPU idles most."""
     busy = [each for each in report.traces if each.idle is not None]
     if not busy:
         mean = report.steps.mean if report.steps else None
@@ -308,7 +308,7 @@ def is_scattered(report: Report) -> bool:
 
 
 def _what_a_step_is(report: Report) -> str:
-    """The step that `before` and `after` are of."""
+    """Name the step that `before` and `after` are of."""
     if not report.extended:
         return "A step"
     parts = [_BETWEEN_INSIDE[phase.name] for phase in report.between if phase.share]
@@ -316,10 +316,10 @@ def _what_a_step_is(report: Report) -> str:
 
 
 def _listed(words: Sequence[str]) -> str:
-    """As "a, b and c"."""
+    """Join words as "a, b and c"."""
     return " and ".join([*([", ".join(words[:-1])] if words[:-1] else []), words[-1]])
 
 
 def _inside(title: str) -> str:
-    """A title within a sentence."""
+    """Return a title as it reads within a sentence."""
     return title if title[1:2].isupper() else f"{title[:1].lower()}{title[1:]}"

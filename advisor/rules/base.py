@@ -177,7 +177,7 @@ class Rule:
 
     @property
     def in_force(self) -> dict[str, float]:
-        """The value in force for each threshold."""
+        """Return the value in force for each threshold."""
         return {name: self.limits.get(name, threshold.value) for name, threshold in self.thresholds.items()}
 
     def view(self, metrics: Metrics) -> Metrics:

@@ -60,7 +60,7 @@ T = TypeVar("T")
 class _OfProcess(Protocol):
     @property
     def pid(self) -> int:
-        """Process that the row belongs to."""
+        """Return the process that the row belongs to."""
 
 
 R = TypeVar("R", bound=_OfProcess)

@@ -30,7 +30,7 @@ class RecorderFile:
 
     @property
     def ranks(self) -> set[int]:
-        """Ranks that made a step, or all ranks if none did."""
+        """Return the ranks that made a step, or all ranks if none did."""
         return rank_numbers(self.node)
 
 

@@ -106,7 +106,7 @@ class Profile:
 
     @property
     def imported(self) -> bool:
-        """Whether these are traces that torch.profiler wrote without profile-train, and nothing else was recorded."""
+        """Return whether these are traces that torch.profiler wrote without profile-train, and nothing else."""
         return not self.runs and any(rank.traces for rank in self.ranks)
 
     def gpu_of(self, device: DeviceFact) -> Gpu | None:

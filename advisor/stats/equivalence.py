@@ -48,12 +48,12 @@ class Equivalence:
 
     @property
     def losses_agree(self) -> bool:
-        """Whether the interval lies within the margin and hardly any step was lost."""
+        """Return whether the interval lies within the margin and hardly any step was lost."""
         return -self.margin < self.low and self.high < self.margin and self.lost <= MAX_LOST
 
     @property
     def differs(self) -> bool:
-        """Whether the whole interval lies beyond the margin.
+        """Return whether the whole interval lies beyond the margin.
 
         If neither `losses_agree` nor `differs` holds, chance may have made the difference.
         """
@@ -61,7 +61,7 @@ class Equivalence:
 
     @property
     def holds(self) -> bool:
-        """Whether the losses agree, and the gradient norms too if they were measured."""
+        """Return whether the losses agree, and the gradient norms too if they were measured."""
         least, most = NORM_RATIO
         return self.losses_agree and (self.norm_ratio is None or least <= self.norm_ratio <= most)
 

@@ -45,13 +45,13 @@ class Remedy:
 
     @property
     def weight(self) -> tuple[float, int]:
-        """The share of the step time that it is predicted to add, and its risk; less is better."""
+        """Return the share of the step time that it is predicted to add, and its risk; less is better."""
         gain = self.finding.alone
         return (0.0 if gain is None else -gain.expected, _RISK.index(self.change.safety))
 
     @property
     def name(self) -> str:
-        """The name, with the settings that distinguish it from others of its rule."""
+        """Return the name, with the settings that distinguish it from others of its rule."""
         numbers = [f"{key} {value}" for key, value in self.change.settings.items() if key in ("every", "pieces")]
         return " ".join([self.finding.rule.id, *numbers])
 

@@ -94,7 +94,7 @@ class Snapshot:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will be recorded."""
+        """Return whether nothing more will be recorded."""
         return self.ended != "running"
 
     def result(self) -> dict[str, Any]:

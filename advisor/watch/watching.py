@@ -70,5 +70,5 @@ class Watching:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether a recorder still writes into the run; otherwise nothing will change."""
+        """Return whether a recorder still writes into the run; otherwise nothing will change."""
         return place.is_running(self.folder)

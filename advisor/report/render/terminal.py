@@ -83,7 +83,7 @@ def _summarize(report: Report, folder: Path, console: Console) -> None:
 
 
 def _phases(view: View, console: Console) -> Table:
-    """Largest first."""
+    """Return a table of the phases, the largest first."""
     block = "#" if console.options.ascii_only else "\u2588"
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
@@ -100,7 +100,7 @@ def _phases(view: View, console: Console) -> Table:
 
 
 def _ranks(view: View) -> list[str]:
-    """Of many."""
+    """Return what stands out among many ranks."""
     if not view.report.ranks:
         return []
     named = view.report.ranks.named
@@ -110,7 +110,7 @@ def _ranks(view: View) -> list[str]:
 
 
 def _traces(view: View, console: Console) -> Table:
-    """Of the first rank."""
+    """Return a table of where the first rank's time went."""
     block = "#" if console.options.ascii_only else "\u2588"
     table = Table.grid(padding=(0, 2))
     for part in view.report.traces[0].parts:

@@ -95,20 +95,20 @@ class View:
 
     @property
     def command(self) -> str:
-        """The command as you would type it."""
+        """Return the command as you would type it."""
         if any(NOTEBOOK in word for word in self.report.run.command):
             return "Jupyter notebook"
         return shlex.join(self.report.run.command) or "(unknown command)"
 
     @property
     def name(self) -> str:
-        """The script's name, for a title."""
+        """Return the script's name, for a title."""
         words = (word for word in self.report.run.command if word.endswith(".py"))
         return PurePath(next(words, next(iter(self.report.run.command), "run"))).name
 
     @property
     def ending(self) -> str:
-        """How the run ended, with the status or the signal."""
+        """Return how the run ended, with the status or the signal."""
         run = self.report.run
         if self.report.imported:
             return "traced by torch.profiler"
@@ -118,7 +118,7 @@ class View:
 
     @property
     def facts(self) -> list[str]:
-        """When the run started, how long it took, how many ranks it had, and what recording cost."""
+        """Return when the run started, how long it took, how many ranks it had, and what recording cost."""
         run, known = self.report.run, []
         if run.started:
             known.append(run.started.replace("T", " ").replace("+00:00", " UTC"))
@@ -133,7 +133,7 @@ class View:
 
     @property
     def tiles(self) -> list[Tile]:
-        """The figures worth seeing first, without those that were not measured."""
+        """Return the figures worth seeing first, without those that were not measured."""
         return [*self._step_tiles(), *self._machine_tiles(), *self._plan_tiles()]
 
     def _step_tiles(self) -> Iterable[Tile]:
@@ -172,17 +172,17 @@ class View:
 
     @property
     def phases(self) -> list[Phase]:
-        """Measured phases that take any time."""
+        """Return the measured phases that take any time."""
         return [phase for phase in self.report.phases if phase.share and phase.seconds]
 
     @property
     def unmeasured(self) -> list[str]:
-        """The parts of a step that neither steps nor profiler windows measured."""
+        """Return the parts of a step that neither steps nor profiler windows measured."""
         return [_inline(phase.label) for phase in self._not_of_steps if self._in_windows(phase) is None]
 
     @property
     def windowed(self) -> list[str]:
-        """The parts that only profiler windows measured, with their shares of the step."""
+        """Return the parts that only profiler windows measured, with their shares of the step."""
         shares = [(phase.label, self._in_windows(phase)) for phase in self._not_of_steps]
         return [f"{_inline(label)} {share(part)}" for label, part in shares if part is not None]
 
@@ -196,12 +196,12 @@ class View:
 
     @property
     def traced_gpu(self) -> bool:
-        """Whether a trace holds GPU work."""
+        """Return whether a trace holds GPU work."""
         return any(one.parts for one in self.report.traces)
 
     @property
     def traced_title(self) -> str:
-        """The title of the section on traces."""
+        """Return the title of the section on traces."""
         several = "s" if len(self.report.traces) > 1 else ""
         return "What the GPU does" if self.traced_gpu else f"The trace{several}"
 
@@ -251,18 +251,18 @@ class View:
 
     @property
     def between(self) -> list[Phase]:
-        """Measured work between the steps that takes any time."""
+        """Return the measured work between the steps that takes any time."""
         return [phase for phase in self.report.between if phase.share]
 
     @property
     def between_text(self) -> str:
-        """Work between the steps above a hundredth of the run, in a sentence; empty without any."""
+        """Say in a sentence which work between the steps takes above a hundredth of the run; empty without any."""
         parts = [f"{p.label.lower()} {share(p.share or 0.0)}" for p in self.between if (p.share or 0.0) > NOTABLE]
         return f"Between the steps, of the run: {', '.join(parts)}." if parts else ""
 
     @property
     def regions_text(self) -> str:
-        """The time of a pass through the longest regions, in a sentence; empty without regions."""
+        """Say in a sentence how long a pass through the longest regions takes; empty without regions."""
         regions = self.report.regions
         shown = [f"{one.name} {seconds(one.seconds / one.count)} x {one.count:,}" for one in regions[:MOST_REGIONS]]
         rest = f" and {len(regions) - MOST_REGIONS} more" if len(regions) > MOST_REGIONS else ""
@@ -270,7 +270,7 @@ class View:
 
     @property
     def ranks_text(self) -> str:
-        """How far apart many ranks are, in a sentence; empty if there are few."""
+        """Say in a sentence how far apart many ranks are; empty if there are few."""
         spread = dict(self.report.ranks.spread) if self.report.ranks else {}
         if not spread:
             return ""
@@ -287,7 +287,7 @@ class View:
 
     @property
     def problems(self) -> list[Note]:
-        """The notes of the recording that matter.
+        """Return the notes of the recording that matter.
 
         Without steps, notes on steps are left out, because the report says so already.
         """
@@ -296,7 +296,7 @@ class View:
 
     @property
     def phase_parts(self) -> list[BarPart]:
-        """The step, for a stacked bar."""
+        """Return the step, for a stacked bar."""
         return [BarPart(p.name, p.label, p.share or 0.0, share(p.share or 0.0)) for p in self.phases]
 
     @staticmethod
@@ -311,14 +311,14 @@ class View:
 
     @property
     def memory_parts(self) -> list[BarPart]:
-        """The device's memory, for a stacked bar; the free part comes last."""
+        """Return the device's memory, for a stacked bar; the free part comes last."""
         parts = [BarPart(p.name, p.label, p.bytes, size(p.bytes)) for p in self.report.memory if p.bytes > 0]
         free = (self.report.memory_total or 0.0) - sum(part.amount for part in parts)
         return [*parts, BarPart("free", "Free or cached", free, size(free))] if free > 0 else parts
 
     @property
     def curves(self) -> Iterable[Summary]:
-        """The curves of the charts, in numbers."""
+        """Return the curves of the charts, in numbers."""
         for chart in self.report.charts:
             for curve in chart.curves:
                 known = [value for value in curve.values if value is not None]
@@ -328,17 +328,17 @@ class View:
 
     @property
     def controls(self) -> tuple[Control, ...]:
-        """The controls for other memory settings."""
+        """Return the controls for other memory settings."""
         return controls(self.report.what_if) if self.report.what_if else ()
 
     @property
     def what_if_parts(self) -> tuple[tuple[str, str], ...]:
-        """Names and labels of the parts of the memory."""
+        """Return the names and labels of the parts of the memory."""
         return PARTS
 
     @property
     def blind(self) -> list[Unmeasured]:
-        """What was not measured, each with all the rules that need it; what needs another machine comes last."""
+        """Return what was not measured, each with all the rules that need it; what needs another machine comes last."""
         waiting: dict[tuple[str, str], list[RuleResult]] = {}
         for check in sorted(self.report.checks("not_measured"), key=lambda check: check.needs_a_gpu):
             waiting.setdefault((check.why, check.remedy), []).append(check)
@@ -346,7 +346,7 @@ class View:
 
     @property
     def path(self) -> list[Stop]:
-        """The expected step time now and after each change of the plan that has one."""
+        """Return the expected step time now and after each change of the plan that has one."""
         now = self.report.before
         if not now:
             return []
@@ -359,12 +359,12 @@ class View:
 
     @property
     def only_information(self) -> bool:
-        """Whether all advice is information."""
+        """Return whether all advice is information."""
         return all(item.severity == "info" for item in self.report.advice)
 
     @property
     def applied(self) -> list[Stop]:
-        """The step time before the changes that this run was made with, and after each; empty without any."""
+        """Return the step time before the changes that this run was made with, and after each; empty without any."""
         measured = [(each, each.seconds) for each in self.report.applied if each.seconds]
         if not measured:
             return []
@@ -373,7 +373,7 @@ class View:
 
     @property
     def fitted(self) -> list[str]:
-        """The changes without which the program ran out of memory; empty without any."""
+        """Return the changes without which the program ran out of memory; empty without any."""
         return [f"{self._title(each.rule)}: {outcome(each)}" for each in self.report.applied if each.seconds is None]
 
     def _title(self, rule: str) -> str:

@@ -22,7 +22,7 @@ class Lightning(OwnLoop):
     name = "Trainer"
 
     def loader(self, **settings: object) -> tuple[Change, ...]:
-        """Where Lightning makes the loader, as from_datasets does, the line that handed the data over."""
+        """Return the loader's change; if Lightning makes the loader (from_datasets), where the data is handed over."""
         (change,) = super().loader(**settings)
         place = self.m[loader].place
         if change.file is not None or place is None:
@@ -65,7 +65,7 @@ class Lightning(OwnLoop):
         return (python(code, self.call.place if self.call else None),)
 
     def evaluate_every(self, k: int) -> tuple[Change, ...]:
-        """An argument, in epochs; a validation within epochs has another."""
+        """Return an argument in epochs; a validation within epochs has another."""
         within = self.call is not None and "val_check_interval" in self.call.settings
         return super().evaluate_every(k) if within else self._arguments({"check_val_every_n_epoch": k})
 

@@ -196,7 +196,7 @@ class OwnLoop:
         return (python(code, self.m.get(save_place)),)
 
     def evaluate_every(self, k: int) -> tuple[Change, ...]:
-        """Evaluating at every `k`-th occasion only."""
+        """Return the code that evaluates at every `k`-th occasion only."""
         return (python(f"if epoch % {k} == 0:  # or the step, or whatever counts your evaluations\n    evaluate()\n"),)
 
     # ---- debugging ----
