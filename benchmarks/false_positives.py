@@ -98,8 +98,8 @@ def main():
                     rounds[name].append(way(place))
                 except TrialFailed as failed:
                     sys.exit(f"{name}, round {number + 1}: {failed}")
-            told = "; ".join(f"{name}: {[each.value for each in rounds[name][-1]]}" for name in ways)
-            print(f"{number + 1} of {args.runs}, {time.monotonic() - began:.0f} s. {told}", file=sys.stderr)
+            verdicts = "; ".join(f"{name}: {[each.value for each in rounds[name][-1]]}" for name in ways)
+            print(f"{number + 1} of {args.runs}, {time.monotonic() - began:.0f} s. {verdicts}", file=sys.stderr)
     tallies = [Tally(name, tuple(found)) for name, found in rounds.items()]
     print(f"{PROCESSES} processes of {STEPS} steps each way, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     print(*tallies, sep="\n")

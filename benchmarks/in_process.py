@@ -56,7 +56,7 @@ def _treated(loop, training, steps, warm):
     try:
         start.begin({"rings": folder, "windows": None, "budget": 0.01})
         try:
-            walls = _block(training, training.train if loop.optimizer else _told(training.train), steps, warm)
+            walls = _block(training, training.train if loop.optimizer else _with_steps(training.train), steps, warm)
         finally:
             start.end()
         return walls, in_rings(Path(folder))
@@ -64,14 +64,14 @@ def _treated(loop, training, steps, warm):
         shutil.rmtree(folder)
 
 
-def _told(train):
+def _with_steps(train):
     """As a loop without an optimizer has it."""
 
-    def told(batch):
+    def stepped(batch):
         train(batch)
         step()
 
-    return told
+    return stepped
 
 
 def _block(training, train, steps, warm):

@@ -120,14 +120,14 @@ def main():
     print(f"on {os.cpu_count()} cores, load {load}; treated less plain: median [95 % interval]")
     print(table(bench.rows))
     if args.json:
-        told = {
+        result = {
             "command": sys.argv,
             "seconds": time.monotonic() - began,
             "machine": before,
             "load_after": os.getloadavg(),
             "rows": as_json(bench.rows),
         }
-        args.json.write_text(json.dumps(told, indent=1))
+        args.json.write_text(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

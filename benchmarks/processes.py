@@ -1,4 +1,4 @@
-"""What the processes of a command have used, as Linux tells it."""
+"""What the processes of a command have used, as Linux reports it."""
 
 from dataclasses import dataclass
 from pathlib import Path

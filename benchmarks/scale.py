@@ -356,7 +356,7 @@ def main():
     options.add_argument("--in", type=Path, dest="place", help="Where the runs are made, kept, and looked for first.")
     options.add_argument("--json", type=Path)
     given = options.parse_args()
-    told, like = {}, None
+    results, like = {}, None
     with tempfile.TemporaryDirectory() as temporary:
         for ranks in given.ranks:
             folder = (given.place or Path(temporary)) / f"{ranks}-ranks"
@@ -364,16 +364,16 @@ def main():
                 like = like or node(Path(temporary), given.steps)
                 make(folder, ranks, like)
             size = sum(path.stat().st_size for path in folder.iterdir())
-            told[ranks] = found = measure(folder)
+            results[ranks] = found = measure(folder)
             print(f"{ranks} ranks, {size / 1e9:.2f} GB", flush=True)
             for line in _lines(found, ranks):
                 print(f"  {line}", flush=True)
             if not given.place:
                 shutil.rmtree(folder)
-    for line in verdicts(told.get(SCALE_RANKS, {})):
+    for line in verdicts(results.get(SCALE_RANKS, {})):
         print(line)
     if given.json:
-        given.json.write_text(json.dumps(told, indent=2))
+        given.json.write_text(json.dumps(results, indent=2))
 
 
 def _lines(found, ranks):

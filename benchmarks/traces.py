@@ -39,7 +39,7 @@ COLLECTIVE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4
 def make(path, events, rank):
     """Write a training loop's trace of so many events: four operators, a launch, its kernel and two arrows a time.
 
-    Times as torch 2.4 and later write them: microseconds to three places, from a time that the head tells.
+    Times as torch 2.4 and later write them: microseconds to three places, from a time that the head names.
     """
     with gzip.open(path, "wt", compresslevel=1) if path.suffix == ".gz" else path.open("w") as file:
         about = {
@@ -204,7 +204,7 @@ def main():
         print(json.dumps(read(way, [Path(path) for path in paths])))
         return
     ways = {"ours": sys.executable, "floor": sys.executable, **({"hta": given.hta} if given.hta else {})}
-    told = {}
+    results = {}
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         cases = {
@@ -217,24 +217,24 @@ def main():
             for _ in range(given.rounds):
                 for way in runs:
                     runs[way].append(measure(ways[way], way, paths))
-            told[case] = {
+            results[case] = {
                 way: {key: statistics.median(run[key] for run in each) for key in ("seconds", "cpu", "memory")}
                 for way, each in runs.items()
             }
             size = sum(path.stat().st_size for path in paths)
             print(f"{case} ({size / 1e6:.0f} MB)")
-            for way, each in told[case].items():
+            for way, each in results[case].items():
                 print(f"  {way:6} {each['seconds']:7.2f} s {each['memory'] / 1e6:7.0f} MB")
-    for line in verdicts(told):
+    for line in verdicts(results):
         print(line)
     if given.json:
-        given.json.write_text(json.dumps(told, indent=2))
+        given.json.write_text(json.dumps(results, indent=2))
 
 
-def verdicts(told):
+def verdicts(results):
     """Each bar, and whether it is met."""
     for case, faster in (("8 ranks", TRACE_FASTER_RANKS), ("one file", TRACE_FASTER_ONE)):
-        one = told[case]
+        one = results[case]
         yield _verdict(
             f"{case}: times the floor", one["ours"]["seconds"] / one["floor"]["seconds"], TRACE_OVER_FLOOR, False
         )
@@ -243,7 +243,7 @@ def verdicts(told):
             yield _verdict(
                 f"{case}: memory over HTA's", one["ours"]["memory"] / one["hta"]["memory"], TRACE_MEMORY, False
             )
-    growth = told["twice as large"]["ours"]["cpu"] / told["one file"]["ours"]["cpu"]
+    growth = results["twice as large"]["ours"]["cpu"] / results["one file"]["ours"]["cpu"]
     yield _verdict("twice as large: times the CPU time", growth, TRACE_GROWTH, False)
 
 

@@ -10,7 +10,7 @@ GO, END = b".", b"x"
 
 
 class Turns:
-    """Told GO, the program runs another block: `steps` of them, or what `seconds` suffice for. Told END, it writes
+    """On GO, the program runs another block: `steps` of them, or what `seconds` suffice for. On END, it writes
     `result-RANK` into the folder and ends.
 
     The result holds the monotonic time of the script's first line, of the end of torch's import and of the end of its
@@ -30,14 +30,14 @@ class Turns:
         self._result = folder / f"result-{rank}"
 
     def begin(self):
-        """Wait until told to run a block; False if told to end."""
+        """Wait for an order to run a block; False if it is to end."""
         self._close_block()
         self._times["loop_end"] = time.monotonic()
         self._done.write(b".")
-        told = self._go.read(1)
-        if not told:
+        order = self._go.read(1)
+        if not order:
             raise SystemExit("the benchmark is gone")
-        if told == END:
+        if order == END:
             self._leave()
             return False
         self._walls = []

@@ -1,4 +1,4 @@
-"""The benchmarks run and tell what they should; what they measure is no test's business."""
+"""The benchmarks run and print what they should; what they measure is no test's business."""
 
 import json
 import os
@@ -17,12 +17,12 @@ def ours():
 
 def measured(tmp_path, *options):
     """The JSON of the shortest measurement with these options."""
-    told = tmp_path / "told.json"
-    least = ["--rounds", "1", "--turns", "1", "--pairs", "1", "--json", told]
+    path = tmp_path / "result.json"
+    least = ["--rounds", "1", "--turns", "1", "--pairs", "1", "--json", path]
     line = [sys.executable, BENCHMARKS / "overhead.py", *options, *least]
     done = subprocess.run(line, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    found = json.loads(told.read_text())
+    found = json.loads(path.read_text())
     assert found["machine"]["cores"] > 0
     assert found["seconds"] > 0
     for row in found["rows"]:
@@ -106,13 +106,13 @@ def test_no_module_bears_a_name_of_the_standard_library():
 
 @pytest.mark.process
 def test_traces_are_read_beside_the_least_it_takes(tmp_path):
-    told = tmp_path / "told.json"
-    line = [sys.executable, BENCHMARKS / "traces.py", "--rounds", "1", "--events", "2000", "--json", told]
+    path = tmp_path / "result.json"
+    line = [sys.executable, BENCHMARKS / "traces.py", "--rounds", "1", "--events", "2000", "--json", path]
     environment = {name: value for name, value in os.environ.items() if name != "PROFILE_TRAIN_HTA"}
     done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
     assert done.returncode == 0, done.stderr
-    found = json.loads(told.read_text())
+    found = json.loads(path.read_text())
     assert set(found) == {"8 ranks", "one file", "twice as large"}
     assert all(row["seconds"] > 0 and row["memory"] > 0 for case in found.values() for row in case.values())
     assert "one file: times the floor" in done.stdout

@@ -33,13 +33,13 @@ def said(ours):
 
 
 @pytest.fixture
-def told(ours, row):
-    return lambda name, *runs, **more: ours("scores").Told(row(name), cores=2, runs=list(runs), **more)
+def row_result(ours, row):
+    return lambda name, *runs, **more: ours("scores").RowResult(row(name), cores=2, runs=list(runs), **more)
 
 
 @pytest.mark.slow
 def test_rows_are_recorded_cured_and_judged(tmp_path):
-    out, page = tmp_path / "told.json", tmp_path / "told.md"
+    out, page = tmp_path / "truth.json", tmp_path / "truth.md"
     line = [sys.executable, TRUTH / "truth.py", "--rows", "C10,HC1", "--repeats", "1", "--pairs", "1"]
     line += ["--json", out, "--markdown", page]
     done = subprocess.run(line, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
@@ -145,9 +145,9 @@ def test_a_result_is_read_with_the_numbers_that_the_cure_takes(ours):
     assert seen.workers == 5
 
 
-def test_what_is_removed_is_measured_by_medians_and_held_against_the_first_advice(told, said):
+def test_what_is_removed_is_measured_by_medians_and_held_against_the_first_advice(row_result, said):
     run = said("data-workers-zero", gains={"data-workers-zero": (0.5, 0.8, 0.9), "host-logging": (0.0, 0.1, 0.2)})
-    each = told("C01", run, before=[0.100, 0.110, 0.500], after=[0.011, 0.044, 0.010])
+    each = row_result("C01", run, before=[0.100, 0.110, 0.500], after=[0.011, 0.044, 0.010])
 
     assert each.measured == pytest.approx(0.9)
     assert each.predicted == (0.5, 0.8, 0.9)
@@ -155,23 +155,23 @@ def test_what_is_removed_is_measured_by_medians_and_held_against_the_first_advic
     assert each.record.error == pytest.approx(0.1)
 
 
-def test_wrong_advice_is_no_prediction_of_what_the_right_one_brings(told, said):
+def test_wrong_advice_is_no_prediction_of_what_the_right_one_brings(row_result, said):
     run = said("host-logging", gains={"host-logging": (0.5, 0.8, 0.9)})
 
-    assert told("C01", run, before=[0.1], after=[0.01]).record is None
+    assert row_result("C01", run, before=[0.1], after=[0.01]).record is None
 
 
-def test_the_bars(ours, told, said):
+def test_the_bars(ours, row_result, said):
     def right(name, rule, gain, before, after):
-        return told(name, said(rule, gains={rule: gain}), before=[before], after=[after])
+        return row_result(name, said(rule, gains={rule: gain}), before=[before], after=[after])
 
     rows = [
         right("C01", "data-workers-zero", (0.5, 0.8, 0.9), 0.1, 0.02),  # 0.8: inside, no error
         right("C07", "host-logging", (0.1, 0.3, 0.5), 0.1, 0.04),  # 0.6: outside, error 0.3
-        told("C02", said("data-more-workers"), said("data-workers-oversubscribed")),
-        told("HC1", said(), said()),
-        told("HC2", said(), said("batch-raise")),
-        told("C03", skipped="needs 4 cores"),
+        row_result("C02", said("data-more-workers"), said("data-workers-oversubscribed")),
+        row_result("HC1", said(), said()),
+        row_result("HC2", said(), said("batch-raise")),
+        row_result("C03", skipped="needs 4 cores"),
     ]
     found = {bar.name: (bar.value, bar.of, bar.verdict) for bar in ours("scores").bars(rows)}
 
@@ -206,13 +206,13 @@ def test_every_row_has_its_turn_before_any_has_its_second(ours, row, said, monke
     assert turns[6:8] == ["HC1", "HC1"]
     assert turns[8:10] == ["C01 cured", "C01 plain"]
     assert sorted(turns[10:]) == ["C01", "C02", "HC1 cnn-32", "HC1 cnn-32"]
-    assert bench.told[0].measured == pytest.approx(0.9)
+    assert bench.results[0].measured == pytest.approx(0.9)
 
 
 def test_what_costs_least_comes_first_from_the_second_turn_on(ours, row, tmp_path):
     truth = ours("truth")
     bench = truth.Bench([row("C09"), row("C01"), row("HC1")], truth.FULL, tmp_path)
-    for each, seconds in zip(bench.told, (40.0, 9.0, 5.0), strict=True):
+    for each, seconds in zip(bench.results, (40.0, 9.0, 5.0), strict=True):
         each.seconds = seconds
 
     assert [each.row.id for each in bench._cheap_first()] == ["HC1", "C01", "C09"]
@@ -226,8 +226,8 @@ def test_a_bar_that_nothing_was_held_against_is_not_passed(ours):
     assert {bar.verdict for bar in ours("scores").bars([])} == {"not measured"}
 
 
-def test_a_skipped_row_says_why_and_has_no_figures(ours, told):
-    cells = ours("tables").row_cells(told("C03", skipped="needs 4 cores, 2 are here"))
+def test_a_skipped_row_says_why_and_has_no_figures(ours, row_result):
+    cells = ours("tables").row_cells(row_result("C03", skipped="needs 4 cores, 2 are here"))
 
     assert cells == ("C03", "data-workers-zero", "skipped: needs 4 cores, 2 are here", "", "", "", "")
 
@@ -250,6 +250,6 @@ def test_coarse_advice_of_others_is_right_if_it_may_come_to_the_rule(ours, row):
 def test_the_gpu_rows_are_those_of_the_tests(ours):
     from gpu_truth import ROWS
 
-    rows = ours("fixtures").told(cores=2)
+    rows = ours("fixtures").results(cores=2)
     assert len(rows) == len(ROWS)
     assert [bar.verdict for bar in ours("scores").bars(rows)[:3]] == ["pass"] * 3

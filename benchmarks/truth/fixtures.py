@@ -3,12 +3,12 @@
 import sys
 
 import checkout
-from scores import Told
+from scores import RowResult
 from seen import Seen
 from table import Row
 
 
-def told(cores):
+def results(cores):
     """Of every GPU row; ImportError where the tests cannot be imported."""
     sys.path.append(str(checkout.ROOT / "tests" / "support"))
     import gpu_truth
@@ -24,6 +24,6 @@ def told(cores):
             order=() if fixture.first is None else (fixture.first, *fixture.then),
             absent=tuple(sorted(fixture.absent)),
         )
-        return Told(row, cores, [Seen(above=tuple(gpu_truth.above_information(judgement)))])
+        return RowResult(row, cores, [Seen(above=tuple(gpu_truth.above_information(judgement)))])
 
     return [one(fixture) for fixture in gpu_truth.ROWS]

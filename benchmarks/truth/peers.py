@@ -15,7 +15,7 @@ from pathlib import Path
 
 import recording
 from recording import Failed
-from scores import Told
+from scores import RowResult
 from seen import Seen
 
 WORKERS = ("data-workers-zero", "data-more-workers", "data-persistent-workers", "data-jitter-prefetch")
@@ -72,7 +72,7 @@ class Peer:
     """What a tool said of the rows."""
 
     name: str
-    told: list[Told]
+    results: list[RowResult]
     why: str = ""
     """Why it was not run, or what is to be known of it."""
 
@@ -86,7 +86,7 @@ class Tool:
 
 
 def on(venvs, rows, scratch, note):
-    """Every tool on the rows that name no other model; `note` is told how it goes."""
+    """Every tool on the rows that name no other model; `note` gets the progress."""
     return [_one(tool, Path(venvs).resolve() / tool.name / "bin", rows, scratch, note) for tool in TOOLS]
 
 
@@ -94,10 +94,10 @@ def _one(tool, programs, rows, scratch, note):
     if not (programs / "python").exists():
         make = f"python -m venv {programs.parent} && {programs}/pip install torch numpy {tool.name}"
         return Peer(tool.name, [], f"not run, there is no {programs}: {make}")
-    told = []
+    results = []
     for row, cores, skipped in rows:
-        each = Told(row, cores, skipped=skipped)
-        told.append(each)
+        each = RowResult(row, cores, skipped=skipped)
+        results.append(each)
         if skipped:
             continue
         try:
@@ -105,7 +105,7 @@ def _one(tool, programs, rows, scratch, note):
         except (Failed, OSError, ValueError, KeyError, subprocess.TimeoutExpired) as error:
             each.failed = f"{type(error).__name__}: {str(error)[:200]}"
         note(f"{tool.name} on {row.id}: {each.runs[0].said if each.runs else each.failed}")
-    return Peer(tool.name, told, tool.note)
+    return Peer(tool.name, results, tool.note)
 
 
 def _seen(name, row, advice):
@@ -136,17 +136,19 @@ def gpuprof(row, programs, scratch):
     for database in scratch.glob("gpuprof*"):
         database.unlink()
     recording.run(row, [*recording.script(row, programs / "python"), "--watch", "gpuprof"], scratch)
-    told = _stdout([programs / "gpuprof", "insights", "--json"], scratch)
+    stdout = _stdout([programs / "gpuprof", "insights", "--json"], scratch)
     order = ("high", "medium", "low")
-    found = sorted(json.loads(told)["insights"], key=lambda each: order.index(each["severity"]))
+    found = sorted(json.loads(stdout)["insights"], key=lambda each: order.index(each["severity"]))
     return [(re.sub(r"\s+", " ", each["title"]), each["severity"] != "low") for each in found]
 
 
 def alloc(row, programs, scratch):
     """`alloc diagnose`, which reads the program without running it."""
     script = recording.script(row)[-1 - len(row.words)]
-    told = _stdout([programs / "alloc", "diagnose", "--json", "--no-artifact", script], scratch)
-    return [(f"{each['rule_id']} {each['title']}", each["severity"] != "info") for each in json.loads(told)["findings"]]
+    stdout = _stdout([programs / "alloc", "diagnose", "--json", "--no-artifact", script], scratch)
+    return [
+        (f"{each['rule_id']} {each['title']}", each["severity"] != "info") for each in json.loads(stdout)["findings"]
+    ]
 
 
 def _stdout(line, folder):

@@ -57,31 +57,31 @@ def run(row, line, folder):
         start_new_session=True,  # all of it can be ended
     ) as running:
         try:
-            _, told = running.communicate(timeout=LONGEST)
+            _, stderr = running.communicate(timeout=LONGEST)
         except BaseException as error:
             os.killpg(running.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
                 raise Failed(f"{row.id} took more than {LONGEST} s") from None
             raise
     if running.returncode:
-        raise Failed(f"{row.id} ended with {running.returncode}: {told[-1500:]}")
-    return told
+        raise Failed(f"{row.id} ended with {running.returncode}: {stderr[-1500:]}")
+    return stderr
 
 
 def step_time(row, words, folder):
     """Seconds a step of the plain program takes, by its own clock."""
-    told = run(row, [*script(row), *words], folder)
-    return float(CLOCK.findall(told)[-1]) / 1e3
+    stderr = run(row, [*script(row), *words], folder)
+    return float(CLOCK.findall(stderr)[-1]) / 1e3
 
 
 def record(row, folder, words=()):
     """What profile-train says of the row."""
     out = folder / "run"
     shutil.rmtree(out, ignore_errors=True)
-    told = run(row, [*COMMAND, "--out", out, *script(row), *words], folder)
+    stderr = run(row, [*COMMAND, "--out", out, *script(row), *words], folder)
     result = out / "result.json"
     if not result.exists():
-        raise Failed(f"{row.id} has no result: {told[-1500:]}")
+        raise Failed(f"{row.id} has no result: {stderr[-1500:]}")
     return seen(json.loads(result.read_text()))
 
 

@@ -20,7 +20,7 @@ ERROR = 0.10
 
 
 @dataclass
-class Told:
+class RowResult:
     """Of one row."""
 
     row: Row
@@ -82,12 +82,12 @@ class Bar:
         return "pass" if kept else "missed"
 
 
-def bars(told):
+def bars(results):
     """Of all rows that were run."""
-    sick = [each for each in told if not each.row.healthy]
+    sick = [each for each in results if not each.row.healthy]
     hits = [judging.is_hit(each.row, run) for each in sick for run in each.runs]
-    alarms = [bool(run.above) for each in told if each.row.healthy for run in each.runs]
-    forbidden = [bool(found) for each in told for found in each.forbidden]
+    alarms = [bool(run.above) for each in results if each.row.healthy for run in each.runs]
+    forbidden = [bool(found) for each in results for found in each.forbidden]
     records = [each.record for each in sick if each.record]
     held, errors = [record.inside for record in records], [record.error for record in records]
     return [

@@ -2,7 +2,7 @@
 
 C01 to C16 each have one thing wrong with them, HC1 to HC6 nothing. The base is a perceptron of five hidden layers of
 768, batches of 16, SGD, one thread, 60 steps. Rows that also name a model have the same thing wrong with another one,
-in several sizes: what is told must not depend on one perceptron.
+in several sizes: the result must not depend on one perceptron.
 """
 
 from dataclasses import dataclass, field, replace

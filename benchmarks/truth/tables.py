@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 
 from peers import Peer
-from scores import Bar, Told
+from scores import Bar, RowResult
 from seen import is_hit
 
 HEAD = ("row", "must come first", "came first", "right", "must not be", "predicted", "measured")
@@ -16,9 +16,9 @@ BAR_HEAD = ("bar", "found", "wanted", "of", "verdict")
 @dataclass(frozen=True)
 class Found:
     about: dict
-    told: list[Told]
+    results: list[RowResult]
     bars: list[Bar]
-    gpu: list[Told]
+    gpu: list[RowResult]
     gpu_bars: list[Bar]
     peers: list[Peer]
 
@@ -65,7 +65,9 @@ def bar_cells(bar):
 
 
 def peer_cells(peer):
-    sick, healthy = ([each for each in peer.told if each.row.healthy is kind and each.runs] for kind in (False, True))
+    sick, healthy = (
+        [each for each in peer.results if each.row.healthy is kind and each.runs] for kind in (False, True)
+    )
     right = sum(is_hit(each.row, each.runs[0], number=1) for each in sick)
     alarms = sum(bool(each.runs[0].above) for each in healthy)
     return (
@@ -79,16 +81,16 @@ def peer_cells(peer):
 
 
 def _tables(found):
-    yield "Rows", HEAD, [row_cells(each) for each in found.told]
+    yield "Rows", HEAD, [row_cells(each) for each in found.results]
     yield "Bars", BAR_HEAD, [bar_cells(bar) for bar in found.bars]
     if found.gpu:
         yield "GPU rows", HEAD[:5], [row_cells(each)[:5] for each in found.gpu]
         yield "Bars of the GPU rows", BAR_HEAD, [bar_cells(bar) for bar in found.gpu_bars]
     if found.peers:
         yield "The same rows, other tools", PEER_HEAD, [peer_cells(peer) for peer in found.peers]
-        ran = [peer for peer in found.peers if peer.told]
-        said = {(peer.name, each.row.id): each for peer in ran for each in peer.told}
-        rows = [each.row for each in ran[0].told] if ran else []
+        ran = [peer for peer in found.peers if peer.results]
+        said = {(peer.name, each.row.id): each for peer in ran for each in peer.results}
+        rows = [each.row for each in ran[0].results] if ran else []
         head = ("row", "must come first", *(peer.name for peer in ran))
         yield (
             "What they said",
@@ -159,14 +161,14 @@ def as_json(found):
             "measured": each.measured,
         }
 
-    told = {
+    document = {
         "about": found.about,
-        "rows": [one(each) for each in found.told],
+        "rows": [one(each) for each in found.results],
         "bars": [{**asdict(bar), "verdict": bar.verdict} for bar in found.bars],
         "gpu": [one(each) for each in found.gpu],
         "gpu_bars": [{**asdict(bar), "verdict": bar.verdict} for bar in found.gpu_bars],
         "peers": [
-            {"name": peer.name, "why": peer.why, "rows": [one(each) for each in peer.told]} for peer in found.peers
+            {"name": peer.name, "why": peer.why, "rows": [one(each) for each in peer.results]} for peer in found.peers
         ],
     }
-    return json.dumps(told, indent=1) + "\n"
+    return json.dumps(document, indent=1) + "\n"

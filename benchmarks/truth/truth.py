@@ -35,7 +35,7 @@ import peers
 import tables
 from machine import cores, why_not
 from recording import Failed, record, step_time
-from scores import Told, bars
+from scores import RowResult, bars
 from seen import is_hit
 from table import ROWS
 
@@ -59,16 +59,16 @@ QUICK = Plan(sick=1, healthy=1, pairs=2, minutes=4.5)
 
 class Bench:
     """Takes every row's recordings and measurements, one of each at a time, and from the second on those of cheap rows
-    first: when the time is up, what is missing is what tells least."""
+    first: when the time is up, what is missing is what matters least."""
 
     def __init__(self, rows, plan, folder):
         self._plan = plan
         self._folder = folder
         self._until = time.monotonic() + 60 * plan.minutes
-        self.told = [Told(row, cores()) for row in rows]
+        self.results = [RowResult(row, cores()) for row in rows]
 
     def run(self):
-        for each in self.told:
+        for each in self.results:
             each.skipped = why_not(each.row)
             # Together, for a machine that others use is another one minutes later.
             self._record([each], 1)
@@ -83,7 +83,7 @@ class Bench:
             self._record(self._cheap_first(), number)
 
     def _cheap_first(self):
-        return sorted(self.told, key=lambda each: each.seconds)
+        return sorted(self.results, key=lambda each: each.seconds)
 
     def _record(self, rows, number):
         """Every row's recording of that number, of those that have fewer and are to have it."""
@@ -153,17 +153,17 @@ def plan_of(args):
 
 def gpu_rows():
     try:
-        return fixtures.told(cores())
+        return fixtures.results(cores())
     except ModuleNotFoundError as error:
         _note(f"the GPU rows are left out: they are the tests', whose packages are not all here ({error})")
         return []
 
 
-def beside(venvs, told, folder):
+def beside(venvs, results, folder):
     """Our first recordings, and what other tools say of the same rows."""
-    told = [each for each in told if each.row.model is None]
-    rows = [(each.row, each.cores, each.skipped) for each in told]
-    return [peers.Peer("profile-train", told), *peers.on(venvs, rows, folder, _note)]
+    results = [each for each in results if each.row.model is None]
+    rows = [(each.row, each.cores, each.skipped) for each in results]
+    return [peers.Peer("profile-train", results), *peers.on(venvs, rows, folder, _note)]
 
 
 def about(seconds, before):
@@ -199,17 +199,17 @@ def main():
     with tempfile.TemporaryDirectory(prefix="truth-") as folder:
         bench = Bench(rows, plan, Path(folder))
         bench.run()
-        others = beside(args.peers, bench.told, Path(folder)) if args.peers else []
+        others = beside(args.peers, bench.results, Path(folder)) if args.peers else []
     gpu = [] if args.rows else gpu_rows()
     found = tables.Found(
-        about(time.monotonic() - began, before), bench.told, bars(bench.told), gpu, bars(gpu)[:3], others
+        about(time.monotonic() - began, before), bench.results, bars(bench.results), gpu, bars(gpu)[:3], others
     )
     print(tables.text(found))
     if args.markdown:
         args.markdown.write_text(tables.markdown(found))
     if args.json:
         args.json.write_text(tables.as_json(found))
-    sys.exit(any(each.failed for each in bench.told))
+    sys.exit(any(each.failed for each in bench.results))
 
 
 if __name__ == "__main__":

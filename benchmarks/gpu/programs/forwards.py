@@ -1,4 +1,4 @@
-"""Run forward passes without an optimizer; tell whether memory grows."""
+"""Run forward passes without an optimizer; print whether memory grows."""
 
 import argparse
 import resource
