@@ -1,4 +1,4 @@
-"""Programs that train a little before something befalls them, and what the user is told of it."""
+"""Programs that train a little before something breaks, and the report that the user gets."""
 
 import io
 import json
@@ -11,7 +11,7 @@ from advisor.report.render.terminal import summarize
 
 
 @pytest.fixture
-def told():
+def check_report():
     """Make the report of a run, and assert that terminal, report.md and result.json say this; gives back result.json's
     `run`."""
 

@@ -1,4 +1,4 @@
-"""The fault matrix: docs/faults.md, a row for each `@pytest.mark.fault(what, program, kept, told)` in the tests.
+"""The fault matrix: docs/faults.md, a row for each `@pytest.mark.fault(what, program, kept, message)` in the tests.
 
 `python tests/faults/matrix.py` renews the page. The tests are parsed, never imported.
 """
@@ -23,7 +23,7 @@ output, the same exit status. Nothing that was recorded before the fault is lost
 
 def marks(source):
     """The arguments of each fault mark, in the order of the source: of decorators and of `pytest.param(marks=...)`.
-    Of a test that is expected to fail there is nothing to tell.
+    A test that is expected to fail has no row.
 
     Raises ValueError where a mark is not four plain strings.
     """
@@ -38,7 +38,7 @@ def marks(source):
     for call in sorted(calls, key=lambda call: call.lineno):
         words = [ast.literal_eval(argument) for argument in call.args]
         if call.keywords or len(words) != 4 or not all(isinstance(word, str) and word for word in words):
-            raise ValueError(f"line {call.lineno}: fault(what, program, kept, told) takes four strings")
+            raise ValueError(f"line {call.lineno}: fault(what, program, kept, message) takes four strings")
         found.append(words)
     return found
 

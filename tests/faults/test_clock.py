@@ -59,7 +59,7 @@ print(86_400 < max(seen) - min(seen))
     "everything; all times are of a clock that nobody sets",
     "nothing: all is well",
 )
-def test_no_duration_knows_of_the_system_clock(training, run_both, told, tmp_path):
+def test_no_duration_knows_of_the_system_clock(training, run_both, check_report, tmp_path):
     source, library = tmp_path / "jumps.c", tmp_path / "jumps.so"
     source.write_text(JUMPS)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
@@ -67,7 +67,7 @@ def test_no_duration_knows_of_the_system_clock(training, run_both, told, tmp_pat
 
     assert plain.out.endswith(b"\nTrue\n")
     assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
-    assert told(profiled)["ended"] == "completed"
+    assert check_report(profiled)["ended"] == "completed"
     run, steps = profiled.run, profiled.steps
     assert len(steps) == 40
     assert 1.0 < run.duration < 600.0

@@ -140,9 +140,9 @@ def reported(folder):
             markdown.render(report)
             return json.loads(result_json.render(report))
     except ProfilerError as error:
-        told = error
-    assert told.message
-    assert told.remedy
+        raised = error
+    assert raised.message
+    assert raised.remedy
     return None
 
 
@@ -277,7 +277,7 @@ def foreign(path):
     "which of these it is",
 )
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda path: path.write_bytes(b""), "is empty: the recorder ended before it could write."),
         (lambda path: path.write_bytes(b"import torch\n" * 999), "is damaged, nothing of it can be read"),
@@ -286,13 +286,13 @@ def foreign(path):
     ],
     ids=["empty", "text", "zeros", "foreign"],
 )
-def test_what_is_no_recording_is_named(tmp_path, capsys, make, told):
+def test_what_is_no_recording_is_named(tmp_path, capsys, make, message):
     path = tmp_path / "run-node.db"
     make(path)
     content = path.read_bytes()
     status, err = says(capsys, "report", tmp_path)
     assert status == 1
-    assert told in err
+    assert message in err
     assert path.read_bytes() == content
 
 
@@ -401,7 +401,7 @@ def test_two_reports_at_once_both_come_out_whole(run_folder):
     def report():
         try:
             assert main(["report", "--no-summary", str(run_folder)]) == 0
-        except BaseException as error:  # noqa: BLE001 - told by the thread that waits
+        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
             failures.append(error)
 
     threads = [threading.Thread(target=report) for _ in range(2)]

@@ -111,7 +111,7 @@ def said(tmp_path_factory):
     ids=["exit", "exception", "gpu memory", "memory", "os._exit", "segfault", "abort"],
 )
 def test_however_it_ends_it_ends_so_and_is_reported(
-    training, run_both, run_profiled, said, told, ending, ended, status, sentence
+    training, run_both, run_profiled, said, check_report, ending, ended, status, sentence
 ):
     program = training(f"train()\n{ending}")
     if status == 1:
@@ -123,12 +123,12 @@ def test_however_it_ends_it_ends_so_and_is_reported(
         assert (profiled.out, profiled.err) == (said, b"")
 
     assert profiled.status == status
-    assert told(profiled, sentence)["ended"] == ended
+    assert check_report(profiled, sentence)["ended"] == ended
     assert len(profiled.steps) == 12
     assert b"hunter2" not in b"".join(path.read_bytes() for path in profiled.folder.iterdir() if path.is_file())
 
 
-# Trains until it is told to stop.
+# Trains until it is asked to stop.
 WAITS = """
 def at_a_time_limit(number, frame):
     print("saved", flush=True)
@@ -222,7 +222,9 @@ except KeyboardInterrupt:
     ],
     ids=lambda value: getattr(value, "name", value) if not str(value).count(" ") else "",
 )
-def test_whatever_signal_ends_it_it_is_reported(training, start_profiled, said, told, how, number, ended, sentence):
+def test_whatever_signal_ends_it_it_is_reported(
+    training, start_profiled, said, check_report, how, number, ended, sentence
+):
     words = training(WAITS), *(["handles"] if how == "handles" else [])
     running = start_profiled(*words, terminal=how == "Ctrl-C")
     program = int(running.wait_for("pid ").split()[-1])
@@ -237,7 +239,7 @@ def test_whatever_signal_ends_it_it_is_reported(training, start_profiled, said, 
     assert ran.out == said + f"pid {program}\n".encode() + more.get(number, b"")
     assert ran.err.count(b"Traceback") == ran.err.count(b"KeyboardInterrupt") == (number == signal.SIGINT)
     assert b"profile" not in ran.err
-    assert told(ran, sentence)["ended"] == ended
+    assert check_report(ran, sentence)["ended"] == ended
     assert len(ran.steps) == 12
     assert ran.run.signal == (None if how == "handles" else number)
 
@@ -302,13 +304,13 @@ if __name__ == "__main__": batches()
     "everything, the worker's batches too",
     "`failed`; *The program ended because a worker died, often for want of memory: DataLoader worker (pid ...) ...*",
 )
-def test_a_worker_that_is_killed_is_named(training, run_both, told):
+def test_a_worker_that_is_killed_is_named(training, run_both, check_report):
     ran = run_both(training(LOADS))
     plain, profiled = (replace(one, err=re.sub(rb"\(pid(\(s\))? \d+\)", b"(pid)", one.err)) for one in ran)
 
     assert b"DataLoader worker (pid) is killed by signal: Killed." in plain.err
     assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
-    assert told(profiled, "often for want of memory: DataLoader worker (pid")["ended"] == "failed"
+    assert check_report(profiled, "often for want of memory: DataLoader worker (pid")["ended"] == "failed"
     assert len(profiled.steps) == 12
     assert len(profiled.tables.batches) >= 12
 
@@ -338,11 +340,11 @@ for step in range(12):
     "every step; the one in which it happened holds both attempts",
     "`completed`",
 )
-def test_a_caught_out_of_memory_error_is_a_step_like_others(training, run_both, told):
+def test_a_caught_out_of_memory_error_is_a_step_like_others(training, run_both, check_report):
     plain, profiled = run_both(training(CAUGHT))
 
     assert plain.status == 0
     assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
-    assert told(profiled)["ended"] == "completed"
+    assert check_report(profiled)["ended"] == "completed"
     assert not profiled.problems["end"]
     assert len(profiled.steps) == 12

@@ -77,12 +77,12 @@ INSTALLED = {
     "everything else: each step, with the parts that are measured",
     "*Not fully measured: backward passes (RuntimeError: ...).* and so on, a line each",
 )
-def test_hooks_that_cannot_be_put_in_are_left_out_and_named(run_broken, told):
+def test_hooks_that_cannot_be_put_in_are_left_out_and_named(run_broken, check_report):
     profiled = run_broken(*(where for where, _ in INSTALLED.values()))
 
     for source, (_, what) in INSTALLED.items():
         assert profiled.problems[source] == [f"Not fully measured: {what} (RuntimeError: provoked)."]
-    assert told(profiled)["ended"] == "completed"
+    assert check_report(profiled)["ended"] == "completed"
     assert len(profiled.steps) == 40
     for step in profiled.steps:
         assert step.optimizer > 0
@@ -95,11 +95,11 @@ def test_hooks_that_cannot_be_put_in_are_left_out_and_named(run_broken, told):
     "everything but steps: they have no end",
     "*Not fully measured: optimizers and their steps (RuntimeError: ...).*",
 )
-def test_without_the_optimizers_hook_there_are_no_steps_and_that_is_said(run_broken, told):
+def test_without_the_optimizers_hook_there_are_no_steps_and_that_is_said(run_broken, check_report):
     profiled = run_broken("hooks.optimizer:install")
 
     assert (
-        told(profiled, "Not fully measured: optimizers and their steps (RuntimeError: provoked).")["ended"]
+        check_report(profiled, "Not fully measured: optimizers and their steps (RuntimeError: provoked).")["ended"]
         == "completed"
     )
     assert not profiled.steps
@@ -112,11 +112,11 @@ def test_without_the_optimizers_hook_there_are_no_steps_and_that_is_said(run_bro
     "every step with all its parts",
     "*Not fully measured: the model's layers and sizes (RuntimeError: ...).* and so on, a line each",
 )
-def test_hooks_that_fail_later_take_out_themselves_alone(run_broken, told):
+def test_hooks_that_fail_later_take_out_themselves_alone(run_broken, check_report):
     profiled = run_broken("facts:model", "facts:optimizer", "facts:flags")
 
     assert (
-        told(profiled, "Not fully measured: the model's layers and sizes (RuntimeError: provoked).")["ended"]
+        check_report(profiled, "Not fully measured: the model's layers and sizes (RuntimeError: provoked).")["ended"]
         == "completed"
     )
     assert "Not fully measured: optimizers and their steps (RuntimeError: provoked)." in profiled.problems["optimizer"]

@@ -28,7 +28,7 @@ def test_later(): ...
     assert matrix.marks(source) == [["a", "b", "c d", "e"], ["1", "2", "3", "4"]]
 
 
-@pytest.mark.parametrize("mark", ["'a', 'b', 'c'", "'a', 'b', 'c', ''", "'a', 'b', 'c', 4", "'a', 'b', 'c', told='d'"])
+@pytest.mark.parametrize("mark", ["'a', 'b', 'c'", "'a', 'b', 'c', ''", "'a', 'b', 'c', 4", "'a', 'b', 'c', more='d'"])
 def test_a_mark_that_is_not_four_sentences_is_refused(mark):
     with pytest.raises(ValueError, match="line 1"):
         matrix.marks(f"@pytest.mark.fault({mark})\ndef test_it(): ...")

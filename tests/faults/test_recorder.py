@@ -28,7 +28,7 @@ train(15_000, 0)
     "what was written before, and the newest that the ring holds; each event that is lost is counted",
     "*The recorder did not run for 4 s: samples of that time are missing*; *12,345 of 45,678 events were lost ...*",
 )
-def test_whoever_is_stopped_goes_on_and_the_gap_is_told(training, run_plain, start_profiled, told, tmp_path):
+def test_whoever_is_stopped_goes_on_and_the_gap_is_told(training, run_plain, start_profiled, check_report, tmp_path):
     words = training(HELD_UP), tmp_path / "go"
     running = start_profiled(*words)
     program = int(running.wait_for("\n").split()[-1])
@@ -55,9 +55,9 @@ def test_whoever_is_stopped_goes_on_and_the_gap_is_told(training, run_plain, sta
     stopped, silent = ran.problems["program"][0], ran.problems["recorder"][0]
     assert stopped.startswith(("The program was stopped for 1 s", "The program was stopped for 2 s"))
     assert silent.startswith("The recorder did not run for ")
-    assert told(ran, stopped, silent, f"{lost:,} of {ran.ranks[0].events + lost:,} events were lost")["ended"] == (
-        "completed"
-    )
+    assert check_report(ran, stopped, silent, f"{lost:,} of {ran.ranks[0].events + lost:,} events were lost")[
+        "ended"
+    ] == ("completed")
     steps = ran.steps
     assert len(steps) > 12
     assert max(step.duration for step in steps[:13]) > 1.0  # the one in which it was stopped
@@ -69,7 +69,7 @@ def test_whoever_is_stopped_goes_on_and_the_gap_is_told(training, run_plain, sta
     "both: the second is kept in a folder beside",
     "*... is being recorded into by another run; this run is kept in ...*",
 )
-def test_two_runs_into_one_folder_are_two_recordings(training, start_profiled, told, tmp_path):
+def test_two_runs_into_one_folder_are_two_recordings(training, start_profiled, check_report, tmp_path):
     program = training("train(); print(flush=True)\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)")
     running = []
     for steps in ("first", "second"):
@@ -85,7 +85,7 @@ def test_two_runs_into_one_folder_are_two_recordings(training, start_profiled, t
     (beside,) = [path for path in tmp_path.glob("run-*") if path.is_dir()]
     assert str(beside) in said
     for ran in (first, replace(second, folder=beside)):
-        assert told(ran)["ended"] == "completed"
+        assert check_report(ran)["ended"] == "completed"
         assert len(ran.steps) == 12
 
 
@@ -115,7 +115,7 @@ sys.exit(4)
     "everything",
     "report.html and report.md, `failed`, as always; there is no terminal",
 )
-def test_without_standard_streams_all_else_is_as_always(script, start, start_profiled, told, tmp_path):
+def test_without_standard_streams_all_else_is_as_always(script, start, start_profiled, check_report, tmp_path):
     program = script(STREAMS)
     shell = "sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"
     plain = start(*shell, "python", program, tmp_path / "plain")
@@ -126,7 +126,7 @@ def test_without_standard_streams_all_else_is_as_always(script, start, start_pro
     assert plain.status == profiled.status == 4
     assert (tmp_path / "plain").read_text() == (tmp_path / "profiled").read_text() == "[None, None, None] None None\n"
     assert (folder / "report.html").exists()
-    assert told(profiled, "The program ended with exit status 4.")["ended"] == "failed"
+    assert check_report(profiled, "The program ended with exit status 4.")["ended"] == "failed"
     assert len(profiled.steps) == 12
 
 
@@ -150,7 +150,7 @@ for step in range(10_000):
     "everything",
     "report.html and report.md, `failed`, as always; nobody reads the terminal",
 )
-def test_an_output_that_nobody_reads_ends_the_program_as_without(script, start, told, tmp_path):
+def test_an_output_that_nobody_reads_ends_the_program_as_without(script, start, check_report, tmp_path):
     program = script(TALKS)
     shell = "sh", "-c", '{ "$@" 2>&1; echo $? >&3; } | head -1', "sh"
     ran = []
@@ -168,5 +168,8 @@ def test_an_output_that_nobody_reads_ends_the_program_as_without(script, start, 
     assert plain.out == b"0 " + b"x" * 1000 + b"\n"
     assert (tmp_path / "plain").read_text() == (tmp_path / "profiled").read_text() == "1\n"
     assert (folder / "report.html").exists()
-    assert told(profiled, "The program ended with an error that nothing caught: BrokenPipeError.")["ended"] == "failed"
+    assert (
+        check_report(profiled, "The program ended with an error that nothing caught: BrokenPipeError.")["ended"]
+        == "failed"
+    )
     assert 0 < len(profiled.steps) < 10_000

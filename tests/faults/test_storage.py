@@ -173,9 +173,9 @@ def test_a_disk_that_fills_up(program, plain, disk, start_profiled, report):
     ran = running.finish()
 
     unharmed(ran, plain)
-    told = ran.err.decode()
-    assert f"The end of this run could not be written into {folder}; what was written before stands." in told
-    assert f"Make room there, then: profile-train report {folder}" in told
+    stderr = ran.err.decode()
+    assert f"The end of this run could not be written into {folder}; what was written before stands." in stderr
+    assert f"Make room there, then: profile-train report {folder}" in stderr
     assert stored(folder) >= STEPS // 2 - 1
 
     disk.become("size=8m")
@@ -229,7 +229,7 @@ def test_no_room_for_rings_in_memory(program, plain, disk, apart, tmp_path):
     "what is seen from outside: use of the machine; no steps",
     "which process is not in the recording, and why",
 )
-def test_no_room_for_rings_anywhere(program, plain, disk, apart, told):
+def test_no_room_for_rings_anywhere(program, plain, disk, apart, check_report):
     folder = disk.path / "run"
     ran = apart(
         "mount -t tmpfs -o size=1m none /dev/shm",
@@ -242,7 +242,7 @@ def test_no_room_for_rings_anywhere(program, plain, disk, apart, told):
     assert ran.tables.host_samples
     assert ran.run.outcome == "completed"
     disk.become("size=8m")
-    told(ran, "could not be kept, so it is not in this recording: [Errno 28] No space left on device")
+    check_report(ran, "could not be kept, so it is not in this recording: [Errno 28] No space left on device")
 
 
 # ---- no permission, no place ----
@@ -335,7 +335,7 @@ def test_a_run_folder_that_is_named_again_loses_nothing_but_the_run(light, run_p
     "all of it: the folder is made again at the end",
     "that it was deleted and has been made again",
 )
-def test_a_run_folder_that_is_deleted(program, plain, start_profiled, told, tmp_path):
+def test_a_run_folder_that_is_deleted(program, plain, start_profiled, check_report, tmp_path):
     words, go = program
     go.unlink()
     running = start_profiled(words, go, out=tmp_path / "run")
@@ -347,7 +347,7 @@ def test_a_run_folder_that_is_deleted(program, plain, start_profiled, told, tmp_
     unharmed(ran, plain)
     assert len(ran.steps) == STEPS
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
-    told(ran, "was deleted while it was written, and has been made again.")
+    check_report(ran, "was deleted while it was written, and has been made again.")
 
 
 @pytest.mark.fault(
@@ -400,12 +400,12 @@ def test_a_filesystem_without_shared_memory(program, plain, start_profiled, refu
     "what is seen from outside: use of the machine; no steps",
     "which process is not in the recording, and why",
 )
-def test_no_mmap_at_all(program, plain, run_profiled, refusing, told):
+def test_no_mmap_at_all(program, plain, run_profiled, refusing, check_report):
     ran = run_profiled(*program, env={**refusing, "REFUSE_MMAP": "/"})
 
     unharmed(ran, plain)
     assert ran.tables.host_samples
-    told(ran, "could not be kept, so it is not in this recording: [Errno 19] No such device")
+    check_report(ran, "could not be kept, so it is not in this recording: [Errno 19] No such device")
 
 
 @pytest.mark.fault(

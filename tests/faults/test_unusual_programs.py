@@ -50,7 +50,7 @@ raise ValueError
     "everything",
     "nothing",
 )
-def test_what_a_program_does_with_its_process_is_its_own(training, start, start_plain, told, tmp_path):
+def test_what_a_program_does_with_its_process_is_its_own(training, start, start_plain, check_report, tmp_path):
     program = training(UNUSUAL)
     options = ("--no-report", "--no-windows", "--out", "runs/relative")
     plain = start_plain(program)
@@ -59,7 +59,7 @@ def test_what_a_program_does_with_its_process_is_its_own(training, start, start_
 
     assert plain.out.endswith(b"usr1\nb'\\n' / {} False mine\nmine: ValueError\n")
     assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
-    assert told(profiled, "The program ended with exit status 1.")["ended"] == "failed"
+    assert check_report(profiled, "The program ended with exit status 1.")["ended"] == "failed"
     assert len(profiled.steps) == 12
     assert set(profiled.problems) == {"end", *(["nvml"] if "nvml" in profiled.problems else [])}
 
@@ -83,12 +83,12 @@ raise ValueError
     "`failed`; *The program ended with exit status 1.*",
 )
 @pytest.mark.fault("It removes `sys.excepthook`", "as without", "everything", "`failed`; *... exit status 1.*")
-def test_a_program_that_closes_all_files_finds_nothing_of_ours_in_its_own(training, run_both, told, tmp_path):
+def test_a_program_that_closes_all_files_finds_nothing_of_ours_in_its_own(training, run_both, check_report, tmp_path):
     plain, profiled = run_both(training(CLOSES), tmp_path / "own")
 
     assert plain.out.endswith(b"\nmine\n\n")
     assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
-    assert told(profiled, "The program ended with exit status 1.")["ended"] == "failed"
+    assert check_report(profiled, "The program ended with exit status 1.")["ended"] == "failed"
     assert len(profiled.steps) == 42
 
 
@@ -105,12 +105,12 @@ if "AGAIN" not in os.environ:
     "the steps of both",
     "nothing: all is well",
 )
-def test_a_program_that_replaces_itself_is_recorded_on_both_sides(training, run_both, told):
+def test_a_program_that_replaces_itself_is_recorded_on_both_sides(training, run_both, check_report):
     plain, profiled = run_both(training(AGAIN))
 
     assert plain.out.count(b"\n") == 2
     assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
-    assert told(profiled)["ended"] == "completed"
+    assert check_report(profiled)["ended"] == "completed"
     assert len(profiled.steps) == 24
 
 
@@ -142,12 +142,12 @@ train()
     "its own steps, and those of each child that trains; the others cost nothing",
     "nothing: each that trains is a process of the run",
 )
-def test_children_that_train_are_processes_of_the_run(training, run_both, told):
+def test_children_that_train_are_processes_of_the_run(training, run_both, check_report):
     plain, profiled = run_both(training(FORKS))
 
     assert (plain.status, plain.out.count(b"\n")) == (0, 11)
     assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
-    assert told(profiled)["ended"] == "completed"
+    assert check_report(profiled)["ended"] == "completed"
     steps = [step.pid for step in profiled.steps]
     assert sorted(steps.count(process.pid) for process in profiled.tables.processes) == [6, 7, 8, 24]
 
@@ -181,7 +181,7 @@ def limited(number, limit, *, handler=signal.SIG_IGN):
     "all but that process",
     "*The events of process ... could not be kept, so it is not in this recording: ... Cannot allocate memory*",
 )
-def test_a_process_without_room_is_unharmed_and_named(training, run_both, told):
+def test_a_process_without_room_is_unharmed_and_named(training, run_both, check_report):
     limits = """
 limited(resource.RLIMIT_FSIZE, 100_000)
 limited(resource.RLIMIT_AS, 1 << 20)
@@ -193,7 +193,7 @@ limited(resource.RLIMIT_AS, 1 << 20)
     first, second = profiled.problems["ring"]
     assert "File too large" in first
     assert "Cannot allocate memory" in second
-    assert told(profiled, first, second)["ended"] == "completed"
+    assert check_report(profiled, first, second)["ended"] == "completed"
     assert len(profiled.steps) == 1
 
 
@@ -209,7 +209,7 @@ limited(resource.RLIMIT_AS, 1 << 20)
     "all but that process",
     "*The events of process ... could not be kept, so it is not in this recording: ... Too many open files*",
 )
-def test_a_process_that_may_open_or_write_nothing_is_unharmed_and_named(training, run_both, told):
+def test_a_process_that_may_open_or_write_nothing_is_unharmed_and_named(training, run_both, check_report):
     limits = """
 limited(resource.RLIMIT_FSIZE, 100_000, handler=signal.SIG_DFL)
 limited(resource.RLIMIT_NOFILE, 3)
@@ -221,5 +221,5 @@ limited(resource.RLIMIT_NOFILE, 3)
     first, second = profiled.problems["ring"]
     assert "File too large" in first
     assert "Too many open files" in second
-    assert told(profiled, first, second)["ended"] == "completed"
+    assert check_report(profiled, first, second)["ended"] == "completed"
     assert len(profiled.steps) == 1
