@@ -6,7 +6,7 @@ from pathlib import Path
 SUPPORT = Path(__file__).parents[1] / "support"
 
 
-def told(ran):
+def printed(ran):
     assert (ran.status, ran.err.decode()) == (0, "")
     return json.loads(ran.out.decode().splitlines()[-1])
 
@@ -15,7 +15,7 @@ def test_copies_pickles_and_transforms_of_a_model_are_as_without_us(run_both):
     """Weights, losses and random state, bit for bit, of every way to another module."""
     plain, profiled = run_both(SUPPORT / "zoo.py")
 
-    expected, found = told(plain), told(profiled)
+    expected, found = printed(plain), printed(profiled)
     assert len(expected) > 100
     assert {name: (value, found.get(name)) for name, value in expected.items() if found.get(name) != value} == {}
     assert len(profiled.steps) > 20  # it was recorded
@@ -57,7 +57,7 @@ print(json.dumps(frames))
 def test_a_deep_model_gets_no_frame_a_level(script, run_both):
     plain, profiled = run_both(script(DEEP))
 
-    added = [more - less for less, more in zip(told(plain), told(profiled), strict=True)]
+    added = [more - less for less, more in zip(printed(plain), printed(profiled), strict=True)]
     assert len(added) == 16
     assert max(added) <= 2
     assert sum(step.forward is not None for step in profiled.steps) >= 14  # the second model is found after a step
@@ -83,7 +83,7 @@ print(json.dumps(found))
 def test_a_program_that_lists_the_methods_of_its_model_finds_its_own(script, run_both):
     plain, profiled = run_both(script(LOOKS))
 
-    assert told(plain) == told(profiled)
+    assert printed(plain) == printed(profiled)
     assert len([step for step in profiled.steps if step.forward is not None]) == 8
 
 
@@ -113,7 +113,7 @@ print(json.dumps(called))
 def test_what_a_program_mocks_is_not_called(script, start_profiled):
     profiled = start_profiled(script(MOCKS), options=("--no-report", "--budget", "0.5")).finish()
 
-    assert told(profiled) == []
+    assert printed(profiled) == []
     assert profiled.tables.windows
     assert profiled.facts("output")
 
@@ -125,7 +125,7 @@ def test_nothing_of_the_programs_own_is_called(start_plain, start_profiled):
     profiled = start_profiled(
         SUPPORT / "counted.py", options=("--no-report", "--budget", "0.5")
     ).finish()  # windows, too
-    expected, found = told(expected.finish()), told(profiled)
+    expected, found = printed(expected.finish()), printed(profiled)
 
     before, now = expected.pop("depths"), found.pop("depths")
     assert before.keys() == now.keys() == {"dataset", "collate", "forward", "backward", "closure"}

@@ -95,19 +95,19 @@ def test_a_training_that_goes_on_from_a_checkpoint_is_asked_as_soon(live, reader
 def test_what_takes_long_comes_less_often(live, reader, clock):
     """19.5 ms for a point: the next no sooner than 1.95 s after it."""
     reader.answer(**ANSWER, cost_s=0.0195)
-    told = []
+    steps = []
     for step in range(1, 41):
         clock.now = 0.1 * step
         if live.newest(step):
-            told.append(step)
+            steps.append(step)
             reader.answer(**ANSWER)
 
-    assert told == [11, 32]
+    assert steps == [11, 32]
 
 
 @pytest.mark.process
 def test_telling_counts_too(live, reader, clock):
-    def slowly(told, step):
+    def slowly(values, step):
         clock.now += 0.03
 
     reader.answer(**ANSWER)
@@ -145,7 +145,7 @@ def test_an_answer_that_comes_in_parts_is_put_together(live, reader):
 
 @pytest.mark.process
 def test_a_tracker_that_fails_does_not_end_the_training(live, reader, capsys):
-    def fails(told, step):
+    def fails(values, step):
         raise ConnectionError("no such host")
 
     reader.answer(**ANSWER)
@@ -208,9 +208,9 @@ def test_points_of_a_real_training(script, start):
     points, last, reader = json.loads(ran.out)
     steps = [step for step, _ in points]
     assert steps == sorted(set(steps))
-    assert sum(told["profile_train/live/steps"] for _, told in points) <= last
-    for _, told in points:
-        shares = [value for name, value in told.items() if "/phase/" in name]
+    assert sum(values["profile_train/live/steps"] for _, values in points) <= last
+    for _, values in points:
+        shares = [value for name, value in values.items() if "/phase/" in name]
         assert sum(shares) == pytest.approx(1, abs=0.02)
-        assert told["profile_train/live/step_time_s"] > 0.005
+        assert values["profile_train/live/step_time_s"] > 0.005
     assert not Path(f"/proc/{reader}").exists()

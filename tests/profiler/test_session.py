@@ -142,7 +142,7 @@ def test_under_profile_train_a_block_is_a_region_of_its_run(tmp_path, start_prof
 
 @pytest.mark.parametrize(("ending", "outcome"), [("", "completed"), ("raise ValueError('diverged')", "failed")])
 def test_a_block_that_is_left_open_ends_with_the_program(run, ending, outcome):
-    """As where a callback has opened it, and is told of no end."""
+    """As where a callback has opened it, and is never notified of an end."""
     ran = run(
         f"""
 profile(out="run").__enter__()

@@ -575,12 +575,12 @@ def recorder(folder):
 def test_all_that_a_killed_writer_committed_is_there(tmp_path, turns):
     with recorder(tmp_path) as process:
         for _ in range(turns):
-            told = int(process.stdout.readline())
+            committed = int(process.stdout.readline())
         process.send_signal(signal.SIGKILL)
         process.wait()
     tables = read(tmp_path / "run-node.db")
     steps = sum(one.count for one in tables.steps)
-    assert steps >= told * 50
+    assert steps >= committed * 50
     assert sum(batch.count for batch in tables.batches) == steps
     assert tables.problems == ()
     with contextlib.closing(Writer(tmp_path, "node")) as writer:
@@ -813,13 +813,13 @@ def test_a_view_is_no_table_of_ours(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [(b"", "empty"), (b"train.py\n" * 99, "damaged"), (b"SQLite format 3\0" + b"\0" * 99, "damaged")],
 )
-def test_what_is_no_recording_is_told(tmp_path, content, told):
+def test_what_is_no_recording_is_told(tmp_path, content, message):
     path = tmp_path / "run-node.db"
     path.write_bytes(content)
-    with pytest.raises(ProfilerError, match=told):
+    with pytest.raises(ProfilerError, match=message):
         read(path)
 
 
@@ -877,9 +877,9 @@ def salvaged(path):
     try:
         return read(path)
     except ProfilerError as error:
-        told = error
-    assert str(path) in told.message
-    assert told.remedy
+        raised = error
+    assert str(path) in raised.message
+    assert raised.remedy
     return None
 
 

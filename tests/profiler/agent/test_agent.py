@@ -236,7 +236,7 @@ def test_a_callback_that_raises_is_called_no_more_and_the_others_go_on(agent, tm
 
 
 class Windows:
-    """Open at the boundaries it is told."""
+    """Open at the given boundaries."""
 
     def __init__(self, *open_at):
         self.open_at = open_at
@@ -377,8 +377,8 @@ def test_stopping_takes_every_hook_out_and_leaves_torch_as_it_was(agent):
         ("save", lambda: save.install(agent)),
         ("backward", lambda: backward.install(agent)),
         ("gc", lambda: gc.install(agent)),
-        ("optimizer", lambda: optimizer.install(agent, lambda *told: None)),
-        ("forward", forward.Roots(agent, lambda *told: None).install),
+        ("optimizer", lambda: optimizer.install(agent, lambda *arguments: None)),
+        ("forward", forward.Roots(agent, lambda *arguments: None).install),
     ):
         agent.uninstall.append((name, install()))
     assert torch.save is not before[0]
@@ -413,7 +413,7 @@ def test_one_that_cannot_be_taken_out_keeps_no_other_in(agent):
     assert out == ["c", "a"]
 
 
-# ---- optimizer steps, told apart ----
+# ---- optimizer steps, distinguished ----
 
 
 @pytest.fixture
@@ -422,7 +422,7 @@ def steps(agent):
     ended = []
     agent.end_step = lambda now: ended.append(now) or 0
     agent.after_step = lambda now: None  # so that every step is attended to
-    agent.uninstall.append(("optimizer", optimizer.install(agent, lambda *told: None)))
+    agent.uninstall.append(("optimizer", optimizer.install(agent, lambda *arguments: None)))
     return ended
 
 

@@ -93,12 +93,12 @@ def cuda(monkeypatch):
 def agent(cuda):
     c = SimpleNamespace(_cuda_hasPrimaryContext=lambda device: device in cuda.contexts)
     fake = SimpleNamespace(cuda=cuda, _C=c, is_grad_enabled=lambda: cuda.grad)
-    told = SimpleNamespace(torch=fake, events=[], given_up=[], capturing=False, attend=1)
-    told.put = told.events.append
-    told.give_up = told.problem = lambda source, error: told.given_up.append((source, error))
-    told.is_capturing = lambda: told.capturing
-    told.mark = Marks(told)
-    return told
+    stand_in = SimpleNamespace(torch=fake, events=[], given_up=[], capturing=False, attend=1)
+    stand_in.put = stand_in.events.append
+    stand_in.give_up = stand_in.problem = lambda source, error: stand_in.given_up.append((source, error))
+    stand_in.is_capturing = lambda: stand_in.capturing
+    stand_in.mark = Marks(stand_in)
+    return stand_in
 
 
 class Model:
@@ -226,8 +226,8 @@ def test_after_a_pause_whole_steps_are_measured(cuda, agent):
     cuda.cost = COST
     for _ in range(2_000):
         step(agent, backward=200_000, optimizer=100_000)
-    bursts, told = [], segments(agent)
-    for code, elapsed in told[1:]:
+    bursts, measured = [], segments(agent)
+    for code, elapsed in measured[1:]:
         if elapsed < 0:
             assert code == MARK_OPTIMIZER_END, "a pause ends with a step"
             bursts.append([])

@@ -1,4 +1,4 @@
-"""DistributedDataParallel, as the agent tells of it; real programs, with a process group of one where that suffices."""
+"""DistributedDataParallel, as the agent reports it; real programs, with a process group of one where that suffices."""
 
 from dataclasses import fields
 
@@ -52,7 +52,7 @@ WATCHED = 3
 
 
 @pytest.fixture
-def told(script, run_plain, run_profiled):
+def run_ddp(script, run_plain, run_profiled):
     """The DdpFacts of a program, which prints the same with and without us."""
 
     def run(text):
@@ -66,8 +66,8 @@ def told(script, run_plain, run_profiled):
 
 
 @pytest.mark.parametrize(("last", "reduced"), [("", 4), (", last=no_sync", 1), (", last=assigned", 1)])
-def test_passes_that_reduce_are_told_from_those_that_do_not(told, last, reduced):
-    path, (fact,) = told(f"group()\nmodel = DistributedDataParallel(net)\ntrain(model{last})\n")
+def test_passes_that_reduce_are_told_from_those_that_do_not(run_ddp, last, reduced):
+    path, (fact,) = run_ddp(f"group()\nmodel = DistributedDataParallel(net)\ntrain(model{last})\n")
     steps = 30 - WATCHED
     assert (fact.steps, fact.passes, fact.reduced) == (steps, 4 * steps, reduced * steps)
     line = path.read_text().splitlines().index("model = DistributedDataParallel(net)") + 1
@@ -77,8 +77,8 @@ def test_passes_that_reduce_are_told_from_those_that_do_not(told, last, reduced)
     assert (fact.gradient_as_bucket_view, fact.find_unused_parameters, fact.static_graph) == (False, False, False)
 
 
-def test_settings_and_hooks_are_told(told):
-    _, (fact,) = told("""
+def test_settings_and_hooks_are_told(run_ddp):
+    _, (fact,) = run_ddp("""
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 group()
 net[0].weight.requires_grad = False
@@ -92,17 +92,17 @@ train(model)
     assert fact.gradient_bytes == BYTES - 4 * 8 * 16
 
 
-def test_what_torch_has_timed_since_the_counting_began_is_averaged(told):
-    _, (fact,) = told("group()\nmodel = DistributedDataParallel(net)\ntrain(model, steps=250, k=1)\n")
+def test_what_torch_has_timed_since_the_counting_began_is_averaged(run_ddp):
+    _, (fact,) = run_ddp("group()\nmodel = DistributedDataParallel(net)\ntrain(model, steps=250, k=1)\n")
     # torch knows of a pass at the next one: 1 and 2 came before, 3 to 10, 100 and 200 after.
     assert fact.samples == 10
     assert 0 < fact.overlap <= fact.communication < 1
     assert 0 < fact.compute < 1
 
 
-def test_an_optimizer_that_steps_in_a_communication_hook_is_not_held_up(told):
+def test_an_optimizer_that_steps_in_a_communication_hook_is_not_held_up(run_ddp):
     """While the hook runs, torch holds the lock that its logger takes: whoever asked there would wait for ever."""
-    _, (fact,) = told("""
+    _, (fact,) = run_ddp("""
 import time
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 group()
@@ -122,8 +122,8 @@ train(model, steps=80, k=1, last=last)
     assert fact.comm_hook == "hook"
 
 
-def test_passes_that_are_no_training_are_not_counted(told):
-    _, (fact,) = told("""
+def test_passes_that_are_no_training_are_not_counted(run_ddp):
+    _, (fact,) = run_ddp("""
 group()
 model = DistributedDataParallel(net)
 def last(model, i, k):
@@ -137,8 +137,8 @@ train(model, last=last)
     assert fact.passes == 4 * (30 - WATCHED)
 
 
-def test_inside_torch_compile(told):
-    _, (fact,) = told("""
+def test_inside_torch_compile(run_ddp):
+    _, (fact,) = run_ddp("""
 group()
 model = torch.compile(DistributedDataParallel(net), backend="eager")
 train(model, k=2, last=lambda model, i, k: no_sync(model._orig_mod, i, k))
@@ -147,9 +147,9 @@ train(model, k=2, last=lambda model, i, k: no_sync(model._orig_mod, i, k))
     assert (fact.steps, fact.passes, fact.reduced) == (steps, 2 * steps, steps)
 
 
-def test_errors_and_copies_are_as_without_us(told):
+def test_errors_and_copies_are_as_without_us(run_ddp):
     """What is printed is compared: of tracebacks the frames of files, but for torch's own line in a module's call."""
-    told("""
+    run_ddp("""
 import copy, io, traceback
 def show(error):
     for frame in traceback.extract_tb(error.__traceback__):
@@ -172,8 +172,8 @@ print(DistributedDataParallel.__init__.__name__)
 """)
 
 
-def test_without_it_there_is_no_such_fact(told):
-    assert told("train(net)\n")[1] == []
+def test_without_it_there_is_no_such_fact(run_ddp):
+    assert run_ddp("train(net)\n")[1] == []
 
 
 TWO = """

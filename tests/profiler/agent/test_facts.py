@@ -379,12 +379,12 @@ def test_cuda_is_not_touched_before_the_program_has_initialised_it():
     assert [fact["id"] for fact in facts.devices(cuda(True))] == [0, 1]
 
 
-# ---- what is told and what is kept cannot drift apart ----
+# ---- what is reported and what is kept cannot drift apart ----
 
 
 @pytest.fixture
-def told(tmp_path, monkeypatch):
-    """Every fact that a small training with all the hooks in has told, by kind; keys only."""
+def keys_of_facts(tmp_path, monkeypatch):
+    """Return the keys of every fact that a small training with all hooks installed reports, by kind."""
     handed = {}
 
     class Listening(Agent):
@@ -410,15 +410,15 @@ def told(tmp_path, monkeypatch):
     return handed
 
 
-def test_every_key_that_is_told_is_a_field_of_its_kind(told):
-    assert {"loader", "model", "optimizer", "flags", "scaler", "output"} <= set(told)
-    for kind, keys in told.items():
+def test_every_key_that_is_told_is_a_field_of_its_kind(keys_of_facts):
+    assert {"loader", "model", "optimizer", "flags", "scaler", "output"} <= set(keys_of_facts)
+    for kind, keys in keys_of_facts.items():
         if kind in FACTS:
             assert keys <= names(FACTS[kind]), kind
 
 
-def test_the_process_is_told_in_the_fields_of_its_row(told):
-    assert told["process"] <= names(Process)
+def test_the_process_is_told_in_the_fields_of_its_row(keys_of_facts):
+    assert keys_of_facts["process"] <= names(Process)
 
 
 def test_devices_and_memory_are_told_in_the_fields_of_their_kinds():

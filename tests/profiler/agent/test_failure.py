@@ -26,7 +26,7 @@ LINE = PROGRAM.splitlines().index("optimizer = torch.optim.AdamW(model.parameter
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reported"),
     [
         ("torch.OutOfMemoryError('no room')", ("torch.OutOfMemoryError", "no room")),
         (
@@ -35,7 +35,7 @@ LINE = PROGRAM.splitlines().index("optimizer = torch.optim.AdamW(model.parameter
         ),
     ],
 )
-def test_what_runs_out_of_memory_in_its_first_pass_tells_what_it_is_about(tried, error, told):
+def test_what_runs_out_of_memory_in_its_first_pass_tells_what_it_is_about(tried, error, reported):
     ran = tried(PROGRAM.replace("FAILS", f"raise {error}")).ran
 
     (model,) = ran.facts("model")
@@ -43,7 +43,7 @@ def test_what_runs_out_of_memory_in_its_first_pass_tells_what_it_is_about(tried,
     (optimizer,) = ran.facts("optimizer")
     assert (optimizer.name, optimizer.parameters, optimizer.place.line) == ("AdamW", 4 * 72, LINE)
     (failure,) = ran.facts("error")
-    assert (failure.type, failure.message) == told
+    assert (failure.type, failure.message) == reported
     assert not ran.problems["trial"]
 
 

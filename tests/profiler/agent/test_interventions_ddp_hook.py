@@ -1,4 +1,4 @@
-"""DistributedDataParallel sends gradients as it is told to."""
+"""DistributedDataParallel sends gradients as it is configured to."""
 
 import pytest
 from programs import TORCH

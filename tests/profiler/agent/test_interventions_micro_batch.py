@@ -121,7 +121,7 @@ def test_pieces_of_a_batch_train_as_the_batch(tried, split, update):
     ],
 )
 def test_a_loop_that_cannot_be_seen_through_is_told(split, update, why):
-    assert any(why in told for told in split(update).failed)
+    assert any(why in failure for failure in split(update).failed)
 
 
 def test_a_batch_that_is_fetched_ahead_is_told(tried, tmp_path):
@@ -133,7 +133,7 @@ def test_a_batch_that_is_fetched_ahead_is_told(tried, tmp_path):
     settings = {"file": str(tmp_path / "project/train.py"), "line": LINE, "pieces": 4}
     changed = tried(ahead.replace("UPDATE", PLAIN), ("micro_batch", settings))
 
-    assert any("0 backward passes" in told for told in changed.failed)
+    assert any("0 backward passes" in failure for failure in changed.failed)
 
 
 def test_a_loader_made_elsewhere_is_left_alone_and_that_is_told(split):

@@ -47,9 +47,9 @@ def test_each_is_told(tried, steps):
     """Also of a program that ends before the trial does."""
     changed = tried(LOOP.replace("STEPS", str(steps)), *((name, each[0]) for (name, _), each in CHANGES.items()))
 
-    told = changed.failed
-    assert [missing for _, missing in CHANGES.values() if not any(missing in each for each in told)] == []
-    assert all("\n" not in each and each.endswith(".") for each in told)
+    failures = changed.failed
+    assert [missing for _, missing in CHANGES.values() if not any(missing in each for each in failures)] == []
+    assert all("\n" not in each and each.endswith(".") for each in failures)
 
 
 @pytest.mark.slow

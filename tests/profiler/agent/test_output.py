@@ -27,8 +27,8 @@ def clock(monkeypatch):
 
 
 @pytest.fixture
-def told(tmp_path, clock):
-    """An agent with nothing but this hook in; what it tells, newest last."""
+def agent_and_facts(tmp_path, clock):
+    """Yield an agent with this hook only, and its facts, newest last."""
     agent = Agent(None, {"rings": str(tmp_path)})
     agent.flushed = 0
     facts = []
@@ -63,8 +63,8 @@ def no_torch(monkeypatch):
     monkeypatch.setattr(output, "not_for_dynamo", lambda torch, function: None)
 
 
-def test_from_the_update_to_the_line_and_from_one_line_to_the_next(told, clock, log):
-    agent, facts = told
+def test_from_the_update_to_the_line_and_from_one_line_to_the_next(agent_and_facts, clock, log):
+    agent, facts = agent_and_facts
     agent.put((ident(), OPTIMIZER, 50, 100, 1))
     clock.now = 140
     log()  # 40 after the update
@@ -75,8 +75,8 @@ def test_from_the_update_to_the_line_and_from_one_line_to_the_next(told, clock, 
     assert seconds(facts) == {"leading_up": 47, "seconds": 6}
 
 
-def test_what_was_flushed_is_over(told, clock, log):
-    agent, facts = told
+def test_what_was_flushed_is_over(agent_and_facts, clock, log):
+    agent, facts = agent_and_facts
     agent.flushed = 120
     clock.now = 140
     log()
@@ -85,8 +85,8 @@ def test_what_was_flushed_is_over(told, clock, log):
     assert seconds(facts)["leading_up"] == 20
 
 
-def test_a_collection_and_other_threads_end_nothing(told, clock, log):
-    agent, facts = told
+def test_a_collection_and_other_threads_end_nothing(agent_and_facts, clock, log):
+    agent, facts = agent_and_facts
     agent.put((ident(), OPTIMIZER, 50, 100, 1))
     agent.put((ident(), GC, 110, 120))
     agent.put((ident() + 1, FETCH, 110, 130))
@@ -97,8 +97,8 @@ def test_a_collection_and_other_threads_end_nothing(told, clock, log):
     assert seconds(facts)["leading_up"] == 40
 
 
-def test_a_thread_that_writes_in_the_background_keeps_nobody_waiting(told, clock, log):
-    agent, facts = told
+def test_a_thread_that_writes_in_the_background_keeps_nobody_waiting(agent_and_facts, clock, log):
+    agent, facts = agent_and_facts
     agent.put((ident(), OPTIMIZER, 50, 100, 1))
     clock.now = 140
     writer = threading.Thread(target=log)
@@ -109,8 +109,8 @@ def test_a_thread_that_writes_in_the_background_keeps_nobody_waiting(told, clock
     assert seconds(facts) == {"leading_up": 0, "seconds": 0}
 
 
-def test_a_handler_within_another_is_part_of_it(told, clock, log):
-    agent, facts = told
+def test_a_handler_within_another_is_part_of_it(agent_and_facts, clock, log):
+    agent, facts = agent_and_facts
     agent.put((ident(), OPTIMIZER, 50, 100, 1))
     outer = logging.Handler()
 
@@ -127,8 +127,8 @@ def test_a_handler_within_another_is_part_of_it(told, clock, log):
 
 
 @pytest.mark.parametrize("when", ["inside", "after"])
-def test_what_is_synced_of_a_checkpoint_is_no_log(told, clock, tmp_path, when):
-    agent, facts = told
+def test_what_is_synced_of_a_checkpoint_is_no_log(agent_and_facts, clock, tmp_path, when):
+    agent, facts = agent_and_facts
     if when == "inside":
         agent.in_save.add(ident())
     else:
@@ -141,8 +141,8 @@ def test_what_is_synced_of_a_checkpoint_is_no_log(told, clock, tmp_path, when):
     assert seconds(facts) == {"leading_up": 0, "seconds": 0}
 
 
-def test_our_own_look_leads_up_to_nothing(told, clock, log):
-    agent, facts = told
+def test_our_own_look_leads_up_to_nothing(agent_and_facts, clock, log):
+    agent, facts = agent_and_facts
     agent.put((ident(), OPTIMIZER, 50, 100, 1))
     clock.now = 130
     tick(agent)

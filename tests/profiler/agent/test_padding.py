@@ -1,4 +1,4 @@
-"""What tells padding in a batch, and what only looks like it."""
+"""What is padding in a batch, and what only looks like it."""
 
 import sys
 from collections import UserDict, namedtuple
@@ -13,8 +13,8 @@ LENGTHS = [10, 16, 12, 16]
 ROOM = 20
 
 
-class Told:
-    """An agent that keeps the facts, and time that goes by as it is told."""
+class Watched:
+    """An agent that keeps the facts, and a clock that the test sets."""
 
     def __init__(self):
         self.facts, self.problems = {}, []
@@ -39,7 +39,7 @@ class Told:
 
 
 def of(*batches, rows=4):
-    return Told().of(*batches, rows=rows)
+    return Watched().of(*batches, rows=rows)
 
 
 def tokens(lengths=LENGTHS, room=ROOM, pad=0, left=False):
@@ -161,36 +161,36 @@ def test_batches_are_summed_up_by_what_has_told_the_first():
 def test_what_a_later_batch_contradicts_is_taken_back():
     inside = tokens()
     inside[0, 3] = 0
-    told = Told()
+    watched = Watched()
 
-    assert told.of(tokens())["real"] == 54
-    assert told.of(inside) == {"id": 1}
-    assert told.of(tokens()) == {"id": 1}, "it is not looked at again"
+    assert watched.of(tokens())["real"] == 54
+    assert watched.of(inside) == {"id": 1}
+    assert watched.of(tokens()) == {"id": 1}, "it is not looked at again"
 
 
 def test_a_loader_that_shows_none_is_left_alone():
-    told = Told()
-    told.of(*[torch.randn(4, 8)] * FRUITLESS)
+    watched = Watched()
+    watched.of(*[torch.randn(4, 8)] * FRUITLESS)
 
-    assert told.of(tokens()) is None
-    assert told.agent.fetch_due == sys.maxsize
+    assert watched.of(tokens()) is None
+    assert watched.agent.fetch_due == sys.maxsize
 
 
 def test_looking_takes_a_five_hundredth_of_the_time(monkeypatch):
     """Each look takes 1 ms here, of which the first is free."""
     now = 0
     monkeypatch.setattr("profiler.agent.hooks.padding.clock", lambda: now)
-    told = Told()
+    watched = Watched()
 
     def batches_after(milliseconds):
         nonlocal now
         begin = milliseconds * 10**6
         now = begin + 10**6
-        if begin >= told.paddings.due:
-            told.paddings.look(1, tokens(), 4, begin)
-        for tell in told.agent.on_tick:
+        if begin >= watched.paddings.due:
+            watched.paddings.look(1, tokens(), 4, begin)
+        for tell in watched.agent.on_tick:
             tell()
-        return told.facts[1]["batches"]
+        return watched.facts[1]["batches"]
 
     assert [batches_after(ms) for ms in (0, 1, 2, 499, 502, 999, 1000)] == [1, 2, 2, 2, 3, 3, 4]
 
@@ -199,12 +199,12 @@ def test_a_look_that_fails_is_told_once_and_harms_nobody(monkeypatch):
     def fail(*given):
         raise RuntimeError("not now")
 
-    told = Told()
-    monkeypatch.setattr(told.paddings, "_count", fail)
-    told.paddings.look(1, {}, 4, 0)
+    watched = Watched()
+    monkeypatch.setattr(watched.paddings, "_count", fail)
+    watched.paddings.look(1, {}, 4, 0)
 
-    assert told.paddings.due == told.agent.fetch_due == sys.maxsize
-    assert [str(error) for error in told.problems] == ["not now"]
+    assert watched.paddings.due == watched.agent.fetch_due == sys.maxsize
+    assert [str(error) for error in watched.problems] == ["not now"]
 
 
 PADDED = """

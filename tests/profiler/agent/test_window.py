@@ -55,7 +55,7 @@ class Loop:
                 return
         raise AssertionError("no window was opened")
 
-    def told(self, kind):
+    def facts_of(self, kind):
         return [body for each, body in self.facts if each == kind]
 
 
@@ -93,7 +93,7 @@ def test_a_window_opens_once_settled_and_holds_three_steps(make, tmp_path):
 
     first = 2 * HALF + 1
     assert [index + 1 for index, is_open in enumerate(opened) if is_open] == [first, first + 1, first + 2]
-    (fact,) = loop.told("window")
+    (fact,) = loop.facts_of("window")
     assert fact["path"] == str(tmp_path / f"window-{os.getpid()}-0.json")
     assert (fact["first_step"], fact["steps"], fact["device"]) == (first, STEPS, "cpu")
     assert fact["end_ns"] - fact["start_ns"] == STEPS * SECOND // 10
@@ -121,7 +121,7 @@ def test_where_the_budget_covers_no_whole_window_the_first_is_one_step(make, mon
 
     assert opened_at >= (FIRST_COST["cpu"] + 0.1 * FIRST_SLOWER["cpu"]) / 0.05
     assert opened_at < (FIRST_COST["cpu"] + STEPS * 0.1 * FIRST_SLOWER["cpu"]) / 0.05
-    assert [fact["steps"] for fact in loop.told("window")] == [1]
+    assert [fact["steps"] for fact in loop.facts_of("window")] == [1]
 
 
 def test_later_windows_go_by_what_the_first_one_cost(make):
@@ -130,7 +130,7 @@ def test_later_windows_go_by_what_the_first_one_cost(make):
     for _ in range(3000):
         loop.step()
 
-    assert [fact["steps"] for fact in loop.told("window")][2:5:2] == [STEPS, STEPS]
+    assert [fact["steps"] for fact in loop.facts_of("window")][2:5:2] == [STEPS, STEPS]
 
 
 def test_every_second_window_is_one_step_with_shapes(make):
@@ -138,7 +138,7 @@ def test_every_second_window_is_one_step_with_shapes(make):
 
     loop.steps(200)
 
-    facts = loop.told("window")
+    facts = loop.facts_of("window")
     dims = ['"Input Dims"' in Path(fact["path"]).read_text() for fact in facts]
     assert dims[:4] == [False, True, False, True]
     assert [fact["steps"] for fact in facts[:4]] == [STEPS, 1, STEPS, 1]
@@ -148,10 +148,10 @@ def test_the_first_window_with_shapes_waits_for_what_it_may_cost(make, monkeypat
     monkeypatch.setattr(module, "SHAPES_SLOWER", 100.0)
     loop = make(budget=0.5, tick=0.02)
 
-    while len(loop.told("window")) < 2:
+    while len(loop.facts_of("window")) < 2:
         loop.step()
 
-    first, second = loop.told("window")
+    first, second = loop.facts_of("window")
     assert second["start_ns"] / SECOND > (first["cost_s"] + 100 * first["cost_s"] / STEPS) / 0.5
 
 
@@ -165,11 +165,11 @@ def test_windows_come_again_and_never_cost_more_than_the_budget(make):
         if closed and not before:
             assert loop.windows.cost <= 0.02 * loop.now / SECOND
 
-    costs = [fact["cost_s"] for fact in loop.told("window")]
+    costs = [fact["cost_s"] for fact in loop.facts_of("window")]
     assert len(costs) > 3
     assert sum(costs) == pytest.approx(loop.windows.cost)
     assert min(costs) >= 0.04
-    starts = [fact["start_ns"] for fact in loop.told("window")]
+    starts = [fact["start_ns"] for fact in loop.facts_of("window")]
     assert all(later > earlier * 1.4 for earlier, later in itertools.pairwise(starts))
 
 
@@ -212,14 +212,14 @@ def test_the_length_of_a_window_follows_that_of_a_step(make, seconds, steps):
     loop.until_open(seconds)
     loop.steps(MOST_STEPS, seconds)
 
-    assert [fact["steps"] for fact in loop.told("window")] == [steps]
+    assert [fact["steps"] for fact in loop.facts_of("window")] == [steps]
 
 
 def test_steps_too_long_for_a_window_are_told(make):
     loop = make(budget=1.0)
 
     assert not any(loop.steps(60, 6.0))
-    (problem,) = loop.told("problem")
+    (problem,) = loop.facts_of("problem")
     assert "6.0 s" in problem["message"]
 
 
@@ -236,7 +236,7 @@ def test_steps_with_very_many_events_get_shorter_windows(make, monkeypatch):
         loop.until_open()
         loop.steps(STEPS)
 
-    first, _, third = loop.told("window")
+    first, _, third = loop.facts_of("window")
     assert first["steps"] == STEPS
     assert 0 < third["steps"] < STEPS
 
@@ -264,15 +264,15 @@ def test_the_programs_profiler_takes_over_at_once(make, tmp_path):
     assert not any(opened)
     assert not any(loop.steps(200))
     assert loop.windows.program_profiler
-    assert loop.told("flags_profiler") == [{"program_profiler": True}]
-    assert loop.told("window") == loop.told("problem") == []
+    assert loop.facts_of("flags_profiler") == [{"program_profiler": True}]
+    assert loop.facts_of("window") == loop.facts_of("problem") == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_programs_profiler_is_whole_after_a_window_too(make):
     loop = make(budget=1.0)
     loop.steps(40)
-    assert len(loop.told("window")) == 1
+    assert len(loop.facts_of("window")) == 1
 
     with torch.autograd.profiler.profile() as theirs:
         loop.steps(5)
@@ -322,7 +322,7 @@ def test_a_failure_ends_windows_and_nothing_else(make, tmp_path, capfd):
     opened = loop.steps(300)
 
     assert sum(opened) == STEPS
-    (problem,) = loop.told("problem")
+    (problem,) = loop.facts_of("problem")
     assert problem["source"] == "windows"
     assert "FileNotFoundError" in problem["message"]
     assert capfd.readouterr() == ("", "")
@@ -350,7 +350,7 @@ def test_closing_keeps_the_whole_steps_of_an_open_window(make):
 
     loop.windows.close()
 
-    (fact,) = loop.told("window")
+    (fact,) = loop.facts_of("window")
     assert fact["steps"] == 2
     window, rows, *_ = parse(Path(fact["path"]), pid=1, position=0, start=0.0, steps=0, cost=0.0)
     assert window.steps == 2
@@ -374,11 +374,11 @@ def test_a_step_that_grows_out_of_bounds_ends_its_window(make):
     loop.until_open()
     loop.step()
     loop.windows.at_fetch(loop.now + SECOND)
-    assert loop.told("window") == []
+    assert loop.facts_of("window") == []
 
     loop.windows.at_fetch(loop.now + 60 * SECOND)
 
-    assert [fact["steps"] for fact in loop.told("window")] == [1]
+    assert [fact["steps"] for fact in loop.facts_of("window")] == [1]
 
 
 def test_another_thread_cannot_end_a_window(make):
@@ -414,7 +414,7 @@ def test_a_forked_child_takes_no_windows_and_leaves_the_parents(make):
 
     assert os.waitstatus_to_exitcode(status) == 0
     loop.steps(STEPS)
-    assert [fact["steps"] for fact in loop.told("window")] == [STEPS]
+    assert [fact["steps"] for fact in loop.facts_of("window")] == [STEPS]
 
 
 class StubCuda:
@@ -479,7 +479,7 @@ def test_on_cuda_one_more_step_leads_in_and_the_gpu_is_waited_for_at_the_end(mak
     loop.steps(1)
 
     assert cuda.calls[3:] == ["query", "query", "query", "disable"]
-    (fact,) = loop.told("window")
+    (fact,) = loop.facts_of("window")
     assert (fact["device"], fact["steps"]) == ("cuda", STEPS + 1)
 
 
@@ -494,7 +494,7 @@ def test_a_gpu_that_waits_for_another_rank_is_not_waited_for_without_end(make):
 
     assert cuda.calls.count("query") >= 4
     assert cuda.calls[-1] == "disable"
-    assert loop.told("window") == loop.told("problem") == []
+    assert loop.facts_of("window") == loop.facts_of("problem") == []
 
 
 @pytest.fixture
@@ -512,7 +512,7 @@ def test_on_cuda_the_first_window_comes_within_ten_seconds_or_twenty_steps(make,
 
     assert loop.now <= max(10.0, (2 * HALF + 2) * seconds) * SECOND
     loop.steps(STEPS + 10, seconds)
-    (fact,) = loop.told("window")
+    (fact,) = loop.facts_of("window")
     assert fact["steps"] >= 1
     recorded = (fact["end_ns"] - fact["start_ns"]) / SECOND
     assert recorded <= max(2.0, seconds)
@@ -526,7 +526,7 @@ def test_on_cuda_the_first_window_may_cost_more_than_the_budget_has_saved_up(mak
     loop.until_open(0.1)
     loop.steps(STEPS + 10, 0.1)
 
-    (fact,) = loop.told("window")
+    (fact,) = loop.facts_of("window")
     assert fact["steps"] == STEPS + 1
 
 
@@ -539,7 +539,7 @@ def test_on_cuda_a_run_of_few_long_steps_gets_a_window(make, seconds):
 
     assert loop.now <= max(10.0 + seconds, (FEW + 2) * seconds) * SECOND
     loop.steps(2, seconds)
-    assert loop.told("window")[0]["steps"] >= 1
+    assert loop.facts_of("window")[0]["steps"] >= 1
 
 
 def test_long_steps_on_cuda_that_differ_are_waited_for(make):
@@ -573,7 +573,7 @@ def test_a_long_step_is_recorded_in_part_up_to_a_batch(make):
     for _ in range(16):
         loop.now += SECOND // 4
         loop.windows.at_fetch(loop.now)
-    (fact,) = loop.told("window")
+    (fact,) = loop.facts_of("window")
     assert fact["share"] == pytest.approx((fact["end_ns"] - fact["start_ns"]) / SECOND / 4.0)
     assert 1.5 / 4.0 < fact["share"] < 2.0 / 4.0
 
@@ -588,7 +588,7 @@ def test_a_long_step_is_recorded_once_the_gpu_has_nothing_left_to_do(make):
     assert cuda.calls == ["query", "query", "query", "config", ["cpu", "cuda"], "enable"]
     cuda.idle, cuda.asked = True, lambda: None
     assert not loop.step(1.0)
-    assert [fact["steps"] for fact in loop.told("window")] == [1]
+    assert [fact["steps"] for fact in loop.facts_of("window")] == [1]
 
 
 def test_a_gpu_that_never_has_nothing_to_do_gets_no_window_and_the_program_goes_on(make):
@@ -598,7 +598,7 @@ def test_a_gpu_that_never_has_nothing_to_do_gets_no_window_and_the_program_goes_
     cuda.asked = lambda: setattr(loop, "now", loop.now + SECOND // 4)
     assert not any(loop.steps(30, 1.0))
     assert "enable" not in cuda.calls
-    assert loop.told("problem") == []
+    assert loop.facts_of("problem") == []
 
 
 def test_the_start_of_cupti_is_counted_apart(make):
@@ -609,12 +609,12 @@ def test_the_start_of_cupti_is_counted_apart(make):
     loop.until_open()
     cuda.autograd._enable_profiler = lambda config, activities: None
     loop.steps(STEPS + 1)
-    (fact,) = loop.told("window")
+    (fact,) = loop.facts_of("window")
     assert fact["opening_s"] == pytest.approx(3.0)
     assert fact["cost_s"] >= 3.0
     assert loop.windows.cost >= 3.0
     loop.steps(200)
-    assert len(loop.told("window")) > 1, "the second is not held back by what the first cost once"
+    assert len(loop.facts_of("window")) > 1, "the second is not held back by what the first cost once"
 
 
 @pytest.mark.parametrize(
@@ -705,7 +705,7 @@ def test_at_exit_a_busy_gpu_is_not_waited_for(make):
     loop.windows.close()
 
     assert cuda.calls[-2:] == ["query", "disable"]
-    assert loop.told("window") == []
+    assert loop.facts_of("window") == []
 
 
 def test_a_torch_that_cannot_record_its_gpu_is_told(make, monkeypatch):
@@ -716,7 +716,7 @@ def test_a_torch_that_cannot_record_its_gpu_is_told(make, monkeypatch):
     loop = make(budget=1.0)
 
     assert not any(loop.steps(60))
-    (problem,) = loop.told("problem")
+    (problem,) = loop.facts_of("problem")
     assert "CUDA" in problem["message"]
 
 

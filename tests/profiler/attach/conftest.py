@@ -118,11 +118,11 @@ class Program:
 
     def state(self):
         """Hooks and the like, by the program itself between two steps."""
-        told = self.folder / f"state-{self._number}"
+        path = self.folder / f"state-{self._number}"
         (self.folder / f"tell-{self._number}").touch()
-        self.wait_for(told.exists)
+        self.wait_for(path.exists)
         self._number += 1
-        return json.loads(told.read_text())
+        return json.loads(path.read_text())
 
     def end(self):
         if self.process.poll() is None:

@@ -77,11 +77,11 @@ def names(folder):
 def test_attaching_waits_for_its_end_and_leaves_no_wrong_names(program, tmp_path, monkeypatch):
     monkeypatch.setitem(inject.PAUSES, "profiled", (0.2, 0.2))
     injector = Injector(program.pid)
-    told = []
+    reasons = []
 
     def waits(why):
-        told.append(why)
-        if told.count(inject.REASONS["profiled"]) > 2:
+        reasons.append(why)
+        if reasons.count(inject.REASONS["profiled"]) > 2:
             (tmp_path / "asked").touch()
 
     try:

@@ -300,8 +300,8 @@ def test_the_phases_of_a_step_add_up(tmp_path):
 def test_kernels_tell_how_many_multiprocessors_they_reach(tmp_path):
     made = Made(deviceProperties=[GPU])
     made.step(0, 0, 100)
-    for start, end, told in ((10, 20, 0.25), (20, 50, 4.5), (50, 60, "inf"), (60, 70, None)):
-        made.gpu(GEMM, start, end, (start - 5, start - 4), **({} if told is None else {"blocks per SM": told}))
+    for start, end, blocks in ((10, 20, 0.25), (20, 50, 4.5), (50, 60, "inf"), (60, 70, None)):
+        made.gpu(GEMM, start, end, (start - 5, start - 4), **({} if blocks is None else {"blocks per SM": blocks}))
     made.gpu(KERNEL, 70, 80, (68, 69))
 
     reached = {kernel.name: kernel.reached for kernel in analyse(made.write(tmp_path / "t.json")).kernels}

@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parents[2] / "support" / "stub_nvml" / "libnvidia-ml.c"
 
 
 class StubNvml:
-    """The stand-in library, built and told what to say."""
+    """The stand-in library, built and given its answers."""
 
     def __init__(self, folder, values):
         self.folder = folder

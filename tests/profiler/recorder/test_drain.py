@@ -357,8 +357,8 @@ def test_loaders_and_flags_are_completed_by_what_the_steps_show(program):
     assert {fact.body["id"]: fact.body["training"] for fact in facts if fact.kind == "loader"} == {1: True, 2: False}
     assert [fact.body["evaluation_grad"] for fact in facts if fact.kind == "flags"] == [True]
     program.outlet.fact("flags", {"autocast": False})
-    (told,) = of(Fact, source.rows())
-    assert told.body == {"autocast": False, "evaluation_grad": True}
+    (flags,) = of(Fact, source.rows())
+    assert flags.body == {"autocast": False, "evaluation_grad": True}
 
 
 def test_without_boundaries_it_says_what_to_do_once(program, monkeypatch):

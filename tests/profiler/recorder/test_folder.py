@@ -268,9 +268,9 @@ def test_a_good_recording_is_not_replaced_by_one_that_failed(tmp_path, before, c
     recorded(out, before)
     seat = place.join(out, "train.py", JOB)
     record(seat, JOB, end=True)
-    told = place.settle(seat.earlier, completed=completed)
+    message = place.settle(seat.earlier, completed=completed)
 
-    assert seat.earlier.is_dir() == bool(told) == kept
+    assert seat.earlier.is_dir() == bool(message) == kept
     assert not kept or {path.name for path in seat.earlier.rglob("*") if path.is_file()} == {
         ".profile-train.json",
         "report.md",

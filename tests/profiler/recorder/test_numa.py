@@ -1,4 +1,4 @@
-"""What Linux tells of NUMA nodes, on a tree of files like its own."""
+"""What Linux reports about NUMA nodes, on a tree of files like its own."""
 
 import os
 
@@ -13,7 +13,7 @@ from profiler.recorder.numa import node_of_pci, nodes
 @pytest.fixture
 def sysfs(tmp_path):
     """Two nodes with cores and one of memory alone; a GPU near each, and one that nobody knows of."""
-    told = {
+    files = {
         "devices/system/node/node0/cpulist": "0-15,32-47",
         "devices/system/node/node1/cpulist": "16-31,48-63",
         "devices/system/node/node2/cpulist": "",
@@ -22,7 +22,7 @@ def sysfs(tmp_path):
         "bus/pci/devices/0000:d8:00.0/numa_node": "1",
         "bus/pci/devices/0000:00:05.0/numa_node": "-1",
     }
-    for name, text in told.items():
+    for name, text in files.items():
         path = tmp_path / "sys" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n")
@@ -65,9 +65,9 @@ def test_a_driver_that_does_not_tell_the_bus(nvml, sysfs):
 
 
 @pytest.mark.parametrize(
-    ("cores", "told"), [({0}, "0"), ({0, 1, 2}, "0-2"), ({5, 0, 1, 7, 8, 9}, "0-1,5,7-9"), (set(), "")]
+    ("cores", "expected"), [({0}, "0"), ({0, 1, 2}, "0-2"), ({5, 0, 1, 7, 8, 9}, "0-1,5,7-9"), (set(), "")]
 )
-def test_the_cores_a_process_may_run_on(monkeypatch, cores, told):
+def test_the_cores_a_process_may_run_on(monkeypatch, cores, expected):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores, raising=False)
 
-    assert facts._cpus() == told
+    assert facts._cpus() == expected

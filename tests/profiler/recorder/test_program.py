@@ -1,4 +1,4 @@
-"""Names and places that the source of a program tells, and those it does not."""
+"""Names and places that the source of a program shows, and those it does not."""
 
 import os
 import textwrap

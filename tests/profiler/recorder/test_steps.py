@@ -288,7 +288,7 @@ def test_a_fetch_that_found_no_batch_ready_is_a_wait_and_else_overhead(loop):
 
 @pytest.mark.parametrize("ready", [-1, -2])
 def test_where_nothing_can_lie_ready_a_fetch_is_a_wait_and_there_is_no_depth(loop, ready):
-    """Without workers, or where the system does not tell."""
+    """Without workers, or where the system does not report it."""
     loop.step(ready=ready)
     (step,) = loop.steps()
     assert (ms(step.data_wait), step.fetches_empty, step.queue_depth) == (1, 1, None)
@@ -888,7 +888,7 @@ def test_own_boundaries_go_before_those_of_optimizers(loop):
         loop.idle(2)
         loop.own_step(tags)
     steps = loop.steps()
-    # The first optimizer had stepped twice before anything told of the program's own boundaries.
+    # The first optimizer had stepped twice before anything showed the program's own boundaries.
     assert [ms(step.duration) for step in steps] == [6, 8, 14, 14]
     assert [step.tags for step in steps] == [TAG_FIRST, 0, TAG_WINDOW, 0]
     assert phases(steps[3]) == {"data_wait": 2, "backward": 4, "optimizer": 6, "other": 2}

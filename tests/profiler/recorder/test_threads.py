@@ -65,7 +65,7 @@ def test_nothing_is_told_if_others_took_the_cores(monkeypatch):
 
 
 def python(tmp_path, text):
-    """A program in the place of Python: it is told the script's path and arguments."""
+    """A program in the place of Python: it gets the script's path and arguments."""
     path = tmp_path / "python"
     path.write_text(f"#!{sys.executable}\n{text}\n")
     path.chmod(0o700)
@@ -74,9 +74,9 @@ def python(tmp_path, text):
 
 @pytest.mark.process
 def test_the_programs_own_python_is_asked(tmp_path):
-    told = "import sys; print('{\"1\": 0.5, \"' + sys.argv[2] + sys.argv[3] + sys.argv[4] + '\": 0.25}')"
+    program = "import sys; print('{\"1\": 0.5, \"' + sys.argv[2] + sys.argv[3] + sys.argv[4] + '\": 0.25}')"
 
-    assert measure(python(tmp_path, told), SMALL, (1, 2)) == {1: 0.5, 4648: 0.25}
+    assert measure(python(tmp_path, program), SMALL, (1, 2)) == {1: 0.5, 4648: 0.25}
 
 
 @pytest.mark.parametrize(
