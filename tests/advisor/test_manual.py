@@ -1,4 +1,4 @@
-"""What is generated holds what it tells of, and what lies in the repository is fresh."""
+"""What is generated is complete, and what lies in the repository is fresh."""
 
 from pathlib import Path
 

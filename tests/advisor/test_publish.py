@@ -117,10 +117,12 @@ def test_the_record_of_a_rule_stands_beside_its_advice(folder):
 
     result = json.loads((folder / "result.json").read_text())
     jsonschema.validate(result, SCHEMA)
-    told = "This advice on all programs so far: 1 trial on 1, 1 partial. "
-    assert [advice["past"][: len(told)] for advice in result["advice"] if advice["rule"] == "goal-undefined"] == [told]
+    record = "This advice on all programs so far: 1 trial on 1, 1 partial. "
+    assert [advice["past"][: len(record)] for advice in result["advice"] if advice["rule"] == "goal-undefined"] == [
+        record
+    ]
     for name in ("report.html", "report.md"):
-        assert told in (folder / name).read_text()
+        assert record in (folder / name).read_text()
 
 
 def test_a_file_of_trials_that_is_broken_costs_a_note(folder):

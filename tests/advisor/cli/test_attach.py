@@ -122,7 +122,7 @@ def test_outside_nothing_is_put_in_and_what_is_missing_is_said(tmp_path, capsys)
 
 
 @pytest.mark.parametrize(
-    ("code", "environment", "told"),
+    ("code", "environment", "message"),
     [
         ("import sys; sys.stdin.read()", {}, "has not loaded torch"),
         ("import sys; sys.stdin.read()", {VARIABLE: "{}"}, "was started by profile-train"),
@@ -130,7 +130,7 @@ def test_outside_nothing_is_put_in_and_what_is_missing_is_said(tmp_path, capsys)
     ],
 )
 @pytest.mark.process
-def test_what_cannot_be_attached_to_is_told_and_leaves_nothing(code, environment, told, tmp_path, capsys):
+def test_what_cannot_be_attached_to_is_told_and_leaves_nothing(code, environment, message, tmp_path, capsys):
     program = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, env={**os.environ, **environment})
     deadline = time.monotonic() + PATIENCE
     while "T" not in Path(f"/proc/{program.pid}/stat").read_text().split()[2] and "STOP" in code:
@@ -143,7 +143,7 @@ def test_what_cannot_be_attached_to_is_told_and_leaves_nothing(code, environment
         program.communicate()
 
     assert status == 1
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
@@ -170,7 +170,7 @@ def proc(folder, *, tracer=0, scope=None, container=False):
 
 
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("what", "message"),
     [
         ({"tracer": 9}, "process 9 (a debugger or strace)"),
         ({"scope": 3}, "until the next boot"),
@@ -180,11 +180,11 @@ def proc(folder, *, tracer=0, scope=None, container=False):
         ({}, "security module"),
     ],
 )
-def test_why_the_kernel_refuses(what, told, tmp_path, monkeypatch):
+def test_why_the_kernel_refuses(what, message, tmp_path, monkeypatch):
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     error = rights.refusal(7, proc(tmp_path, **what))
 
-    assert told in error.message
+    assert message in error.message
     assert "--no-inject 7" in error.remedy
 
 

@@ -81,10 +81,10 @@ def test_version(capsys):
 def test_rules_lists_every_rule_on_stdout(capsys):
     assert main(["rules"]) == 0
 
-    told = capsys.readouterr()
-    assert all(rule.id in told.out and rule.title in told.out for rule in all_rules())
-    assert max(map(len, told.out.splitlines())) <= 100
-    assert told.err == ""
+    captured = capsys.readouterr()
+    assert all(rule.id in captured.out and rule.title in captured.out for rule in all_rules())
+    assert max(map(len, captured.out.splitlines())) <= 100
+    assert captured.err == ""
 
 
 @pytest.mark.parametrize("name", ["optimizer-fused", "optimizer_fused"])
@@ -92,8 +92,8 @@ def test_explain_tells_if_then_limits_and_sources(capsys, name):
     assert main(["explain", name]) == 0
 
     text = capsys.readouterr().out
-    for told in ("If ", "Then ", "Wrong when ", "min_fraction = 0.05", "https://docs.pytorch.org"):
-        assert told in text
+    for part in ("If ", "Then ", "Wrong when ", "min_fraction = 0.05", "https://docs.pytorch.org"):
+        assert part in text
 
 
 def test_explain_tells_of_a_metric_too(capsys):
@@ -105,10 +105,10 @@ def test_explain_tells_of_a_metric_too(capsys):
 def test_an_unknown_rule_is_our_error_with_a_way_out(capsys):
     assert main(["explain", "optimiser-fusd"]) == 1
 
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "optimizer-fused" in told.err
-    assert "Traceback" not in told.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "optimizer-fused" in captured.err
+    assert "Traceback" not in captured.err
 
 
 @pytest.mark.parametrize("argv", [["explain"], ["report"], ["report", "/no/such/folder"], ["report", ".", "--wrong"]])

@@ -1,4 +1,4 @@
-"""What the shell is told at the press of Tab, asked as shells ask."""
+"""What the shell gets at the press of Tab, asked as shells ask."""
 
 import os
 import pty
@@ -123,8 +123,8 @@ def test_bash_completes_by_it(ours):
         _profile_train_completion profile-train
         printf '%s\\n' "${COMPREPLY[@]}"
     """
-    told = subprocess.run(["bash", "-c", script], env=ours, capture_output=True, text=True)
-    assert told.stdout.split() == ["data-workers-oversubscribed", "data-workers-zero"], told.stderr
+    done = subprocess.run(["bash", "-c", script], env=ours, capture_output=True, text=True)
+    assert done.stdout.split() == ["data-workers-oversubscribed", "data-workers-zero"], done.stderr
 
 
 @needs("fish")
@@ -134,14 +134,14 @@ def test_fish_completes_by_it_and_explains_in_full(here, ours):
         "_PROFILE_TRAIN_COMPLETE=fish_source profile-train | source",
         *(f"complete -C 'profile-train {line}'; echo" for line in ("doc", "train,", "watch p", "--no-rep", "x.py --")),
     ]
-    told = subprocess.run(["fish", "--no-config", "-c", "\n".join(asking)], env=ours, capture_output=True, text=True)
-    assert told.stdout.split("\n\n") == [
+    done = subprocess.run(["fish", "--no-config", "-c", "\n".join(asking)], env=ours, capture_output=True, text=True)
+    assert done.stdout.split("\n\n") == [
         "doctor\tCheck driver, torch, permissions and machine.",
         "train,v2.py",
         "profile-train-runs/20260101-120000-train\nprofile-train-runs/20260102-120000-train",
         "--no-report\tOnly record; `profile-train report` makes the report later.",
         "\n",
-    ], told.stderr
+    ], done.stderr
 
 
 ZSH = """
@@ -199,5 +199,5 @@ def said(terminal, last):
 def test_every_shell_gets_a_script():
     for shell in ("bash", "zsh", "fish"):
         asked = {"_PROFILE_TRAIN_COMPLETE": f"{shell}_source"}
-        told = subprocess.run(US, env={**os.environ, **asked}, capture_output=True, text=True, check=True)
-        assert "_profile_train_completion" in told.stdout
+        done = subprocess.run(US, env={**os.environ, **asked}, capture_output=True, text=True, check=True)
+        assert "_profile_train_completion" in done.stdout

@@ -43,10 +43,10 @@ def test_each_line_says_how_it_stands_and_fits_80_columns(doctor, bare):
 def test_json_is_for_scripts(doctor, bare, tmp_path):
     (tmp_path / "x.bin").write_bytes(bytes(5000))
 
-    told = json.loads(doctor("--json", "--python", bare, "--data", str(tmp_path), status=1))
+    result = json.loads(doctor("--json", "--python", bare, "--data", str(tmp_path), status=1))
 
-    states = {each["name"]: each["state"] for each in told["checks"]}
-    assert told["schema"] == "profile-train/doctor@1"
+    states = {each["name"]: each["state"] for each in result["checks"]}
+    assert result["schema"] == "profile-train/doctor@1"
     assert states["torch"] == "fix"
     assert {"python", "driver", "cores", "memory", "/dev/shm", "NUMA", "ptrace", "attach", "trials", "data"} <= set(
         states

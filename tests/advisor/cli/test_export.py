@@ -20,8 +20,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     writer = Writer(tmp_path / "run", "h")
     machine = {"cores": 2.0, "cores_total": 2, "memory_total": 2**30, "platform": "Linux", "python": "3.11"}
-    told = {"command": ("train.py",), "cwd": "/", "host": "h", "started_at": 1.7e9, "outcome": "completed"}
-    writer.put(Run(id="r", version="0.1.0", duration=6.0, exit_status=0, **told, **machine))
+    program = {"command": ("train.py",), "cwd": "/", "host": "h", "started_at": 1.7e9, "outcome": "completed"}
+    writer.put(Run(id="r", version="0.1.0", duration=6.0, exit_status=0, **program, **machine))
     writer.put(Process(pid=1, started=0.5))
     writer.append(
         [Step(pid=1, index=i, start=1 + i / 10, duration=0.1, forward=0.05, backward=0.05) for i in range(50)]
@@ -39,9 +39,9 @@ def test_each_goes_into_the_runs_folder_unless_told_otherwise(folder, form, plac
     assert main(["export", "run", "--to", form]) == 0
     assert main(["export", "run", "--to", form, "--out", "elsewhere"]) == 0
 
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert f"profile-train: run/{place.partition('/')[0]} is written." in told.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert f"profile-train: run/{place.partition('/')[0]} is written." in captured.err
     assert stat.S_IMODE((folder / place).stat().st_mode) == 0o600
     assert os.path.exists("elsewhere")
     assert not [name for name in os.listdir(".") if name.startswith(".")], "nothing half written stays"
@@ -84,9 +84,9 @@ def test_what_is_no_run_is_told_with_a_way_out(folder, capsys):
         ("foreign", "foreign/run-x.db"),
     ]:
         assert main(["export", given, "--to", "chrome", "--out", "out.json"]) == 1
-        told = capsys.readouterr().err
-        assert message in told
-        assert len(told.splitlines()) == 2, "a message and a remedy"
+        stderr = capsys.readouterr().err
+        assert message in stderr
+        assert len(stderr.splitlines()) == 2, "a message and a remedy"
     assert not os.path.exists("out.json")
 
 
@@ -103,10 +103,10 @@ def test_a_place_that_cannot_be_written_is_told(folder, capsys):
     assert main(["export", "run", "--to", "csv", "--out", "file/within"]) == 1
     assert main(["export", "run", "--to", "chrome", "--out", "run"]) == 1
 
-    told = capsys.readouterr().err
-    assert "file/within/runs.csv could not be written" in told
-    assert "run could not be written: Is a directory" in told
-    assert "--out" in told
+    stderr = capsys.readouterr().err
+    assert "file/within/runs.csv could not be written" in stderr
+    assert "run could not be written: Is a directory" in stderr
+    assert "--out" in stderr
 
 
 @pytest.mark.parametrize(

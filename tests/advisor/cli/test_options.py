@@ -282,9 +282,9 @@ def test_what_cannot_be_read_of_it_is_told_and_left(here, recorded, capsys):
     file.write_text("{\n" + json.dumps(TRIED) + "\n")
 
     assert main(["report", str(recorded), "--json", "--calibration", str(file)]) == 0
-    told = capsys.readouterr()
-    assert told.err == f"profile-train: Line 1 of {file} cannot be read and is passed over.\n"
-    assert past(json.loads(told.out)).startswith("This advice on all programs so far: 1 trial on 1")
+    captured = capsys.readouterr()
+    assert captured.err == f"profile-train: Line 1 of {file} cannot be read and is passed over.\n"
+    assert past(json.loads(captured.out)).startswith("This advice on all programs so far: 1 trial on 1")
     assert main(["explain", "goal-undefined", "--calibration", str(file)]) == 0
     assert "1 trial on 1, 1 partial." in " ".join(capsys.readouterr().out.split())
     assert file.read_text().startswith("{\n")

@@ -126,12 +126,12 @@ class Page(HTMLParser):
 
 def test_the_page_is_whole_runs_nothing_and_asks_nobody(plan, tmp_path):
     file = tmp_path / "plan.html"
-    told = plan(*LLAMA, *SPOT, "--out", str(file))
+    captured = plan(*LLAMA, *SPOT, "--out", str(file))
     text = file.read_text(encoding="utf-8")
     page = Page(text)
 
-    assert told.out == ""
-    assert str(file) in told.err
+    assert captured.out == ""
+    assert str(file) in captured.err
     assert page.open == []
     assert "default-src 'none'" in page.policy
     assert "script-src" not in page.policy
@@ -169,7 +169,7 @@ def test_markdown_tables_have_one_number_of_cells(plan):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ([], "--params"),
         (["--gpus", "8"], "--params"),
@@ -191,11 +191,11 @@ def test_markdown_tables_have_one_number_of_cells(plan):
         ([*SPOT, "--spot-discount", "65"], '"65%"'),
     ],
 )
-def test_a_mistake_is_told_in_a_sentence_with_what_to_do(plan, words, told):
+def test_a_mistake_is_told_in_a_sentence_with_what_to_do(plan, words, message):
     found = plan(*words, status=2)
 
     assert found.out == ""
-    assert told in found.err
+    assert message in found.err
     assert "Traceback" not in found.err
     assert "\x1b" not in found.err
 
@@ -208,9 +208,9 @@ def test_an_interval_longer_than_the_job_lasts_is_told(plan):
 
 
 def test_a_file_that_cannot_be_written(plan, tmp_path):
-    told = plan(*SPOT, "--out", str(tmp_path / "none" / "plan.html"), status=1)
+    captured = plan(*SPOT, "--out", str(tmp_path / "none" / "plan.html"), status=1)
 
-    assert "could not be written: No such file or directory" in told.err
+    assert "could not be written: No such file or directory" in captured.err
 
 
 def test_help_names_every_unit(plan):

@@ -28,7 +28,7 @@ def traced(tmp_path, monkeypatch):
     return write
 
 
-def told(capsys, *words):
+def report_json(capsys, *words):
     assert main(["report", *words]) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -38,7 +38,7 @@ def test_all_traces_of_a_folder_are_the_ranks_of_one_run(traced, capsys):
     traced("host_10.1700000000000000001.pt.trace.json.gz", rank=0)
     Path("log/settings.json").write_text('{"lr": 0.1}')
     Path("log/list.json").write_text("[1, 2]")
-    report = told(capsys, "log", "--json")
+    report = report_json(capsys, "log", "--json")
 
     assert report["run"]["ranks"] == 2
     assert report["run"]["command"] == [
@@ -51,7 +51,7 @@ def test_all_traces_of_a_folder_are_the_ranks_of_one_run(traced, capsys):
 def test_a_trace_of_any_name_is_found(traced, name, capsys):
     traced(name)
 
-    assert told(capsys, "log", "--json")["steps"]["time_s"]["mean"] == pytest.approx(100e-6)
+    assert report_json(capsys, "log", "--json")["steps"]["time_s"]["mean"] == pytest.approx(100e-6)
 
 
 def test_of_a_process_that_wrote_several_the_last_counts(traced, capsys):
@@ -67,7 +67,7 @@ def test_of_a_process_that_wrote_several_the_last_counts(traced, capsys):
 def test_a_trace_that_is_damaged_is_told_beside_the_others(traced, capsys):
     traced("a_1.1700000000000000000.pt.trace.json", rank=0)
     Path("log/b_2.1700000000000000000.pt.trace.json").write_text("{")
-    report = told(capsys, "log", "--json")
+    report = report_json(capsys, "log", "--json")
 
     assert report["run"]["ranks"] == 1
 

@@ -14,7 +14,7 @@ import termios
 import pytest
 from programs import COMMAND, PATIENCE, TRAINS, wait_until
 
-# Prints a line now and then, and trains until it is told to end.
+# Prints a line now and then, and trains until it is asked to end.
 TRAINING = (
     TRAINS
     + """
@@ -39,16 +39,16 @@ def training(script, start_profiled, tmp_path):
     running.finish()
 
 
-def told(start, *words, status=0):
+def watch(start, *words, status=0):
     ran = start(*COMMAND, "watch", *words).finish()
     assert ran.status == status, ran.err
     return ran
 
 
 def test_a_mistake_is_told_plainly(start, tmp_path):
-    assert b"There is no run in profile-train-runs.\nStart one" in told(start, status=1).err
-    assert b"holds no recording" in told(start, "--once", tmp_path, status=1).err
-    assert b"--json takes --once" in told(start, "--json", status=2).err
+    assert b"There is no run in profile-train-runs.\nStart one" in watch(start, status=1).err
+    assert b"holds no recording" in watch(start, "--once", tmp_path, status=1).err
+    assert b"--json takes --once" in watch(start, "--json", status=2).err
 
 
 class Terminal:
@@ -130,11 +130,11 @@ def test_it_stands_beside_the_training_until_ctrl_c_or_the_end(training, start, 
 
 def shows_the_latest_run_once(start):
     def trained():
-        seen = json.loads(told(start, "--once", "--json").out)
+        seen = json.loads(watch(start, "--once", "--json").out)
         return seen if seen["steps"] and seen["steps"]["count"] > 40 else None
 
     seen = wait_until(trained, "forty steps in the store")
-    text = told(start, "--once", "profile-train-runs/now").out.decode()
+    text = watch(start, "--once", "profile-train-runs/now").out.decode()
 
     assert seen["schema"] == "profile-train/watch@1"
     assert seen["ended"] == "running"

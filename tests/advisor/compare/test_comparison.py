@@ -214,11 +214,11 @@ def test_settings_and_environment_that_differ_are_named():
 def test_the_result_is_json_and_an_interval_without_bounds_has_none():
     few = compare(run(number=12), run(number=4)).result()
 
-    told = json.loads(json.dumps(few, allow_nan=False))
+    result = json.loads(json.dumps(few, allow_nan=False))
 
-    assert told["schema"] == "profile-train/comparison@1"
-    assert told["verdict"] == "too few steps"
-    assert told["steps"][0]["change"]["low"] is None
+    assert result["schema"] == "profile-train/comparison@1"
+    assert result["verdict"] == "too few steps"
+    assert result["steps"][0]["change"]["low"] is None
 
 
 def test_two_runs_of_one_program_differ_by_chance_one_time_in_twenty():

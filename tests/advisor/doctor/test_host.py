@@ -1,4 +1,4 @@
-"""Limits just above and just below what is told."""
+"""Limits just above and just below the values given."""
 
 import os
 import sys
@@ -27,7 +27,7 @@ HOST = Host(
 TORCH = Torch("python", "3.12.0", "2.8.0", threads=8)
 
 
-def told(changed, name):
+def check(changed, name):
     return next((each for each in host.findings(replace(HOST, **changed), TORCH) if each.name == name), None)
 
 
@@ -50,22 +50,22 @@ def told(changed, name):
     ],
 )
 def test_each_has_its_limit(name, changed, state):
-    found = told(changed, name)
+    found = check(changed, name)
 
     assert found.state is state
     assert bool(found.remedy) is (state is not CheckState.OK)
 
 
 def test_a_quota_says_how_many_threads():
-    found = told({"quota": 2.5, "cores": 2.5}, "cores")
+    found = check({"quota": 2.5, "cores": 2.5}, "cores")
 
     assert "torch starts 8 threads" in found.said
     assert "OMP_NUM_THREADS=2" in found.remedy
 
 
 def test_no_load_no_line():
-    assert told({"load": 3.9}, "load") is None
-    assert told({"load": None}, "load") is None
+    assert check({"load": 3.9}, "load") is None
+    assert check({"load": None}, "load") is None
 
 
 def test_this_machine_can_be_looked_at(tmp_path):
@@ -162,14 +162,14 @@ def limited(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("container", "user", "told"),
+    ("container", "user", "expected"),
     [
         (False, 1000, "Until the next boot"),
         (True, 1000, "On the machine itself, not in the container: sudo sysctl"),
         (True, 0, "--cap-add SYS_PTRACE"),
     ],
 )
-def test_the_limit_is_lifted_where_it_is_set(limited, monkeypatch, container, user, told):
+def test_the_limit_is_lifted_where_it_is_set(limited, monkeypatch, container, user, expected):
     """A container cannot change the machine's setting, and its capabilities are root's."""
     monkeypatch.setattr(os, "geteuid", lambda: user)
     if container:
@@ -177,7 +177,7 @@ def test_the_limit_is_lifted_where_it_is_set(limited, monkeypatch, container, us
 
     remedy = permissions.ptrace(limited).remedy
 
-    assert told in remedy
+    assert expected in remedy
     assert ("SYS_PTRACE" in remedy) is (user == 0)
 
 
@@ -197,7 +197,7 @@ def machine(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("ways", "state", "told"),
+    ("ways", "state", "expected"),
     [
         ({"ptrace": True, "gdb": True}, CheckState.OK, "by ptrace"),
         ({"gdb": True}, CheckState.OK, "by gdb"),
@@ -205,7 +205,7 @@ def machine(monkeypatch):
         ({"remote_exec": True}, CheckState.OK, "by sys.remote_exec"),
     ],
 )
-def test_the_way_of_attach_is_told(machine, tmp_path, ways, state, told):
+def test_the_way_of_attach_is_told(machine, tmp_path, ways, state, expected):
     (tmp_path / "self").mkdir()
     (tmp_path / "self/maps").touch()
     machine(**ways)
@@ -214,7 +214,7 @@ def test_the_way_of_attach_is_told(machine, tmp_path, ways, state, told):
     found = permissions.attach(Torch("python", ours), tmp_path)
 
     assert found.state is state
-    assert told in found.said
+    assert expected in found.said
     assert ("apt install gdb" in found.remedy) is (state is CheckState.WARNING)
 
 

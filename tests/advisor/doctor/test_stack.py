@@ -1,4 +1,4 @@
-"""The program's Python, its torch, the driver: each misfit is told, and what to do about it."""
+"""The program's Python, its torch, the driver: each misfit is reported, with what to do about it."""
 
 import stat
 import sys
@@ -37,7 +37,7 @@ def changed(torch=CUDA, **fields):
     return Torch(**{**{name: getattr(torch, name) for name in Torch.__slots__}, **fields})
 
 
-def told(findings, name):
+def named(findings, name):
     (found,) = [each for each in findings if each.name == name]
     return found
 
@@ -46,8 +46,8 @@ def test_all_is_well():
     found = [*stack.findings(CUDA, (H100,)), *gpus.findings(Seen((H100,), (SAMPLE,)), CUDA)]
 
     assert {each.state for each in found} == {CheckState.OK}
-    assert "code for sm_80 sm_90" in told(found, "torch").said
-    assert "torch sees H100" in told(found, "torch and GPU").said
+    assert "code for sm_80 sm_90" in named(found, "torch").said
+    assert "torch sees H100" in named(found, "torch and GPU").said
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_all_is_well():
     ],
 )
 def test_torch_that_does_not_fit_the_gpu_is_to_be_fixed(torch, gpu, said):
-    found = told(stack.findings(torch, (gpu,)), "torch and GPU")
+    found = named(stack.findings(torch, (gpu,)), "torch and GPU")
 
     assert found.state is CheckState.FIX
     assert said in found.said
@@ -75,15 +75,15 @@ def test_a_machine_without_a_gpu_is_as_it_should_be():
     cpu = changed(cuda=None, devices=(), architectures=(), kernels=None)
     none = Seen(problems=("This machine has no NVIDIA driver, so no GPU was measured. That is normal.",))
 
-    assert told(stack.findings(cpu, ()), "torch and GPU").state is CheckState.OK
-    assert told(gpus.findings(none, cpu), "driver").state is CheckState.OK
-    assert told(gpus.findings(none, changed(devices=())), "driver").state is CheckState.WARNING
+    assert named(stack.findings(cpu, ()), "torch and GPU").state is CheckState.OK
+    assert named(gpus.findings(none, cpu), "driver").state is CheckState.OK
+    assert named(gpus.findings(none, changed(devices=())), "driver").state is CheckState.WARNING
 
 
 def test_a_driver_that_fails_is_to_be_fixed():
     failed = Seen(problems=("NVML failed (mismatch), so no GPU was measured. The driver was updated: restart.",))
 
-    found = told(gpus.findings(failed, CUDA), "driver")
+    found = named(gpus.findings(failed, CUDA), "driver")
 
     assert (found.state, found.remedy) == (CheckState.FIX, "The driver was updated: restart.")
 
@@ -93,21 +93,21 @@ def test_what_the_gpu_refuses_is_a_warning():
     silent = GpuSample(time=0, gpu=0, utilization=0.0, memory_used=1, sm_clock=300.0)
     found = list(gpus.findings(Seen((refusing,), (silent,), ("GPU 0 refused power. Run as root.",)), CUDA))
 
-    assert told(found, "NVML").state is CheckState.WARNING
-    assert "does not tell power" in told(found, "GPU samples").said
-    assert "NVreg_RestrictProfilingToAdminUsers=0" in told(found, "counters (GPM)").remedy
+    assert named(found, "NVML").state is CheckState.WARNING
+    assert "does not tell power" in named(found, "GPU samples").said
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in named(found, "counters (GPM)").remedy
 
 
 def test_an_older_gpu_has_no_counters_to_refuse():
     ampere = Gpu(index=0, uuid="GPU-1", name="A100", capability=(8, 0), memory_total=1, gpm=False)
 
-    assert told(gpus.findings(Seen((ampere,), (SAMPLE,)), CUDA), "counters (GPM)").state is CheckState.OK
+    assert named(gpus.findings(Seen((ampere,), (SAMPLE,)), CUDA), "counters (GPM)").state is CheckState.OK
 
 
 def test_counters_are_reported_for_each_gpu():
     old = Gpu(index=0, uuid="GPU-1", name="A100", capability=(8, 0), memory_total=1, gpm=False)
     new = Gpu(index=1, uuid="GPU-2", name="H100", capability=(9, 0), memory_total=1, gpm=True)
-    found = told(gpus.findings(Seen((old, new), (SAMPLE,)), CUDA), "counters (GPM)")
+    found = named(gpus.findings(Seen((old, new), (SAMPLE,)), CUDA), "counters (GPM)")
 
     assert found.state is CheckState.OK
     assert "GPU 1" in found.said
@@ -116,11 +116,11 @@ def test_counters_are_reported_for_each_gpu():
 def test_an_amd_gpu_is_not_sampled_which_is_nothing_to_fix():
     none = Seen(problems=("This machine has no NVIDIA driver, so no GPU was measured. That is normal.",))
 
-    assert told(gpus.findings(none, changed(cuda=None, hip="6.4")), "driver").state is CheckState.WARNING
+    assert named(gpus.findings(none, changed(cuda=None, hip="6.4")), "driver").state is CheckState.WARNING
 
 
 def test_a_profiler_that_sees_no_kernel_is_a_warning():
-    assert told(stack.findings(changed(kernels=0), (H100,)), "kernels (CUPTI)").state is CheckState.WARNING
+    assert named(stack.findings(changed(kernels=0), (H100,)), "kernels (CUPTI)").state is CheckState.WARNING
 
 
 @pytest.mark.process
@@ -130,7 +130,7 @@ def test_the_interpreter_is_asked_in_a_process_of_its_own():
     asked = stack.ask(sys.executable)
 
     assert (asked.version, asked.cuda) == (str(torch.__version__), torch.version.cuda)
-    assert told(stack.findings(asked, ()), "python").state is CheckState.OK
+    assert named(stack.findings(asked, ()), "python").state is CheckState.OK
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ STARTED = 1_700_000_000.0
 
 
 def run(host, started_at, **fields):
-    told = {"command": ("=cmd|' /C calc'!A0", 'a"b\n,c'), "cwd": "/", "duration": 20.0, "outcome": "completed"}
+    program = {"command": ("=cmd|' /C calc'!A0", 'a"b\n,c'), "cwd": "/", "duration": 20.0, "outcome": "completed"}
     machine = {"cores": 2.0, "cores_total": 2, "memory_total": 2**33, "platform": "Linux", "python": "3.11"}
-    return Run(id=f"id-{host}", host=host, started_at=started_at, version="0.1.0", **{**told, **machine, **fields})
+    return Run(id=f"id-{host}", host=host, started_at=started_at, version="0.1.0", **{**program, **machine, **fields})
 
 
 def loop(pid, number=50, *, start=1.0, index=0, **fields):

@@ -109,10 +109,10 @@ def test_it_gets_the_reports_metrics(folder, receiver):
     (body,) = [body for path, _, body in receiver.got if path == "/v1/metrics"]
     (resource,) = metrics_proto.ExportMetricsServiceRequest.FromString(body).resource_metrics
     got = {one.name: one for one in resource.scope_metrics[0].metrics}
-    told = {f"profile_train.{one.name}": one for one in quantities(Metrics(load(folder))) if one.value is not None}
+    expected = {f"profile_train.{one.name}": one for one in quantities(Metrics(load(folder))) if one.value is not None}
 
-    assert got.keys() == told.keys()
-    assert all(one.gauge.data_points[0].as_double == told[name].value for name, one in got.items())
+    assert got.keys() == expected.keys()
+    assert all(one.gauge.data_points[0].as_double == expected[name].value for name, one in got.items())
     assert got["profile_train.step_time_mean"].unit == "s"
     assert got["profile_train.host_rss"].unit == "By"
     assert got["profile_train.step_time_mean"].gauge.data_points[0].time_unix_nano == STARTED + 20_000_000_000

@@ -33,16 +33,16 @@ def value(family, **labels):
 
 
 def test_the_metrics_are_the_reports_with_their_own_words(families, folder):
-    for told in quantities(Metrics(load(folder))):
-        if told.unit not in prometheus.BASE:
+    for quantity in quantities(Metrics(load(folder))):
+        if quantity.unit not in prometheus.BASE:
             continue
-        if told.value is None:
-            assert prometheus.name(told.name, told.unit) not in families
+        if quantity.value is None:
+            assert prometheus.name(quantity.name, quantity.unit) not in families
             continue
-        family = families[prometheus.name(told.name, told.unit)]
+        family = families[prometheus.name(quantity.name, quantity.unit)]
         assert family.type == "gauge"
-        assert family.documentation == told.meaning
-        assert value(family) == pytest.approx(told.value * prometheus.BASE[told.unit][1])
+        assert family.documentation == quantity.meaning
+        assert value(family) == pytest.approx(quantity.value * prometheus.BASE[quantity.unit][1])
 
 
 def test_steps_and_phases_are_counted_by_rank(families):
@@ -62,9 +62,9 @@ def test_steps_and_phases_are_counted_by_rank(families):
 
 
 def test_what_was_not_measured_is_not_there(families):
-    told = {sample.labels["phase"] for sample in families["profile_train_phase_seconds"].samples}
+    phases = {sample.labels["phase"] for sample in families["profile_train_phase_seconds"].samples}
 
-    assert told & {"h2d", "sync", "communication", "gc"} == set()
+    assert phases & {"h2d", "sync", "communication", "gc"} == set()
     assert "profile_train_h2d_fraction" not in families
 
 

@@ -77,29 +77,29 @@ def test_lines_end_as_rfc_4180_says(as_csv, tmp_path):
 def test_metrics_are_those_of_the_report(as_csv, folder):
     profile = load(folder)
     m = Metrics(profile)
-    told = {row["name"]: row for row in as_csv("metrics")}
+    rows = {row["name"]: row for row in as_csv("metrics")}
     ours = tuple(quantities(m))
 
-    assert set(told) == {one.name for one in ours}
+    assert set(rows) == {one.name for one in ours}
     for one in ours:
-        row = told[one.name]
+        row = rows[one.name]
         assert (float(row["value"]) if row["value"] else None) == one.value
         assert (row["unit"], row["meaning"], row["missing"], row["remedy"]) == (
             (one.unit, one.meaning, one.missing, one.remedy)
         )
-    assert told["step_time_mean"]["value"]
-    assert told["h2d_fraction"]["missing"]
+    assert rows["step_time_mean"]["value"]
+    assert rows["h2d_fraction"]["missing"]
 
 
 def test_columns_are_typed_and_tell_their_units(as_parquet):
     schema = as_parquet("gpu_samples").schema
 
-    told = {name: (str(schema.field(name).type), schema.field(name).metadata) for name in schema.names}
-    assert told["node"] == ("string", None)
-    assert told["gpu"] == ("int64", None)
-    assert told["time_s"] == ("double", {b"unit": b"s"})
-    assert told["memory_used_bytes"] == ("int64", {b"unit": b"B"})
-    assert told["utilization"] == ("double", {b"unit": b"1"})
+    columns = {name: (str(schema.field(name).type), schema.field(name).metadata) for name in schema.names}
+    assert columns["node"] == ("string", None)
+    assert columns["gpu"] == ("int64", None)
+    assert columns["time_s"] == ("double", {b"unit": b"s"})
+    assert columns["memory_used_bytes"] == ("int64", {b"unit": b"B"})
+    assert columns["utilization"] == ("double", {b"unit": b"1"})
     assert str(as_parquet("gpus").schema.field("gpm").type) == "bool"
 
 

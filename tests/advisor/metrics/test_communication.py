@@ -64,7 +64,7 @@ def test_torchs_times_count_no_more_than_forward_passes_differ():
     assert one_slower(1.2, forward=0.024) == pytest.approx(0.096 / 0.090 - 1)
 
 
-# ---- what DistributedDataParallel tells ----
+# ---- what DistributedDataParallel reports ----
 
 
 def test_each_pass_reduces():
@@ -121,7 +121,7 @@ def test_a_single_rank_communicates_with_nobody():
         metrics(a_rank(0, 0.4, world=1, ddp=(DDP,)))[comm.exposed_comm_seconds]
 
 
-# ---- what steps and windows tell comes first ----
+# ---- what steps and windows measure comes first ----
 
 
 def test_communication_of_steps():

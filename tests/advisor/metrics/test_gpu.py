@@ -56,13 +56,13 @@ def kernel(kind, total, **columns):
 
 def test_products_of_unknown_dtype_are_not_taken_for_another():
     template = kernel("matmul", 0.08, name="triton_tem_fused_mm_3")
-    told = replace(template, window=1, dtype="bf16", total=0.02)
+    typed = replace(template, window=1, dtype="bf16", total=0.02)
     rest = kernel("elementwise", 0.1)
 
     for share in (bf16_gemm_share, fp32_matmul_share, fp16_matmul_share, simt_fp32_matmul_share):
         with pytest.raises(Missing):
             windowed(template, rest)[share]
-    assert windowed(template, told, rest)[bf16_gemm_share] == pytest.approx(0.5)  # a window with shapes knows it
+    assert windowed(template, typed, rest)[bf16_gemm_share] == pytest.approx(0.5)  # a window with shapes knows it
     few = replace(template, total=0.01)
     assert windowed(few, kernel("matmul", 0.1, dtype="bf16"))[bf16_gemm_share] == pytest.approx(0.1 / 0.11)
 

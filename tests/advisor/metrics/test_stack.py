@@ -27,7 +27,7 @@ def on_cpu(driver="12.8", **process):
         (("sm_100f",), (10, 3)),
         (("sm_120",), (12, 0)),
         (("gfx90a",), (9, 0)),  # an AMD GPU
-        ((), (8, 0)),  # not told
+        ((), (8, 0)),  # not known
         (("sm_50",), None),
     ],
 )

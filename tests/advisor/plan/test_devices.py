@@ -46,8 +46,8 @@ def test_every_one_has_its_data_sheet(name):
     ],
 )
 def test_what_is_not_in_the_table_is_told_with_what_is_near(name, suggestion):
-    with pytest.raises(ProfilerError) as told:
+    with pytest.raises(ProfilerError) as raised:
         device(name)
 
-    assert repr(name) in told.value.message
-    assert suggestion in told.value.remedy
+    assert repr(name) in raised.value.message
+    assert suggestion in raised.value.remedy

@@ -96,8 +96,8 @@ def test_asynchronous_saves_are_more_frequent_and_cheaper_but_one_at_a_time():
     ],
 )
 def test_what_cannot_be_is_told_with_what_to_do(wrong):
-    with pytest.raises(ProfilerError) as told:
+    with pytest.raises(ProfilerError) as raised:
         IntervalPlan(**wrong)
 
-    assert told.value.message.endswith(".")
-    assert told.value.remedy.endswith(".")
+    assert raised.value.message.endswith(".")
+    assert raised.value.remedy.endswith(".")

@@ -371,8 +371,8 @@ def test_a_shape_that_does_not_match_its_parameters_is_told():
     ],
 )
 def test_what_cannot_be_is_told_with_what_to_do(wrong):
-    with pytest.raises(ProfilerError) as told:
+    with pytest.raises(ProfilerError) as raised:
         wrong()
 
-    assert told.value.message.endswith(".")
-    assert told.value.remedy.endswith(".")
+    assert raised.value.message.endswith(".")
+    assert raised.value.remedy.endswith(".")

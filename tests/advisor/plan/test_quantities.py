@@ -89,10 +89,10 @@ def test_rates_and_peaks():
     ],
 )
 def test_what_is_no_amount_is_told_with_a_way_to_write_it(read, text):
-    with pytest.raises(ValueError, match=r"\w\. \w|\. Give|Write") as told:
+    with pytest.raises(ValueError, match=r"\w\. \w|\. Give|Write") as raised:
         getattr(quantities, read)(text)
 
-    assert repr(text) in str(told.value) or repr(text.partition(":")[2]) in str(told.value)
+    assert repr(text) in str(raised.value) or repr(text.partition(":")[2]) in str(raised.value)
 
 
 def test_bytes_are_printed_in_gb_of_a_thousand_million():

@@ -65,7 +65,7 @@ def test_of_a_run_that_shards_within_groups_the_whole_is_what_a_group_holds():
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "begin"),
     [
         ({data.loader: replace(LOADER, batch_size=None)}, "Batch size: that of the loader is not known."),
         ({settings.model: replace(FP32, blocks=0)}, "Activation checkpointing: the model has no equal blocks."),
@@ -78,8 +78,8 @@ def test_of_a_run_that_shards_within_groups_the_whole_is_what_a_group_holds():
         ({settings.world_size: 8, settings.flags: replace(FLAGS, fsdp=True)}, "GPUs and ZeRO: whether FSDP shards"),
     ],
 )
-def test_what_was_not_measured_may_not_be_asked_and_the_reason_is_told(changes, told):
-    assert [reason for reason in what_if(run(changes)).fixed if reason.startswith(told)]
+def test_what_was_not_measured_may_not_be_asked_and_the_reason_is_told(changes, begin):
+    assert [reason for reason in what_if(run(changes)).fixed if reason.startswith(begin)]
 
 
 def test_a_control_without_its_measurement_has_no_choices():

@@ -1,4 +1,4 @@
-"""What is told of each rank."""
+"""What the report says about each rank."""
 
 import pytest
 from profiles import metrics, rank, steps

@@ -163,8 +163,8 @@ def test_few_ranks_are_told_one_by_one():
     slow = replace(slow, process=replace(slow.process, pid=8, rank=1))
     both = report_of(replace(profile, ranks=(*profile.ranks, slow)))
 
-    told = [(each.rank, each.phases[0].name, each.phases[0].seconds, each.seconds) for each in both.by_rank]
-    assert told == [
+    rows = [(each.rank, each.phases[0].name, each.phases[0].seconds, each.seconds) for each in both.by_rank]
+    assert rows == [
         (0, "data_wait", pytest.approx(0.06), pytest.approx(0.1)),
         (1, "data_wait", pytest.approx(0.02), pytest.approx(0.1)),
     ]
@@ -174,7 +174,7 @@ def test_few_ranks_are_told_one_by_one():
 
 
 def test_communication_that_ddp_has_timed_is_shown_apart_from_the_backward_pass():
-    """On a CPU steps do not tell of collectives; DistributedDataParallel times some of its passes."""
+    """On a CPU steps do not measure collectives; DistributedDataParallel times some of its passes."""
     profile = a_profile(wait=0.0)
     timed = DdpFact(
         id=1,
@@ -313,8 +313,8 @@ def test_rules_without_an_answer_are_counted_by_what_they_need():
         "declared (profile-train report --help-all), 1 needs something that this run did not show and 1 is switched "
         "off."
     )
-    told = {verdict["rule"]: verdict["needs"] for verdict in result_json.result(report)["verdicts"]}
-    assert told == {
+    reasons = {verdict["rule"]: verdict["needs"] for verdict in result_json.result(report)["verdicts"]}
+    assert reasons == {
         "starved": None,
         "broken": None,
         "off": None,

@@ -239,12 +239,12 @@ def test_of_gpus_that_differ_those_remain_that_torch_saw(tmp_path):
 
 
 def test_a_node_that_cannot_be_read_is_a_problem_of_the_others(tmp_path):
-    told = Problem(time=1.0, source="nvml", message="no permission")
-    record(tmp_path, process(10), step(10), told)
+    problem = Problem(time=1.0, source="nvml", message="no permission")
+    record(tmp_path, process(10), step(10), problem)
     (tmp_path / "run-b.db").write_bytes(b"")
     profile = load(tmp_path)
     assert len(profile.ranks) == 1
-    assert profile.problems[0] == told
+    assert profile.problems[0] == problem
     assert "run-b.db" in profile.problems[1].message
 
 

@@ -149,9 +149,9 @@ def test_where_a_gpu_computes_no_rule_is_for_want_of_one(tmp_path, about):
     made.about.update(about)
     report = report_of_traces([made.write(tmp_path / "t.json")])
 
-    told = unanswered(report)
-    assert "need what a trace does not hold, such as samples of the GPU" in told
-    assert "a GPU to train on" not in told
+    text = unanswered(report)
+    assert "need what a trace does not hold, such as samples of the GPU" in text
+    assert "a GPU to train on" not in text
     missing = {check.why for check in report.checks("not_measured")}
     assert "The GPU was not sampled" in missing
     assert "No GPU was seen" not in missing
@@ -208,9 +208,9 @@ def test_the_command_takes_files_and_writes_all_forms(tmp_path, capsys, monkeypa
 
     made = tmp_path / "profile-train-runs" / "trace_0"
     assert sorted(path.name for path in made.glob("re*")) == ["report.html", "report.md", "result.json"]
-    told = capsys.readouterr().err
-    assert "The GPU of rank 0 computes for" in told
-    assert "Communication" in told
+    stderr = capsys.readouterr().err
+    assert "The GPU of rank 0 computes for" in stderr
+    assert "Communication" in stderr
 
 
 def test_the_command_prints_json_alone(tmp_path, capsys):
@@ -228,10 +228,10 @@ def test_a_file_that_is_no_trace_is_said_in_a_sentence(tmp_path, capsys):
 
     assert main(["report", str(path)]) == 1
 
-    told = capsys.readouterr().err
-    assert told.startswith(f"profile-train: {path} is not a trace of torch.profiler: it is not JSON.")
-    assert "export_chrome_trace" in told
-    assert "Traceback" not in told
+    stderr = capsys.readouterr().err
+    assert stderr.startswith(f"profile-train: {path} is not a trace of torch.profiler: it is not JSON.")
+    assert "export_chrome_trace" in stderr
+    assert "Traceback" not in stderr
 
 
 def test_a_truncated_trace_still_gives_a_report_that_says_so(tmp_path, capsys):

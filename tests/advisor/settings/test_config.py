@@ -82,7 +82,7 @@ def test_a_pyproject_has_a_table_for_us(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told", "meant"),
+    ("text", "message", "meant"),
     [
         ("[goal]\nx = 1", "goal is not known", "Did you mean goals?"),
         ("[goals]\ngpu_prise = 2", "goals.gpu_prise is not known", "Did you mean gpu_price?"),
@@ -126,11 +126,11 @@ def test_a_pyproject_has_a_table_for_us(tmp_path):
         ("goals = [", "is no TOML", ""),
     ],
 )
-def test_what_is_wrong_is_refused_by_file_and_key(tmp_path, text, told, meant):
+def test_what_is_wrong_is_refused_by_file_and_key(tmp_path, text, message, meant):
     with pytest.raises(ProfilerError) as caught:
         configure(written(tmp_path, text))
 
-    assert told in caught.value.message
+    assert message in caught.value.message
     assert meant in caught.value.remedy
     assert "\n" not in caught.value.message
     assert str(tmp_path) in caught.value.message

@@ -67,7 +67,7 @@ def test_a_colon_may_be_part_of_the_name(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "told"),
+    ("text", "column", "message"),
     [
         ("epoch,val_acc\n1,0.5\n", "", "several columns. Give one: .*:COLUMN, of epoch, val_acc"),
         ("epoch,val_acc\n1,0.5\n", ":acc", "no column acc"),
@@ -77,11 +77,11 @@ def test_a_colon_may_be_part_of_the_name(tmp_path):
         ("", "", "COLUMN"),
     ],
 )
-def test_a_validation_file_that_holds_none_is_refused(tmp_path, text, column, told):
+def test_a_validation_file_that_holds_none_is_refused(tmp_path, text, column, message):
     path = tmp_path / "metrics.csv"
     path.write_text(text)
 
-    with pytest.raises(ProfilerError, match=told):
+    with pytest.raises(ProfilerError, match=message):
         validation(f"{path}{column}")
 
 

@@ -77,7 +77,7 @@ def test_files_that_begin_with_an_underscore_are_shared(folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("broken.py", "import nothing_of_that_name", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
         ("broken.py", "def when(:", "SyntaxError"),
@@ -94,14 +94,14 @@ def test_files_that_begin_with_an_underscore_are_shared(folder):
         ("host_logging.py", RULE, "there is a rule host-logging already"),
     ],
 )
-def test_a_broken_rule_is_named_in_a_line_and_stops_no_other(folder, name, text, told):
+def test_a_broken_rule_is_named_in_a_line_and_stops_no_other(folder, name, text, message):
     (folder / name).write_text(text)
 
     found = own_rules.load(folder)
     assert ids(found) == {"long-steps"}
     (line,) = found.broken
     assert f"The rule {name[:-3]} of {folder} is left out: " in line
-    assert told in line
+    assert message in line
     assert "\n" not in line
 
 

@@ -1,4 +1,4 @@
-"""What a process of a trial told, and whether it is worth asking again."""
+"""What a process of a trial reported, and whether it is worth asking again."""
 
 from __future__ import annotations
 

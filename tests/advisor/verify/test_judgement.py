@@ -99,8 +99,8 @@ def test_rounding_must_not_change_what_is_learnt():
     before, after = arms(0.1, losses=losses), arms(0.05, losses=other)
 
     assert judged(before, after, PREDICTED, same_losses=True).verdict is Verdict.HARMFUL
-    told = judged(before, after, PREDICTED, same_losses=False)
-    assert (told.verdict, told.losses_agree) == (Verdict.CONFIRMED, False)
+    trial = judged(before, after, PREDICTED, same_losses=False)
+    assert (trial.verdict, trial.losses_agree) == (Verdict.CONFIRMED, False)
     assert judged(before, after, PREDICTED, same_losses=True).why == "It trains otherwise. Its losses are 20% higher."
     same = judged(before, arms(0.05, losses=losses), PREDICTED, same_losses=True)
     assert (same.verdict, same.losses_agree) == (Verdict.CONFIRMED, True)

@@ -68,12 +68,12 @@ def test_what_is_allowed_is_announced_with_what_it_takes(recorded):
     prepared = prepare(recorded(), allowed=(*EXACT, Safety.NUMERICS))
 
     assert [finding.rule.id for finding in prepared.candidates] == [FUSED]
-    told = session.announcement(prepared)
+    text = session.announcement(prepared)
     expected = prepared.candidates[0].alone.expected
     # To the first step 1 s, and what is around a process; 5.5 s of steps as they are, and with the prediction.
     takes = LONGER * (4 * (1 + AROUND) + 2 * 5.5 * (2 - expected))
-    assert f"  {FUSED}: 4 runs of 55 steps, about {seconds(takes)}" in told
-    assert "none of your files is changed" in told
+    assert f"  {FUSED}: 4 runs of 55 steps, about {seconds(takes)}" in text
+    assert "none of your files is changed" in text
 
 
 def test_a_run_that_was_made_with_changes_is_tried_with_them(recorded, tmp_path):
@@ -142,7 +142,7 @@ def test_a_tuning_goes_on_with_what_a_refuted_rule_came_before(recorded, tmp_pat
     )
     program = Program(words=("train.py",), cwd=str(tmp_path))
     tuned_so = tuning.tune(
-        program, tmp_path / "tuning", tuning.TuningOptions(allowed=how, processes=2, rules=known), Told()
+        program, tmp_path / "tuning", tuning.TuningOptions(allowed=how, processes=2, rules=known), Messages()
     )
 
     assert tried == ["first", FUSED]
@@ -154,7 +154,7 @@ def test_arms_take_turns_at_being_first():
     assert list(order(3)) == [False, True, True, False, False, True]
 
 
-class Told:
+class Messages:
     def __init__(self):
         self.lines = []
 
@@ -188,12 +188,12 @@ def test_what_has_been_tried_to_its_end_is_tried_anew(recorded, monkeypatch, bef
 
     found = Verified(rule=FUSED, verdict=Verdict.BETTER, predicted=(0.1, 0.2, 0.3))
     monkeypatch.setattr(Trials, "attempt", lambda *_: found)
-    told = Told()
-    prepared.carry_out(told)
+    messages = Messages()
+    prepared.carry_out(messages)
 
     assert old.exists() is is_kept
     assert kept.read(prepared.folder) == {"other": other, FUSED: found}
-    assert told.lines == [f"trying {FUSED}", f"{FUSED} better"]
+    assert messages.lines == [f"trying {FUSED}", f"{FUSED} better"]
 
 
 def test_a_trial_is_not_stored_next_to_another_recording(recorded, monkeypatch):
@@ -208,7 +208,7 @@ def test_a_trial_is_not_stored_next_to_another_recording(recorded, monkeypatch):
 
     monkeypatch.setattr(Trials, "attempt", attempt)
     with pytest.raises(ProfilerError):
-        prepared.carry_out(Told())
+        prepared.carry_out(Messages())
 
     assert kept.read(prepared.folder) == {}
     assert not trial.exists()
@@ -216,18 +216,18 @@ def test_a_trial_is_not_stored_next_to_another_recording(recorded, monkeypatch):
 
 @pytest.fixture
 def verified(recorded, monkeypatch, tmp_path):
-    """Every trial ends as it is told; the verdict goes to a calibration file."""
+    """Every trial ends as given; the verdict goes to a calibration file."""
 
     def carry_out(found, file=None, times=1):
         monkeypatch.setattr(Trials, "attempt", lambda *_: found)
         file = file or tmp_path / "calibration.jsonl"
-        told = Told()
+        messages = Messages()
         folder = recorded()
         for _ in range(times):
             session.prepare(
                 folder, (), (*EXACT, Safety.NUMERICS), processes=2, past=read_calibration(file)[0], calibration=file
-            ).carry_out(told)
-        return file, told.lines
+            ).carry_out(messages)
+        return file, messages.lines
 
     return carry_out
 

@@ -23,7 +23,7 @@ else:
     import tomli as tomllib
 
 # Each of the batch's samples takes 10 ms in the training process, and IN_WORKER s in a worker: so much more than the
-# rest of the step that two processes of each tell them apart on a busy machine, too.
+# rest of the step that two processes of each distinguish them on a busy machine, too.
 STARVED = (
     TORCH
     + """
@@ -104,8 +104,8 @@ def test_a_tuning_that_is_cut_off_twice_goes_on_to_the_same_end(tuning):
     ran = ended(running)
     assert ran.status == 0, ran.err
     assert first.items() <= recordings(folder).items()
-    for told in (b"Profile 1: the program as it is", b"  run 1 of 4: without", b"Profile 2: with data-workers-zero"):
-        assert told in ran.err
+    for line in (b"Profile 1: the program as it is", b"  run 1 of 4: without", b"Profile 2: with data-workers-zero"):
+        assert line in ran.err
 
     tuned = tomllib.loads((folder / "tuned.toml").read_text())
     (change,) = tuned["change"]

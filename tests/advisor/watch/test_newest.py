@@ -1,4 +1,4 @@
-"""What is told of the newest steps while a run goes on."""
+"""What is shown of the newest steps during a run."""
 
 import io
 import json
@@ -87,9 +87,9 @@ def test_steps_that_take_otherwise_are_counted_and_not_measured(writer, tmp_path
     writer.append(compiled)
     writer.commit()
 
-    told = NewestSteps(tmp_path, PID).look()
+    shown = NewestSteps(tmp_path, PID).look()
 
-    assert told["steps"] == {"count": 21, "time_s": {"mean": pytest.approx(0.1), "p90": pytest.approx(0.1)}}
+    assert shown["steps"] == {"count": 21, "time_s": {"mean": pytest.approx(0.1), "p90": pytest.approx(0.1)}}
 
 
 def test_gpus_are_those_of_the_program_in_that_time(writer, tmp_path):

@@ -24,86 +24,86 @@ def host(*times, **values):
 def test_rate_and_phases_are_those_of_the_last_half_minute():
     slow, fast = steps(*[1.0] * 20, forward=1.0), steps(*[0.5] * 60, start=20.0, forward=0.2, data_wait=0.3)
 
-    told = seen(rank(steps=slow + fast)).steps
+    measured = seen(rank(steps=slow + fast)).steps
 
-    assert told.count == 80
-    assert told.rate == pytest.approx(2.0)
-    assert told.mean == pytest.approx(0.5)
-    assert told.phases["data_wait"] == pytest.approx(0.3)
-    assert told.phases["h2d"] is None
-    assert told.silent == 0.0
+    assert measured.count == 80
+    assert measured.rate == pytest.approx(2.0)
+    assert measured.mean == pytest.approx(0.5)
+    assert measured.phases["data_wait"] == pytest.approx(0.3)
+    assert measured.phases["h2d"] is None
+    assert measured.silent == 0.0
 
 
 def test_the_first_step_has_no_start_and_does_not_slow_the_rate():
     first, *rest = steps(10.0, *[0.1] * 50)
 
-    told = seen(rank(steps=(replace(first, tags=TAG_FIRST), *rest))).steps
+    measured = seen(rank(steps=(replace(first, tags=TAG_FIRST), *rest))).steps
 
-    assert told.rate == pytest.approx(10.0)
-    assert told.mean == pytest.approx(0.1)
+    assert measured.rate == pytest.approx(10.0)
+    assert measured.mean == pytest.approx(0.1)
 
 
 def test_what_falls_between_steps_slows_the_rate_but_not_the_steps():
     plain = steps(*[0.1] * 50)
     evaluated = replace(plain[-1], tags=TAG_EVALUATION, evaluation=5.0)
 
-    told = seen(rank(steps=(*plain[:-1], evaluated))).steps
+    measured = seen(rank(steps=(*plain[:-1], evaluated))).steps
 
-    assert told.rate == pytest.approx(5.0)
-    assert told.mean == pytest.approx(0.1)
-    assert told.between == pytest.approx(0.1)
+    assert measured.rate == pytest.approx(5.0)
+    assert measured.mean == pytest.approx(0.1)
+    assert measured.between == pytest.approx(0.1)
 
 
 def test_a_loop_that_has_stopped_has_no_rate():
-    told = seen(rank(steps=steps(*[0.1] * 50)), host_samples=host(5.0, 100.0, cpu=1.0)).steps
+    measured = seen(rank(steps=steps(*[0.1] * 50)), host_samples=host(5.0, 100.0, cpu=1.0)).steps
 
-    assert (told.rate, told.mean) == (None, None)
-    assert told.silent == pytest.approx(95.0)
+    assert (measured.rate, measured.mean) == (None, None)
+    assert measured.silent == pytest.approx(95.0)
 
 
 def test_curves_are_a_second_a_value_and_blank_before_the_first():
-    told = seen(rank(steps=steps(*[0.25] * 40))).steps.rates
+    measured = seen(rank(steps=steps(*[0.25] * 40))).steps.rates
 
-    assert len(told) == SPAN
-    assert told[: SPAN - 10] == (None,) * (SPAN - 10)
-    assert told[SPAN - 10 :] == pytest.approx((4.0,) * 10)
+    assert len(measured) == SPAN
+    assert measured[: SPAN - 10] == (None,) * (SPAN - 10)
+    assert measured[SPAN - 10 :] == pytest.approx((4.0,) * 10)
 
 
 def test_merged_rows_are_all_their_steps():
     rows = [replace(each, start=10 * each.start) for each in steps(0.5, 0.5, 0.5, count=10)]
 
-    told = seen(rank(steps=tuple(rows))).steps
+    measured = seen(rank(steps=tuple(rows))).steps
 
-    assert (told.count, told.rate) == (30, pytest.approx(2.0))
+    assert (measured.count, measured.rate) == (30, pytest.approx(2.0))
 
 
 def test_gauges_are_means_of_a_second_and_none_where_nothing_was_measured():
     samples = (*host(97.2, 97.8, cpu=2.0), *host(100.0, cpu=4.0))
 
-    told = seen(rank(), host_samples=samples)
+    measured = seen(rank(), host_samples=samples)
 
-    assert told.cpu.now == 4.0
-    assert told.cpu.of == 8.0
-    assert told.cpu.curve[-3:] == (2.0, None, 4.0)
-    assert (told.memory.now, set(told.memory.curve)) == (None, {None})
+    assert measured.cpu.now == 4.0
+    assert measured.cpu.of == 8.0
+    assert measured.cpu.curve[-3:] == (2.0, None, 4.0)
+    assert (measured.memory.now, set(measured.memory.curve)) == (None, {None})
 
 
 def test_each_gpu_has_its_own_samples():
     gpus = tuple(Gpu(index=i, uuid=str(i), name="H100", memory_total=100) for i in range(2))
     samples = tuple(GpuSample(time=9.5, gpu=i, utilization=i / 2, memory_used=10 + i) for i in range(2))
 
-    told = seen(rank(), gpus=gpus, gpu_samples=samples, host_samples=host(10.0)).gpus
+    measured = seen(rank(), gpus=gpus, gpu_samples=samples, host_samples=host(10.0)).gpus
 
-    assert [each.utilization.now for each in told] == [0.0, 0.5]
-    assert [(each.memory.now, each.memory.of) for each in told] == [(10, 100), (11, 100)]
+    assert [each.utilization.now for each in measured] == [0.0, 0.5]
+    assert [(each.memory.now, each.memory.of) for each in measured] == [(10, 100), (11, 100)]
 
 
 def test_before_the_first_step_there_is_none():
-    told = seen(rank(), host_samples=host(1.0, cpu=1.0))
+    measured = seen(rank(), host_samples=host(1.0, cpu=1.0))
 
-    assert told.steps is None
-    assert not told.is_over
-    assert told.result()["steps"] is None
+    assert measured.steps is None
+    assert not measured.is_over
+    assert measured.result()["steps"] is None
 
 
 @pytest.mark.parametrize(

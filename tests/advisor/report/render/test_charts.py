@@ -21,9 +21,9 @@ def drawn(*curves: Curve, unit="s", **limit):
 
 
 def test_every_curve_is_drawn_by_its_name():
-    told = charts.item(golden().charts)["charts"]
+    items = charts.item(golden().charts)["charts"]
 
-    assert [[curve["label"] for curve in chart["curves"]] for chart in told] == [
+    assert [[curve["label"] for curve in chart["curves"]] for chart in items] == [
         [curve.label for curve in chart.curves] for chart in golden().charts
     ]
 

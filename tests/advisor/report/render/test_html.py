@@ -133,7 +133,7 @@ def test_a_link_that_is_not_https_is_no_link(page):
 
 
 @pytest.mark.parametrize(
-    "told",
+    "text",
     [
         "A step takes 200 ms, 40% of it waiting for data.",
         "Begin with this: use more DataLoader workers, for 33 to 40% less step time.",
@@ -156,12 +156,12 @@ def test_a_link_that_is_not_https_is_no_link(page):
         "loss1,0004.5 ms4.5 s",
     ],
 )
-def test_the_page_tells(page, told):
-    assert told in " ".join(page.text.split()) or told in page.text
+def test_the_page_tells(page, text):
+    assert text in " ".join(page.text.split()) or text in page.text
 
 
 @pytest.mark.parametrize(
-    "told",
+    "text",
     [
         "Confirmed: 37% less step time measured (31 to 43%), 33 to 40% predicted.",
         "3 runs and 345 steps each way. The losses of the first epoch agree. GPU memory at the peak: 5 MiB more. "
@@ -175,16 +175,16 @@ def test_the_page_tells(page, told):
         "rank 1 Waiting for data 43%",
     ],
 )
-def test_the_page_tells_what_was_tried(told):
-    assert told in " ".join(Page(html.render(tried())).text.split())
+def test_the_page_tells_what_was_tried(text):
+    assert text in " ".join(Page(html.render(tried())).text.split())
 
 
 def test_the_page_says_how_to_look_into_much_that_no_phase_holds():
     much = tuple(replace(p, seconds=0.1, share=0.5) if p.name == "other" else p for p in golden().phases)
 
-    told = "from profiler import region"
-    assert told in Page(html.render(replace(golden(), phases=much))).text
-    assert told not in Page(html.render(golden())).text
+    line = "from profiler import region"
+    assert line in Page(html.render(replace(golden(), phases=much))).text
+    assert line not in Page(html.render(golden())).text
 
 
 def test_a_step_with_its_share_of_evaluation_is_called_that():

@@ -18,7 +18,7 @@ TRIED = Verified(rule="a", verdict=Verdict.INCONCLUSIVE, predicted=(-0.1, 0.2, 0
 
 
 @pytest.mark.parametrize(
-    ("removed", "told"),
+    ("removed", "text"),
     [
         ((0.51, 0.56, 0.61), "51 to 61% less"),
         ((-0.05, -0.04, -0.03), "3 to 5% more"),
@@ -26,8 +26,8 @@ TRIED = Verified(rule="a", verdict=Verdict.INCONCLUSIVE, predicted=(-0.1, 0.2, 0
         ((0.0, 0.1, 0.2), "0 to 20% less"),
     ],
 )
-def test_an_interval_says_its_direction(removed, told):
-    assert change(removed) == told
+def test_an_interval_says_its_direction(removed, text):
+    assert change(removed) == text
 
 
 def in_terminal(report):
@@ -41,9 +41,9 @@ def test_advice_that_did_harm_promises_nothing(shown):
     _, harmful, _ = tried().advice
     promises = ("48 to 64%", "58.8 of every 100 GPU-hours", "frees about 8 GiB")
 
-    told = shown(replace(tried(), advice=(harmful,)))
-    assert "Harmful here" in told
-    assert not any(promise in told for promise in promises)
+    text = shown(replace(tried(), advice=(harmful,)))
+    assert "Harmful here" in text
+    assert not any(promise in text for promise in promises)
     assert promises[0] in shown(replace(tried(), advice=(replace(harmful, verified=None),)))
 
 
