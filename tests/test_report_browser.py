@@ -183,10 +183,10 @@ def test_hovering_tells_the_values_and_their_time(page):
         mouse(page, "mouseMoved", place, y)
 
     until(lambda: "at 100.0 s" in page.find_element("css selector", ".reading").text)
-    told = page.find_element("css selector", ".reading").text.splitlines()
+    lines = page.find_element("css selector", ".reading").text.splitlines()
     step = f"{1e3 * golden().charts[0].curves[0].values[500]:.2f} ms"
     wait = f"{1e3 * golden().charts[0].curves[1].values[500]:.2f} ms"
-    assert told == ["at 100.0 s", "step", step, "waiting for data", wait, "epoch start", "720 ms"]
+    assert lines == ["at 100.0 s", "step", step, "waiting for data", wait, "epoch start", "720 ms"]
     for place in (x - width / 3 + 30, x - width / 3):
         mouse(page, "mouseMoved", place, y)
     until(lambda: "epoch start" not in page.find_element("css selector", ".reading").text)
@@ -197,14 +197,14 @@ def test_hovering_tells_the_values_and_their_time(page):
 def test_nothing_is_told_in_a_gap(page):
     x, y, width = plot(page, 1)
 
-    def told(share):
+    def is_shown(share):
         mouse(page, "mouseMoved", x + (share - 0.5) * width, y)
         elsewhere = "return uPlot.sync('time').plots[0].cursor.left"
         until(lambda: page.execute_script(elsewhere) == pytest.approx(share * width, abs=1.5))
         return page.find_element("css selector", ".reading").is_displayed()
 
-    assert told(0.2)
-    assert not told(0.315)
+    assert is_shown(0.2)
+    assert not is_shown(0.315)
 
 
 def test_dragging_zooms_all_charts_and_the_button_takes_it_back(page):
@@ -487,19 +487,19 @@ def test_the_tabulator_goes_from_top_to_bottom_and_shows_where_it_is(browser, pa
 def test_a_term_is_explained_where_it_is_pointed_at_and_where_it_is_focused(page):
     term = page.find_element("css selector", "#tile-3").find_element("xpath", "preceding-sibling::button")
 
-    def told():
+    def is_shown():
         return page.execute_script("return document.querySelector('div.meaning').checkVisibility()")
 
     page.execute_script("arguments[0].focus()", term)
-    assert told()
+    assert is_shown()
     assert "Updates of the parameters" in page.find_element("css selector", "div.meaning").text
     press(page, "Escape")
-    assert not told()
+    assert not is_shown()
     box = page.execute_script("const b = arguments[0].getBoundingClientRect(); return [b.x, b.y]", term)
     mouse(page, "mouseMoved", box[0] + 5, box[1] + 5)
-    until(told)
+    until(is_shown)
     mouse(page, "mouseMoved", 5, 5)
-    until(lambda: not told())
+    until(lambda: not is_shown())
 
 
 def test_the_charts_are_zoomed_and_moved_without_a_mouse_too(page):
@@ -618,7 +618,7 @@ def test_the_page_reckons_memory_as_the_models_do(page, run):
         for batch, stage, ranks, every, moments, autocast in grid
     ]
 
-    told = page.execute_script(
+    computed = page.execute_script(
         """
         const [run, settings] = arguments;
         return settings.map((set) => [memoryModel.parts(run, set), memoryModel.largest(run, set)]);
@@ -627,7 +627,7 @@ def test_the_page_reckons_memory_as_the_models_do(page, run):
         [asdict(setting) for setting in settings],
     )
 
-    for setting, (parts, largest) in zip(settings, told, strict=True):
+    for setting, (parts, largest) in zip(settings, computed, strict=True):
         assert parts == pytest.approx(asdict(run.parts(setting)), rel=1e-12), setting
         assert largest == run.largest(setting), setting
 

@@ -1,4 +1,4 @@
-"""The samples end to end: each is run plainly, under profile-train, and cured; the report must tell which is which."""
+"""The samples end to end: each is run plainly, under profile-train, and cured; the report must show which is which."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def record(out: Path, sample: str, *arguments: str) -> Recorded:
     return Recorded(done.returncode, done.stdout, done.stderr, json.loads((out / "result.json").read_text()))
 
 
-def told(run: Recorded) -> str:
+def summary(run: Recorded) -> str:
     """For a failed assertion: what the report made of the run."""
     keys = ("steps", "phases", "advice", "verdicts")
     return json.dumps({key: run.result[key] for key in keys}, indent=1)
@@ -60,12 +60,12 @@ def assert_first(run: Recorded, rule: str | None) -> None:
     """The rule leads the advice. A machine that is busy with other things can make a run too noisy to act upon: the
     report then says that before all else and holds the rest back to info, but leaves its order."""
     if rule is None:
-        assert run.advice == [], told(run)
+        assert run.advice == [], summary(run)
         return
     every = [advice["rule"] for advice in run.result["advice"]]
     noisy = "window-too-short" in every
     found = [name for name in every if name != "window-too-short"] if noisy else run.advice
-    assert next(iter(found), None) == rule, told(run)
+    assert next(iter(found), None) == rule, summary(run)
 
 
 @pytest.mark.parametrize("sample", ON_CPU)
@@ -90,4 +90,4 @@ def test_sample(sample: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
     if rule := ON_GPU[sample]:
         with subtests.test("the cure silences the advice"):
             fixed = record(tmp_path / "fixed", sample, "--fixed")
-            assert rule not in fixed.advice, told(fixed)
+            assert rule not in fixed.advice, summary(fixed)

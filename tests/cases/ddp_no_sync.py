@@ -47,7 +47,7 @@ CASES = [
         code=("accumulate = 8", "model.no_sync()"),
         then="first 7 of 8",
         note="train.py, line 7",
-        # 7/8 of 40 ms, in the backward pass where steps do not tell of communication.
+        # 7/8 of 40 ms, in the backward pass where steps do not measure communication.
         state=State(phases={"forward": 0.02, "backward": 0.08}),
         removed=(0.175, 0.28, 0.35),
         intervention=Intervention(name="no_sync", settings={"passes": 8}, safety=Safety.NUMERICS),

@@ -67,7 +67,7 @@ def test_two_nodes_of_torchrun_on_one_machine(script, start, tmp_path):
 
 
 def test_tasks_of_srun_share_the_folder_of_their_job(script, start, tmp_path):
-    """Each with a profile-train of its own; none is told where to record."""
+    """Each with a profile-train of its own; none is given a folder to record into."""
     program = script(TRAIN)
     slurm = {**STEP, "SLURM_JOB_ID": "77", "SLURM_NODEID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"}
     tasks = [

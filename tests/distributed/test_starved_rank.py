@@ -1,4 +1,4 @@
-"""A rank whose core others want: the kernel tells how long it waits for it."""
+"""A rank whose core others want: the kernel reports how long it waits for it."""
 
 import json
 import os

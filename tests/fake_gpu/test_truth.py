@@ -45,7 +45,7 @@ def test_a_phase_takes_as_long_as_on_the_gpu(scene, name, rank, phase):
         if step is not None
     ]
     assert len(pairs) >= 8
-    assert abs(median(told - known for told, known in pairs)) <= NEAR * max(truth.typical(phase), SHORTEST)
+    assert abs(median(seconds - known for seconds, known in pairs)) <= NEAR * max(truth.typical(phase), SHORTEST)
 
 
 def measured(run, truth):
@@ -92,10 +92,10 @@ def test_a_window_tells_what_the_gpu_did(scene, name, column):
     for window in windows:
         begin = run.run.started_at + window.start
         known = truth.shares(begin, begin + window.duration)
-        told = sum(getattr(window, each) for each in IDLE) if column == "idle" else getattr(window, column)
-        assert abs(told - known[column]) <= NEAR * max(known[column], SHORTEST * window.steps)
+        reported = sum(getattr(window, each) for each in IDLE) if column == "idle" else getattr(window, column)
+        assert abs(reported - known[column]) <= NEAR * max(known[column], SHORTEST * window.steps)
         if column == "idle" and name in CAUSES and not window.shapes:  # a busy host adds late launches of its own
-            assert getattr(window, CAUSES[name]) >= 0.9 * told
+            assert getattr(window, CAUSES[name]) >= 0.9 * reported
 
 
 OF_WINDOWS = {

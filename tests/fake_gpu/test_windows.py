@@ -102,13 +102,15 @@ def test_a_kind_of_kernel_has_the_share_of_the_time_that_it_took(fake_gpu, scrip
         if op.kind == "kernel":
             (kind,) = {kind for kind, parts in KINDS.items() if any(part in op.name for part in parts)}
             known[kind] += op.seconds
-    told = dict.fromkeys(KINDS, 0.0)
+    measured = dict.fromkeys(KINDS, 0.0)
     for kernel in ran.tables.kernels:
-        told[kernel.kind] += kernel.total
+        measured[kernel.kind] += kernel.total
     for kind in KINDS:
-        assert told[kind] / sum(told.values()) == pytest.approx(known[kind] / sum(known.values()), rel=0.03), kind
+        assert measured[kind] / sum(measured.values()) == pytest.approx(known[kind] / sum(known.values()), rel=0.03), (
+            kind
+        )
     share = {kind: seconds / sum(known.values()) for kind, seconds in known.items()}
-    metrics = {name: told.get("value") for name, told in ran.result["metrics"].items()}
+    metrics = {name: metric.get("value") for name, metric in ran.result["metrics"].items()}
     assert metrics["matmul_share"] == pytest.approx(share["matmul"], rel=0.03)
     assert metrics["bf16_gemm_share"] == pytest.approx(share["matmul"], rel=0.03)
     assert metrics["cross_entropy_share"] == pytest.approx(share["loss"], rel=0.03)

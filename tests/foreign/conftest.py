@@ -55,7 +55,7 @@ class Judged:
         return [step for step in self.ran.steps if step.pid == self._pid(rank)]
 
     def flags(self, rank=0):
-        """FlagsFact of a rank as it was told last; its workers have theirs."""
+        """FlagsFact of a rank as it was reported last; its workers have theirs."""
         return [fact.body for fact in self.ran.tables.facts if (fact.kind, fact.pid) == ("flags", self._pid(rank))][-1]
 
     def _pid(self, rank):
@@ -75,7 +75,7 @@ class Judged:
 
 @pytest.fixture
 def judge(script, start, start_profiled, report, tmp_path):
-    """Run a program plainly and, beside it, under profile-train; it must tell the same. Gives back what was recorded,
+    """Run a program plainly and, beside it, under profile-train; it must print the same. Gives back what was recorded,
     after the checks that hold for every healthy program whose steps are seen."""
 
     def run(program, *arguments, launcher=(sys.executable,), env=None, seen=True):
@@ -89,8 +89,8 @@ def judge(script, start, start_profiled, report, tmp_path):
             runs.append(begin(*launcher, path, *arguments, cwd=folder, env=env, **how))
         plain, profiled = (each.finish() for each in runs)
         assert plain.status == 0, plain.err.decode()
-        assert (profiled.status, told(profiled)) == (0, told(plain)), profiled.err.decode()
-        assert told(plain)
+        assert (profiled.status, own_lines(profiled)) == (0, own_lines(plain)), profiled.err.decode()
+        assert own_lines(plain)
         reported = report(profiled.folder)
         assert reported.status == 0, reported.err.decode()
         found = Judged(profiled, json.loads((profiled.folder / "result.json").read_text()))
@@ -101,7 +101,7 @@ def judge(script, start, start_profiled, report, tmp_path):
     return run
 
 
-def told(ran):
+def own_lines(ran):
     """The lines that must be the same; of several ranks in any order."""
     return sorted(line for line in ran.out.decode().splitlines() if line.startswith(TOLD))
 

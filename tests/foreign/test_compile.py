@@ -87,7 +87,7 @@ EPOCHS = 3
 
 @pytest.mark.parametrize("how", ["inductor", "module", "blocks", "dynamic", "automatic", "broken", "region"])
 def test_a_compiled_program_compiles_as_without_us(judge, how):
-    """Losses, graphs, graph breaks and compilations are told by the program, and equal."""
+    """Losses, graphs, graph breaks and compilations are printed by the program, and equal."""
     found = judge(COMPILED, how, env={"PYTHONPATH": str(ROOT)})
     steps = found.of(0)
 

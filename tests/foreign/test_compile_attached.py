@@ -91,7 +91,7 @@ tell()
 
 
 def run(tmp_path, how, attached, refused=False):
-    """What the program has told, and the run folder."""
+    """Return what the program printed, and the run folder."""
     here = tmp_path / ("attached" if attached else "alone")
     here.mkdir()
     with (here / "out").open("w+") as output:

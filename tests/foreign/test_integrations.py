@@ -66,18 +66,18 @@ def events(folder):
 
 def check_events(folder, found, step):
     values, texts = events(folder)
-    told = {
+    logged = {
         name: value
         for name, (at, value) in values.items()
         if name.startswith("profile_train/") and not name.startswith("profile_train/live/")
     }
-    assert {values[name][0] for name in told} == {step}
-    assert told.pop("profile_train/steps") == found["steps"]["count"]
-    assert told.pop("profile_train/step_time_s") == pytest.approx(found["steps"]["time_s"]["mean"])
-    assert told.pop("profile_train/step_time_p90_s") == pytest.approx(found["steps"]["time_s"]["p90"])
+    assert {values[name][0] for name in logged} == {step}
+    assert logged.pop("profile_train/steps") == found["steps"]["count"]
+    assert logged.pop("profile_train/step_time_s") == pytest.approx(found["steps"]["time_s"]["mean"])
+    assert logged.pop("profile_train/step_time_p90_s") == pytest.approx(found["steps"]["time_s"]["p90"])
     measured = {name: share for name, share in found["phases"].items() if share is not None}
-    assert told == pytest.approx({f"profile_train/phase/{name}": share for name, share in measured.items()})
-    assert sum(told.values()) == pytest.approx(1, abs=0.05)
+    assert logged == pytest.approx({f"profile_train/phase/{name}": share for name, share in measured.items()})
+    assert sum(logged.values()) == pytest.approx(1, abs=0.05)
     return texts
 
 
@@ -180,7 +180,7 @@ def test_lightning_while_it_trains(run, tmp_path):
 
 @pytest.mark.foreign("transformers", "accelerate", "tensorboard", "wandb", "mlflow")
 def test_the_trainer_of_transformers_while_it_trains(run, tmp_path):
-    """Its three trackers are told of the same points."""
+    """Its three trackers get the same points."""
     (program,) = snippets("Hugging Face Trainer")
     stops = """
     from transformers import TrainerCallback

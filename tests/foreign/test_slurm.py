@@ -13,8 +13,8 @@ from advisor.runs.load import load
 def has_a_cluster():
     if shutil.which("srun") is None:
         return False
-    told = subprocess.run(["sinfo", "--noheader", "--format=%t"], capture_output=True, text=True)
-    return bool({"idle", "mix", "alloc"} & set(told.stdout.split()))
+    done = subprocess.run(["sinfo", "--noheader", "--format=%t"], capture_output=True, text=True)
+    return bool({"idle", "mix", "alloc"} & set(done.stdout.split()))
 
 
 pytestmark = [pytest.mark.foreign, pytest.mark.skipif(not has_a_cluster(), reason="needs a Slurm cluster")]

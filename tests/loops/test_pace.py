@@ -1,4 +1,4 @@
-"""Steps of microseconds and of seconds: all are counted, the recording stays small, and the report tells its losses."""
+"""Steps of microseconds and of seconds: all are counted, the recording stays small, and the report names its losses."""
 
 import pytest
 

@@ -52,7 +52,7 @@ ATTACK = (
 LONE = "\ud800"
 LONG = "n" * 200_000
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What a terminal or the eye obeys; line ends and tabs are told apart."""
+"""What a terminal or the eye obeys; line ends and tabs are distinguished."""
 
 SECRETS = {
     "WANDB_API_KEY": "wandbSecret0123456789",

@@ -1,4 +1,4 @@
-"""`advisor.testing`, with its asserts told in full by pytest.
+"""`advisor.testing`, with its asserts explained in full by pytest.
 
 A case file, `tests/cases/<rule>.py`, holds `CASES`; `test_cases.py` makes a test of each.
 """

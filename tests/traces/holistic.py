@@ -13,7 +13,7 @@ def main(paths: list[str]) -> None:
     analysis = TraceAnalysis(trace_files=dict(enumerate(paths)), include_last_profiler_step=True)
     ranks = list(range(len(paths)))
     time = analysis.get_temporal_breakdown(visualize=False).set_index("rank")
-    told = {
+    results = {
         "breakdown": [
             {part: float(time.loc[rank, f"{part}_time(us)"]) for part in ("idle", "compute", "non_compute", "kernel")}
             for rank in ranks
@@ -29,18 +29,18 @@ def main(paths: list[str]) -> None:
     for rank in ranks:
         series = queues.get(rank)
         by_stream = {} if series is None else dict(tuple(series.groupby("stream")))
-        told["queue"].append(
+        results["queue"].append(
             {str(stream): [int(each.queue_length.max()), len(each)] for stream, each in by_stream.items()}
         )
         each = launches[rank]
-        told["launches"].append(
+        results["launches"].append(
             {
                 "count": len(each),
                 "cpu": float(each.cpu_duration.sum()),
                 "delay": float(each.launch_delay.sum()),
             }
         )
-    json.dump(told, sys.stdout)
+    json.dump(results, sys.stdout)
 
 
 main(sys.argv[1:])

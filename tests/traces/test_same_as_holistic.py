@@ -40,8 +40,8 @@ def holistic(*paths: Path) -> dict:
     if not installed():
         pytest.skip("needs Holistic Trace Analysis: pip install -e '.[compare]', or PROFILE_TRAIN_HTA")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    told = subprocess.run([PYTHON, PROGRAM, *paths], capture_output=True, check=True, env=environment).stdout
-    return json.loads(told)
+    stdout = subprocess.run([PYTHON, PROGRAM, *paths], capture_output=True, check=True, env=environment).stdout
+    return json.loads(stdout)
 
 
 def chosen(path: Path) -> tuple:
@@ -56,9 +56,9 @@ def chosen(path: Path) -> tuple:
 
 def compare(path: Path, queue: bool = True) -> None:
     trace, work = chosen(path)
-    told = holistic(path)
+    reference = holistic(path)
     found = breakdown(work, host_of(trace, work), int(work.start.min()), int(work.end.max()))
-    expected = told["breakdown"][0]
+    expected = reference["breakdown"][0]
     assert found.compute / 1e3 == pytest.approx(expected["compute"], abs=0.01)
     assert found.idle / 1e3 == pytest.approx(expected["idle"], abs=0.01)
     assert (found.communication_exposed + found.memory_exposed) / 1e3 == pytest.approx(
@@ -66,10 +66,10 @@ def compare(path: Path, queue: bool = True) -> None:
     )
     assert found.whole / 1e3 == pytest.approx(expected["kernel"], abs=0.01)
     if found.communication:
-        assert 100 * found.overlap / found.communication == pytest.approx(told["overlap_percent"][0], abs=0.006)
+        assert 100 * found.overlap / found.communication == pytest.approx(reference["overlap_percent"][0], abs=0.006)
     if queue:
-        compare_queues(trace, work, told["queue"][0])
-    compare_launches(trace, work, told["launches"][0])
+        compare_queues(trace, work, reference["queue"][0])
+    compare_launches(trace, work, reference["launches"][0])
 
 
 LAUNCHES = {"cudaLaunchKernel", "cudaLaunchKernelExC", "cudaMemcpyAsync", "cudaMemsetAsync"}
@@ -88,24 +88,26 @@ def called_by(trace, work: GpuWork, names: set[str]) -> GpuWork:
     return work.where(work.launched & calls)
 
 
-def compare_queues(trace, work: GpuWork, told: dict) -> None:
+def compare_queues(trace, work: GpuWork, reference: dict) -> None:
     work = called_by(trace, work, QUEUED)
     found = defaultdict(list)
     for number in np.unique(work.stream).tolist():
         _, lengths = length(work.where(work.stream == number))
         found[str(trace.streams[number][1])] = [int(lengths.max()), len(lengths)]
     # Where a launch and the begin of work fall together HTA's order is by chance: one more or less.
-    assert {stream: size for stream, (_, size) in found.items()} == {stream: size for stream, (_, size) in told.items()}
+    assert {stream: size for stream, (_, size) in found.items()} == {
+        stream: size for stream, (_, size) in reference.items()
+    }
     assert {s: most for s, (most, _) in found.items()} == {
-        s: pytest.approx(most, abs=1) for s, (most, _) in told.items()
+        s: pytest.approx(most, abs=1) for s, (most, _) in reference.items()
     }
 
 
-def compare_launches(trace, work: GpuWork, told: dict) -> None:
+def compare_launches(trace, work: GpuWork, reference: dict) -> None:
     found = launches(called_by(trace, work, LAUNCHES))
-    assert found.calls == told["count"]
-    assert found.call_total / 1e3 == pytest.approx(told["cpu"], abs=0.01)
-    assert found.delay_total / 1e3 == pytest.approx(told["delay"], rel=1e-5, abs=0.1)
+    assert found.calls == reference["count"]
+    assert found.call_total / 1e3 == pytest.approx(reference["cpu"], abs=0.01)
+    assert found.delay_total / 1e3 == pytest.approx(reference["delay"], rel=1e-5, abs=0.1)
 
 
 @pytest.mark.parametrize("name", [*GPU, "hta_mi250"])
@@ -129,22 +131,22 @@ def test_of_one_made_by_hand(tmp_path):
 
 def test_of_two_ranks(tmp_path):
     paths = two_ranks(tmp_path)
-    told = holistic(*paths)
+    reference = holistic(*paths)
 
     for rank, path in enumerate(paths):
         trace, work = chosen(path)
         found = breakdown(work, host_of(trace, work), int(work.start.min()), int(work.end.max()))
-        assert found.idle / 1e3 == pytest.approx(told["breakdown"][rank]["idle"])
+        assert found.idle / 1e3 == pytest.approx(reference["breakdown"][rank]["idle"])
 
 
 def test_records_of_synchronising_are_no_work_of_the_gpu(real):
     """HTA counts them: in this trace 41 ranges of cuda_sync, of which waits for a stream even as computing."""
     trace, work = chosen(path := real("hta_alexnet"))
     found = breakdown(work, host_of(trace, work), int(work.start.min()), int(work.end.max()))
-    told = holistic(path)["breakdown"][0]
+    reference = holistic(path)["breakdown"][0]
 
-    assert found.compute / 1e3 < told["compute"]
-    assert found.whole / 1e3 < told["kernel"]
+    assert found.compute / 1e3 < reference["compute"]
+    assert found.whole / 1e3 < reference["kernel"]
 
 
 def test_reductions_over_multicast_are_communication(real):
@@ -152,9 +154,9 @@ def test_reductions_over_multicast_are_communication(real):
     operator of the host that names the stream of a Triton kernel."""
     trace, work = chosen(path := real("tracelens_b200_eager"))
     found = breakdown(work, host_of(trace, work), int(work.start.min()), int(work.end.max()))
-    told = holistic(path)["breakdown"][0]
+    reference = holistic(path)["breakdown"][0]
 
-    of_the_host = told["compute"] + told["non_compute"] - (found.whole - found.idle) / 1e3
-    assert of_the_host == pytest.approx(found.idle / 1e3 - told["idle"], abs=0.01)
+    of_the_host = reference["compute"] + reference["non_compute"] - (found.whole - found.idle) / 1e3
+    assert of_the_host == pytest.approx(found.idle / 1e3 - reference["idle"], abs=0.01)
     assert 0 < of_the_host < 100
-    assert found.compute / 1e3 + 2000 < told["compute"] < (found.compute + found.communication) / 1e3 + of_the_host
+    assert found.compute / 1e3 + 2000 < reference["compute"] < (found.compute + found.communication) / 1e3 + of_the_host
