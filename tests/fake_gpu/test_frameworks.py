@@ -1,4 +1,4 @@
-"""Frameworks and our own samples end and print the same with and without the profiler."""
+"""Frameworks, two processes on two GPUs, and our own samples end and print the same with and without the profiler."""
 
 import re
 from pathlib import Path
@@ -57,6 +57,30 @@ trainer.fit(Classifier(), data(640), data(64))
 print("trained", trainer.global_step, trainer.callback_metrics["val_loss"].item())
 """
 
+PARALLEL = """
+import os, torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(rank)
+torch.distributed.init_process_group("nccl")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 10)).cuda()
+model = DistributedDataParallel(model, device_ids=[rank])
+optimizer = torch.optim.AdamW(model.parameters())
+rows = TensorDataset(torch.randn(1280, 64), torch.zeros(1280, dtype=torch.long))
+for x, y in DataLoader(rows, batch_size=32, sampler=DistributedSampler(rows)):
+    loss = nn.functional.cross_entropy(model(x.cuda(non_blocking=True)), y.cuda(non_blocking=True))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+if rank == 0:
+    print("trained", loss.item())
+torch.distributed.destroy_process_group()
+"""
+
 WORDS = {"transformers": TRAINER, "lightning": LIGHTNING}
 
 
@@ -96,6 +120,15 @@ def test_a_framework(alike, script, framework):
     assert "trained" in said
     batches = {"transformers": 48, "lightning": 40}  # where a GradScaler skips an update, the next step has both
     assert sum(step.micro_steps * step.count for step in recorded.steps) == batches[framework]
+
+
+def test_two_processes_on_two_gpus(alike, script):
+    said, recorded = alike(
+        "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script(PARALLEL),
+        devices="A100:40,A100:40",
+    )  # fmt: skip
+    assert said.startswith("trained")
+    assert len(recorded.processes) == 2
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)

@@ -96,12 +96,26 @@ API int ncclCommInitAll(Comm** c, int n, const int* devices) {
     return SUCCESS;
 }
 API int ncclCommSplit(Comm*, int, int, Comm**, void*) { return INVALID_USAGE; }
-API int ncclCommAbort(Comm* c) {
+// Wait until this rank has come to its last collective: a rank that leaves earlier is waited for in vain.
+static void come_to_the_last(Comm* c, double seconds) {
+    auto& mine = c->meeting->arrivals[c->rank][c->next % RING];
+    u64 until = now() + (u64)(seconds * 1e9);
+    while (c->next && mine.sequence.load(std::memory_order_acquire) != c->next && now() < until) usleep(500);
+}
+API int ncclCommFinalize(Comm* c) {
+    come_to_the_last(c, PATIENCE);
+    return SUCCESS;
+}
+API int ncclCommDestroy(Comm* c) {
+    ncclCommFinalize(c);
     c->aborted = true;  // not deleted: operations may still wait for it
     return SUCCESS;
 }
-API int ncclCommDestroy(Comm* c) { return ncclCommAbort(c); }
-API int ncclCommFinalize(Comm*) { return SUCCESS; }
+API int ncclCommAbort(Comm* c) {
+    come_to_the_last(c, 2);  // torch aborts at a healthy program's end, too; the other ranks may be gone
+    c->aborted = true;
+    return SUCCESS;
+}
 API int ncclCommCount(Comm* c, int* n) {
     *n = c->ranks;
     return SUCCESS;

@@ -119,6 +119,7 @@ struct Stream {
     u64 ready = 0;            // when all that has its time is done
     std::deque<u64> queue;    // ends of what still runs
     std::deque<Op> pending;   // what has no time yet: behind a collective that other ranks have not reached
+    bool advancing = false;
     std::shared_ptr<Capture> capture;
     u64 submitted = 0;
 };

@@ -76,7 +76,10 @@ static bool finish(Stream* s, Op& op) {  // give it its time; false if that cann
 }
 
 static void advance(Stream* s) {
+    if (s->advancing) return;  // it waits for a stream that waits for it: what is in front now is not finished twice
+    s->advancing = true;
     while (!s->pending.empty() && finish(s, s->pending.front())) s->pending.pop_front();
+    s->advancing = false;
 }
 
 static bool advance_all() {  // whether anything is still pending
