@@ -5,6 +5,7 @@ Real rings, recorder and store; only the clock and the sampler of the host are m
 
 import json
 import os
+import posix
 import sys
 import threading
 import time
@@ -79,10 +80,10 @@ def main(folder, step, workers):
 
 def work(rings, number, begin):
     """A worker that makes ten batches and ends."""
-    os.getpid = lambda: 1_000_000 + number
+    posix.getpid = lambda: 1_000_000 + number
     (rings / f"{number}.facts").write_text(json.dumps({"kind": "process", "t": begin, "role": "worker"}) + "\n")
     writer = ring.RingWriter(str(rings / f"{number}.ring"), 1 << 11)
-    os.getpid = lambda: OURSELVES
+    posix.getpid = lambda: OURSELVES
     for batch in range(10):
         at = begin + batch * 1_000_000
         writer.write(1, ring.BATCH, at, at + 900_000, 1, 800_000, 1000, 32, -1)

@@ -100,7 +100,9 @@ def test_kineto_prints_about_the_programs_profiler_and_not_about_our_windows(scr
     program = script(
         PROFILED
         + """
-train(int(sys.argv[1]))
+import time
+for _ in range(int(sys.argv[1])):
+    step(); time.sleep(0.005)  # long enough in all that windows fit into the budget
 with profile(activities=[ProfilerActivity.CPU]):
     train(2)
 """

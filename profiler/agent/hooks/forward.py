@@ -78,7 +78,7 @@ class Roots:
         self._module = agent.torch.nn.Module
         self._held_by: Callable[[Any], dict[str, Any]] = class_dict_of(self._module)["__dict__"].__get__
         """Equivalent of `dict_of` for modules only, in a quarter of the time."""
-        self._torchs_call = self._module._wrapped_call_impl.__code__
+        self._torchs_call = getattr(self._module, "_wrapped_call_impl", self._module.__call__).__code__
         self._watching = False
         self._watches = 0
         self._watched = 0

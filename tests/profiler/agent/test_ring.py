@@ -227,7 +227,7 @@ import random, sys, threading, time
 from profiler.agent import ring
 path, capacity, count, seed = sys.argv[1], *map(int, sys.argv[2:])
 main = threading.main_thread().ident
-write = ring.Writer(path, capacity).write
+write = ring.RingWriter(path, capacity).write
 chance = random.Random(seed)
 n = 0
 while n < count:
