@@ -74,7 +74,13 @@ def test_a_program_that_waits_only_at_its_end_has_the_gpus_step_times(fake_gpu, 
     durations = [step.duration for step in run.steps if not step.tags]
     assert len(durations) >= 2
     assert median(durations) == pytest.approx(median(known), rel=NEAR)
-    # If marks are in a pause at the end, steps since the last one may be UNREACHED: not measured, never wrong.
+
+
+# Open: if marks are in a pause at the end, steps since the last one have no time. Not wrong, but less than it could be.
+@pytest.mark.xfail(strict=False, reason="pauses of marks at a program's end")
+def test_a_program_that_waits_at_its_end_has_a_time_for_each_step(fake_gpu, script):
+    run = fake_gpu().record(script(LOOP), 0.2, "waits")
+    assert not any(step.tags & TAG_UNREACHED for step in run.steps)
 
 
 def test_steps_that_the_gpu_has_not_reached_at_the_end_have_no_time(fake_gpu, script):
