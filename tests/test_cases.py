@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import importlib.util
+import inspect
 import json
+import shutil
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from harness import Case, DoesNotFire, Fires, NotMeasured
+from harness import Case, DoesNotFire, Fires, NotMeasured, given
 
+from advisor.cli import main
+from advisor.cli.rules import CASES as CASES_TEMPLATE
+from advisor.cli.rules import RULE as RULE_TEMPLATE
 from advisor.metrics.base import Metrics, Missing, Threshold
+from advisor.metrics.step import other_fraction
 from advisor.rules import all_rules
 from advisor.rules.base import Rule
+from advisor.settings import own_rules
 from advisor.testing import judged
 from profiler.agent import interventions
 
@@ -43,6 +51,7 @@ def cases(rule: Rule) -> list[Case]:
 def test_rule(rule: Rule, subtests: pytest.Subtests):
     found = cases(rule)
 
+    assert "TODO" not in case_file(rule).read_text() + inspect.getsource(inspect.getmodule(rule.when))
     missing = {kind.__name__ for kind in (Fires, DoesNotFire, NotMeasured)} - {type(case).__name__ for case in found}
     assert not missing, f"add to tests/cases/{case_file(rule).name}: {', '.join(sorted(missing))}"
     for case in found:
@@ -84,17 +93,64 @@ def test_every_limit_a_rule_reads_can_be_set(subtests: pytest.Subtests, monkeypa
 def test_every_rule_says_what_why_and_when_it_is_wrong(subtests: pytest.Subtests):
     for rule in all_rules():
         with subtests.test(rule.id):
-            what, why, *rest = rule.page.strip().split("\n\n")
-            assert what.endswith(".")
-            assert why
-            assert any(paragraph.startswith("Wrong when: ") for paragraph in rest)
-            assert rule.title[0].isupper()
-            assert not rule.title.endswith(".")
-            assert rule.sources
-            assert (rule.when.__doc__ or "").startswith("If ")
-            assert (rule.then.__doc__ or "").startswith("then ")
-            assert (rule.then.__doc__ or "").strip().endswith(".")
+            says_it_all(rule)
+
+
+def says_it_all(rule: Rule) -> None:
+    what, why, *rest = rule.page.strip().split("\n\n")
+    assert what.endswith(".")
+    assert why
+    assert any(paragraph.startswith("Wrong when: ") for paragraph in rest)
+    assert rule.title[0].isupper()
+    assert not rule.title.endswith(".")
+    assert rule.sources
+    assert (rule.when.__doc__ or "").startswith("If ")
+    assert (rule.then.__doc__ or "").startswith("then ")
+    assert (rule.then.__doc__ or "").strip().endswith(".")
 
 
 def test_every_case_file_belongs_to_a_rule():
-    assert {path.name for path in CASES.glob("*.py")} <= {case_file(rule).name for rule in all_rules()}
+    assert {path.name for path in CASES.glob("[!_]*.py")} <= {case_file(rule).name for rule in all_rules()}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout that has the templates of a rule and of its cases, as the current folder."""
+    for template in (RULE_TEMPLATE, CASES_TEMPLATE):
+        (tmp_path / template).parent.mkdir(parents=True)
+        shutil.copyfile(CASES.parents[1] / template, tmp_path / template)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_new_rule_is_whole_but_for_what_its_author_knows(checkout: Path):
+    assert main(["rules", "new", "my-rule"]) == 0
+
+    (rule,) = (one for one in own_rules.load(checkout / "advisor/rules/my_rule.py").rules if one.id == "my-rule")
+    cases = load(checkout / "tests/cases/my_rule.py").CASES
+    says_it_all(rule)
+    assert [type(case) for case in cases] == [Fires, DoesNotFire, NotMeasured]
+    for case in cases[:2]:
+        with pytest.raises(Missing):
+            case.check(rule)
+    for case, share in zip(cases, (0.051, 0.049, None), strict=True):
+        dataclasses.replace(case, metrics=given({} if share is None else {other_fraction: share})).check(rule)
+
+
+@pytest.mark.parametrize("name", ["my-rule", "base", "_private", "My rule", "../escape"])
+def test_a_new_rule_replaces_no_file_and_has_a_module_s_name(checkout: Path, name: str):
+    for taken in ("my_rule", "base"):
+        (checkout / f"advisor/rules/{taken}.py").touch()
+    before = sorted(checkout.rglob("*"))
+
+    assert main(["rules", "new", name]) == 1
+
+    assert sorted(checkout.rglob("*")) == before
+
+
+def test_a_new_rule_needs_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["rules", "new", "my-rule"]) == 1
+
+    assert not [*tmp_path.iterdir()]

@@ -1,24 +1,36 @@
-"""List the rules."""
+"""List the rules, and begin a new one."""
 
 from __future__ import annotations
 
+import re
+import shutil
 import textwrap
 from pathlib import Path
 
 import click
 
 from advisor.cli import options
+from profiler.errors import ProfilerError
+
+RULE, CASES = Path("advisor/rules/_template.py"), Path("tests/cases/_template.py")
+"""What a new rule and its cases begin as, from the root of a checkout."""
 
 
-@click.command(
+@click.group(
     short_help="List every rule.",
     help="List every rule: what it looks for and what it advises.",
     epilog="Example: profile-train rules --rules tools/rules",
+    invoke_without_command=True,
+    subcommand_metavar="[COMMAND]",
 )
 @options.CONFIG
 @options.RULES
-def rules(config: Path | None, own_rules: Path | None) -> None:
+@click.pass_context
+def rules(context: click.Context, config: Path | None, own_rules: Path | None) -> None:
     """List every rule with its condition."""
+    if context.invoked_subcommand:
+        return
+
     from advisor.report import pages
 
     area = None
@@ -32,3 +44,35 @@ def rules(config: Path | None, own_rules: Path | None) -> None:
         )
         click.echo(condition)
     click.echo("\nAll about one of them: profile-train explain RULE")
+
+
+@rules.command(
+    short_help="Begin a rule of profile-train.",
+    help="Write a rule and its cases, for you to fill in, into the checkout of profile-train in the current folder.",
+    epilog="Example: profile-train rules new data-shuffle-buffer",
+)
+@click.argument("name")
+def new(name: str) -> None:
+    """Copy the templates to files of this name.
+
+    Raises:
+        ProfilerError: the name cannot be a module's, is taken, or this is no checkout.
+    """
+    module = name.replace("-", "_")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", module):
+        raise ProfilerError(
+            f"{name!r} cannot be a rule's name.", "Use lower-case letters, digits and dashes: data-shuffle-buffer."
+        )
+    if not (RULE.is_file() and CASES.is_file()):
+        raise ProfilerError(
+            f"There is no checkout of profile-train in {Path.cwd()}.",
+            "Change to its root. A rule of your own needs none: see docs/configuration.md.",
+        )
+    files = [template.with_name(f"{module}.py") for template in (RULE, CASES)]
+    for file in files:
+        if file.exists():
+            raise ProfilerError(f"{file} exists already.", "Choose another name, or edit that file.")
+    for template, file in zip((RULE, CASES), files, strict=True):
+        shutil.copyfile(template, file)
+        click.echo(f"Wrote {file}")
+    click.echo(f"Replace each TODO, then: pytest tests/test_cases.py -k {module.replace('_', '-')}")

@@ -19,7 +19,10 @@ def document() -> str:
     for name in cli.COMMANDS:
         command = cli.group.get_command(top, name)
         assert command is not None, f"{name} is listed"
-        parts += [f"## {name}", _help(_context(command, top))]
+        context = _context(command, top)
+        parts += [f"## {name}", _help(context)]
+        if isinstance(command, click.Group):
+            parts += [_help(_context(inner, context)) for inner in command.commands.values()]
     return markdown.document(*parts)
 
 

@@ -1,0 +1,44 @@
+"""TODO: what is slow, in one sentence that ends with a full stop.
+
+TODO: why, and how it shows in the measurements.
+
+Wrong when: TODO: the runs in which this advice would be a false alarm.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.step import other_fraction
+from advisor.models.effects import remove, up_to
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.units import share
+
+MIN_SHARE = Threshold(0.05, "TODO: why this value, or its source.")
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If TODO: at least 5 % of the step goes into it,"""
+    part = m[other_fraction]
+    return None if part < m[MIN_SHARE] else Evidence((Measurement(other_fraction, part, m[MIN_SHARE]),))
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then TODO: the change."""
+    return Advice(
+        then=f"TODO: the change in this run, with its numbers: {share(m[other_fraction])} of the step.",
+        changes=(Change(language="python", code="# TODO: code to copy"),),
+        basis="TODO: how the gain is predicted.",
+        effect=remove("other", shares=up_to(1.0)),
+        risk="TODO: what else changes.",
+    )
+
+
+RULE = Rule(
+    title="TODO: the advice, in the imperative",
+    area=Area.STALLS,
+    when=when,
+    then=then,
+    confidence=Confidence.HEURISTIC,
+    difficulty=1,
+    sources=(Source("TODO: the title of the source", "https://example.org"),),
+)
