@@ -22,22 +22,22 @@ def whole(path: Path, mode: int = OURS_ALONE) -> Iterator[Path]:
     Raises:
         ProfilerError: the file could not be written.
     """
-    beside = None
+    temporary = None
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         os.close(descriptor)
-        beside = Path(name)
-        yield beside
-        beside.chmod(mode)
-        os.replace(beside, path)
+        temporary = Path(name)
+        yield temporary
+        temporary.chmod(mode)
+        os.replace(temporary, path)
     except OSError as error:
         raise ProfilerError(
             f"{path} could not be written: {error.strerror or error}.", "Make room, or put it elsewhere with --out."
         ) from error
     finally:
-        if beside is not None:
-            beside.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 def keep(folder: Path, name: str, content: str | bytes) -> Path:
@@ -49,7 +49,7 @@ def keep(folder: Path, name: str, content: str | bytes) -> Path:
         ProfilerError: the file could not be written.
     """
     path = ours.free(folder, name)
-    with whole(path) as beside:
-        beside.write_bytes(content.encode() if isinstance(content, str) else content)
+    with whole(path) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
     ours.add(path)
     return path

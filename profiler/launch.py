@@ -332,7 +332,7 @@ def _watch_signals(us: int, program: int, saying: int, following: mmap.mmap) -> 
     """Run the helper process until its parent is gone."""
     try:
         for number in map(int, os.listdir("/proc/self/fd")):
-            if number != saying:  # whoever reads our output waits for its end
+            if number != saying:  # a reader of our output waits for its end
                 with contextlib.suppress(OSError):
                     os.close(number)
         while os.getppid() == us:
@@ -383,7 +383,7 @@ def end_like(status: int) -> None:
     It does not return.
     """
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # whoever read it is gone; or it was never open
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # its reader is gone, or it was never open
             stream.flush()
     code = os.waitstatus_to_exitcode(status)
     if code < 0:

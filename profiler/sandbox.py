@@ -87,7 +87,7 @@ def enter(scratch: Path, covered: Sequence[Path], writable: Sequence[Path], *, n
 
     `scratch`, in none of the `covered` folders, takes what is written into them; `writable` folders, none of which
     holds a covered one, stay as they are. With `network`, the network is as outside. Its working folder is entered
-    anew. Raises ProfilerError if the system does not allow it.
+    again. Raises ProfilerError if the system does not allow it.
     """
     parent = os.getppid()
     here = Path.cwd()

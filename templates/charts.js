@@ -112,7 +112,7 @@
   reading.ariaHidden = "true";  // it follows the mouse; the table has the same
   box.append(reading);
 
-  // Beside the cursor, within the frame.
+  // Next to the cursor, within the frame.
   const tell = (u, rows) => {
     reading.hidden = u.cursor.left < 0 || rows.length === 0;
     if (reading.hidden) return;

@@ -49,7 +49,7 @@
     }
   }
 
-  // A word's meaning is shown beside it, over whatever would cut it off.
+  // A word's meaning is shown next to it, above anything that would cut it off.
   const meaning = document.createElement("div");
   meaning.className = "meaning";
   meaning.role = "tooltip";

@@ -21,7 +21,7 @@ UNTOLD = 4
 EPILOG = """
 \b
 Exit status with --fail-if-slower: 3 if RUN_B is slower, 4 if there are too
-few steps to tell, 0 otherwise.
+few steps to tell, else 0.
 
 \b
 Examples:
@@ -33,7 +33,7 @@ Examples:
 @click.command(
     short_help="Compare two recorded runs.",
     help="Compare two recorded runs (their folders): step time, phases, memory, settings and environment of RUN_B "
-    "beside RUN_A's, with intervals and a verdict.",
+    "next to RUN_A's, with intervals and a verdict.",
     epilog=EPILOG,
 )
 @click.argument("run_a", type=click.Path(path_type=Path), shell_complete=completion.runs)
@@ -53,7 +53,7 @@ def compare(
 ) -> int:
     """Compare two recorded runs, and return the exit status."""
     # Imported only now: other commands start that much sooner.
-    from advisor.compare.change import RELEVANT, Verdict
+    from advisor.compare.change import RELEVANT, ChangeVerdict
     from advisor.compare.comparison import compare
     from advisor.report.render.compare_view import headline, sections
     from advisor.report.render.section import Page
@@ -72,10 +72,10 @@ def compare(
         say(f"{out} is written.")
     if slower is None:
         return 0
-    if found.verdict in (Verdict.TOO_FEW, Verdict.NOT_MEASURED):
+    if found.verdict in (ChangeVerdict.TOO_FEW, ChangeVerdict.NOT_MEASURED):
         status = UNTOLD
     else:
-        status = SLOWER if found.verdict is Verdict.WORSE else 0
+        status = SLOWER if found.verdict is ChangeVerdict.WORSE else 0
     if out is not None or form not in (None, "text") or status:
         say(headline(found))
     return status

@@ -1,4 +1,4 @@
-"""Shell completions. The shell asks anew at each Tab, so nothing heavy is imported."""
+"""Shell completions. The shell asks at each Tab, so nothing heavy is imported."""
 
 from __future__ import annotations
 

@@ -145,8 +145,8 @@ def _give(form: str, metrics: Metrics, run: Path, place: Path | None) -> None:
         if place is None:
             click.echo(text, nl=False)
         else:
-            with whole(place, READABLE) as beside:
-                beside.write_text(text, encoding="utf-8")
+            with whole(place, READABLE) as temporary:
+                temporary.write_text(text, encoding="utf-8")
 
 
 def _keep(run: Path, out: Path, every: float, wanted: Goals) -> None:

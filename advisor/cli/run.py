@@ -107,7 +107,7 @@ def run(
         say(f"no report; make it with: profile-train report {recorded.folder}")
     except Exception as error:  # noqa: BLE001 - the program's exit status is given back
         say(f"the report failed ({type(error).__name__}: {error}); the recording is in {recorded.folder}")
-    except SystemExit:  # so rich takes it that whoever read our output is gone
+    except SystemExit:  # rich's way to say that the reader of our output is gone
         pass
     end_like(recorded.status)
 

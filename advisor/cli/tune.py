@@ -82,8 +82,8 @@ def tune(out: Path, profile_steps: int, how: trials.TrialOptions, criteria: Crit
         story, page, table = tuning_text.story(tuned), tuning_text.markdown(tuned, command), tuning_text.toml(tuned)
     for line in story:
         console.print(Text(line), soft_wrap=True)
-    with whole(out / NOTE) as beside:
-        beside.write_text(tuning_json.render(what, tuned), encoding="utf-8")
+    with whole(out / NOTE) as temporary:
+        temporary.write_text(tuning_json.render(what, tuned), encoding="utf-8")
     tuning_md, tuned_toml = keep(out, "tuning.md", page), keep(out, "tuned.toml", table)
     publish(tuned.profile, criteria.goals, rules=criteria.rules, past=criteria.past())
     ends = [("To apply", str(tuning_md)), ("Report", str(ours.where(tuned.profile, "report.html")))]

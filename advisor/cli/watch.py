@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from advisor.watch.snapshot import Snapshot
-    from advisor.watch.watching import Watching
+    from advisor.watch.watching import LiveRun
 
 
 @click.command(
@@ -41,12 +41,12 @@ def watch(folder: Path | None, once: bool, as_json: bool, config: Path | None) -
 
     from advisor.settings.config import configure
     from advisor.settings.declared import goals
-    from advisor.watch.watching import Watching, latest
+    from advisor.watch.watching import LiveRun, latest
 
     if as_json and not once:
         raise click.UsageError("--json takes --once.")
     chosen = options.configuration(config) or configure()
-    watching = Watching(folder or latest(), chosen.rules, goals(chosen.declared({})))
+    watching = LiveRun(folder or latest(), chosen.rules, goals(chosen.declared({})))
     seen = watching.look()  # report an error before anything is drawn
     console = Console(highlight=False)
     if as_json:
@@ -59,7 +59,7 @@ def watch(folder: Path | None, once: bool, as_json: bool, config: Path | None) -
     _print(seen, watching, console)
 
 
-def _live(watching: Watching, seen: Snapshot, console: Console) -> Snapshot:
+def _live(watching: LiveRun, seen: Snapshot, console: Console) -> Snapshot:
     """Show the run on a separate screen until it ends or you stop it; the terminal's content returns."""
     from rich.console import ConsoleDimensions
     from rich.live import Live
@@ -84,7 +84,7 @@ def _live(watching: Watching, seen: Snapshot, console: Console) -> Snapshot:
     return seen
 
 
-def _drawn(seen: Snapshot, watching: Watching, console: Console, note: str = "", height: int | None = None) -> Text:
+def _drawn(seen: Snapshot, watching: LiveRun, console: Console, note: str = "", height: int | None = None) -> Text:
     from advisor.report.render.watch_text import draw
 
     if not note and not seen.is_over and not watching.is_recorded:
@@ -93,5 +93,5 @@ def _drawn(seen: Snapshot, watching: Watching, console: Console, note: str = "",
     return draw(seen, console.width, height or console.height, ascii_only=ascii_only, note=note)
 
 
-def _print(seen: Snapshot, watching: Watching, console: Console) -> None:
+def _print(seen: Snapshot, watching: LiveRun, console: Console) -> None:
     console.print(_drawn(seen, watching, console, height=1000))

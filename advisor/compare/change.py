@@ -15,7 +15,7 @@ RELEVANT = 0.05
 _Z = NormalDist().inv_cdf(0.975)
 
 
-class Verdict(Enum):
+class ChangeVerdict(Enum):
     """How a quantity of the second run compares with that of the first."""
 
     SAME = "same"
@@ -33,7 +33,7 @@ class Verdict(Enum):
     @property
     def is_decided(self) -> bool:
         """Return whether there is enough to judge by."""
-        return self in (Verdict.SAME, Verdict.BETTER, Verdict.WORSE)
+        return self in (ChangeVerdict.SAME, ChangeVerdict.BETTER, ChangeVerdict.WORSE)
 
 
 def unbounded(value: float) -> Interval:
@@ -92,14 +92,14 @@ def _above(interval: Interval) -> float:
     return math.log(interval.high / interval.estimate)
 
 
-def verdict(change: Interval, relevant: float) -> Verdict:
+def verdict(change: Interval, relevant: float) -> ChangeVerdict:
     """Return the verdict on a change relative to its baseline; less is better.
 
     A verdict of better or worse needs an interval without zero, and an estimate of at least the relevant difference.
     "Same" needs an interval without a relevant difference; everything else is unclear.
     """
     if change.low > 0 and change.estimate >= relevant:
-        return Verdict.WORSE
+        return ChangeVerdict.WORSE
     if change.high < 0 and change.estimate <= -relevant:
-        return Verdict.BETTER
-    return Verdict.SAME if -relevant < change.low and change.high < relevant else Verdict.UNCLEAR
+        return ChangeVerdict.BETTER
+    return ChangeVerdict.SAME if -relevant < change.low and change.high < relevant else ChangeVerdict.UNCLEAR

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from advisor.compare.change import RELEVANT, Verdict, difference, for_few, ratio, unbounded, verdict
+from advisor.compare.change import RELEVANT, ChangeVerdict, difference, for_few, ratio, unbounded, verdict
 from advisor.compare.settings import Difference, differences
 from advisor.metrics import hardware, host, memory, step
 from advisor.metrics.base import Metric, Metrics, Missing
@@ -56,7 +56,7 @@ class ComparedQuantity:
 
     For parts of a step, it is relative to the first run's mean step.
     """
-    verdict: Verdict | None = None
+    verdict: ChangeVerdict | None = None
     """The verdict; None if the row is only shown."""
 
     @property
@@ -73,7 +73,7 @@ class Comparison:
     after: Side
     relevant: float
     """The smallest difference that matters, as a share."""
-    verdict: Verdict
+    verdict: ChangeVerdict
     """Verdict on the step time, with what falls between steps."""
     crowded: str
     """The runs, "A", "B" or "AB", that other programs may have slowed down; empty if there is none.
@@ -180,17 +180,19 @@ _MACHINE: tuple[Metric[float], ...] = (
 )
 
 
-def _overall(rows: Sequence[ComparedQuantity], between: Sequence[ComparedQuantity]) -> Verdict:
+def _overall(rows: Sequence[ComparedQuantity], between: Sequence[ComparedQuantity]) -> ChangeVerdict:
     """Return the verdict of the first row that is clear.
 
     The first row is the mean step with what falls between steps. If a few checkpoints make that unclear, the mean step
     counts; if stalls do, the typical step counts. What falls between steps may contradict it, and then the verdict is
     unclear.
     """
-    clear = next((row.verdict for row in rows if row.verdict and row.verdict is not Verdict.UNCLEAR), Verdict.UNCLEAR)
-    against = {row.verdict for row in between} & {Verdict.BETTER, Verdict.WORSE} - {clear}
-    if against and rows[0].verdict is Verdict.UNCLEAR:
-        return Verdict.UNCLEAR
+    clear = next(
+        (row.verdict for row in rows if row.verdict and row.verdict is not ChangeVerdict.UNCLEAR), ChangeVerdict.UNCLEAR
+    )
+    against = {row.verdict for row in between} & {ChangeVerdict.BETTER, ChangeVerdict.WORSE} - {clear}
+    if against and rows[0].verdict is ChangeVerdict.UNCLEAR:
+        return ChangeVerdict.UNCLEAR
     return clear
 
 
@@ -275,7 +277,7 @@ class _Both:
     def _row(
         self, name: str, label: str, before: Interval | None, after: Interval | None, change: Interval | None
     ) -> ComparedQuantity:
-        judged = verdict(change, self.relevant) if change else Verdict.NOT_MEASURED
+        judged = verdict(change, self.relevant) if change else ChangeVerdict.NOT_MEASURED
         return ComparedQuantity(
             name=name,
             label=label,
@@ -283,7 +285,7 @@ class _Both:
             before=before.estimate if before else None,
             after=after.estimate if after else None,
             change=change,
-            verdict=Verdict.TOO_FEW if change and self.few else judged,
+            verdict=ChangeVerdict.TOO_FEW if change and self.few else judged,
         )
 
     def amount(self, one: Metric[int]) -> ComparedQuantity:
@@ -292,7 +294,7 @@ class _Both:
         A peak is one number, so only its size decides whether it matters.
         """
         before, after = self.before.get(one), self.after.get(one)
-        change, found = None, Verdict.NOT_MEASURED
+        change, found = None, ChangeVerdict.NOT_MEASURED
         if before is not None and after is not None:
             by = (after - before) / before if before else math.inf if after else 0.0
             change, found = Interval(by, by, by), verdict(Interval(by, by, by), self.relevant)
@@ -412,6 +414,6 @@ def _plain(value: Any) -> Any:
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
-    if isinstance(value, Verdict):
+    if isinstance(value, ChangeVerdict):
         return value.value
     return None if isinstance(value, float) and not math.isfinite(value) else value

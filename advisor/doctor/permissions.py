@@ -73,14 +73,14 @@ def _capabilities(proc: Path) -> int:
     return int(line.split()[1], 16)
 
 
-def _number(file: Path, otherwise: int | None) -> int | None:
-    """Return the number in a file; None if there is no file, `otherwise` if it cannot be read."""
+def _number(file: Path, default: int | None) -> int | None:
+    """Return the number in a file; None if there is no file, `default` if it cannot be read."""
     try:
         return int(file.read_text())
     except FileNotFoundError:  # a kernel without Yama restricts nothing
         return None
     except (OSError, ValueError):
-        return otherwise
+        return default
 
 
 def _trials() -> CheckResult:

@@ -3,7 +3,7 @@
     def test_training_is_as_fast_as_it_was(assert_training_performance):
         assert_training_performance(["train.py", "--steps", "200"], "tests/baselines/train")
 
-The baseline is a run folder. Run `pytest --store-training-baselines` to record it anew, on the machine that judges.
+The baseline is a run folder. Run `pytest --store-training-baselines` to record it again, on the machine that judges.
 
 Every pytest where profile-train is installed loads this module. It therefore has a name of its own and imports nothing
 of profile-train: a project may itself have an `advisor` or a `profiler`, which its tests mean.
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("profile-train").addoption(
         "--store-training-baselines",
         action="store_true",
-        help="Record the baselines of assert_training_performance anew instead of comparing with them.",
+        help="Record the baselines of assert_training_performance again instead of comparing with them.",
     )
 
 
@@ -74,7 +74,7 @@ def assert_training_performance(request: pytest.FixtureRequest, tmp_path: Path) 
             found: dict[str, Any] = json.loads(_ours([*compared, "json"], PATIENCE))
             if found["hardware"]:
                 names = ", ".join(found["hardware"])
-                pytest.skip(f"The baseline is of another machine ({names}): --store-training-baselines stores anew")
+                pytest.skip(f"The baseline is of another machine ({names}): --store-training-baselines stores it again")
             if found["verdict"] != "worse":
                 break
         if found["verdict"] in ("worse", "too few steps", "not measured"):

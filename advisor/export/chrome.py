@@ -87,7 +87,7 @@ def write(nodes: Iterable[Node], profile: Profile, path: Path) -> None:
     Raises:
         ProfilerError: the timeline could not be written.
     """
-    with whole(path) as beside, ExitStack() as stack:
+    with whole(path) as temporary, ExitStack() as stack:
         first = profile.ranks[0].process if profile.ranks else None
         numbers = itertools.count(1)
         # Perfetto leaves out what was before zero: as of a node whose recorder began sooner than the first's.
@@ -99,7 +99,7 @@ def write(nodes: Iterable[Node], profile: Profile, path: Path) -> None:
             part.writelines(b"%d\t%b\n" % (at, encode(event)) for at, event in _events(node, first, numbers))
             part.seek(0)
             parts.append(part)
-        file = stack.enter_context(_opened(beside, path.suffix == ".gz"))
+        file = stack.enter_context(_opened(temporary, path.suffix == ".gz"))
         file.write(json.dumps(_about(profile))[:-1].encode() + b', "traceEvents": [\n')
         before = b""
         for line in heapq.merge(*parts, key=lambda line: int(line.partition(b"\t")[0])):

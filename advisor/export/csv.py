@@ -34,8 +34,8 @@ def write(nodes: Iterable[Node], metrics: Metrics, folder: Path) -> None:
 def begin(folder: Path, name: str, columns: Sequence[Column]) -> Iterator[Callable[[Rows], None]]:
     """Open the file of one table, and yield a function that takes its rows."""
     with (
-        whole(folder / f"{name}.csv") as beside,
-        open(beside, "w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+        whole(folder / f"{name}.csv") as temporary,
+        open(temporary, "w", encoding="utf-8", errors="backslashreplace", newline="") as file,
     ):
         writer = csv.writer(file)
         writer.writerow([column.name for column in columns])

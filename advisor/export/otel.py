@@ -79,7 +79,7 @@ def write(nodes: Iterable[Node], metrics: Metrics, path: Path) -> None:
     spans: Callable[[Any], Any] = _needed(f"{encoders}.trace_encoder").encode_spans
     gauges: Callable[[Any], Any] = _needed(f"{encoders}.metrics_encoder").encode_metrics
     to_dict = _needed("google.protobuf.json_format").MessageToDict
-    with whole(path) as beside, open(beside, "w", encoding="ascii", newline="\n") as file:
+    with whole(path) as temporary, open(temporary, "w", encoding="ascii", newline="\n") as file:
         for message in chain(map(spans, _spans(nodes, metrics.profile)), map(gauges, (_gauges(metrics),))):
             encoded = to_dict(message, use_integers_for_enums=True)
             file.write(json.dumps(_with_hex(encoded), allow_nan=False) + "\n")

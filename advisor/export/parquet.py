@@ -49,5 +49,5 @@ def begin(folder: Path, name: str, columns: Sequence[Column]) -> Iterator[Callab
             arrays = [pa.array(each, field.type) for each, field in zip(cells, schema, strict=True)]
             writer.write_batch(pa.record_batch(arrays, schema))
 
-    with whole(folder / f"{name}.parquet") as beside, parquet.ParquetWriter(beside, schema) as writer:
+    with whole(folder / f"{name}.parquet") as temporary, parquet.ParquetWriter(temporary, schema) as writer:
         yield take

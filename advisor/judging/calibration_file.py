@@ -25,7 +25,7 @@ from profiler.errors import ProfilerError
 
 SCHEMA = "profile-train/calibration@1"
 
-# Bytes, some 4000 lines: the newer half goes on, and what was there stays beside it with the ending .old.
+# Bytes, some 4000 lines: the newer half goes on, and what was there stays next to it with the ending .old.
 MOST = 4 * 1024 * 1024
 
 
@@ -115,11 +115,11 @@ def _note(file: Path, broken: list[int]) -> str:
 
 def _halve(file: Path) -> None:
     lines = file.read_bytes().splitlines(keepends=True)
-    beside = file.with_name(f".{file.name}")
-    beside.touch(mode=0o600)
-    beside.write_bytes(b"".join(lines[len(lines) // 2 :]))
+    temporary = file.with_name(f".{file.name}")
+    temporary.touch(mode=0o600)
+    temporary.write_bytes(b"".join(lines[len(lines) // 2 :]))
     os.replace(file, file.with_name(f"{file.name}.old"))
-    os.replace(beside, file)
+    os.replace(temporary, file)
 
 
 def _is_torn(file: Path) -> bool:

@@ -34,7 +34,7 @@ LOWER_CLOCK = 0.15
 FEWEST_CLOCKS = 10
 """Samples of a busy GPU."""
 
-BESIDE = ("checkpoint_save", "evaluation")
+BETWEEN_STEPS = ("checkpoint_save", "evaluation")
 """Work between steps that a single rank may do alone."""
 
 LOCKSTEP = (0.02, 0.5)
@@ -183,7 +183,7 @@ class OwnWork:
     """Seconds of each row."""
     median: float
     phases: Mapping[str, float]
-    """Mean seconds per step of each phase except `WAITING`, and of the work between steps (`BESIDE`)."""
+    """Mean seconds per step of each phase except `WAITING`, and of the work between steps (`BETWEEN_STEPS`)."""
 
 
 @metric(None)
@@ -283,7 +283,7 @@ def _common(rows: Sequence[Mapping[K, Step]]) -> tuple[tuple[Step, ...], ...]:
 
 def _busy(step: Step) -> float:
     """Return the step's seconds including the work after it, because the other ranks wait for that, too."""
-    return step.duration + sum(getattr(step, name) or 0.0 for name in BESIDE)
+    return step.duration + sum(getattr(step, name) or 0.0 for name in BETWEEN_STEPS)
 
 
 def _ranks(m: Metrics) -> Sequence[Rank]:
@@ -333,6 +333,6 @@ def _phases(rows: Sequence[Step]) -> dict[str, float]:
         seconds = [(getattr(step, phase), step.count) for step in rows]
         if phase not in WAITING and all(value is not None for value, _ in seconds):
             phases[phase] = sum(value * count for value, count in seconds) / number
-    for name in BESIDE:
+    for name in BETWEEN_STEPS:
         phases[name] = sum((getattr(step, name) or 0.0) * step.count for step in rows) / number
     return phases

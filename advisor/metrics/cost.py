@@ -39,7 +39,7 @@ def _devices(m: Metrics) -> int:
     )
 
 
-BESIDE = 40
+NEIGHBORS = 40
 """Steps compared on each side of the first window: near it, to exclude other changes over time."""
 NOTCH = 1.57
 """Half a notch, over the interquartile range and the square root of the count.
@@ -60,8 +60,8 @@ def slowdown_after_window(m: Metrics) -> float:
         raise no_window(m)
     first = min(windows, key=lambda window: window.start)
     plain = ordinary(m[primary_rank].steps)
-    before = [step for step in plain[WARM_UP:] if step.start + step.count * step.duration <= first.start][-BESIDE:]
-    after = [step for step in plain if step.start >= first.start + first.duration][:BESIDE]
+    before = [step for step in plain[WARM_UP:] if step.start + step.count * step.duration <= first.start][-NEIGHBORS:]
+    after = [step for step in plain if step.start >= first.start + first.duration][:NEIGHBORS]
     if min(sum(step.count for step in side) for side in (before, after)) < WARM_UP:
         raise Missing("There are too few steps before and after the first window", "Record at least 100 steps.")
     earlier, later = _median(before), _median(after)

@@ -137,7 +137,7 @@ def host_stall_fraction(m: Metrics) -> float:
 def host_launch(m: Metrics) -> float:
     """Host seconds to enqueue the GPU work of a step; no GPU speed-up can go below them.
 
-    They come from the steps of a trace. Otherwise they come from the profiler windows, less the time by which the
+    They come from the steps of a trace, or else from the profiler windows, less the time by which the
     profiler slows a step.
     """
     measured = [(step.host_launch, step.count) for step in m[steady_steps] if step.host_launch is not None]

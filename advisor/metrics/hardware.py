@@ -109,7 +109,7 @@ def thermal_throttle_share(m: Metrics) -> float:
     """Share of busy samples in which heat or the power brake slowed the most throttled GPU.
 
     The NVML bits are 0x20, 0x40 and 0x80. A merged sample shows only that a reason occurred. All of its samples count
-    if its mean clock is also low and the power cap cannot be the reason; otherwise one counts.
+    if its mean clock is also low and the power cap cannot be the reason; if not, one counts.
     """
     gpu = m[throttled_gpu]
     return _throttled_share([s for s in _busy(m) if s.gpu == gpu.index and s.throttle is not None], gpu)

@@ -146,7 +146,7 @@ def leading_up_share(m: Metrics) -> float:
     """
     output = _output(m)
     if output.leading_up is None:
-        raise Missing("The work before log output was not timed", "Record anew.")
+        raise Missing("The work before log output was not timed", "Record the run again.")
     share = output.leading_up / output.steps / m[step_time_mean]
     return max(0.0, min(share, m[other_fraction] - m[output_share]))
 

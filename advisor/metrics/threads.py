@@ -88,8 +88,7 @@ def thread_probe(m: Metrics) -> dict[int, float]:
     if fact is None or m[threads] not in fact.seconds or not all(each > 0 for each in fact.seconds.values()):
         raise Missing(
             "Other numbers of threads were not tried",
-            "Record half a minute or more with profile-train, on an otherwise idle machine. Small matmuls are not "
-            "tried.",
+            "Record half a minute or more with profile-train, on an idle machine. Small matmuls are not tried.",
         )
     return fact.seconds
 

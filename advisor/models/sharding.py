@@ -33,7 +33,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeepSpeed:
+class DeepSpeedEstimate:
     """Memory for parameters, gradients and optimizer state, as DeepSpeed's own estimators compute it."""
 
     parameters: float

@@ -19,7 +19,7 @@ BLOCK_OVER_HIDDEN_SQUARED = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpointing:
+class ActivationCheckpointing:
     """Which activations are recomputed instead of kept."""
 
     every: int | None = None
@@ -43,12 +43,12 @@ class Checkpointing:
                 return f"every {ordinal(self.every)}"
 
 
-NONE = Checkpointing()
+NONE = ActivationCheckpointing()
 
 
-def every(number: int) -> Checkpointing:
+def every(number: int) -> ActivationCheckpointing:
     """Return the checkpointing of every N-th block."""
-    return Checkpointing(every=number, extra=recompute_time(FORWARD, number))
+    return ActivationCheckpointing(every=number, extra=recompute_time(FORWARD, number))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Activations:
     source: str
     """Source of these numbers, for the reader."""
 
-    def kept(self, how: Checkpointing) -> float | None:
+    def kept(self, how: ActivationCheckpointing) -> float | None:
         """Return the bytes that are kept; None if not known."""
         if how.selective:
             return self.selective
@@ -74,7 +74,7 @@ class Activations:
         return None if self.layers is None else self.whole - self.layers.kept(None) + self.layers.kept(how.every)
 
     @property
-    def choices(self) -> tuple[Checkpointing, ...]:
+    def choices(self) -> tuple[ActivationCheckpointing, ...]:
         """Return the choices to show side by side, from none to full."""
         found = [NONE]
         if self.selective is not None:
@@ -84,11 +84,11 @@ class Activations:
         return tuple(found)
 
     @property
-    def by_selection(self) -> Checkpointing:
+    def by_selection(self) -> ActivationCheckpointing:
         """Return the checkpointing that only recomputes attention scores."""
-        return Checkpointing(selective=True, extra=self.selective_extra)
+        return ActivationCheckpointing(selective=True, extra=self.selective_extra)
 
-    def least(self, batch: int, room: float) -> Checkpointing | None:
+    def least(self, batch: int, room: float) -> ActivationCheckpointing | None:
         """Return the checkpointing that recomputes least and fits `batch` samples into `room` bytes.
 
         None if nothing fits.

@@ -12,7 +12,7 @@ from advisor.models import checkpoint_interval as model
 from advisor.units import digits, money, seconds, share
 from profiler.errors import ProfilerError
 
-# Shown beside the best interval and the present one.
+# Shown next to the best interval and the present one.
 _USUAL = (60.0, 300.0, 900.0, 1800.0, 3600.0, 4 * 3600.0)
 
 # Of the whole time; less than that nobody need change an interval for.

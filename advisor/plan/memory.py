@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from advisor.models.accumulation import pieces
-from advisor.plan.activations import NONE, Activations, Checkpointing, every
+from advisor.plan.activations import NONE, ActivationCheckpointing, Activations, every
 from advisor.plan.cluster import Cluster
 from advisor.plan.model import Model
 from advisor.plan.placement import Account, Offload, Placement, account, placements
@@ -18,7 +18,7 @@ class Choice:
     """A placement and the checkpointing to train with."""
 
     account: Account
-    checkpointing: Checkpointing
+    checkpointing: ActivationCheckpointing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +80,12 @@ class MemoryPlan:
         """Return the account with everything whole on every GPU."""
         return self.accounts[0]
 
-    def largest(self, one: Account, how: Checkpointing) -> int | None:
+    def largest(self, one: Account, how: ActivationCheckpointing) -> int | None:
         """Return the largest micro-batch that fits, 0 if not even one sample does; None if not known."""
         each = None if self.activations is None else self.activations.kept(how)
         return None if not each else max(0, math.floor(one.left(self.cluster) / each))
 
-    def least(self, one: Account) -> Checkpointing | None:
+    def least(self, one: Account) -> ActivationCheckpointing | None:
         """Return the checkpointing that recomputes least and lets the micro-batch fit; None if none does."""
         if one.host is not None and self.cluster.host is not None and one.host > self.cluster.host:
             return None

@@ -7,7 +7,7 @@ from enum import Enum
 
 from advisor.models.communication import zero_bytes
 from advisor.models.memory import States
-from advisor.models.sharding import DeepSpeed, Estimate, fsdp_states, offload_time
+from advisor.models.sharding import DeepSpeedEstimate, Estimate, fsdp_states, offload_time
 from advisor.plan.cluster import Cluster
 from advisor.plan.model import OPTIMIZERS, PRECISIONS, Model
 
@@ -148,7 +148,9 @@ def _deepspeed(model: Model, cluster: Cluster, placement: Placement) -> Estimate
 
     Those are the stages that shard nothing but the optimizer.
     """
-    its = DeepSpeed(parameters=model.parameters, largest=model.unit or 0.0, gpus=cluster.in_node, nodes=cluster.nodes)
+    its = DeepSpeedEstimate(
+        parameters=model.parameters, largest=model.unit or 0.0, gpus=cluster.in_node, nodes=cluster.nodes
+    )
     offload = placement.offload is not Offload.NOTHING
     if placement.stage == 2:
         return its.stage_2(offload=offload)

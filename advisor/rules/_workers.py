@@ -22,7 +22,7 @@ PREFETCH = 2
 HAND_OVER = (6.0, 2.0, 0.0)
 
 # Memory of its own that a forked worker ends up with, bytes: measured 11 MB after 20 batches, and it grows with every
-# Python object the data set touches. A spawned worker imports torch anew: measured 154 MB.
+# Python object the data set touches. A spawned worker imports torch again: measured 154 MB.
 FORKED_WORKER = 50_000_000
 SPAWNED_WORKER = 160_000_000
 

@@ -1,7 +1,7 @@
 """The work done once per update, the optimizer and gradient reduction, takes much of the step.
 
 With k micro-batches per update, this work is done once for k times as many samples. Under
-DistributedDataParallel the first k - 1 backward passes must run under `no_sync`; otherwise gradients are
+DistributedDataParallel the first k - 1 backward passes must run under `no_sync`; if not, gradients are
 reduced k times anyway.
 
 Each update then averages over k times as many samples, which is a different training. The rule therefore fires

@@ -34,7 +34,7 @@ MIN_LAUNCH_BOUND = Threshold(0.2, "If the GPU waits for launches a fifth of the 
 # Tensor cores want multiples of 8 in every dimension of a product.
 MULTIPLE = 8
 
-# One trial at a time: beyond this the learning rate has to be found anew (assumption).
+# One trial at a time: beyond this the learning rate has to be searched again (assumption).
 MOST = 4
 
 # Share of the time of multiprocessors without work that the larger batch fills, low, expected, high (assumption).

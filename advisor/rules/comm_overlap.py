@@ -64,7 +64,7 @@ CURES = {
 }
 """What to do, and the code, by kind of collective."""
 
-OTHERWISE = (
+DEFAULT = (
     "Start the exchange before computing what does not need it, for example that of the next batch's inputs; fewer "
     "bits a value shorten it.",
     ASYNC,
@@ -86,7 +86,7 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then start collectives earlier and compute meanwhile."""
     exposed = m[exposed_collectives]
-    cure, code = CURES.get(m[exposed_collective].name, OTHERWISE)
+    cure, code = CURES.get(m[exposed_collective].name, DEFAULT)
     hidden = min(exposed, m[gpu_computing_fraction])
     return Advice(
         then=f"{cure} {share(exposed)} of the step is exposed communication, {found.note}.",

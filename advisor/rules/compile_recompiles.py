@@ -30,7 +30,7 @@ model = torch.compile(model, dynamic=True)  # shapes as symbols from the start
 # or, for one dimension of an input that varies: torch._dynamo.mark_dynamic(inputs, 1)
 """
 
-LOG = "TORCH_LOGS=recompiles python train.py  # otherwise unchanged: logs the guard that fails each time\n"
+LOG = "TORCH_LOGS=recompiles python train.py  # changes nothing else: logs the guard that fails each time\n"
 
 
 def when(m: Metrics) -> Evidence | None:

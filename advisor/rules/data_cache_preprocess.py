@@ -52,9 +52,9 @@ class Kept(torch.utils.data.Dataset):
     def __getitem__(self, index):
         path = os.path.join(self.folder, f"{index}.pt")
         if not os.path.exists(path):
-            beside = f"{path}.{os.getpid()}"
-            torch.save(self.samples[index], beside)
-            os.replace(beside, path)  # whole or not at all, whichever worker is first
+            draft = f"{path}.{os.getpid()}"
+            torch.save(self.samples[index], draft)
+            os.replace(draft, path)  # whole or not at all, whichever worker is first
         return torch.load(path)  # tensors, numbers, text; for anything else of yours weights_only=False
 
 

@@ -46,7 +46,7 @@ MOMENTUM_SMALL: Triple = (2.3, 3.5, 4.8)
 MOMENTUM_LARGE: Triple = (1.2, 1.7, 2.8)
 PLAIN_SMALL: Triple = (1.3, 2.5, 5.0)
 
-# Of the optimizer's time on a CPU, what the passes gain beside: fewer of their data are thrown out of the caches.
+# Of the optimizer's time on a CPU, what the passes gain in addition: less of their data is evicted from the caches.
 # Measured in that loop: 8 ms of 60, a fifth of the passes; so never more than so much of them (assumption).
 EVICTED: Triple = (0.0, 0.12, 0.25)
 MOST_EVICTED = 0.3

@@ -39,7 +39,8 @@ REGATHERED = (0.2, 0.33, 0.5)
 # Of the update, what goes where it returns to the GPU.
 UPDATED = (0.7, 0.9, 1.0)
 
-# Bytes a parameter that return with an offloaded optimizer beside its state: weights and gradients in fp32 at most.
+# Bytes per parameter that return with an offloaded optimizer in addition to its state: at most weights and gradients
+# in fp32.
 RETURNED = 8
 
 

@@ -48,16 +48,16 @@ def merge(folders: Sequence[Path], out: Path) -> list[RecorderFile]:
     for one, other in combinations(parts, 2):
         _check(one, other)
     out.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))  # of mode 0700, as a run's folder
+    temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))  # of mode 0700, as a run's folder
     try:
         for part, name in zip(parts, _names(parts), strict=True):
-            _copy(part.path, beside / name)
-        (beside / place.JOB).write_text(next((run.job for part in parts for run in part.node.runs if run.job), ""))
-        os.replace(beside, out)
+            _copy(part.path, temporary / name)
+        (temporary / place.JOB).write_text(next((run.job for part in parts for run in part.node.runs if run.job), ""))
+        os.replace(temporary, out)
     except OSError as error:
         raise ProfilerError(f"{out} could not be written: {error.strerror or error}.", "Make room.") from error
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     return parts
 
 

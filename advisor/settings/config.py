@@ -66,7 +66,7 @@ def configure(
         own_rules: A rule file, or a folder of them.
         found: The file was found, not named. Then other users must not be able to write to it, nor to the code it
             names.
-        judging: Rules are needed. Otherwise their code is not run.
+        judging: Rules are needed. If not, their code is not run.
 
     Raises:
         ProfilerError: the file cannot be read or trusted, or something in it is unknown or of a wrong type.
@@ -78,19 +78,19 @@ def configure(
     top = _read(file)
     top.knows(KEYS)
     named = top.text("rules_path")
-    beside = None if named is None else file.parent / named
-    if own_rules is None and beside is not None and not beside.exists():
+    rules_path = None if named is None else file.parent / named
+    if own_rules is None and rules_path is not None and not rules_path.exists():
         raise top.wrong(
             "rules_path",
-            f"names {named!r}, but there is no {beside}",
+            f"names {named!r}, but there is no {rules_path}",
             "Give a path as seen from there.",
         )
     goals = _goals(top.table("goals"))
     if not judging:
         return Config(goals=goals, rules=RuleSet(()))
-    if found and beside is not None and own_rules is None:
-        _trust(beside, f"Name it if you trust it: --rules {beside}", code=True)
-    rules = load(own_rules or beside)
+    if found and rules_path is not None and own_rules is None:
+        _trust(rules_path, f"Name it if you trust it: --rules {rules_path}", code=True)
+    rules = load(own_rules or rules_path)
     return Config(goals=goals, rules=replace(rules, rules=_configured(rules.rules, top)))
 
 

@@ -191,7 +191,7 @@ def _that_can_be_made(ladder: Ladder, attempt: Callable[[Remedies], Ending]) -> 
     """Return the ladder, without its strongest change if that cannot be made.
 
     This applies if the strongest change belongs to another rule than the weaker ones and fails for a reason other than
-    memory: the weaker ones would otherwise never be tried.
+    memory: else the weaker ones would never be tried.
     """
     weaker = tuple(each for each in ladder if each.finding.rule is not ladder[-1].finding.rule)
     if not weaker:

@@ -101,8 +101,8 @@ def write(folder: Path, trials: dict[str, Verified]) -> None:
         indent=2,
         allow_nan=False,
     )
-    with whole(folder / FILE) as beside:
-        beside.write_text(text + "\n", encoding="utf-8")
+    with whole(folder / FILE) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
     ours.add(folder / FILE)
 
 

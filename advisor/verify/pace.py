@@ -24,8 +24,8 @@ LEAST_STEPS, MOST_STEPS = 40, 400
 # What comes now and then - an epoch, an evaluation, a save - is waited for so often.
 TIMES = 2
 
-# Seconds that a process of a trial takes beside the program's own: the sandbox, our start, the store's last pages. On
-# two shared cores it was 0.8 to 1.3 s.
+# Seconds that a process of a trial takes in addition to the program's own: the sandbox, our start, the store's last
+# pages. On two shared cores it was 0.8 to 1.3 s.
 AROUND = 1.0
 
 

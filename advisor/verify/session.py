@@ -48,7 +48,7 @@ class Session:
     def carry_out(self, watcher: Watcher) -> None:
         """Try each candidate, and save its outcome with those of the others.
 
-        What was already tried to the end is tried anew with new runs: the program may have changed.
+        What was already tried to the end is tried again with new runs: the program may have changed.
 
         Raises:
             ProfilerError: another recording replaced this one meanwhile. Nothing is stored next to that one.
@@ -216,7 +216,7 @@ def _program(profile: Profile, in_place: bool, covered: Sequence[str]) -> Progra
     if any(HIDDEN in word for word in run.command):
         raise ProfilerError(
             "A secret was left out of the recorded command, so it cannot be run again.",
-            "Give secrets by the environment, and record anew.",
+            "Give secrets by the environment, and record again.",
         )
     if not Path(run.cwd).is_dir():
         raise ProfilerError(f"The folder it ran in is gone: {run.cwd}.", "Verify where it was recorded.")

@@ -116,7 +116,7 @@ def tune(program: Program, folder: Path, how: TuningOptions, watcher: TuningWatc
         )
         before = tries.pace.step_time if before is None else before
         while True:
-            # Anew after each that was not worth it: what it came before is heard then.
+            # Judged again after each change that was not worth it: rules that it superseded speak then.
             judgement = judge(metrics, how.rules, past=how.past, tried=kept.tried(given_up))
             candidates, by_hand = _sorted_out(judgement.findings, how.allowed, done, given_up)
             if not candidates:

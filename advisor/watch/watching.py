@@ -39,7 +39,7 @@ def _written(folder: Path) -> float:
     return max((path.stat().st_mtime for path in folder.glob("run-*.db*")), default=0.0)
 
 
-class Watching:
+class LiveRun:
     """An observer of one run."""
 
     def __init__(self, folder: Path, rules: RuleSet, goals: Goals) -> None:
@@ -70,5 +70,5 @@ class Watching:
 
     @property
     def is_recorded(self) -> bool:
-        """Return whether a recorder still writes into the run; otherwise nothing will change."""
+        """Return whether a recorder still writes into the run; if not, nothing will change."""
         return place.is_running(self.folder)

@@ -166,9 +166,9 @@ class Injector:
     ) -> dict[str, Any]:
         self._asked += 1
         answer = self._folder / f"answer-{self._asked}.json"
-        beside = self._order.with_suffix(".new")
-        beside.write_text(json.dumps({**order, "answer": str(answer)}))
-        beside.rename(self._order)
+        temporary = self._order.with_suffix(".new")
+        temporary.write_text(json.dumps({**order, "answer": str(answer)}))
+        temporary.rename(self._order)
         self._schedule()
         self._waiting = True
         while not answer.exists():

@@ -102,7 +102,7 @@ class Thread:
         for register, value in zip(_ARGUMENTS, arguments, strict=False):
             registers[register] = value & _MASK
         registers[_RAX] = 0
-        registers[_ORIG_RAX] = _MASK  # -1: the system call in which it was stopped is not begun anew yet
+        registers[_ORIG_RAX] = _MASK  # -1: the system call in which it was stopped is not restarted yet
         registers[_RIP], registers[_RSP] = function, stack
         try:
             self._set(_NT_PRSTATUS, _REGISTERS.pack(*registers))

@@ -111,7 +111,7 @@ class _Hooked:
         if state == "compiled":
             raise ProfilerError(
                 f"Process {pid} has its optimizer's step compiled (torch.compile): with hooks it would be compiled "
-                "anew, and such steps cannot be seen.",
+                "again, and such steps cannot be seen.",
                 rights.OUTSIDE.format(pid=pid),
             )
         raise ProfilerError(

@@ -55,7 +55,7 @@ class ProfileTrainCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start recording."""
-        self._recording.__exit__(RuntimeError, RuntimeError("training begins anew"), None)
+        self._recording.__exit__(RuntimeError, RuntimeError("training begins again"), None)
         self._writer = None
         self._recording.enter_context(self.run)
         self._live = self._recording.enter_context(Live(self.run, self._every))

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from profiler.errors import ProfilerError
 from profiler.schema import GpuSample, Problem, Process, Run, Step
 from profiler.store.remote import is_remote
-from profiler.store.tables import ANEW, APPLICATION, COLUMNS, FAILURES, NAMES, Tables, check, columns_of, listed
+from profiler.store.tables import APPLICATION, COLUMNS, FAILURES, NAMES, RECORD_AGAIN, Tables, check, columns_of, listed
 from profiler.store.thin import Newest, Thin
 
 
@@ -111,14 +111,14 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         raise ProfilerError(f"{path} cannot be read.", "Check its path and permissions.")
     try:
         if not path.stat().st_size:
-            raise ProfilerError(f"{path} is empty: the recorder ended before it could write.", ANEW)
+            raise ProfilerError(f"{path} is empty: the recorder ended before it could write.", RECORD_AGAIN)
         with _interrupts_held_back(), _open_to_read(path) as connection:
             check(connection, path)
             yield connection
     except OSError as error:
         raise ProfilerError(f"{path} cannot be read: {error.strerror}.", "Copy it to where there is room.") from error
     except FAILURES as error:
-        raise ProfilerError(f"{path} is damaged, nothing of it can be read ({error}).", ANEW) from error
+        raise ProfilerError(f"{path} is damaged, nothing of it can be read ({error}).", RECORD_AGAIN) from error
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def _open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a connection that sees one state of the file, even if nothing may be written next to it."""
     log = path.with_name(f"{path.name}-wal")
     try:
-        if log.exists() and is_remote(path):  # whoever writes it may do so on another machine, unseen
+        if log.exists() and is_remote(path):  # its writer may be on another machine, unseen
             raise sqlite3.OperationalError
         connection = _connect(path, "mode=ro")
     except FAILURES:
@@ -209,7 +209,7 @@ def _read(connection: sqlite3.Connection, path: Path, thin: Thin | Newest | None
         if unfit:
             notices.append(f"{path.name}: {unfit} values of {name} are not what they should be and were left out.")
     if notices and not any(found.values()):
-        raise ProfilerError(f"{path} is damaged, nothing of it can be read.", ANEW)
+        raise ProfilerError(f"{path} is damaged, nothing of it can be read.", RECORD_AGAIN)
     problems = (Problem(time=0.0, source="store", message=notice) for notice in notices)
     return Tables(**{name: (*rows, *problems) if name == "problems" else tuple(rows) for name, rows in found.items()})
 

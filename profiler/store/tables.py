@@ -36,7 +36,7 @@ APPLICATION = 0x50724631
 FAILURES = (sqlite3.Error, MemoryError, UnicodeDecodeError)
 """Exceptions that SQLite raises for a damaged file; the last one if its own message quotes garbage."""
 
-ANEW = "Record the run again."
+RECORD_AGAIN = "Record the run again."
 """The remedy for a recording that is lost."""
 
 
@@ -76,7 +76,7 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application != APPLICATION:
         if application == 0 and tables == 0:
-            raise ProfilerError(f"{path} is empty: the recorder ended before it could write.", ANEW)
+            raise ProfilerError(f"{path} is empty: the recorder ended before it could write.", RECORD_AGAIN)
         raise ProfilerError(f"{path} is not a recording of profile-train.", "Give the folder of a run.")
     if version > SCHEMA_VERSION:
         writer = _writer(connection)

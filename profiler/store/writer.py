@@ -85,7 +85,7 @@ class Writer:
     PER_TABLE: ClassVar[int] = 16
     """Number of limits a table may hold: a node of 8 GPUs with steady and tagged steps.
 
-    Loaders that restart their workers every epoch would otherwise fill one limit after the other. Each process still
+    Without it, loaders that restart their workers every epoch would fill one limit after the other. Each process still
     keeps at least one row.
     """
 
@@ -186,7 +186,7 @@ class Writer:
         written = self.commit()
         if gone:
             written &= self._make_again()
-        with suppress(*FAILURES):  # someone is reading, or the disk is full: its log stays beside the file
+        with suppress(*FAILURES):  # someone is reading, or the disk is full: its log stays next to the file
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
         return written

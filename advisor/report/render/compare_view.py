@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from advisor.compare.change import Verdict
+from advisor.compare.change import ChangeVerdict
 from advisor.compare.comparison import LEAST_STEPS, ComparedQuantity, Comparison, Side
 from advisor.compare.settings import Difference
 from advisor.report.render.part import BarPart
@@ -22,10 +22,10 @@ UNMEASURED = "not measured"
 COLUMNS = ("", "A", "B", "Change", "Verdict")
 
 _WORDS = {
-    Verdict.WORSE: "Slower",
-    Verdict.BETTER: "Faster",
-    Verdict.SAME: "The same speed",
-    Verdict.UNCLEAR: "Too noisy to tell",
+    ChangeVerdict.WORSE: "Slower",
+    ChangeVerdict.BETTER: "Faster",
+    ChangeVerdict.SAME: "The same speed",
+    ChangeVerdict.UNCLEAR: "Too noisy to tell",
 }
 
 
@@ -57,14 +57,14 @@ def sections(found: Comparison) -> tuple[Section, ...]:
 def headline(found: Comparison) -> str:
     """Return the verdict in one sentence."""
     row = _speaks(found)
-    if found.verdict is Verdict.TOO_FEW:
+    if found.verdict is ChangeVerdict.TOO_FEW:
         few = f"A has {found.before.steps} steady ones, B {found.after.steps}"
         return f"Too few steps to tell: {few}; it takes {LEAST_STEPS} of each."
     if row.before is None or row.after is None:
         where = " and ".join(name for name, value in (("A", row.before), ("B", row.after)) if value is None)
         return f"No verdict: no steady training step was measured in {where}."
     word = _WORDS[found.verdict]
-    if found.verdict is Verdict.UNCLEAR and found.crowded:
+    if found.verdict is ChangeVerdict.UNCLEAR and found.crowded:
         word = "Unclear while other programs use the cores"
     step = _STEPS[row.name]
     return f"{word}: {step} takes {seconds(row.after)} in B, {seconds(row.before)} in A: {_amount(row)}."
@@ -122,9 +122,10 @@ _NOTES = (
 def _sentences(found: Comparison) -> Iterable[str]:
     for name, side in (("A", found.before), ("B", found.after)):
         yield f"{name}: {_side(side)}"
-    if found.verdict.is_decided and found.mean.verdict is Verdict.UNCLEAR and found.mean.change:
+    if found.verdict.is_decided and found.mean.verdict is ChangeVerdict.UNCLEAR and found.mean.change:
         yield f"Single stalls leave the mean unclear: {_amount(found.mean)}."
-    if found.verdict.is_decided and found.whole.verdict is Verdict.UNCLEAR and found.mean.verdict is found.verdict:
+    agreed = found.verdict.is_decided and found.mean.verdict is found.verdict
+    if agreed and found.whole.verdict is ChangeVerdict.UNCLEAR:
         yield f"What falls between steps is too rare to tell; with it, a step takes {_amount(found.whole)}."
     if found.crowded:
         yield (
@@ -158,7 +159,7 @@ def _tiles(found: Comparison) -> Iterable[tuple[str, str]]:
         if value is not None:
             yield f"Mean step of {name}", seconds(value)
     row = _speaks(found)
-    if row.change and found.verdict is not Verdict.TOO_FEW:
+    if row.change and found.verdict is not ChangeVerdict.TOO_FEW:
         yield "Change", _signed(row.change.estimate)
     yield "Verdict", found.verdict.value
 
@@ -191,7 +192,9 @@ def _rows(title: str, rows: Sequence[ComparedQuantity], note: str = "") -> Table
             (_label(row), _value(row, row.before), _value(row, row.after), _change(row), _verdict(row)) for row in kept
         ),
         note=note,
-        marks=tuple(row.verdict.value if row.verdict in (Verdict.BETTER, Verdict.WORSE) else "" for row in kept),
+        marks=tuple(
+            row.verdict.value if row.verdict in (ChangeVerdict.BETTER, ChangeVerdict.WORSE) else "" for row in kept
+        ),
     )
 
 
@@ -252,4 +255,4 @@ def _signed(value: float) -> str:
 
 
 def _verdict(row: ComparedQuantity) -> str:
-    return "" if row.verdict in (None, Verdict.NOT_MEASURED) else row.verdict.value
+    return "" if row.verdict in (None, ChangeVerdict.NOT_MEASURED) else row.verdict.value

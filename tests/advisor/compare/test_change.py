@@ -6,7 +6,7 @@ from statistics import NormalDist, fmean, stdev
 
 import pytest
 
-from advisor.compare.change import Verdict, difference, for_few, ratio, unbounded, verdict
+from advisor.compare.change import ChangeVerdict, difference, for_few, ratio, unbounded, verdict
 from advisor.stats.significance import Interval
 
 
@@ -45,14 +45,14 @@ def test_nineteen_of_twenty_intervals_hold_the_difference():
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ((0.01, 0.05, 0.09), Verdict.WORSE),
-        ((0.01, 0.049, 0.088), Verdict.UNCLEAR),  # surely slower, but perhaps by too little
-        ((-0.01, 0.20, 0.41), Verdict.UNCLEAR),  # much slower, or not at all
-        ((-0.09, -0.05, -0.01), Verdict.BETTER),
-        ((-0.41, -0.20, 0.01), Verdict.UNCLEAR),
-        ((0.01, 0.02, 0.03), Verdict.SAME),  # more than chance, less than matters
-        ((-0.049, 0.0, 0.049), Verdict.SAME),
-        ((-0.051, 0.0, 0.049), Verdict.UNCLEAR),
+        ((0.01, 0.05, 0.09), ChangeVerdict.WORSE),
+        ((0.01, 0.049, 0.088), ChangeVerdict.UNCLEAR),  # surely slower, but perhaps by too little
+        ((-0.01, 0.20, 0.41), ChangeVerdict.UNCLEAR),  # much slower, or not at all
+        ((-0.09, -0.05, -0.01), ChangeVerdict.BETTER),
+        ((-0.41, -0.20, 0.01), ChangeVerdict.UNCLEAR),
+        ((0.01, 0.02, 0.03), ChangeVerdict.SAME),  # more than chance, less than matters
+        ((-0.049, 0.0, 0.049), ChangeVerdict.SAME),
+        ((-0.051, 0.0, 0.049), ChangeVerdict.UNCLEAR),
     ],
 )
 def test_a_verdict_takes_significance_and_a_relevant_difference(change, expected):
@@ -60,7 +60,7 @@ def test_a_verdict_takes_significance_and_a_relevant_difference(change, expected
 
 
 def test_without_an_interval_nothing_is_told():
-    assert verdict(difference(unbounded(1.0), Interval(2.9, 3.0, 3.1)), 0.05) is Verdict.UNCLEAR
+    assert verdict(difference(unbounded(1.0), Interval(2.9, 3.0, 3.1)), 0.05) is ChangeVerdict.UNCLEAR
 
 
 def test_few_blocks_widen_an_interval_by_students_t():

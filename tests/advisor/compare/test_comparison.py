@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from profiles import RUN, metrics, rank, steps
 
-from advisor.compare.change import Verdict
+from advisor.compare.change import ChangeVerdict
 from advisor.compare.comparison import compare
 from profiler.schema import (
     TAG_CHECKPOINT,
@@ -39,10 +39,10 @@ def row(rows, name):
 @pytest.mark.parametrize(
     ("mean", "expected"),
     [
-        (0.1, Verdict.SAME),
-        (0.102, Verdict.SAME),
-        (0.108, Verdict.WORSE),
-        (0.092, Verdict.BETTER),
+        (0.1, ChangeVerdict.SAME),
+        (0.102, ChangeVerdict.SAME),
+        (0.108, ChangeVerdict.WORSE),
+        (0.092, ChangeVerdict.BETTER),
     ],
 )
 def test_a_step_that_takes_more_is_worse_from_the_relevant_difference_on(mean, expected):
@@ -65,8 +65,8 @@ def test_each_row_is_relative_to_itself_and_no_step_loses_more_than_all_of_its_t
 
 
 def test_what_matters_is_chosen():
-    assert compare(run(), run(0.108), relevant=0.1).verdict is Verdict.SAME
-    assert compare(run(), run(0.102), relevant=0.01).verdict is Verdict.WORSE
+    assert compare(run(), run(0.108), relevant=0.1).verdict is ChangeVerdict.SAME
+    assert compare(run(), run(0.102), relevant=0.01).verdict is ChangeVerdict.WORSE
 
 
 def test_a_phase_is_judged_beside_the_whole_step():
@@ -74,9 +74,9 @@ def test_a_phase_is_judged_beside_the_whole_step():
 
     found = compare(run(), after)
 
-    assert row(found.phases, "forward").verdict is Verdict.WORSE
+    assert row(found.phases, "forward").verdict is ChangeVerdict.WORSE
     assert row(found.phases, "forward").change.estimate == pytest.approx(0.4)
-    assert row(found.phases, "backward").verdict is Verdict.SAME
+    assert row(found.phases, "backward").verdict is ChangeVerdict.SAME
 
 
 def test_what_one_run_did_not_measure_is_not_nothing():
@@ -84,7 +84,7 @@ def test_what_one_run_did_not_measure_is_not_nothing():
 
     found = row(compare(run(), after).phases, "data_wait")
 
-    assert (found.before, found.after, found.verdict) == (None, pytest.approx(0.01), Verdict.NOT_MEASURED)
+    assert (found.before, found.after, found.verdict) == (None, pytest.approx(0.01), ChangeVerdict.NOT_MEASURED)
     assert found.change is None
 
 
@@ -93,14 +93,14 @@ def test_thirty_steady_steps_are_enough_and_fewer_are_not(sides):
     few = compare(run(number=sides[0]), run(0.2, number=sides[1]))
     enough = compare(run(number=max(40, sides[0])), run(0.2, number=max(40, sides[1])))
 
-    assert (few.verdict, enough.verdict) == (Verdict.TOO_FEW, Verdict.WORSE)
-    assert {each.verdict for each in few.phases} == {Verdict.TOO_FEW, Verdict.NOT_MEASURED}
+    assert (few.verdict, enough.verdict) == (ChangeVerdict.TOO_FEW, ChangeVerdict.WORSE)
+    assert {each.verdict for each in few.phases} == {ChangeVerdict.TOO_FEW, ChangeVerdict.NOT_MEASURED}
 
 
 def test_a_run_without_steps_is_not_judged():
     found = compare(run(), metrics(rank()))
 
-    assert found.verdict is Verdict.NOT_MEASURED
+    assert found.verdict is ChangeVerdict.NOT_MEASURED
     assert found.mean.after is None
 
 
@@ -110,16 +110,16 @@ def test_single_stalls_leave_the_mean_unclear_and_the_typical_step_as_it_is():
     found = compare(run(), run(made=steps(*stalled)))
 
     assert (found.mean.verdict, found.typical.verdict, found.verdict) == (
-        Verdict.UNCLEAR,
-        Verdict.SAME,
-        Verdict.SAME,
+        ChangeVerdict.UNCLEAR,
+        ChangeVerdict.SAME,
+        ChangeVerdict.SAME,
     )
 
 
 def test_a_stall_in_every_tenth_step_is_no_chance():
     stalled = [each + 0.2 * (i % 10 == 5) for i, each in enumerate(times(0.1))]
 
-    assert compare(run(), run(made=steps(*stalled))).verdict is Verdict.WORSE
+    assert compare(run(), run(made=steps(*stalled))).verdict is ChangeVerdict.WORSE
 
 
 def saving(seconds, number=140):
@@ -134,9 +134,9 @@ def saving(seconds, number=140):
 def test_what_falls_between_steps_counts_too():
     found = compare(run(made=saving(0.05)), run(made=saving(0.5)))
 
-    assert found.mean.verdict is Verdict.SAME
+    assert found.mean.verdict is ChangeVerdict.SAME
     assert row(found.between, "checkpoint_save").change.estimate == pytest.approx(0.45, rel=0.02)
-    assert found.verdict is Verdict.WORSE
+    assert found.verdict is ChangeVerdict.WORSE
 
 
 def test_twice_the_batch_in_twice_the_time_is_the_same_speed():
@@ -146,7 +146,7 @@ def test_twice_the_batch_in_twice_the_time_is_the_same_speed():
     found = compare(of(0.1, 32), of(0.2, 64))
 
     assert found.scale == 0.5
-    assert found.verdict is Verdict.SAME
+    assert found.verdict is ChangeVerdict.SAME
     assert found.mean.after == pytest.approx(0.1)
 
 
@@ -160,10 +160,10 @@ def test_memory_is_judged_by_its_size():
 
     found = compare(of(1000), of(1200))
 
-    assert row(found.memory, "mem_peak_allocated").verdict is Verdict.WORSE
-    assert row(found.memory, "mem_peak_reserved").verdict is Verdict.SAME
-    assert row(found.memory, "mem_params").verdict is Verdict.NOT_MEASURED
-    assert found.verdict is Verdict.SAME
+    assert row(found.memory, "mem_peak_allocated").verdict is ChangeVerdict.WORSE
+    assert row(found.memory, "mem_peak_reserved").verdict is ChangeVerdict.SAME
+    assert row(found.memory, "mem_params").verdict is ChangeVerdict.NOT_MEASURED
+    assert found.verdict is ChangeVerdict.SAME
 
 
 def busy(program, machine):
@@ -177,16 +177,16 @@ ALONE, CROWDED, LEAVING = busy(4.0, 5.0), busy(4.0, 16.0), busy(4.0, 13.0)
 @pytest.mark.parametrize(
     ("before", "after", "mean", "expected"),
     [
-        pytest.param(ALONE, CROWDED, 0.15, Verdict.UNCLEAR, id="the slower run was disturbed"),
-        pytest.param(CROWDED, ALONE, 0.07, Verdict.UNCLEAR, id="the faster run was not disturbed"),
-        pytest.param(CROWDED, CROWDED, 0.15, Verdict.UNCLEAR, id="slower, both disturbed"),
-        pytest.param(CROWDED, CROWDED, 0.07, Verdict.UNCLEAR, id="faster, both disturbed"),
-        pytest.param(CROWDED, CROWDED, 0.1, Verdict.UNCLEAR, id="alike, both disturbed"),
-        pytest.param(CROWDED, ALONE, 0.15, Verdict.WORSE, id="slower though alone"),
-        pytest.param(ALONE, CROWDED, 0.07, Verdict.BETTER, id="faster though disturbed"),
-        pytest.param(CROWDED, CROWDED, 0.5, Verdict.WORSE, id="slower than the disturbance explains"),
-        pytest.param(CROWDED, CROWDED, 0.02, Verdict.BETTER, id="faster than the disturbance explains"),
-        pytest.param(ALONE, LEAVING, 0.15, Verdict.WORSE, id="others left cores"),
+        pytest.param(ALONE, CROWDED, 0.15, ChangeVerdict.UNCLEAR, id="the slower run was disturbed"),
+        pytest.param(CROWDED, ALONE, 0.07, ChangeVerdict.UNCLEAR, id="the faster run was not disturbed"),
+        pytest.param(CROWDED, CROWDED, 0.15, ChangeVerdict.UNCLEAR, id="slower, both disturbed"),
+        pytest.param(CROWDED, CROWDED, 0.07, ChangeVerdict.UNCLEAR, id="faster, both disturbed"),
+        pytest.param(CROWDED, CROWDED, 0.1, ChangeVerdict.UNCLEAR, id="alike, both disturbed"),
+        pytest.param(CROWDED, ALONE, 0.15, ChangeVerdict.WORSE, id="slower though alone"),
+        pytest.param(ALONE, CROWDED, 0.07, ChangeVerdict.BETTER, id="faster though disturbed"),
+        pytest.param(CROWDED, CROWDED, 0.5, ChangeVerdict.WORSE, id="slower than the disturbance explains"),
+        pytest.param(CROWDED, CROWDED, 0.02, ChangeVerdict.BETTER, id="faster than the disturbance explains"),
+        pytest.param(ALONE, LEAVING, 0.15, ChangeVerdict.WORSE, id="others left cores"),
     ],
 )
 def test_a_busy_machine_explains_only_what_others_may_have_taken(before, after, mean, expected):
@@ -234,15 +234,15 @@ def test_two_runs_of_one_program_differ_by_chance_one_time_in_twenty():
 
     verdicts = [compare(scattered(), scattered(), relevant=1e-9).mean.verdict for _ in range(150)]
 
-    assert sum(verdict is not Verdict.UNCLEAR for verdict in verdicts) <= 15
+    assert sum(verdict is not ChangeVerdict.UNCLEAR for verdict in verdicts) <= 15
 
 
 def test_faster_steps_do_not_hide_what_is_lost_between_them():
     found = compare(run(made=saving(0.05)), run(made=tuple(replace(s, duration=0.9 * s.duration) for s in saving(0.3))))
 
-    assert found.mean.verdict is Verdict.BETTER
+    assert found.mean.verdict is ChangeVerdict.BETTER
     assert found.whole.change.estimate == pytest.approx(found.whole.after / found.whole.before - 1)
-    assert found.verdict is Verdict.WORSE
+    assert found.verdict is ChangeVerdict.WORSE
 
 
 def test_rare_long_saves_do_not_hide_that_steps_are_slower():
@@ -252,4 +252,4 @@ def test_rare_long_saves_do_not_hide_that_steps_are_slower():
 
     found = compare(run(made=rare(0.1)), run(made=rare(0.13)))
 
-    assert (found.whole.verdict, found.verdict) == (Verdict.UNCLEAR, Verdict.WORSE)
+    assert (found.whole.verdict, found.verdict) == (ChangeVerdict.UNCLEAR, ChangeVerdict.WORSE)

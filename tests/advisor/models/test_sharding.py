@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.models.memory import FP32_ADAM, MIXED_ADAM, States, states
-from advisor.models.sharding import DeepSpeed, exposed_offload, fsdp_states, offload_time
+from advisor.models.sharding import DeepSpeedEstimate, exposed_offload, fsdp_states, offload_time
 
 GIB = 2**30
-T5_3B = DeepSpeed(parameters=2851e6, largest=32e6, gpus=8)
+T5_3B = DeepSpeedEstimate(parameters=2851e6, largest=32e6, gpus=8)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_deepspeeds_estimators(estimate, gpu: float, host: float):
 
 
 def test_one_gpu_asks_the_host_for_its_state_only():
-    alone = DeepSpeed(parameters=1e9, gpus=1)
+    alone = DeepSpeedEstimate(parameters=1e9, gpus=1)
     assert alone.stage_2(offload=True).host == pytest.approx(16e9 * 1.5)
     assert alone.stage_3(offload=True, offload_parameters=True).host == pytest.approx(18e9 * 1.5)
 
@@ -71,7 +71,7 @@ def test_the_papers_formulas(parameters: float, ranks: int, nodes: int):
     whole, each = states(parameters, MIXED_ADAM), parameters / ranks
     formulas = [16 * parameters, 4 * parameters + 12 * each, 2 * parameters + 14 * each, 16 * each]
     assert [whole.sharded(stage, ranks).total for stage in range(4)] == pytest.approx(formulas)
-    estimates = DeepSpeed(parameters=parameters, gpus=ranks, nodes=nodes)
+    estimates = DeepSpeedEstimate(parameters=parameters, gpus=ranks, nodes=nodes)
     assert estimates.stage_2(offload=True).gpu <= estimates.stage_2().gpu
     assert estimates.stage_3(offload=True).gpu <= estimates.stage_3().gpu
 
@@ -79,8 +79,8 @@ def test_the_papers_formulas(parameters: float, ranks: int, nodes: int):
 @pytest.mark.parametrize(
     "nonsense",
     [
-        lambda: DeepSpeed(parameters=1, largest=2, gpus=1),
-        lambda: DeepSpeed(parameters=1, gpus=0),
+        lambda: DeepSpeedEstimate(parameters=1, largest=2, gpus=1),
+        lambda: DeepSpeedEstimate(parameters=1, gpus=0),
         lambda: fsdp_states(states(1, FP32_ADAM), 1, -1),
         lambda: offload_time(1, 1, bus=0, host=1),
         lambda: exposed_offload(-1, 0),

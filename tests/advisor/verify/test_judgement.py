@@ -101,7 +101,7 @@ def test_rounding_must_not_change_what_is_learnt():
     assert judged(before, after, PREDICTED, same_losses=True).verdict is Verdict.HARMFUL
     trial = judged(before, after, PREDICTED, same_losses=False)
     assert (trial.verdict, trial.losses_agree) == (Verdict.CONFIRMED, False)
-    assert judged(before, after, PREDICTED, same_losses=True).why == "It trains otherwise. Its losses are 20% higher."
+    assert judged(before, after, PREDICTED, same_losses=True).why == "It trains differently. Its losses are 20% higher."
     same = judged(before, arms(0.05, losses=losses), PREDICTED, same_losses=True)
     assert (same.verdict, same.losses_agree) == (Verdict.CONFIRMED, True)
 

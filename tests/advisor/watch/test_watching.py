@@ -7,7 +7,7 @@ import pytest
 from advisor.metrics.base import Goals
 from advisor.settings.own_rules import RuleSet
 from advisor.watch import watching
-from advisor.watch.watching import Watching, latest
+from advisor.watch.watching import LiveRun, latest
 from profiler.errors import ProfilerError
 
 
@@ -50,7 +50,7 @@ def test_a_look_takes_a_tenth_of_a_core_at_most(monkeypatch, tmp_path, takes, pa
     monkeypatch.setattr(watching, "judge", lambda *_: None)
     monkeypatch.setattr(watching, "advised", lambda _: None)
     monkeypatch.setattr(watching, "snapshot", lambda *_: None)
-    looking = Watching(tmp_path, RuleSet(()), Goals())
+    looking = LiveRun(tmp_path, RuleSet(()), Goals())
 
     looking.look()
 
