@@ -69,33 +69,11 @@ class Record:
         return abs(self.predicted[1] - self.observed)
 
     @property
-    def relative_error(self) -> float:
-        """Return |expected - observed| / |observed|; `math.inf` if nothing was observed but something was expected."""
-        if self.error == 0:
-            return 0.0
-        return self.error / abs(self.observed) if self.observed else math.inf
-
-    @property
     def needed(self) -> float:
         """Return the factor on the interval's sides with which it just contains the outcome."""
         low, expected, high = self.predicted
         side = high - expected if self.observed > expected else expected - low
         return self.error / max(side, LEAST_SIDE)
-
-
-def coverage(records: Sequence[Record]) -> float:
-    """Return the share of intervals that contain the outcome; the target is 80 %."""
-    return sum(record.inside for record in _some(records)) / len(records)
-
-
-def median_error(records: Sequence[Record]) -> float:
-    """Return the median |expected - observed|, in shares of the step time."""
-    return median(record.error for record in _some(records))
-
-
-def median_relative_error(records: Sequence[Record]) -> float:
-    """Return the median |expected - observed| / |observed|."""
-    return median(record.relative_error for record in _some(records))
 
 
 def scale(records: Sequence[Record]) -> float:
@@ -213,9 +191,3 @@ class Calibration:
 
 def _change(removed: float) -> str:
     return f"{share(abs(removed))} {'less' if removed >= 0 else 'more'}"
-
-
-def _some(records: Sequence[Record]) -> Sequence[Record]:
-    if not records:
-        raise ValueError("no prediction has been tried yet")
-    return records

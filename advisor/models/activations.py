@@ -70,20 +70,10 @@ class Layer:
         return ratio * self.sequence * self.batch * self.hidden * element / 2
 
     @property
-    def selective_saving(self) -> float:
-        """Return 5as / (34h + 5as), the share of a layer's activations that its attention scores make up."""
-        return self.scores_ratio / (WHOLE + self.scores_ratio)
-
-    @property
     def selective_overhead(self) -> float:
         """Return the share of FLOP that selective recomputation adds, (1 + s/3h) / (1 + s/6h) - 1, as in the paper."""
         core = self.sequence / (CORE_OF_PRODUCTS * self.hidden)
         return (1 + 2 * core) / (1 + core) - 1
-
-    @property
-    def selective_forward_overhead(self) -> float:
-        """Return the same share if only one more forward pass of attention's core is counted: a third of it."""
-        return self.selective_overhead / 3
 
 
 def logits(sequence: int, batch: int, vocabulary: int) -> float:

@@ -6,9 +6,6 @@ takes precedence over `exposed`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import median_low
-
 # Share of the backward pass behind which buckets can travel: the first one is full only after some of it (assumption).
 OVERLAPPED = 0.9
 
@@ -44,17 +41,6 @@ def zero_bytes(size: float, ranks: int, stage: int) -> float:
     return all_reduce_bytes(size, ranks) * (ZERO_3_VOLUME if stage == 3 else 1.0)
 
 
-def all_reduce_time(size: float, ranks: int, bandwidth: float) -> float:
-    """Return t_c, the seconds of a ring all-reduce over links of that bandwidth.
-
-    Raises:
-        ValueError: the bandwidth is not positive.
-    """
-    if bandwidth <= 0:
-        raise ValueError(f"no link moves {bandwidth} bytes/s")
-    return all_reduce_bytes(size, ranks) / bandwidth
-
-
 def exposed(collectives: float, backward: float, last_bucket: float) -> float:
     """Return the seconds that backward does not hide: max(t_c - 0.9 backward, last bucket), at most t_c.
 
@@ -66,26 +52,3 @@ def exposed(collectives: float, backward: float, last_bucket: float) -> float:
     if min(collectives, backward, last_bucket) < 0:
         raise ValueError(f"no negative times: {collectives}, {backward}, {last_bucket}")
     return min(collectives, max(collectives - OVERLAPPED * backward, last_bucket))
-
-
-def exposed_all_reduce(size: float, ranks: int, bandwidth: float, backward: float) -> float:
-    """Return the exposed seconds of reducing `size` bytes of gradients in buckets of torch's default size.
-
-    The last bucket counts as full and uncompressed, which is a cautious estimate for smaller ones.
-    """
-    last = all_reduce_time(min(size, BUCKET), ranks, bandwidth)
-    return exposed(all_reduce_time(size, ranks, bandwidth), backward, last)
-
-
-def straggler_share(step_times: Sequence[float]) -> float:
-    """Return 1 - lower median / max of the ranks' times without communication.
-
-    This is the share of the step for which the median rank waits for the slowest one.
-
-    Raises:
-        ValueError: there is no time, or one is negative.
-    """
-    if not step_times or min(step_times) < 0:
-        raise ValueError("a straggler is one of several ranks with times of zero or more")
-    slowest = max(step_times)
-    return 1 - median_low(step_times) / slowest if slowest > 0 else 0.0

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 # Energy at the meter over energy at the machine, an ordinary data centre (assumption; the best reach 1.1).
 PUE = 1.2
 
-# Kilograms of CO2 for a kWh, about the mean of the world's grids (assumption: yours may be a tenth or twice that).
-CARBON = 0.4
 
 # GPU-hours that a saving is given for: a profiled run is too short for its own hours to mean much.
 SAVING_OF = 100.0
@@ -80,8 +78,3 @@ def energy(hours: float, watts: float, pue: float = PUE) -> float:
     if min(hours, watts) < 0 or pue < 1:
         raise ValueError(f"no energy of {hours} h at {watts} W and a PUE of {pue}")
     return hours * watts / 1000 * pue
-
-
-def carbon(kwh: float, intensity: float = CARBON) -> float:
-    """Return the kilograms of CO2 for kWh at the meter."""
-    return kwh * intensity

@@ -40,17 +40,6 @@ PREFETCH_LIMITS = (2, 8)
 ROUNDING = 1e-9
 
 
-def available_cores(cores: float, local_ranks: int = 1) -> int:
-    """Return the cores for one rank's workers: an equal share less one for training, at least one.
-
-    Raises:
-        ValueError: there are no cores or no ranks.
-    """
-    if cores <= 0 or local_ranks < 1:
-        raise ValueError(f"no cores to share: {cores} among {local_ranks} ranks")
-    return max(1, math.floor(cores / local_ranks) - 1)
-
-
 def needed_workers(t_w: float, t_g: float, *, u_w: float, available: int, cores: int) -> int:
     """Return W*: enough workers to keep up with a step of `t_g`, plus one spare, within the cores.
 
@@ -70,17 +59,6 @@ def contention(workers: int, cores: float, u_w: float = 1.0) -> tuple[float, flo
     """
     low, expected, high = CONTENTION
     return (low, low if workers * u_w + 1 > cores else high + (expected - high) * min(1.0, u_w), high)
-
-
-def storage_floor(batch_bytes: float, bandwidth: float) -> float:
-    """Return the seconds per batch that storage needs, however many workers read.
-
-    Raises:
-        ValueError: the size is negative, or the bandwidth is not positive.
-    """
-    if batch_bytes < 0 or bandwidth <= 0:
-        raise ValueError(f"cannot read {batch_bytes} bytes at {bandwidth} bytes/s")
-    return batch_bytes / bandwidth
 
 
 def supply(

@@ -32,14 +32,3 @@ def updated(confidence: float, hits: int, misses: int) -> float:
     if not 0 <= confidence <= 1 or hits < 0 or misses < 0:
         raise ValueError(f"no confidence of {confidence} with {hits} hits and {misses} misses")
     return (PRIOR_TRIALS * confidence + hits) / (PRIOR_TRIALS + hits + misses)
-
-
-def net_share(share: float, remaining: float, one_off: float) -> float:
-    """Return the share of the remaining seconds saved after a one-off cost (compiling, converting data).
-
-    Raises:
-        ValueError: no seconds remain, or the cost is negative.
-    """
-    if remaining <= 0 or one_off < 0:
-        raise ValueError(f"nothing to save of {remaining} s at a cost of {one_off} s")
-    return share - one_off / remaining

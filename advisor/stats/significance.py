@@ -33,8 +33,6 @@ DRAWS = 2000
 # Steps that resemble one another, at least.
 LEAST_BLOCK = 5
 
-# With five pairs even a clear sweep has p = 1/16.
-LEAST_PAIRS = 6
 
 # A speed-up that cannot be as much as this is none.
 NO_SPEEDUP = 1.01
@@ -52,36 +50,6 @@ class Interval:
     low: float
     estimate: float
     high: float
-
-
-def median_ranks(number: int, level: float = LEVEL) -> tuple[int, int, float]:
-    """Return (lower, upper, coverage): the ranks, from 1, of the sorted values around the median.
-
-    They are the narrowest symmetric pair that contains it with at least `level`, whatever the distribution: the number
-    of values below the median is binomial.
-
-    Raises:
-        ValueError: there are too few values for that level (95 % takes six).
-    """
-    ways = 2**number
-    combinations, below, tail, lower = 1, 0, 0, 0
-    for rank in range(1, number // 2 + 1):
-        below += combinations
-        combinations = combinations * (number - rank + 1) // rank
-        if 1 - 2 * below / ways < level:
-            break
-        tail, lower = below, rank
-    if not lower:
-        raise ValueError(f"the median of {number} values has no interval at {level:.0%}: record more")
-    return lower, number + 1 - lower, 1 - 2 * tail / ways
-
-
-def median_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
-    """Return the interval of the median by order statistics; it only assumes independent values."""
-    ordered, middle = sorted(values), len(values) // 2
-    lower, upper, _ = median_ranks(len(values), level)
-    median = ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-    return Interval(ordered[lower - 1], median, ordered[upper - 1])
 
 
 def steps_per_arm(cv: float, effect: float, *, of_median: bool = False) -> int:
@@ -201,29 +169,6 @@ def widened(measured: Interval, noise: float) -> Interval:
     )
 
 
-def signed_rank(differences: Sequence[float]) -> float:
-    """Return the exact two-sided p of Wilcoxon's signed-rank test, over all signs of the ranks.
-
-    Tied differences share their mean rank, and zero differences are left out, as in Wilcoxon, "Individual Comparisons
-    by Ranking Methods", 1945.
-
-    Raises:
-        ValueError: there are fewer than six pairs, which could show nothing, or a difference is NaN.
-    """
-    if len(differences) < LEAST_PAIRS or any(math.isnan(d) for d in differences):
-        raise ValueError(f"{len(differences)} pairs cannot differ at 5 %: compare {LEAST_PAIRS} or more")
-    ranked = _doubled_ranks([abs(d) for d in differences if d])
-    positive = sum(rank for d, rank in zip((d for d in differences if d), ranked, strict=True) if d > 0)
-    ways = [1]  # ways[s]: sets of ranks that sum to s
-    for rank in ranked:
-        longer = ways + [0] * rank
-        for total, number in enumerate(ways):
-            longer[total + rank] += number
-        ways = longer
-    tail = sum(ways[: min(positive, sum(ranked) - positive) + 1])
-    return min(1.0, 2 * tail / (1 << len(ranked)))
-
-
 class TrialOutcome(Enum):
     """The outcome of a predicted speed-up."""
 
@@ -260,14 +205,6 @@ def outcome(measured: Interval, predicted: tuple[float, float], p90_ratio: float
     if measured.low > predicted[1]:
         return TrialOutcome.BETTER
     return TrialOutcome.PARTIAL if measured.high < predicted[0] else TrialOutcome.CONFIRMED
-
-
-def _doubled_ranks(sizes: list[float]) -> list[int]:
-    """Return twice the rank of each, so that the mean rank of ties is a whole number."""
-    ordered = sorted(sizes)
-    first = {size: place for place, size in reversed(list(enumerate(ordered, start=1)))}
-    last = {size: place for place, size in enumerate(ordered, start=1)}
-    return [first[size] + last[size] for size in sizes]
 
 
 def _starts(number: int, block: int, random: np.random.Generator, draws: int) -> npt.NDArray[np.int64]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.models.accumulation import amortized_share, noise_scale, pieces, split_time, step_time
+from advisor.models.accumulation import amortized_share, pieces, step_time
 
 
 def test_collectives_once_an_update_or_every_micro_step():
@@ -16,38 +16,11 @@ def test_collectives_once_an_update_or_every_micro_step():
     assert repeated / shared == pytest.approx(1.357, abs=0.0005)
 
 
-def test_splitting_a_batch_is_never_faster():
-    assert split_time(40, 10, 16, 1) == 200
-    assert split_time(40, 10, 16, 4) == 320
-
-
 @pytest.mark.parametrize(
     ("batch", "largest", "k", "micro"), [(64, 16, 4, 16), (64, 63, 2, 32), (10, 4, 3, 4), (8, 1, 8, 1)]
 )
 def test_as_few_pieces_as_fit(batch: int, largest: int, k: int, micro: int):
     assert pieces(batch, largest) == (k, micro)
-
-
-def test_noise_scale_from_two_gradient_norms():
-    scale = noise_scale((32, 256), (2.0, 1.1))
-    assert scale.signal == pytest.approx(0.971, abs=0.0005)
-    assert scale.noise == pytest.approx(32.9, abs=0.05)
-    assert scale.critical_batch == pytest.approx(33.9, abs=0.05)
-
-
-@given(st.floats(1e-3, 1e3), st.floats(0, 1e3), st.integers(1, 1000), st.integers(1, 1000))
-def test_norms_that_are_made_of_signal_and_noise_give_them_back(signal: float, noise: float, small: int, more: int):
-    sizes = (small, small + more)
-    norms = (signal + noise / sizes[0], signal + noise / sizes[1])
-    scale = noise_scale(sizes, norms)
-    assert scale.signal == pytest.approx(signal, rel=1e-6)
-    assert scale.noise == pytest.approx(noise, rel=1e-6, abs=1e-6 * norms[0] * sizes[0] * sizes[1])
-
-
-@pytest.mark.parametrize("norms", [(1.0, 1.1), (2.0, 0.1)], ids=["no noise", "no signal"])
-def test_norms_of_too_few_steps_are_refused(norms: tuple):
-    with pytest.raises(ValueError, match="too noisy"):
-        noise_scale((32, 256), norms)
 
 
 def test_what_is_paid_once_an_update_is_shared():
@@ -59,11 +32,6 @@ def test_no_sync_never_costs(micro: float, optimizer: float, communication: floa
     shared = step_time(micro, optimizer, communication, k, no_sync=True)
     assert shared <= step_time(micro, optimizer, communication, k, no_sync=False)
     assert shared / k <= step_time(micro, optimizer, communication, 1, no_sync=True) * (1 + 1e-9)
-
-
-@given(st.floats(0, 10), st.floats(0, 10), st.integers(1, 1000), st.integers(1, 100))
-def test_no_split_is_faster(fixed: float, each: float, batch: int, k: int):
-    assert split_time(fixed, each, batch, k) >= split_time(fixed, each, batch, 1)
 
 
 @given(st.integers(1, 10000), st.integers(1, 1000))
@@ -79,9 +47,7 @@ def test_pieces_fit_and_make_the_batch(batch: int, largest: int):
     [
         lambda: step_time(1, 1, 1, 0, no_sync=True),
         lambda: step_time(-1, 1, 1, 1, no_sync=True),
-        lambda: split_time(1, 1, 0, 1),
         lambda: pieces(8, 0),
-        lambda: noise_scale((8, 8), (2, 1)),
         lambda: amortized_share(0),
     ],
 )

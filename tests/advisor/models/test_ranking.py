@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.models.ranking import net_share, score, updated
+from advisor.models.ranking import score, updated
 
 CONFIDENCE = st.floats(0, 1)
 TRIALS = st.integers(0, 1000)
@@ -43,14 +43,9 @@ def test_more_gain_and_less_effort_come_first(gain: float, less: float, confiden
     assert score(more, confidence, 1) >= score(more, confidence, 2) >= score(more, confidence, 3)
 
 
-def test_what_is_paid_once_comes_off_what_remains():
-    assert net_share(0.3, 1000, 60) == pytest.approx(0.24)
-    assert net_share(0.3, 100, 60) == pytest.approx(-0.3)
-
-
 @pytest.mark.parametrize(
     "nonsense",
-    [lambda: score(0.1, 1.1, 1), lambda: score(0.1, 0.5, 4), lambda: updated(0.5, -1, 0), lambda: net_share(0.1, 0, 1)],
+    [lambda: score(0.1, 1.1, 1), lambda: score(0.1, 0.5, 4), lambda: updated(0.5, -1, 0)],
 )
 def test_nonsense_is_refused(nonsense):
     with pytest.raises(ValueError, match=r"no|nothing"):

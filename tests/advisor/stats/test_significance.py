@@ -1,9 +1,8 @@
 """Tables of order statistics and sample sizes, and bootstraps of simulated step times."""
 
 import math
-from itertools import product
 from random import Random
-from statistics import fmean, median, pstdev
+from statistics import fmean, pstdev
 
 import numpy as np
 import pytest
@@ -16,11 +15,8 @@ from advisor.stats.significance import (
     block_length,
     central,
     mean_interval,
-    median_interval,
-    median_ranks,
     outcome,
     resampled,
-    signed_rank,
     speedup,
     steps_per_arm,
     trimmed_mean,
@@ -35,42 +31,6 @@ def simulated(number: int, random: Random, mean: float = 0.1, spikes: float = 0.
         deviation = 0.4 * deviation + random.gauss(0, 0.05 * math.sqrt(1 - 0.4**2))
         times.append(mean * (1 + deviation) * (3 if random.random() < spikes else 1))
     return times
-
-
-@pytest.mark.parametrize(
-    ("number", "lower", "upper", "coverage"),
-    [(6, 1, 6, 0.969), (20, 6, 15, 0.959), (30, 10, 21, 0.957), (50, 18, 33, 0.967), (100, 40, 61, 0.965)],
-)
-def test_ranks_that_hold_the_median(number: int, lower: int, upper: int, coverage: float):
-    assert median_ranks(number) == (lower, upper, pytest.approx(coverage, abs=0.0005))
-
-
-def test_five_values_hold_no_median_at_95_percent():
-    with pytest.raises(ValueError, match="record more"):
-        median_ranks(5)
-    assert median_ranks(5, 0.9)[:2] == (1, 5)
-
-
-@given(st.integers(6, 300))
-def test_narrower_ranks_would_hold_it_too_rarely(number: int):
-    lower, upper, coverage = median_ranks(number)
-    assert coverage >= 0.95
-    assert lower + upper == number + 1
-    inner = coverage - 2 * math.comb(number, lower) / 2**number
-    assert inner < 0.95
-
-
-def test_a_long_run_has_ranks_too():
-    lower, upper, coverage = median_ranks(10_000)
-    assert upper - lower == pytest.approx(2 * 1.96 * math.sqrt(10_000) / 2, rel=0.02)
-    assert 0.95 <= coverage < 0.955
-
-
-@given(st.lists(st.floats(-1e6, 1e6), min_size=6, max_size=60))
-def test_the_interval_of_a_median_holds_the_median(values: list[float]):
-    found = median_interval(values)
-    assert min(values) <= found.low <= found.estimate <= found.high <= max(values)
-    assert found.estimate == pytest.approx(median(values))
 
 
 @pytest.mark.parametrize(
@@ -179,45 +139,6 @@ def test_an_interval_is_no_narrower_than_what_a_program_differs_from_itself():
     assert wide.estimate == 1.05
     assert (wide.low, wide.high) == pytest.approx((1.05 * math.exp(-0.098), 1.05 * math.exp(0.098)), rel=1e-3)
     assert widened(Interval(0.5, 1.05, 2), 0.05) == Interval(0.5, 1.05, 2)
-
-
-@pytest.mark.parametrize(
-    ("differences", "p"),
-    [
-        ([1, 2, 3, 4, 5, 6], 2 / 64),
-        ([-1, -2, -3, -4, -5, -6], 2 / 64),
-        ([-1, 2, 3, 4, 5, 6], 4 / 64),
-        ([1, -2, 3, -4, 5, -6, 7], 104 / 128),
-        ([0, 0, 0, 0, 0, 0], 1.0),
-    ],
-)
-def test_signed_ranks_by_hand(differences: list[float], p: float):
-    assert signed_rank(differences) == pytest.approx(p)
-
-
-def brute(differences: list[float]) -> float:
-    """All ways of giving signs to the mean ranks."""
-    values = [d for d in differences if d]
-    ranks = [fmean(place for place, v in enumerate(sorted(map(abs, values)), 1) if v == abs(d)) for d in values]
-    middle = sum(ranks) / 2
-    observed = abs(sum(rank for rank, d in zip(ranks, values, strict=True) if d > 0) - middle)
-    sums = [
-        sum(rank for rank, sign in zip(ranks, signs, strict=True) if sign)
-        for signs in product((0, 1), repeat=len(ranks))
-    ]
-    return sum(abs(total - middle) >= observed - 1e-9 for total in sums) / len(sums)
-
-
-@given(st.lists(st.integers(-4, 4), min_size=6, max_size=9))
-def test_signed_ranks_with_ties_against_all_permutations(differences: list[float]):
-    p = signed_rank(differences)
-    assert p == pytest.approx(brute(differences))
-    assert p == signed_rank([-d for d in differences])
-
-
-def test_five_pairs_prove_nothing():
-    with pytest.raises(ValueError, match="6 or more"):
-        signed_rank([1, 2, 3, 4, 5])
 
 
 @pytest.mark.parametrize(
