@@ -310,7 +310,7 @@ class Agent:
     def _next_attention(self) -> int:
         each_step = self.on_step or self.window_open or self._window_just_closed or self.own_steps
         mark = self.mark
-        if each_step or (mark is not None and mark.on):
+        if each_step or (mark is not None and (mark.on or mark.behind)):
             return 0
         due = min(self.flushed + FLUSH_NS, self.fetch_due)
         if mark is not None:

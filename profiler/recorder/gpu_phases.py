@@ -56,10 +56,13 @@ class GpuTimes:
         while self._waiting:
             end = self._waiting[0][1]
             seen = bool(self._marks) and self._marks[-1].start > end
-            if not (seen or final or len(self._waiting) > MOST_WAITING):
+            after, paused = self._pause()
+            last = self._waiting[paused - 1][1] if paused else end
+            is_whole = bool(self._marks) and self._marks[-1].start > last >= after
+            if not (is_whole or final or len(self._waiting) > MOST_WAITING):
                 break
-            if self._device is not None:
-                self._stretch(self._device)
+            if paused and last >= after:
+                self._stretch(paused, after, last)
             step, _ = self._waiting.pop(0)
             begin = self._origin + round(step.start * 1e9)
             mine = [mark for mark in self._marks if mark.start <= end]
@@ -74,17 +77,29 @@ class GpuTimes:
             done.append(self._timed(step, mine))
         return done
 
-    def _stretch(self, device: int) -> None:
-        """Give the steps of a pause that begins now the GPU's time of all of them, in proportion to the host's."""
+    def _pause(self) -> tuple[int, int]:
+        """Return when the first mark after a pause that begins now was made (ns), and how many steps came until then.
+
+        Both are 0 if no pause begins now.
+        """
         after = next((mark for mark in self._marks if mark.id in _BOUNDARIES), None)
-        if after is None or after.c <= 0 or after.b != device:
-            return
-        paused = [step for step, _ in self._waiting if self._origin + step.start * 1e9 < after.start]
-        host = sum(step.duration for step in paused)
-        if host > 0 and not any(step.tags for step in paused):
-            scale = after.c / 1e9 / host
-            self._waiting[: len(paused)] = [
-                (replace(step, duration=step.duration * scale), end) for step, end in self._waiting[: len(paused)]
+        if after is None or after.c <= 0 or after.b != self._device:
+            return 0, 0
+        return after.start, sum(self._origin + step.start * 1e9 < after.start for step, _ in self._waiting)
+
+    def _stretch(self, paused: int, after: int, last: int) -> None:
+        """Give the next `paused` steps the GPU's time of all of them, in proportion to the host's.
+
+        The last of them may have marks beyond the first after the pause, as if several optimizers end it.
+        """
+        mine = [mark for mark in self._marks if after <= mark.start <= last and mark.b == self._device]
+        ended = max(mark.start for mark in mine if mark.id in _BOUNDARIES)
+        times = [mark.a if mark.a >= 0 else mark.c or -1 for mark in mine if mark.start <= ended]
+        host = sum(step.duration for step, _ in self._waiting[:paused])
+        if host > 0 and min(times) >= 0 and not any(step.tags for step, _ in self._waiting[:paused]):
+            scale = sum(times) / 1e9 / host
+            self._waiting[:paused] = [
+                (replace(step, duration=step.duration * scale), end) for step, end in self._waiting[:paused]
             ]
 
     def _timed(self, step: Step, marks: list[Event]) -> Step:

@@ -76,8 +76,6 @@ def test_a_program_that_waits_only_at_its_end_has_the_gpus_step_times(fake_gpu, 
     assert median(durations) == pytest.approx(median(known), rel=NEAR)
 
 
-# Open: if marks are in a pause at the end, steps since the last one have no time. Not wrong, but less than it could be.
-@pytest.mark.xfail(strict=False, reason="pauses of marks at a program's end")
 def test_a_program_that_waits_at_its_end_has_a_time_for_each_step(fake_gpu, script):
     run = fake_gpu().record(script(LOOP), 0.2, "waits")
     assert not any(step.tags & TAG_UNREACHED for step in run.steps)
@@ -94,11 +92,7 @@ def test_steps_that_the_gpu_has_not_reached_at_the_end_have_no_time(fake_gpu, sc
     assert "value" not in run.result["metrics"]["step_time_mean"]
 
 
-# Open: on a fast machine a pause can leave stages too few measured steps, or shares of the wrong GPU's time.
-STAGES = pytest.param("stages", marks=pytest.mark.xfail(strict=False, reason="pauses of marks on two GPUs"))
-
-
-@pytest.mark.parametrize("how", ["whole", STAGES])
+@pytest.mark.parametrize("how", ["whole", "stages"])
 def test_a_step_of_a_model_on_two_gpus_has_its_time_and_no_phases(fake_gpu, script, how):
     run = fake_gpu("H100:80,H100:80").record(script(SPLIT), how)
     assert run.status == 0, run.err.decode()

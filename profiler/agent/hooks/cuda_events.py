@@ -27,6 +27,9 @@ from ..session import Agent, ident
 SHARE = 0.01
 # Boundaries to mark before a pause: enough for one whole step of two optimizers that take turns.
 BURST = 3
+# In a pause, the end of a step is marked this often, and the end of each step while the GPU is a step behind: the host
+# then runs ahead, so its own times say nothing, and a mark costs time that it has.
+PROBE_NS = 20_000_000
 # How often the density of marks is judged anew where they do not pause, and how often to look for CUDA before it is up.
 PACE_NS, LOOK_NS = 1_000_000_000, 100_000_000
 # Marks without a boundary, as in an evaluation, are read when so many wait, and pause (until a step ends) after more.
@@ -75,6 +78,10 @@ class Marks:
         self.on = True
         self.due = 0
         """While not `on`: the clock time (ns) from which the next boundary resumes the marks."""
+        self.behind = False
+        """While not `on`: whether the GPU may be a step behind, so that each step's end is marked."""
+        self._last: tuple[int, Any, int] | None = None
+        """Device, stream and ns of the last mark."""
         self._stretch = 0
         self._since = 0
         self._spent = self._ends = self._unbounded = 0
@@ -103,10 +110,10 @@ class Marks:
 
     def _attend(self, code: int, module: Any) -> None:
         begin = clock()
-        if not self.on:
-            if begin < self.due:
-                return
+        if not self.on and begin >= self.due:
             self._start(begin)
+        if not (self.on or self._is_probed(code, begin)):
+            return
         if not self._live:
             self._live = self._cuda.is_initialized()  # CUDA is the program's to initialize, never ours
             if not self._live:
@@ -123,7 +130,9 @@ class Marks:
             self._agent.put((ident(), GPU, begin, begin, MARK_FIRST, -1, -1))
         free = self._free.get(device)
         event = free.pop() if free else self._cuda.Event(enable_timing=True)
-        event.record(self._cuda.current_stream(device))
+        stream = self._cuda.current_stream(device)
+        event.record(stream)
+        self._last = device, stream, begin
         self._pending.append((code, clock(), device, event, self._stretch))
         self._unbounded += 1
         if code in _BOUNDARIES:
@@ -132,6 +141,8 @@ class Marks:
             self._read()
         elif len(self._pending) >= MOST_UNREAD:
             self._read()
+        if not self.on:
+            return
         end = clock()
         self._spent += end - begin
         if code in _BOUNDARIES or self._unbounded >= MOST_UNBOUNDED:
@@ -149,9 +160,20 @@ class Marks:
         """Pause long enough to bring the cost of the marks since the last pause down to SHARE of the time."""
         if self._spent > SHARE * (now - self._since):
             if self._ends >= BURST or self._unbounded >= MOST_UNBOUNDED:
-                self.on, self.due = False, self._since + int(self._spent / SHARE)
+                self.on, self.due, self.behind = False, self._since + int(self._spent / SHARE), True
         elif now - self._since > PACE_NS:
             self._since, self._spent = now, 0
+
+    def _is_probed(self, code: int, now: int) -> bool:
+        """Return whether this boundary is marked in a pause; it then counts from the mark before."""
+        if self._last is None or (self._agent.own_steps and code != MARK_STEP):
+            return False
+        if not (self.behind or now >= self._last[2] + PROBE_NS) or self._agent.is_capturing():
+            return False
+        self._read()
+        self.behind = bool(self._pending)
+        self._stretch += 1
+        return True
 
     # ---- where ----
 
@@ -206,11 +228,19 @@ class Marks:
             if not self._is_used or self._agent.mark is not self or self._agent.is_capturing():
                 return
             self._read()
-            if self.on and not self._pending:
+            if not self._pending and (self.on or self._is_done()):
                 now = clock()
                 self._agent.put((ident(), GPU, now, now, MARK_ALL_REACHED, -1, -1))
         except Exception:  # the GPU is lost, maybe: nobody can know what it has reached
             return
+
+    def _is_done(self) -> bool:
+        """Return whether the stream of the last mark has nothing left to do."""
+        if self._last is None:
+            return False
+        device, last, _ = self._last
+        stream = self._cuda.current_stream(device)
+        return bool(stream == last and stream.query())
 
     def _read(self) -> None:
         pending = self._pending

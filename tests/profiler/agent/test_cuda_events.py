@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from profiler.agent.hooks import cuda_events
-from profiler.agent.hooks.cuda_events import BURST, LOOK_NS, MOST_PENDING, SHARE, Marks, SeveralGpus, gpus_of
+from profiler.agent.hooks.cuda_events import BURST, LOOK_NS, MOST_PENDING, PROBE_NS, SHARE, Marks, SeveralGpus, gpus_of
 from profiler.agent.ring import (
     GPU,
     MARK_ALL_REACHED,
@@ -32,6 +32,7 @@ class Cuda:
     def __init__(self):
         self.now = 1_000_000_000
         self.lag = 0
+        self.busy_until = 0
         self.cost = 0
         self.initialized = True
         self.broken = False
@@ -48,7 +49,7 @@ class Cuda:
 
     def current_stream(self, device):
         assert device in self.contexts, "this would make a context"
-        return Stream(device)
+        return Stream(device, self)
 
     def Event(self, enable_timing):
         assert enable_timing
@@ -58,6 +59,10 @@ class Cuda:
 
 class Stream(NamedTuple):
     device: int
+    cuda: Cuda
+
+    def query(self):
+        return self.cuda.now >= self.cuda.busy_until
 
 
 class Event:
@@ -93,7 +98,7 @@ def cuda(monkeypatch):
 def agent(cuda):
     c = SimpleNamespace(_cuda_hasPrimaryContext=lambda device: device in cuda.contexts)
     fake = SimpleNamespace(cuda=cuda, _C=c, is_grad_enabled=lambda: cuda.grad)
-    stand_in = SimpleNamespace(torch=fake, events=[], given_up=[], capturing=False, attend=1)
+    stand_in = SimpleNamespace(torch=fake, events=[], given_up=[], capturing=False, attend=1, own_steps=False)
     stand_in.put = stand_in.events.append
     stand_in.give_up = stand_in.problem = lambda source, error: stand_in.given_up.append((source, error))
     stand_in.is_capturing = lambda: stand_in.capturing
@@ -234,6 +239,7 @@ def test_after_a_pause_whole_steps_are_measured(cuda, agent):
         elif bursts:
             bursts[-1].append(code)
     whole = [MARK_BACKWARD_START, MARK_BACKWARD_END, MARK_OPTIMIZER_START, MARK_OPTIMIZER_END]
+    bursts = [burst for burst in bursts if burst]  # the others: a step's end within a pause
     assert len(bursts) > 3
     assert all(burst == whole * (BURST - 1) for burst in bursts[:-1])
 
@@ -333,11 +339,70 @@ def test_at_the_end_what_the_gpu_has_reached_is_read_without_waiting(cuda, agent
     assert codes == ([MARK_FORWARD_START, MARK_ALL_REACHED] if is_all else [])
 
 
-def test_what_was_launched_in_a_pause_may_not_be_reached(cuda, agent):
+@pytest.mark.parametrize(("left", "codes"), [(0, [MARK_ALL_REACHED]), (1, [])])
+def test_what_was_launched_in_a_pause_is_reached_if_its_stream_has_nothing_left(cuda, agent, left, codes):
     pause(agent)
     segments(agent)
+    cuda.busy_until = cuda.now + left
+    agent.mark.end()
+    assert [event[4] for event in agent.events] == codes
+
+
+def test_in_a_pause_what_another_stream_has_left_is_not_known(cuda, agent):
+    pause(agent)
+    segments(agent)
+    cuda.current_stream = lambda device: Stream(device, None)
     agent.mark.end()
     assert agent.events == []
+
+
+def ends(agent, count, each):
+    """The ends of steps of `each` ns, launched in a pause."""
+    for _ in range(count):
+        agent.torch.cuda.now += each
+        agent.mark(MARK_OPTIMIZER_END)
+
+
+def test_in_a_pause_the_end_of_each_step_is_marked_while_the_gpu_is_a_step_behind(cuda, agent):
+    cuda.lag = LONG
+    pause(agent)
+    cuda.cost = 0
+    ends(agent, 20, 10_000)
+    assert agent.mark.behind
+    cuda.now += LONG
+    agent.mark.end()
+    *_, reached = agent.events
+    assert reached[4] == MARK_ALL_REACHED
+    assert [(event[4], event[5], event[7]) for event in agent.events[-20:-1]] == [(MARK_OPTIMIZER_END, -1, 10_000)] * 19
+
+
+def test_in_a_pause_of_which_the_gpu_keeps_up_few_steps_are_marked(cuda, agent):
+    pause(agent)
+    agent.mark.due = cuda.now + 10 * PROBE_NS
+    before = len(agent.events)
+    ends(agent, 1000, PROBE_NS // 200)
+    assert not agent.mark.behind
+    assert 4 <= len(agent.events) - before <= 7
+
+
+def test_in_a_pause_the_program_says_where_a_step_ends(cuda, agent):
+    agent.own_steps = True
+    pause(agent)
+    before = len(agent.events)
+    cuda.lag = LONG
+    ends(agent, 3, 1)
+    agent.mark(MARK_STEP)
+    cuda.now += LONG
+    agent.mark.end()
+    assert [event[4] for event in agent.events[before:]] == [MARK_STEP, MARK_ALL_REACHED]
+
+
+def test_in_a_pause_no_event_is_read_while_a_graph_is_captured(cuda, agent):
+    pause(agent)
+    before = len(agent.events)
+    agent.capturing = True
+    ends(agent, 3, 1)
+    assert len(agent.events) == before
 
 
 def test_the_first_mark_after_a_pause_bears_the_time_since_the_last(cuda, agent):

@@ -163,6 +163,34 @@ def test_steps_of_a_pause_share_the_gpus_time(times):
     assert sum(step.forward for step in paused) == pytest.approx(0.090 * first.forward / first.duration)
 
 
+def test_while_only_the_ends_of_steps_are_marked_each_has_the_gpus_time_of_its_own(times):
+    """In a pause of which the GPU is behind. A step of two optimizers has two ends."""
+    ends = [
+        a_mark(moment * HOST, ring.MARK_OPTIMIZER_END, -1)._replace(c=ns)
+        for moment, ns in ((1.9, 40_000_000), (2.5, 20_000_000), (2.9, 30_000_000), (3.9, 60_000_000))
+    ]
+    steps = [a_step(index) for index in range(4)]
+    first, *others = times.join(steps, [*marks(0), *ends, ALL_REACHED], final=True)
+    assert [step.duration for step in others] == pytest.approx([0.040, 0.050, 0.060])
+    assert [step.forward / step.duration for step in others] == pytest.approx([first.forward / first.duration] * 3)
+
+
+def test_a_pause_that_ends_amid_a_step_has_all_of_that_step(times):
+    """Its first optimizer ends the pause."""
+    ends = [a_mark(2.5 * HOST, ring.MARK_OPTIMIZER_END, -1)._replace(c=60_000_000)]
+    ends += [a_mark(2.7 * HOST, ring.MARK_FORWARD_END, 0), a_mark(2.9 * HOST, ring.MARK_OPTIMIZER_END, 20_000_000)]
+    _, *paused = times.join([a_step(index) for index in range(3)], [*marks(0), *ends, ALL_REACHED], final=True)
+    assert [step.duration for step in paused] == pytest.approx([0.040, 0.040])
+
+
+def test_a_pauses_time_waits_for_the_last_of_its_steps(times):
+    """A step is known to be over only as its optimizer steps again, the mark at its end maybe before."""
+    after = a_mark(2.9 * HOST, ring.MARK_OPTIMIZER_END, -1)._replace(c=60_000_000)
+    assert len(times.join([a_step(0), a_step(1)], [*marks(0), after])) == 1
+    paused = times.join([a_step(2)], marks(3))
+    assert [step.duration for step in paused] == pytest.approx([0.030, 0.030])
+
+
 def test_marks_that_come_too_late_are_no_other_steps(times):
     times.join([], [a_mark(0.0, ring.MARK_FIRST, -1)._replace(b=-1)])
     done = times.join([a_step(index) for index in range(MOST_WAITING + 1)], [])
