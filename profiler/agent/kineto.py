@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import posix
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 LIBRARY, LEVEL = "libtorch_cpu.so", "_ZN9libkineto6Logger14severityLevel_E"
+TEARDOWN = "TEARDOWN_CUPTI"
 NOTHING = 100
 """A level above that of every message."""
 
@@ -30,6 +32,24 @@ def quiet() -> Iterator[None]:
     finally:
         if level.value == NOTHING:  # else Kineto has read its settings meanwhile
             level.value = before
+
+
+@contextlib.contextmanager
+def kept_subscribed() -> Iterator[None]:
+    """Have a profiler that ends here leave CUPTI subscribed.
+
+    With TEARDOWN_CUPTI=1, Kineto has a thread wait until the program's next call of CUDA ends. At the end of a program
+    there may be none, and the process cannot exit while that thread waits.
+    """
+    wanted = os.environ.get(TEARDOWN)
+    if wanted is None:
+        yield
+        return
+    posix.putenv(TEARDOWN, "0")  # Kineto asks the environment itself, and the program's own view stays as it is
+    try:
+        yield
+    finally:
+        posix.putenv(TEARDOWN, wanted)
 
 
 def _level() -> Any:

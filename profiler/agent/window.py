@@ -20,7 +20,7 @@ import weakref
 from collections import deque
 from typing import Any, Callable  # noqa: UP035  the agent also runs on Python 3.9
 
-from .kineto import quiet
+from .kineto import kept_subscribed, quiet
 
 MARK = "profile-train step"
 """Name of the instant that marks each step boundary in the trace; the recorder separates steps there."""
@@ -195,7 +195,8 @@ class Windows:
         """End the windows with the program; a window still open keeps the whole steps it has recorded."""
         window = self._window
         if window is not None and window.is_here():
-            self._stop(window)
+            with kept_subscribed():
+                self._stop(window)
         self._out, self._due = True, NEVER
         self._unwatch()
 

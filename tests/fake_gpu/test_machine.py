@@ -1,5 +1,7 @@
 """The stand-in itself: what it simulates is what CUDA would do."""
 
+import json
+
 import pytest
 
 TRAIN = """
@@ -50,3 +52,51 @@ def test_kernels_take_the_time_that_was_set(fake_gpu, script):
     assert float(ran.out) == pytest.approx(12.0, rel=0.01)
     (product,) = [op for op in ran.ops if "gemm" in op.name]
     assert product.seconds == pytest.approx(5e-3)
+
+
+TEARDOWN = """
+import json, sys, time, torch
+from torch.profiler import ProfilerActivity, profile
+x = torch.zeros(8, device="cuda")
+kernels = []
+for _ in range(2):
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for _ in range(3):
+            x.add_(1)
+        torch.cuda.synchronize()
+    kernels.append(sum("elementwise" in event.name for event in profiler.events()))
+    for _ in range(20):  # Kineto asks a thread of its own to wait for the next call
+        x.add_(1)
+        time.sleep(0.02)
+print(json.dumps(kernels))
+"""
+
+
+def test_cupti_is_torn_down_in_a_call_after_each_profile_and_starts_again(fake_gpu, script):
+    ran = fake_gpu(env={"TEARDOWN_CUPTI": "1"}).run(script(TEARDOWN))
+    assert ran.status == 0, ran.err.decode()
+    assert json.loads(ran.out) == [3, 3]
+    assert ran.counts["cupti_finalize"] == 2
+
+
+OPEN_AT_THE_END = """
+import time, torch
+model = torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+x = torch.zeros(8, 64, device="cuda")
+for step in range(4000):
+    model(x).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    time.sleep(0.005)
+    if torch.autograd._profiler_enabled():
+        break
+print(torch.autograd._profiler_enabled())
+"""
+
+
+def test_a_program_whose_cupti_is_torn_down_ends_while_a_window_is_open(fake_gpu, script):
+    """Kineto then waits for a call of CUDA, and so does the process for Kineto."""
+    ran = fake_gpu(env={"TEARDOWN_CUPTI": "1"}).record(script(OPEN_AT_THE_END), options=("--budget", "0.5"))
+    assert ran.out.split() == [b"True"]
+    assert ran.status == 0, ran.err.decode()

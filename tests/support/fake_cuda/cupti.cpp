@@ -15,6 +15,9 @@ static CUpti_TimestampCallbackFunc timestamp;
 static u64 calibrated_ns, calibrated_stamp;
 static std::atomic<uint32_t> correlation{1};
 static thread_local std::vector<u64> external[8];
+static std::atomic<CUpti_CallbackFunc> subscriber;
+static void* subscribed;
+static std::atomic<bool> domains[CUPTI_CB_DOMAIN_SIZE];
 
 struct Record {
     union {
@@ -69,7 +72,19 @@ static size_t size_of(CUpti_ActivityKind kind) {
     }
 }
 
+static void call_back(const Call& call, CUpti_ApiCallbackSite site) {
+    auto domain = call.driver ? CUPTI_CB_DOMAIN_DRIVER_API : CUPTI_CB_DOMAIN_RUNTIME_API;
+    CUpti_CallbackFunc function = subscriber;
+    if (!function || !domains[domain]) return;
+    CUpti_CallbackData data;
+    memset(&data, 0, sizeof data);
+    data.callbackSite = site;
+    data.correlationId = call.id;
+    function(subscribed, domain, call.callback, &data);
+}
+
 Call::Call(int callback_id, bool driver_call) : callback(callback_id), driver(driver_call) {
+    call_back(*this, CUPTI_API_ENTER);
     on = ::on.load(std::memory_order_relaxed);
     if (!on) return;
     begin = now();
@@ -87,15 +102,17 @@ Call::Call(int callback_id, bool driver_call) : callback(callback_id), driver(dr
 
 Call::~Call() {
     auto kind = driver ? CUPTI_ACTIVITY_KIND_DRIVER : CUPTI_ACTIVITY_KIND_RUNTIME;
-    if (!on || !kinds[kind]) return;
-    auto a = activity<CUpti_ActivityAPI>(kind);
-    a.cbid = callback;
-    a.start = begin;
-    a.end = now();
-    a.processId = getpid();
-    a.threadId = (uint32_t)(uintptr_t)pthread_self();
-    a.correlationId = id;
-    put(a, a.end);
+    if (on && kinds[kind]) {
+        auto a = activity<CUpti_ActivityAPI>(kind);
+        a.cbid = callback;
+        a.start = begin;
+        a.end = now();
+        a.processId = getpid();
+        a.threadId = (uint32_t)(uintptr_t)pthread_self();
+        a.correlationId = id;
+        put(a, a.end);
+    }
+    call_back(*this, CUPTI_API_EXIT);
 }
 
 static void trace_kernel(const Op& op, const Stream& s, u64 start, u64 end) {
@@ -293,7 +310,35 @@ API CUptiResult cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid, CUpti_
     *r = (CUpti_Activity*)next;
     return CUPTI_SUCCESS;
 }
-API CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* s, CUpti_CallbackFunc, void*) {
+API CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* s, CUpti_CallbackFunc function, void* data) {
+    if (subscriber) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+    subscribed = data;
+    subscriber = function;
     *s = (CUpti_SubscriberHandle)1;
+    return CUPTI_SUCCESS;
+}
+API CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle) {
+    if (!subscriber) return CUPTI_ERROR_INVALID_PARAMETER;
+    for (auto& domain : domains) domain = false;
+    subscriber = nullptr;
+    return CUPTI_SUCCESS;
+}
+API CUptiResult cuptiEnableDomain(uint32_t enable, CUpti_SubscriberHandle, CUpti_CallbackDomain domain) {
+    if (!subscriber) return CUPTI_ERROR_INVALID_PARAMETER;
+    domains[domain] = enable;
+    return CUPTI_SUCCESS;
+}
+// The next call to CUPTI starts it again.
+API CUptiResult cuptiFinalize() {
+    cuptiUnsubscribe(nullptr);
+    LOCK;
+    on = false;
+    std::fill(std::begin(kinds), std::end(kinds), false);
+    records.clear();
+    open_buffer = nullptr;
+    request_buffer = nullptr;
+    complete_buffer = nullptr;
+    timestamp = nullptr;
+    COUNT(cupti_finalize);
     return CUPTI_SUCCESS;
 }

@@ -67,7 +67,7 @@ void live(Live kind, int device, int change);
 #define COUNTED(X)                                                                                              \
     X(launch) X(memcpy_sync) X(memcpy_async) X(memset) X(malloc) X(free) X(host_alloc) X(stream_sync)           \
     X(device_sync) X(event_sync) X(event_record) X(event_query) X(event_create) X(event_elapsed) X(stream_query) \
-    X(stream_wait) X(graph_launch) X(mem_get_info) X(gemm) X(nccl) X(is_capturing)
+    X(stream_wait) X(graph_launch) X(mem_get_info) X(gemm) X(nccl) X(is_capturing) X(cupti_finalize)
 enum Counted {
 #define X(name) N_##name,
     COUNTED(X)
