@@ -319,6 +319,8 @@ class Window:
     """Idle time because the next kernel's launch call came after the previous kernel had ended."""
     idle_stalled: float | None = None
     """Part of `idle_launch` in gaps of more than a millisecond: the host did something other than launching."""
+    idle_allocating: float | None = None
+    """Part of `idle_launch` in which the host allocated or freed device memory."""
     scatter: float | None = None
     """Relative uncertainty of the duration if its kernels and gaps vary by chance: large if few of them make it up."""
     idle_sync: float | None = None
@@ -883,6 +885,14 @@ class TraceFact:
     seconds: float = 0.0
     parts: dict[str, float] = field(default_factory=dict)
     """Seconds by the names of importers.breakdown; they add up to all."""
+    longest_idle: float | None = None
+    """Seconds of the longest time in which the GPU did nothing; None without GPU work."""
+    workers: bool | None = None
+    """Whether worker processes of a DataLoader prepare the batches; None if no fetch is in the trace."""
+    optimizer: str = ""
+    """Class of the optimizer that takes most time; empty if none is marked."""
+    fused: bool | None = None
+    """Whether fused kernels make its updates; None if none of its kernels is in the trace."""
     overlap: float | None = None
     """Share of communication that is hidden by computing; None without any."""
     queue: Waiting | None = None

@@ -8,7 +8,16 @@ _BY_UNIT = {
     "s": (
         *("time", "start", "started", "started_at", "ended", "duration", "recorder_cpu", "hooks", "windows"),
         *(*PHASES, *BETWEEN, "fetch_host", "host_launch", "collate", "cost", "total", "busy", "median_kernel"),
-        *("idle", "idle_launch", "idle_stalled", "idle_sync", "idle_data", "idle_other", "h2d_pageable"),
+        *(
+            "idle",
+            "idle_launch",
+            "idle_stalled",
+            "idle_allocating",
+            "idle_sync",
+            "idle_data",
+            "idle_other",
+            "h2d_pageable",
+        ),
         "communication_exposed",
     ),
     "B": (

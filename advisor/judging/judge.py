@@ -35,8 +35,8 @@ ACTION_EXPECTED = 0.05
 ACTION_LOW = 0.02
 # ... and of what two runs of the same program differ by.
 NOISE_MARGIN = 2.0
-# Share of the step that is nothing but rounding.
-NOTHING = 1e-6
+# A change whose best case is a smaller share of the step is not worth reading.
+NOTHING = 0.005
 # Worth reading, not worth insisting on.
 SUGGEST_EXPECTED = 0.03
 

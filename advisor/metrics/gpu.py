@@ -133,6 +133,12 @@ def host_stall_fraction(m: Metrics) -> float:
     return _sum(m, "idle_stalled") / unprofiled(m, _windows(m))
 
 
+@metric("1", "share of the step in which the GPU waits for memory to be allocated")
+def allocation_stall_fraction(m: Metrics) -> float:
+    """Share of a steady step in which the GPU is idle while the host allocates or frees device memory."""
+    return _sum(m, "idle_allocating") / unprofiled(m, _windows(m))
+
+
 @metric("s", "host time to enqueue a step")
 def host_launch(m: Metrics) -> float:
     """Host seconds to enqueue the GPU work of a step; no GPU speed-up can go below them.

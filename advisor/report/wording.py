@@ -61,6 +61,11 @@ _NEXT = {
 }
 """What to do where nothing explains the largest phase."""
 
+_NEXT_TRACE = (
+    f"That is {_NOT_EXPLAINED}. Trace some whole steps after warm-up, with Python's stacks: "
+    "torch.profiler.profile(schedule=torch.profiler.schedule(wait=10, warmup=2, active=3), with_stack=True)."
+)
+
 _UNSEEN = (
     "No torch optimizer made a step while the run was recorded. "
     "A training loop without one must call profiler.step() at the end of each iteration."
@@ -138,6 +143,8 @@ def counsel(report: Report) -> str:
         case "unsure":
             item = next(item for item in report.advice if item.rule == found.rule)
             return f"Not sure yet: {_doubt(report)}. Most likely gain: {_inside(item.title)}."
+        case "unexplained" if report.imported:
+            return _NEXT_TRACE
         case "unexplained":
             return _NEXT[found.phase or "other"] if report.loader_watched is not False else _NEXT["other"]
         case "too_noisy":
@@ -259,8 +266,10 @@ def _of_traces(report: Report) -> str:
     if (worst.idle or 0.0) >= NOTABLE_TRACED:
         why = max(_IDLE, key=lambda name: parts[name].share)
         of.append(f"idles for {share(worst.idle or 0.0)}, mostly {_IDLE[why]}")
+    gap = worst.single_gap
+    single = f" One gap of {seconds(gap)} is most of that: it may not come again." if gap else ""
     whose = f" of rank {worst.rank}" if len(report.traces) > 1 else ""
-    return f"The GPU{whose} {_listed(of)}."
+    return f"The GPU{whose} {_listed(of)}.{single}"
 
 
 def _ending(report: Report) -> str:

@@ -16,7 +16,8 @@ from __future__ import annotations
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, h2d_pageable_share
 from advisor.metrics.input import batch_bytes, loader
-from advisor.metrics.step import h2d_fraction, step_time_mean
+from advisor.metrics.settings import is_trace
+from advisor.metrics.step import h2d_fraction, steady_step_count, step_time_mean
 from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
@@ -57,14 +58,14 @@ def one_ahead(loader, device="cuda"):
 
 def when(m: Metrics) -> Evidence | None:
     """If exposed copies to the GPU from pinned memory take at least 3 % of the step,"""
-    copies = m[h2d_fraction]
+    copies, pageable = m[h2d_fraction], m.get(h2d_pageable_share)
     m[device]
-    fact = m[loader]
-    if copies < m[MIN_H2D] or not (fact.batch_device or "cpu").startswith("cpu"):
+    if m.get(is_trace):  # which shows no loader, but steps and where the copies come from
+        pageable = m[h2d_pageable_share] if m[steady_step_count] else 1.0
+    elif not (m[loader].batch_device or "cpu").startswith("cpu"):
         return None
-    pageable = m.get(h2d_pageable_share)
-    pinned = fact.pin_memory if pageable is None else pageable < m[MAX_PAGEABLE]
-    if not pinned:
+    pinned = m[loader].pin_memory if pageable is None else pageable < m[MAX_PAGEABLE]
+    if copies < m[MIN_H2D] or not pinned:
         return None
     further = () if pageable is None else (Measurement(h2d_pageable_share, pageable, m[MAX_PAGEABLE], "<"),)
     return Evidence((Measurement(h2d_fraction, copies, m[MIN_H2D]), *further), "the copies come from pinned memory")
@@ -72,7 +73,8 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then copy the next batch on a separate stream while the GPU works on this one."""
-    place = m[loader].place
+    fact = m.get(loader)
+    place = fact.place if fact else None
     return Advice(
         then=f"Copy each batch one step ahead, on a separate stream: {share(m[h2d_fraction])} of the step is "
         "exposed copying. Send images as uint8 and convert them on the GPU; create constant tensors there.",

@@ -13,12 +13,24 @@ parameters are on several kinds of devices that the fused kernel does not suppor
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.settings import optimizer
+from advisor.metrics.settings import is_trace, optimizer
 from advisor.metrics.step import optimizer_fraction
+from advisor.metrics.traced import trace
 from advisor.models.effects import COMPUTE, Triple, divide, in_turn, shorter
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
+from advisor.rules.base import (
+    Advice,
+    Area,
+    Change,
+    Confidence,
+    Evidence,
+    Intervention,
+    Measurement,
+    Rule,
+    Safety,
+    Source,
+)
 from advisor.units import digits
 from profiler.schema import OptimizerFact
 
@@ -34,6 +46,7 @@ SMALL = Threshold(
 
 # Those of torch.optim with fused kernels on CPU and CUDA since torch 2.4, the oldest we support.
 FUSED = ("Adam", "AdamW", "SGD")
+ADAMS = FUSED[:2]  # a trace does not show whether SGD has momentum: without, there is one pass to begin with
 DEVICES = ("cpu", "cuda")
 
 # The optimizer's time is divided by this. On CPU: measured with 10 to 1200 tensors of 32^2 to 2048^2 elements, on one
@@ -57,9 +70,12 @@ ON_CUDA: Triple = (1.3, 2.0, 4.0)
 
 def when(m: Metrics) -> Evidence | None:
     """If the optimizer takes at least 5 % of the step, could be fused but is not, and makes several passes over
-    memory on a CPU (Adam, SGD with momentum) or updates at least 100 tensors,
+    memory on a CPU (Adam, SGD with momentum) or updates at least 100 tensors; in a trace, if Adam or AdamW runs no
+    fused kernel,
     """
     share = m[optimizer_fraction]
+    if m.get(is_trace):
+        return _in_trace(m, share)
     fact = m[optimizer]
     if share < m[MIN_FRACTION] or fact.fused or not _fusible(fact) or _speedup(m, fact) is None:
         return None
@@ -69,6 +85,8 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then create the optimizer with fused=True."""
+    if m.get(is_trace):
+        return _advice_for_trace(m)
     fact = m[optimizer]
     instead = " instead of foreach=True" if fact.foreach else ""
     speedup = _speedup(m, fact)
@@ -86,6 +104,26 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=_effect(fact, speedup),
         memory=0 if fact.device != "cpu" else None,
         intervention=Intervention(name="fused_optimizer", settings={"name": fact.name}, safety=Safety.NUMERICS),
+        risk="Low: the same update, rounded in another order.",
+    )
+
+
+def _in_trace(m: Metrics, share: float) -> Evidence | None:
+    fact = m[trace]
+    if share < m[MIN_FRACTION] or fact.fused is not False or fact.optimizer not in ADAMS:
+        return None
+    return Evidence((Measurement(optimizer_fraction, share, m[MIN_FRACTION]),), f"{fact.optimizer} is not fused")
+
+
+def _advice_for_trace(m: Metrics) -> Advice:
+    name = m[trace].optimizer
+    low, expected, high = (digits(each) for each in ON_CUDA)
+    return Advice(
+        then=f"Build {name} with fused=True: one pass over all parameters instead of several.",
+        changes=(Change(language="python", code=f"optimizer = torch.optim.{name}(parameters, ..., fused=True)\n"),),
+        basis=f"The optimizer's part of the step is divided by {low}, {expected} or {high}; the rest stays.",
+        effect=divide("optimizer", by=ON_CUDA),
+        memory=None,
         risk="Low: the same update, rounded in another order.",
     )
 

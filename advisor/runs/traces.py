@@ -33,7 +33,8 @@ PARTS = {
     "idle_queued": (
         "other",
         "Idle: queued",
-        "The next work was asked for in time, and waited for another stream.",
+        "The next work was asked for in time. It waited for another stream, or for work that the trace does not show, "
+        "such as that of another process on this GPU.",
     ),
 }
 """The color, label and meaning of each part of a breakdown."""
@@ -49,6 +50,9 @@ LINKS = {
     "sync": "the host noticing that the GPU was done",
 }
 
+
+LONG_GAP = 0.01
+"""Seconds from which one gap may be most of the idle time: shorter ones say nothing of a program's start."""
 
 _BY_THEIR_NAME = re.compile(r"\.pt\.trace\.json(\.gz)?$")
 _OF_A_WORKER = re.compile(r"(.+)\.(\d{10,})\.pt\.trace\.json(?:\.gz)?$")
@@ -83,6 +87,8 @@ class Traced:
     parts: tuple[Share, ...]
     idle: float | None
     """Share of the time that the GPU is idle."""
+    single_gap: float | None
+    """Seconds of the gap that is most of the idle time; None if there is none."""
     overlap: float | None
     """Share of communication that computing hides; None without any."""
     queue: Waiting | None
@@ -217,6 +223,7 @@ def traced(rank: Rank) -> Traced | None:
         seconds=fact.seconds,
         parts=_parts(fact.parts, whole),
         idle=idle / whole if whole else None,
+        single_gap=fact.longest_idle if (fact.longest_idle or 0.0) >= max(LONG_GAP, idle / 2) else None,
         overlap=fact.overlap,
         queue=fact.queue,
         launches=fact.launches,

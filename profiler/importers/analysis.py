@@ -21,6 +21,7 @@ from profiler.importers.kineto import TraceDevice
 from profiler.importers.launches import Launches, launches
 from profiler.importers.phases import steps_on_gpu, steps_on_host
 from profiler.importers.queue import Queue, queues
+from profiler.importers.settings import Settings, settings_of
 from profiler.importers.steps import steps_of
 from profiler.importers.syncs import syncs
 from profiler.importers.work import device_count, work_of
@@ -54,6 +55,7 @@ class Analysis:
     collectives: tuple[Collectives, ...]
     critical: dict[Part, float] | None
     """Seconds of the median step's critical path, by part."""
+    settings: Settings
     problems: tuple[str, ...]
 
     def fact(self, position: int = 0) -> TraceFact:
@@ -67,6 +69,10 @@ class Analysis:
             steps=round(self.window.steps) if self.marked else None,
             seconds=self.window.duration,
             parts=time.parts() if time else {},
+            longest_idle=time.longest_idle * 1e-9 if time else None,
+            workers=self.settings.workers,
+            optimizer=self.settings.optimizer,
+            fused=self.settings.fused,
             overlap=time.overlap / time.communication if time and time.communication else None,
             queue=Waiting(mean=first.mean, most=first.most, empty=first.empty) if first else None,
             launches=_launching(calls) if calls and calls.calls else None,
@@ -117,6 +123,7 @@ def analyse(path: Path) -> Analysis:
         launches=launches(inside) if on_gpu else None,
         collectives=collectives(trace, inside),
         critical=critical_path(work, host, *median).seconds() if on_gpu else None,
+        settings=settings_of(trace, inside),
         problems=tuple(problems),
     )
 

@@ -44,7 +44,7 @@ FETCH = "enumerate(DataLoader)#"
 class Breakdown:
     """The parts of a stretch of GPU time, in nanoseconds.
 
-    All fields except `whole`, `communication`, `memory` and `overlap` add up to `whole`.
+    All fields except `whole`, `communication`, `memory`, `overlap` and `longest_idle` add up to `whole`.
     """
 
     whole: int
@@ -60,6 +60,8 @@ class Breakdown:
     memory: int
     overlap: int
     """Part of `communication` that compute hides."""
+    longest_idle: int
+    """Length of the longest gap in which nothing ran."""
 
     def parts(self) -> dict[str, float]:
         """Return seconds by part; they add up to `whole`."""
@@ -95,6 +97,7 @@ def breakdown(work: GpuWork, host: HostActivity, begin: int, end: int) -> Breakd
         communication=collective.total,
         memory=memory.total,
         overlap=collective.total - exposed.total,
+        longest_idle=int((idle.end - idle.start).max(initial=0)),
     )
 
 

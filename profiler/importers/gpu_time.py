@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import numpy as np
 
-from profiler.importers.breakdown import HostActivity, is_copy, why_idle
+from profiler.importers.breakdown import HostActivity, is_copy, named, why_idle
+from profiler.importers.columns import CALL
 from profiler.importers.kineto import Trace
 from profiler.importers.spans import Spans, difference, either, intersection, union, within
 from profiler.importers.work import COMMUNICATION, GpuWork
@@ -15,6 +17,9 @@ STALL = 1_000_000
 """Nanoseconds from which a gap is a stall: a host that launches one small kernel after the other needs 10 to 300 us for
 each under the profiler, as the gaps of public traces show.
 """
+
+_ALLOCATION = re.compile(r"(cuda|hip)(Malloc|Free)(Async)?$|cuMem(Create|Map|SetAccess|Unmap|Release)$")
+"""Calls that allocate or free device memory, those of expandable segments included; none of pinned memory."""
 
 
 class GpuTime(NamedTuple):
@@ -27,6 +32,7 @@ class GpuTime(NamedTuple):
     idle_sync: float
     idle_launch: float
     idle_stalled: float
+    idle_allocating: float
     scatter: float
     idle_other: float
     communication: float
@@ -93,8 +99,16 @@ def account(trace: Trace, work: GpuWork, parts: Shares, begin: int, end: int) ->
         idle_sync=parts.sync.total * 1e-9,
         idle_launch=parts.launch.total * 1e-9,
         idle_stalled=int(gaps[gaps > STALL].sum()) * 1e-9,
+        idle_allocating=intersection(parts.launch, _allocating(trace)).total * 1e-9,
         scatter=float(np.sqrt(np.square(pieces).sum())) / (end - begin),
         idle_other=parts.other.total * 1e-9,
         communication=within(work.spans(work.kind == COMMUNICATION), begin, end).total * 1e-9,
         communication_exposed=parts.communication.total * 1e-9,
     )
+
+
+def _allocating(trace: Trace) -> Spans:
+    """Return the time in calls that allocate or free device memory."""
+    ranges = trace.ranges
+    chosen = named(trace, lambda name: _ALLOCATION.match(name) is not None) & (ranges.category == CALL)
+    return union(ranges.start[chosen], ranges.end[chosen])

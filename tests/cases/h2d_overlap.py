@@ -2,7 +2,8 @@ from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.gpu import Device, device, h2d_pageable_share
 from advisor.metrics.input import batch_bytes, loader
-from advisor.metrics.step import h2d_fraction, step_time_mean
+from advisor.metrics.settings import is_trace
+from advisor.metrics.step import h2d_fraction, steady_step_count, step_time_mean
 from advisor.models.state import State
 from profiler.schema import LoaderFact
 
@@ -14,6 +15,7 @@ PINNED = {
     h2d_pageable_share: 0.0,
     step_time_mean: 0.1,
 }
+TRACE = {key: value for key, value in PINNED.items() if key is not loader} | {is_trace: True, steady_step_count: 3}
 UNTOLD = {key: value for key, value in PINNED.items() if key is not h2d_pageable_share}
 
 CASES = [
@@ -39,6 +41,9 @@ CASES = [
     DoesNotFire("half from pageable memory: pin first", given({**PINNED, h2d_pageable_share: 0.5})),
     DoesNotFire("the loader does not pin", given({**UNTOLD, loader: LoaderFact(id=1)})),
     DoesNotFire("batches are made on the GPU", given({**PINNED, loader: LoaderFact(id=1, batch_device="cuda:0")})),
+    Fires("a trace, which shows no loader", given(TRACE), then="20%"),
+    DoesNotFire("a trace with copies from pageable memory", given({**TRACE, h2d_pageable_share: 0.5})),
+    DoesNotFire("a trace without steps", given({**TRACE, steady_step_count: 0})),
     NotMeasured("no GPU", given({key: value for key, value in PINNED.items() if key is not device})),
     NotMeasured(
         "nobody timed the copies", given({key: value for key, value in PINNED.items() if key is not h2d_fraction})

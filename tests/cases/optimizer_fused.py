@@ -1,13 +1,15 @@
 from dataclasses import replace
 
 from gpu_runs import ADAM, cpu_metrics, gpu_metrics
-from harness import DoesNotFire, Fires, NotMeasured
+from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.base import Missing
-from advisor.metrics.settings import optimizer
+from advisor.metrics.settings import is_trace, optimizer
 from advisor.metrics.step import optimizer_fraction
+from advisor.metrics.traced import trace
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
+from profiler.schema import TraceFact
 
 UNFUSED = replace(ADAM, fused=None, tensors=1200, parameters=633_600, device="cpu")
 SGD = {"name": "SGD", "module": "torch.optim.sgd"}
@@ -16,6 +18,11 @@ LARGE = {"tensors": 12, "parameters": 25_178_112}
 
 def cpu(share: float, **changes: object):
     return cpu_metrics({optimizer: replace(UNFUSED, **changes)}, phases={"optimizer": share})
+
+
+def traced(**changes: object):
+    fact = TraceFact(id=0, optimizer="AdamW", fused=False)
+    return given({is_trace: True, trace: replace(fact, **changes), optimizer_fraction: 0.3})
 
 
 STATE = State(phases={"forward": 0.4, "optimizer": 0.6})
@@ -43,6 +50,17 @@ CASES = [
     ),
     Fires("tensors that are just small", cpu(0.6, tensors=2, parameters=32768), then="instead of a loop"),
     Fires("tensors that are just large", cpu(0.6, tensors=2, parameters=32770), then="instead of several"),
+    Fires(
+        "a trace of AdamW without fused kernels",
+        traced(),
+        code=("torch.optim.AdamW(parameters, ..., fused=True)",),
+        state=STATE,
+        removed=(0.6 * (1 - 1 / 1.3), 0.3, 0.45),
+        by_hand=True,
+    ),
+    DoesNotFire("a trace with fused kernels", traced(fused=True)),
+    DoesNotFire("a trace in which no kernel of the update is known", traced(fused=None)),
+    DoesNotFire("a trace of SGD, maybe without momentum", traced(optimizer="SGD")),
     Fires(
         "foreach on a GPU",
         gpu_metrics({optimizer: replace(ADAM, fused=False, foreach=True), optimizer_fraction: 0.3}),

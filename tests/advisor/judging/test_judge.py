@@ -208,6 +208,13 @@ def test_a_gain_behind_the_loader_counts_once_the_loader_is_right():
     assert precision.severity is Severity.ACTION
 
 
+def test_a_change_that_gains_less_than_half_a_percent_at_best_is_not_advised():
+    trifle, worth = removes("other", 0.01, 0.02, 0.04), removes("other", 0.01, 0.02, 0.06)
+    judgement = judge(METRICS, [rule("trifle", trifle, area=Area.STALLS), rule("worth", worth, area=Area.STALLS)])
+
+    assert ids(judgement) == ["worth"]
+
+
 def test_the_plan_goes_by_faults_then_tier_then_score():
     part = removes("forward", 0.3, 0.3, 0.3)
     judgement = judge(
@@ -217,7 +224,7 @@ def test_the_plan_goes_by_faults_then_tier_then_score():
             rule("easy", part),
             rule("stall", removes("other", 0.6, 0.6, 0.6), area=Area.STALLS),
             rule("does-not-fit", fault=True, area=Area.MEMORY),
-            rule("tiny", removes("optimizer", 0.01, 0.01, 0.01), area=Area.STALLS),
+            rule("tiny", removes("optimizer", 0.1, 0.1, 0.1), area=Area.STALLS),
         ],
     )
     assert ids(judgement) == ["does-not-fit", "stall", "easy", "hard", "tiny"]

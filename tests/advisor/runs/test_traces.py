@@ -182,6 +182,16 @@ def test_snapshot_of_traces(tmp_path):
     same("traces.md", scenes({name: text.partition("\n## What to change")[0] for name, text in texts.items()}))
 
 
+@pytest.mark.parametrize(("gap", "single"), [(9_000, False), (20_000, True)])
+def test_one_gap_that_is_most_of_the_idle_time(tmp_path, gap, single):
+    made = Made()
+    made.gpu(GEMM, 0, 100, (0, 1))
+    made.gpu(GEMM, 100 + gap, 200 + gap, (99 + gap, 100 + gap))
+    report = report_of_traces([made.write(tmp_path / "t.json")])
+
+    assert (report.traces[0].single_gap is not None) is single
+
+
 def test_whatever_a_trace_says_is_text(tmp_path):
     made = loop(distributedInfo={"rank": 0, "world_size": 2, "backend": EVIL})
     made.about["deviceProperties"] = [{**GPU, "name": EVIL}]

@@ -400,6 +400,47 @@ def test_on_a_cpu_operators_count_by_themselves_and_phases_are_the_hosts(tmp_pat
     }
 
 
+@pytest.mark.parametrize(
+    ("kernel", "fused"),
+    [
+        ("void at::native::multi_tensor_apply_kernel<at::native::FusedAdamMathFunctor<float, 4>>", True),
+        ("triton_poi_fused_addcdiv_mul_0", True),
+        ("void at::native::multi_tensor_apply_kernel<at::native::BinaryOpListAlphaFunctor<float>>", False),
+    ],
+)
+def test_settings_by_the_names_of_ranges_and_kernels(tmp_path, kernel, fused):
+    made = Made()
+    made.host("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 0, 10, "user_annotation")
+    made.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 12, 14, "user_annotation")
+    made.host("Optimizer.step#AdamW.step", 20, 30, "user_annotation")
+    made.gpu(GEMM, 15, 18, (14, 15))
+    made.gpu(kernel, 30, 40, (21, 22))
+    fact = analyse(made.write(tmp_path / "t.json")).fact()
+
+    assert (fact.workers, fact.optimizer, fact.fused) == (True, "AdamW", fused)
+    assert fact.longest_idle == pytest.approx(12e-6)
+
+
+def test_settings_that_a_trace_does_not_show(tmp_path):
+    made = Made()
+    made.gpu(GEMM, 15, 18, (14, 15))
+    fact = analyse(made.write(tmp_path / "t.json")).fact()
+
+    assert (fact.workers, fact.optimizer, fact.fused) == (None, "", None)
+
+
+def test_the_gpu_waits_for_memory_to_be_allocated(tmp_path):
+    made = Made()
+    made.gpu(GEMM, 0, 10, (0, 1))
+    made.host("cudaFree", 12, 20, "cuda_runtime")
+    made.host("cudaHostAlloc", 21, 24, "cuda_runtime")
+    made.gpu(GEMM, 30, 40, (26, 27))
+    window = analyse(made.write(tmp_path / "t.json")).window
+
+    assert window.idle_launch == pytest.approx(20e-6)
+    assert window.idle_allocating == pytest.approx(8e-6)
+
+
 def test_names_are_shown_without_secrets(tmp_path):
     made = Made()
     made.step(0, 0, 10)

@@ -1,0 +1,25 @@
+"""What a trace made by torch.profiler alone shows of its program."""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.settings import is_trace, primary_rank
+from profiler.schema import TraceFact
+
+
+@metric(None)
+def trace(m: Metrics) -> TraceFact:
+    """The trace of the primary rank; not measured in a recording, which shows the program's settings itself."""
+    traces = m[primary_rank].traces
+    if not traces or not m.get(is_trace):
+        raise Missing("This is not a trace", "Nothing: a recording shows the program's settings.")
+    return traces[0]
+
+
+@metric(None)
+def traced_workers(m: Metrics) -> bool:
+    """Whether the DataLoader of a traced program has worker processes."""
+    workers = m[trace].workers
+    if workers is None:
+        raise Missing("The trace holds no fetch of a DataLoader", "Nothing, if the program loads data without one.")
+    return workers

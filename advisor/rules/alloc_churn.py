@@ -1,0 +1,78 @@
+"""The GPU waits while the host asks the driver for memory, in step after step.
+
+torch keeps the memory that it has once allocated and hands it out again, so a loop that has warmed up makes no calls of
+`cudaMalloc` or `cudaFree`. Where they go on, something empties the cache in the loop, sizes keep changing, or so little
+memory is free that the allocator returns its blocks and asks again. `cudaFree` also waits for all of the GPU's work.
+
+Wrong when: the recorded steps are the first of their shapes. The calls then end by themselves.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.gpu import allocation_stall_fraction
+from advisor.metrics.step import modelled_phases, steady_step_count
+from advisor.models.effects import in_turn, relieve_host, up_to
+from advisor.rules._exposed import remove_exposed
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.units import share
+
+MIN_STALL = Threshold(0.03, "A smaller share of the step is within its noise.")
+
+MIN_STEPS = Threshold(2, "Calls in one step may be the first of their sizes.")
+
+PHASES = ("forward", "backward", "optimizer", "other")
+
+CODE = """\
+# in the loop: no torch.cuda.empty_cache()
+# in the environment, before the program starts:
+#   PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+"""
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If the GPU is idle for at least 3 % of the step while the host allocates or frees device memory,"""
+    stalled, steps = m[allocation_stall_fraction], m[steady_step_count]
+    if stalled < m[MIN_STALL] or steps < m[MIN_STEPS]:
+        return None
+    return Evidence(
+        (
+            Measurement(allocation_stall_fraction, stalled, m[MIN_STALL]),
+            Measurement(steady_step_count, steps, m[MIN_STEPS]),
+        )
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then keep torch's cache: do not empty it in the loop, use expandable segments, and leave it some room."""
+    stalled = m[allocation_stall_fraction]
+    return Advice(
+        then=f"Take torch.cuda.empty_cache() out of the loop, and set expandable_segments:True if sizes vary: for "
+        f"{share(stalled)} of the step the GPU is idle while memory is allocated or freed. If neither helps, memory "
+        "is too full: use a slightly smaller batch.",
+        changes=(Change(language="python", code=CODE),),
+        basis="Half, 0.8 or all of the calls go away.",
+        effect=in_turn(
+            remove_exposed("allocation", stalled * sum(m[modelled_phases].values()), up_to(1.0), PHASES),
+            relieve_host(up_to(stalled)),
+        ),
+        memory=0,
+        risk="Low: the cache keeps memory that other processes on this GPU cannot use.",
+    )
+
+
+RULE = Rule(
+    title="Do not allocate GPU memory in every step",
+    area=Area.STALLS,
+    when=when,
+    then=then,
+    confidence=Confidence.PHASE_REMOVAL,
+    difficulty=1,
+    sources=(
+        Source(
+            "PyTorch: CUDA memory management",
+            "https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-management",
+        ),
+    ),
+    supersedes=("host-stall",),
+)

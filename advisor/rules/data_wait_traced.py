@@ -1,0 +1,91 @@
+"""In a trace, the step waits for its data.
+
+A trace shows that the GPU is idle while the host is in `next(loader)`, and whether the DataLoader has worker processes.
+Without workers, the training process prepares every batch itself. With workers, they do not keep up. What a batch
+costs, and how many cores there are, is not in a trace: a recording of the program shows both and gives a number.
+
+Wrong when: the traced steps follow the start of an epoch, when no batch is ready yet, or storage is at its limit.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from statistics import median
+
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.gpu import traced_kernels
+from advisor.metrics.step import data_wait_fraction, steady_step_count, steady_steps
+from advisor.metrics.traced import traced_workers
+from advisor.models.effects import Triple, remove_wait
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.units import share
+
+MIN_WAIT = Threshold(0.05, "A smaller share of the step cannot gain 5 %.")
+
+MIN_STEPS = Threshold(2, "One long wait may be the start of an epoch; several are how the loop runs.")
+
+MIN_KERNELS = Threshold(30, "With fewer kernels, a trace is not of whole steps (assumption).")
+
+# Of the waiting (assumption): workers hide all of it if there are cores for them; more of them may share a slow disk.
+FIRST_WORKERS: Triple = (0.5, 0.85, 1.0)
+MORE_WORKERS: Triple = (0.1, 0.5, 0.95)
+
+# A number to start with, where nothing says how many cores there are.
+MOST_WORKERS = 8
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If the GPU of a trace waits for batches for at least 5 % of the time, and in at least half of several steps,"""
+    workers, wait, number = m[traced_workers], m[data_wait_fraction], m[steady_step_count]
+    usual = median((step.data_wait or 0.0) / step.duration for step in m[steady_steps] if step.duration)
+    if min(wait, usual) < m[MIN_WAIT] or number < m[MIN_STEPS] or m[traced_kernels] < m[MIN_KERNELS]:
+        return None
+    return Evidence(
+        (
+            Measurement(data_wait_fraction, wait, m[MIN_WAIT]),
+            Measurement(steady_step_count, number, m[MIN_STEPS]),
+        ),
+        "the loader has worker processes" if workers else "the training process prepares the batches",
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then prepare batches in worker processes; if there are some, use more, or make a batch cheaper."""
+    wait, workers = m[data_wait_fraction], m[traced_workers]
+    number = min(MOST_WORKERS, 1 + ceil(wait / max(1 - wait, 1 / MOST_WORKERS)))
+    if workers:
+        what = "Raise num_workers, or make a batch cheaper: decode less, collate less, read larger files."
+        code = "loader = torch.utils.data.DataLoader(dataset, ..., num_workers=8, prefetch_factor=4)  # more than now\n"
+    else:
+        what = f"Give the DataLoader worker processes, {number} to begin with."
+        code = (
+            f"loader = torch.utils.data.DataLoader(dataset, ..., num_workers={number}, "
+            "persistent_workers=True, pin_memory=True)\n"
+        )
+    shares = MORE_WORKERS if workers else FIRST_WORKERS
+    low, expected, high = (f"{100 * each:.0f}" for each in shares)
+    return Advice(
+        then=f"{what} The GPU waits for data {share(wait)} of the step. Record the program with profile-train to see "
+        "what a batch costs and how many workers keep up.",
+        changes=(Change(language="python", code=code),),
+        basis=f"{low}, {expected} or {high} % of the waiting goes away.",
+        effect=remove_wait(shares),
+        memory=0,
+        risk="Low: the same samples. Each worker takes memory on the host.",
+    )
+
+
+RULE = Rule(
+    title="Prepare batches in more worker processes",
+    area=Area.STALLS,
+    when=when,
+    then=then,
+    confidence=Confidence.HEURISTIC,
+    difficulty=1,
+    sources=(
+        Source(
+            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+        ),
+        Source("Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021"),
+    ),
+)

@@ -1,0 +1,313 @@
+"""Training loops, each with one fault that is known, or none: what their traces must lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from made import ADD, BF16_GEMM, FLASH, FOREACH, NORM, SGEMM, SOFTMAX, TF32_GEMM, Loop
+
+STEPS = 4
+
+
+@dataclass(frozen=True)
+class Labeled:
+    """A trace of which the right first advice is known."""
+
+    name: str
+    right: tuple[str, ...]
+    """Rules that are right as the first advice; empty if the loop is healthy."""
+    why: str
+    make: Callable[[], Loop]
+
+
+TABLE: list[Labeled] = []
+
+
+def program(*right: str, why: str) -> Callable[[Callable[[], Loop]], Callable[[], Loop]]:
+    """Register the decorated function, named after the program."""
+
+    def register(make: Callable[[], Loop]) -> Callable[[], Loop]:
+        TABLE.append(Labeled(make.__name__, right, why, make))
+        return make
+
+    return register
+
+
+def transformer(
+    loop: Loop,
+    *,
+    layers: int = 12,
+    gemm: str = BF16_GEMM,
+    rate: float = 200.0,
+    product: float = 400.0,
+    elementwise: float = 60.0,
+    attention: Callable[[Loop], None] | None = None,
+    update: Callable[[Loop], None] | None = None,
+    gradients: Callable[[Loop, int], None] | None = None,
+    before: Callable[[Loop], None] | None = None,
+    after: Callable[[Loop], None] | None = None,
+    within: Callable[[Loop], None] | None = None,
+) -> Loop:
+    """Run steps of a transformer; times are microseconds of a kernel, and matmuls reach `rate` TFLOP/s.
+
+    A layer has four matmuls, an attention and four elementwise kernels; a backward pass takes twice the time.
+    """
+    dtype = "float" if gemm != BF16_GEMM else "c10::BFloat16"
+    rows = 8 * max(1, round(product * rate * 1e6 / (2 * 1024 * 4096) / 8))
+    shapes = [[4096], [rows, 1024], [1024, 4096]]
+
+    def layer(factor: float) -> None:
+        for _ in range(4):
+            loop.op("aten::addmm", gemm, product * factor, shapes=shapes, dtype=dtype)
+            loop.op("aten::add", ADD, elementwise * factor, dtype=dtype)
+        if attention:
+            attention(loop)
+        else:
+            loop.op("aten::_flash_attention_forward", FLASH, 300 * factor)
+        loop.op("aten::native_layer_norm", NORM, elementwise * factor)
+        if within:
+            within(loop)
+
+    def forward() -> None:
+        for _ in range(layers):
+            layer(1.0)
+
+    def backward() -> None:
+        for number in range(layers):
+            layer(2.0)
+            if gradients:
+                gradients(loop, number)
+
+    def step() -> None:
+        if before:
+            before(loop)
+        loop.forward(forward)
+        loop.backward(backward)
+        loop.join()
+        loop.optimizer(lambda: (update or fused)(loop))
+        if after:
+            after(loop)
+
+    loop.steps(STEPS, step)
+    return loop
+
+
+def fused(loop: Loop) -> None:
+    """Update all parameters in a few kernels."""
+    for _ in range(8):
+        loop.op("aten::_fused_adamw_", f"{FOREACH[:-1]}, FusedAdamMathFunctor<float, 4>>", 150)
+
+
+@program(why="large bf16 matmuls, flash attention, a fused update, batches ready: the GPU is never idle")
+def healthy_bf16() -> Loop:
+    return transformer(Loop("H100"))
+
+
+@program(why="as above, with pinned copies that are hidden behind computing")
+def healthy_with_copies() -> Loop:
+    return transformer(Loop("A100"), before=lambda loop: (loop.fetch(30, workers=True), loop.copy(40, pinned=True)))
+
+
+@program(why="all-reduces in buckets, hidden behind the backward pass")
+def healthy_distributed() -> Loop:
+    return transformer(Loop("A100", ranks=8), gradients=lambda loop, number: loop.reduce(1500, 40_000_000, hidden=True))
+
+
+@program(why="one .item() at the end of a step of 80 ms: the queue is full again in microseconds")
+def healthy_with_one_item() -> Loop:
+    return transformer(Loop("H100"), after=lambda loop: loop.item())
+
+
+@program("precision-bf16", "precision-tf32", why="fp32 matmuls without tensor cores take nine tenths of the step")
+def fp32_matmuls() -> Loop:
+    return transformer(Loop("A100"), gemm=SGEMM, product=2400, rate=15)
+
+
+@program("precision-bf16", why="TF32 matmuls take most of the step; bf16 has twice the rate")
+def tf32_matmuls() -> Loop:
+    return transformer(Loop("H100"), gemm=TF32_GEMM, product=1200, rate=250)
+
+
+@program("precision-fp16-scaler", why="fp32 on a GPU whose tensor cores compute fp16, not bf16")
+def fp32_on_volta() -> Loop:
+    return transformer(Loop("V100"), gemm="volta_sgemm_128x64_tn", product=2400, rate=12)
+
+
+@program("launch-bound-graphs", "compile-model", why="kernels of 4 us, of which the host launches one every 12 us")
+def tiny_kernels() -> Loop:
+    return transformer(Loop("H100"), layers=24, product=4, elementwise=2, attention=tiny_attention)
+
+
+def tiny_attention(loop: Loop) -> None:
+    loop.op("aten::_flash_attention_forward", FLASH, 5)
+
+
+@program("compile-model", "launch-bound-graphs", why="kernels of 30 us under a host that takes 45 us for each")
+def slow_host() -> Loop:
+    return transformer(
+        Loop("A100"), product=30, elementwise=12, attention=tiny_attention, within=lambda loop: loop.work(300)
+    )
+
+
+@program("compile-model", why="half of the GPU's time goes into elementwise kernels that a compiler fuses")
+def elementwise() -> Loop:
+    return transformer(Loop("A100"), product=300, elementwise=600)
+
+
+@program("host-stall", "host-sync-item", why="20 ms of Python in each step of 60 ms, in which nothing is launched")
+def python_between() -> Loop:
+    return transformer(Loop("A100"), after=lambda loop: (loop.item(), loop.work(20_000)))
+
+
+@program("host-stall", why="the host spends 2 ms between the layers, with nothing queued")
+def python_within() -> Loop:
+    return transformer(Loop("A100"), product=100, elementwise=10, within=lambda loop: loop.work(2_500))
+
+
+@program("host-sync-item", why="a value is read back in every layer: the queue runs dry each time")
+def item_in_every_layer() -> Loop:
+    return transformer(
+        Loop("A100"),
+        product=60,
+        elementwise=20,
+        attention=tiny_attention,
+        within=lambda loop: (loop.item(), loop.work(60)),
+    )
+
+
+@program("data-wait-traced", why="60 % of the step is a fetch in the training process: the loader has no workers")
+def fetches_itself() -> Loop:
+    return transformer(Loop("A100"), before=lambda loop: (loop.item(), loop.fetch(100_000, workers=False)))
+
+
+@program("data-wait-traced", why="60 % of the step is waiting for the loader's workers")
+def waits_for_workers() -> Loop:
+    return transformer(Loop("A100"), before=lambda loop: (loop.item(), loop.fetch(100_000, workers=True)))
+
+
+@program("data-pin-memory", why="30 % of the step is a copy from pageable memory, during which nothing computes")
+def pageable_copies() -> Loop:
+    return transformer(Loop("A100"), before=lambda loop: loop.copy(30_000))
+
+
+@program("h2d-overlap", why="30 % of the step is a copy from pinned memory that nothing hides")
+def exposed_copies() -> Loop:
+    return transformer(Loop("A100"), before=lambda loop: loop.copy(30_000, pinned=True))
+
+
+@program("comm-overlap", "ddp-not-dataparallel", why="gradients are reduced after the backward pass, 35 % of the step")
+def reduces_at_the_end() -> Loop:
+    def update(loop: Loop) -> None:
+        for _ in range(12):
+            loop.reduce(3_000, 40_000_000, hidden=False)
+        loop.join()
+        fused(loop)
+
+    return transformer(Loop("A100", ranks=8), update=update)
+
+
+@program("comm-compress-bf16", "comm-overlap", "accum-amortize", why="hidden as far as can be, and still 40 % longer")
+def slow_network() -> Loop:
+    return transformer(
+        Loop("A100", ranks=16), gradients=lambda loop, number: loop.reduce(9_000, 40_000_000, hidden=True)
+    )
+
+
+@program("sdpa-flash", why="attention that writes its scores: a bmm, a softmax and a bmm over 4096 tokens")
+def materialized_attention() -> Loop:
+    def attention(loop: Loop) -> None:
+        heads = [[64, 4096, 64], [64, 64, 4096]]
+        loop.op("aten::bmm", BF16_GEMM, 700, shapes=heads)
+        loop.op("aten::_softmax", SOFTMAX, 1100, shapes=[[4, 16, 4096, 4096]])
+        loop.op("aten::bmm", BF16_GEMM, 700, shapes=[[64, 4096, 4096], [64, 4096, 64]])
+
+    return transformer(Loop("A100"), attention=attention)
+
+
+@program("optimizer-fused", why="25 % of the step is an update that launches twelve kernels for each of 150 tensors")
+def looping_optimizer() -> Loop:
+    def update(loop: Loop) -> None:
+        for _ in range(150):
+            for _ in range(12):
+                loop.op("aten::mul_", ADD, 8, host=14)
+
+    return transformer(Loop("A100"), update=update)
+
+
+@program("channels-last", why="convolutions in NHWC kernels with a conversion before and after each")
+def layout_conversions() -> Loop:
+    loop = Loop("A100")
+    conv = "sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x32_stage4_tensor16x8x16"
+
+    def block(factor: float) -> None:
+        loop.op("aten::cudnn_convolution", "void nchwToNhwcKernel<__nv_bfloat16, __nv_bfloat16, float>", 60 * factor)
+        loop.op("aten::cudnn_convolution", conv, 400 * factor)
+        loop.op("aten::cudnn_convolution", "void nhwcToNchwKernel<__nv_bfloat16, __nv_bfloat16, float>", 60 * factor)
+        loop.op("aten::relu_", ADD, 25 * factor)
+
+    def step() -> None:
+        loop.forward(lambda: [block(1) for _ in range(40)] and None)
+        loop.backward(lambda: [block(2) for _ in range(40)] and None)
+        loop.optimizer(lambda: fused(loop), "SGD")
+
+    loop.steps(STEPS, step)
+    return loop
+
+
+@program("alloc-churn", why="the cache is emptied in every step: cudaFree and cudaMalloc take a quarter of it")
+def empties_the_cache() -> Loop:
+    def within(loop: Loop) -> None:
+        loop.call("cudaFree", 400)
+        loop.call("cudaMalloc", 700)
+
+    return transformer(Loop("A100"), product=200, within=within)
+
+
+@program(why="the same calls once, in the first of the steps")
+def healthy_first_allocations() -> Loop:
+    made = Loop("A100")
+
+    def before(loop: Loop) -> None:
+        if loop.now < 1000:
+            for _ in range(20):
+                loop.call("cudaMalloc", 300)
+
+    return transformer(made, before=before)
+
+
+@program(why="batches are ready, but for a wait of 50 ms at the start of an epoch")
+def healthy_start_of_an_epoch() -> Loop:
+    waits = iter((50_000, 40, 40, 40))
+    return transformer(Loop("H100"), before=lambda loop: loop.fetch(next(waits), workers=True))
+
+
+@program(
+    "precision-bf16", "precision-tf32", why="fp32 matmuls on AMD's matrix cores, which do bf16 at eight times that rate"
+)
+def fp32_on_amd() -> Loop:
+    name = "Cijk_Ailk_Bljk_SB_MT128x128x16_MI32x32x2x1_SN_K1"
+    return transformer(Loop("MI300X"), gemm=name, product=1200, rate=90)
+
+
+@program("launch-bound-graphs", "compile-model", why="tiny kernels on AMD, with a launch every 12 us")
+def tiny_kernels_on_amd() -> Loop:
+    return transformer(Loop("MI300X"), layers=24, product=4, elementwise=2, attention=tiny_attention)
+
+
+@program("comm-overlap", why="each layer gathers its weights and computes only then: 40 % of the step is exposed")
+def gathers_before_each_layer() -> Loop:
+    def within(loop: Loop) -> None:
+        loop.reduce(2_000, 30_000_000, hidden=False)
+        loop.join()
+
+    return transformer(Loop("H100", ranks=8), within=within)
+
+
+@program("host-sync-item", why="a device-wide synchronize after each layer, as timing code does")
+def synchronizes() -> Loop:
+    def within(loop: Loop) -> None:
+        loop.call("cudaDeviceSynchronize", 5)
+        loop.work(300)
+
+    return transformer(Loop("A100"), product=60, elementwise=20, attention=tiny_attention, within=within)

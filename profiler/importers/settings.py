@@ -1,0 +1,60 @@
+"""What a trace shows of the program's settings."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+from profiler.importers.breakdown import FETCH
+from profiler.importers.columns import ANNOTATION
+from profiler.importers.kineto import Trace
+from profiler.importers.spans import covers
+from profiler.importers.tables import optimizer_ranges
+from profiler.importers.work import GpuWork
+
+_WORKERS = f"{FETCH}_MultiProcessingDataLoaderIter"
+_UPDATE = re.compile(r"Optimizer\.step#(\w+)\.step$")
+_FUSED = re.compile(r"fused_?(adam|sgd|adagrad)|^triton_", re.IGNORECASE)
+"""Kernels of torch's fused optimizers, and of a compiled update."""
+
+
+class Settings(NamedTuple):
+    """Settings of the program; None or empty if the trace does not show them."""
+
+    workers: bool | None
+    """Whether worker processes of a DataLoader prepare the batches."""
+    optimizer: str
+    """Class of the optimizer; of several the one with most time."""
+    fused: bool | None
+    """Whether fused kernels make its updates."""
+
+
+def settings_of(trace: Trace, work: GpuWork) -> Settings:
+    """Return the settings that the names of ranges and kernels show."""
+    spent = _annotations(trace)
+    fetches = Counter({name.startswith(_WORKERS): 0 for name in spent if name.startswith(FETCH)})
+    updates: Counter[str] = Counter()
+    for name, time in spent.items():
+        if name.startswith(FETCH):
+            fetches[name.startswith(_WORKERS)] += time
+        elif found := _UPDATE.match(name):
+            updates[found[1]] += time
+    updating = np.unique(work.name[covers(optimizer_ranges(trace), work.asked)]).tolist()
+    return Settings(
+        workers=fetches.most_common(1)[0][0] if fetches else None,
+        optimizer=updates.most_common(1)[0][0] if updates else "",
+        fused=any(_FUSED.search(trace.names[number]) for number in updating) if updating else None,
+    )
+
+
+def _annotations(trace: Trace) -> dict[str, int]:
+    """Return the nanoseconds in annotated ranges, by name."""
+    ranges = trace.ranges
+    rows = np.flatnonzero(ranges.category == ANNOTATION)
+    names, at = np.unique(ranges.name[rows], return_inverse=True)
+    times = np.zeros(len(names), np.int64)
+    np.add.at(times, at, (ranges.end - ranges.start)[rows])
+    return {trace.names[number]: time for number, time in zip(names.tolist(), times.tolist(), strict=True)}
