@@ -382,11 +382,15 @@ class Sync:
     """Seconds in which the GPU was idle because of these waits."""
 
 
+REST = "(rest)"
+"""Name of the row of an operator table that sums up those without a row of their own."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """An operator with inputs of one shape, summed over a window that recorded shapes.
+    """A row of the operator table: an operator with inputs of one shape at one place, summed over a window.
 
-    Only the most expensive ones are kept.
+    Only the most expensive ones are kept, and one row named `REST` for the others.
     """
 
     pid: int
@@ -400,11 +404,30 @@ class Operator:
     """
     name: str
     inputs: tuple[tuple[int, ...], ...]
-    """Shape of each argument in order; () for a non-tensor or a list of tensors."""
+    """Shape of each argument in order; () for a non-tensor or a list of tensors. Empty if none were recorded."""
     dtype: str | None = None
     """Dtype of the first floating-point input: fp64, fp32, fp16, bf16 or fp8."""
     calls: int
     total: float
+    kind: str = "other"
+    """As `Kernel.kind`, of the kernel that takes most of the time."""
+    phase: str | None = None
+    """forward, backward or optimizer; None for anything else, or where the trace does not tell."""
+    path: tuple[str, ...] = ()
+    """Modules, annotations and operators around it, outermost first, without the numbers of their instances."""
+    kernels: int | None = None
+    kernel: str = ""
+    """Name of the kernel that takes most of its time."""
+    arithmetic: str | None = None
+    """Dtype that it computes in, as `Kernel.dtype`; else that of its inputs."""
+    host: float | None = None
+    """Seconds on the host from the start to the end of its calls, including the operators that it called."""
+    gap: float | None = None
+    """Seconds in which the GPU was idle because its launches came late."""
+    flop: float | None = None
+    """Floating-point operations of all calls; None if they are not known."""
+    bytes: float | None = None
+    """Least bytes that all calls read and write; None if they are not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
@@ -73,7 +75,7 @@ def shaped_operators(m: Metrics) -> Shaped:
     """Operators by the shapes of their inputs, on the GPU if a window has seen one, otherwise on the CPU."""
     rank = m[primary_rank]
     device: Literal["cpu", "cuda"] = "cuda" if any(window.device == "cuda" for window in rank.windows) else "cpu"
-    found = tuple(operator for operator in rank.operators if operator.device == device and operator.inputs)
+    found = _by_shape(operator for operator in rank.operators if operator.device == device and any(operator.inputs))
     windows = {operator.window for operator in found}
     seconds = sum(
         kernel.total
@@ -87,6 +89,18 @@ def shaped_operators(m: Metrics) -> Shaped:
             "Record for longer, or with a larger --budget: every second profiler window records shapes.",
         )
     return Shaped(device=device, operators=found, seconds=seconds, steps=steps)
+
+
+def _by_shape(operators: Iterable[Operator]) -> tuple[Operator, ...]:
+    """Return the operators of each window by name and inputs, wherever they are in the model; most time first."""
+    alike: dict[tuple[object, ...], list[Operator]] = defaultdict(list)
+    for one in operators:
+        alike[one.window, one.name, one.inputs, one.dtype].append(one)
+    summed = (
+        replace(those[0], calls=sum(one.calls for one in those), total=sum(one.total for one in those))
+        for those in alike.values()
+    )
+    return tuple(sorted(summed, key=lambda one: -one.total))
 
 
 def is_computing(kernel: Kernel) -> bool:

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from profiler.errors import ProfilerError
-from profiler.importers import kineto, tables
+from profiler.importers import kineto, operators, tables
 from profiler.importers.breakdown import Breakdown, breakdown, host_of
+from profiler.importers.callers import callers
 from profiler.importers.collectives import Collectives, collectives
 from profiler.importers.columns import Integers
 from profiler.importers.critical_path import Part, critical_path
@@ -99,6 +100,7 @@ def analyse(path: Path) -> Analysis:
             f"{path.name} holds work of {devices} GPUs of one process. This is about the one with most kernels."
         )
     inside = work.where(steps.asked_in(work))
+    calling = callers(trace, work)
     on_gpu = len(work) > 0
     parts = shares(trace, work, host, steps.begin, steps.end) if on_gpu else None
     in_steps = steps_on_host(trace, steps) if parts is None else steps_on_gpu(trace, work, host, parts, steps)
@@ -115,8 +117,8 @@ def analyse(path: Path) -> Analysis:
         cut_off=trace.cut_off,
         window=tables.window(trace, work, parts, steps, in_steps),
         steps=in_steps,
-        kernels=tables.kernels(trace, work, steps) if on_gpu else tables.operators_by_name(trace, steps),
-        operators=tables.operators(trace, work, steps),
+        kernels=tables.kernels(trace, work, calling, steps) if on_gpu else tables.operators_by_name(trace, steps),
+        operators=operators.on_gpu(trace, work, calling, parts, steps) if on_gpu else operators.on_host(trace, steps),
         syncs=syncs(trace, work, host, parts) if parts else (),
         breakdown=breakdown(work, host, steps.begin, steps.end) if on_gpu else None,
         queues=queues(work, steps.begin, steps.end),

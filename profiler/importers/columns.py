@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from itertools import compress, repeat
 from operator import attrgetter
@@ -15,8 +16,14 @@ from profiler.importers.events import Arguments, Range
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-OPERATOR, ANNOTATION, CALL, KERNEL, COPY, FILL = range(6)
-"""Categories of a range: host operator, named host range, call into the GPU's runtime, GPU work."""
+OPERATOR, ANNOTATION, MODULE, CALL, KERNEL, COPY, FILL = range(7)
+"""Categories of a range: host operator, named host range, module's call, call into the GPU's runtime, GPU work."""
+
+MODULE_PREFIX = "nn.Module: "
+"""How torch.profiler names the Python range of a module's call; no other Python ranges are kept."""
+
+_SETTINGS = re.compile("conv|attention|index_select|embedding")
+"""Operators whose work depends on the values of their arguments; of the others only shapes are kept."""
 
 LARGEST = 1 << 63
 """Correlation numbers from here on are invalid: some tools write -1 as an unsigned number."""
@@ -26,6 +33,7 @@ LONGEST = 1e15
 CATEGORIES = {
     "cpu_op": OPERATOR,
     "user_annotation": ANNOTATION,
+    "python_function": MODULE,
     "cuda_runtime": CALL,
     "cuda_driver": CALL,
     "hip_runtime": CALL,
@@ -43,7 +51,7 @@ CATEGORIES = {
 }
 """Category by Kineto's name.
 
-Ranges of Python functions, and annotations that are drawn again on the GPU, are not kept.
+Annotations that are drawn again on the GPU are not kept.
 """
 
 
@@ -64,7 +72,7 @@ class EventColumns:
     collective: npt.NDArray[np.int32]
     """Description of a collective that names itself; else -1."""
     inputs: npt.NDArray[np.int32]
-    """Shapes and types of an operator's arguments; -1 if they were not recorded."""
+    """Shapes, types and values of an operator's arguments; -1 if they were not recorded."""
     blocks: npt.NDArray[np.float32]
     """Of a kernel, for each multiprocessor; NaN where the trace does not tell."""
 
@@ -98,6 +106,14 @@ class Numbers(dict[Any, int]):
         return number
 
 
+class _Valued(dict[str, bool]):
+    """A mapping from an operator's name to whether the values of its arguments are kept."""
+
+    def __missing__(self, name: str) -> bool:
+        self[name] = valued = bool(_SETTINGS.search(name))
+        return valued
+
+
 class Builder:
     """A builder of columns from events, batch by batch."""
 
@@ -106,6 +122,7 @@ class Builder:
         self.seen = 0
         """Number of events of any kind."""
         self._origin: float | None = None
+        self._valued = _Valued()
         self._pieces: list[EventColumns] = []
 
     def add(self, events: list[Any]) -> None:
@@ -114,6 +131,8 @@ class Builder:
         # Maps of C functions: a loop of Python's own over every value would take longer than the parser.
         known = map(CATEGORIES.get, map(attrgetter("cat"), events), repeat(-1))
         category = np.fromiter(known, np.int8, len(events))
+        functions = np.flatnonzero(category == MODULE)
+        category[[row for row in functions.tolist() if not events[row].name.startswith(MODULE_PREFIX)]] = -1
         chosen = category >= 0
         kept: list[Range] = list(compress(events, chosen.tobytes()))
         category = category[chosen]
@@ -149,8 +168,12 @@ class Builder:
         piece.blocks[work] = [each.blocks if type(each.blocks) in (int, float) else np.nan for each in args]
         piece.collective[work] = [self._collective(each) if each.collective else -1 for each in args]
         operators, args = self._arguments(kept, category == OPERATOR)
+        valued = self._valued
         piece.inputs[operators] = [
-            self.inputs[bytes(each.dims), bytes(each.types)] if each.dims else -1 for each in args
+            self.inputs[bytes(each.dims), bytes(each.types), bytes(each.values) if valued[kept[row].name] else b""]
+            if each.dims
+            else -1
+            for row, each in zip(operators.tolist(), args, strict=True)
         ]
         if open_ones := [row for row, each in zip(operators.tolist(), args, strict=True) if each.finished is False]:
             piece = piece.where(np.delete(np.arange(number), open_ones))

@@ -35,6 +35,7 @@ class Arguments(Struct, gc=False):
     """False for a range whose end was not seen."""
     dims: Raw = field(name="Input Dims", default=Raw())
     types: Raw = field(name="Input type", default=Raw())
+    values: Raw = field(name="Concrete Inputs", default=Raw())
 
 
 class Range(Struct, gc=False, tag_field="ph", tag="X"):

@@ -36,8 +36,8 @@ class Trace:
     streams: tuple[tuple[object, object], ...]
     """Process (a device's number) and stream of GPU work."""
     collectives: tuple[Collective, ...]
-    inputs: tuple[tuple[bytes, bytes], ...]
-    """JSON of the shapes and of the types of an operator's arguments."""
+    inputs: tuple[tuple[bytes, bytes, bytes], ...]
+    """JSON of the shapes, the types and the values of an operator's arguments."""
     events: int
     """Number of events in the file, those not kept included."""
     rank: int | None

@@ -39,7 +39,7 @@ def steps_on_gpu(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares,
         "communication": parts.communication,
         "sync": parts.sync,
     }
-    asked = _pass_of(work.asked, trace, steps)
+    asked = pass_of(work.asked, trace, steps)
     left = parts.running
     computing = []
     for each in (BACKWARD, FORWARD, OPTIMIZER):
@@ -104,7 +104,7 @@ def _rows(
         name: np.diff(covered(each, bounds)) * 1e-9 for name, each in passes.items() if each is not None
     }
     by_name = zip(("backward", "forward", "optimizer"), computing, strict=True)
-    if len(_backward(trace).start):
+    if has_backward(trace):
         known |= {name: np.diff(covered(each, bounds)) * 1e-9 for name, each in by_name}
     elif len(computing[2].start):
         known["optimizer"] = np.diff(covered(computing[2], bounds)) * 1e-9
@@ -128,13 +128,18 @@ def _rows(
     )
 
 
-def _pass_of(moments: Integers, trace: Trace, steps: Steps) -> Integers:
+def pass_of(moments: Integers, trace: Trace, steps: Steps) -> Integers:
     """Return the pass to which work launched at each moment belongs."""
     step = np.clip(np.searchsorted(steps.host, moments, "right") - 1, 0, len(steps.host) - 2)
     found = np.where(moments < _last_backward(trace, steps)[step], FORWARD, OTHER)
     found[covers(_backward(trace), moments)] = BACKWARD
     found[covers(optimizer_ranges(trace), moments)] = OPTIMIZER
     return found
+
+
+def has_backward(trace: Trace) -> bool:
+    """Return whether the trace holds a backward pass."""
+    return bool(len(_backward(trace).start))
 
 
 def _last_backward(trace: Trace, steps: Steps) -> Integers:

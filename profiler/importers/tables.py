@@ -9,12 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from profiler.agent.redact import redact_text
+from profiler.importers.arithmetic import parse
 from profiler.importers.breakdown import named
+from profiler.importers.callers import Callers
 from profiler.importers.columns import ANNOTATION, KERNEL, OPERATOR, Integers, Mask
 from profiler.importers.gpu_time import Shares, account
 from profiler.importers.kernel_kinds import TENSOR_KINDS, kernel_kind, operator_kind
@@ -23,7 +24,7 @@ from profiler.importers.nesting import around
 from profiler.importers.spans import Spans, covers, union
 from profiler.importers.steps import MARK, Steps
 from profiler.importers.work import GpuWork
-from profiler.schema import Kernel, Operator, Step, Window
+from profiler.schema import Kernel, Step, Window
 
 PID = 0
 """Placeholder for the traced process in every row of its rank.
@@ -32,11 +33,6 @@ The trace's own PID may be another machine's.
 """
 NAME_LENGTH = 300
 """Maximum characters of a name: C++ template names run to thousands, and the first few suffice."""
-MOST = 200
-"""Maximum rows of operators by shape.
-
-For a transformer that covers all that take a thousandth of the time.
-"""
 MAY_BE_OPTIMIZER = frozenset({"elementwise", "reduction", "normalization", "other"})
 """Kinds of kernels that an optimizer without a fused or foreach implementation launches, too."""
 FLOATING = {
@@ -78,12 +74,13 @@ def window(trace: Trace, work: GpuWork, parts: Shares | None, steps: Steps, in_s
     )
 
 
-def kernels(trace: Trace, work: GpuWork, steps: Steps) -> tuple[Kernel, ...]:
+def kernels(trace: Trace, work: GpuWork, calling: Callers, steps: Steps) -> tuple[Kernel, ...]:
     """Return the steps' GPU work by name and kind; most time first."""
-    inside = work.where(steps.asked_in(work))
+    chosen = steps.asked_in(work)
+    inside = work.where(chosen)
     in_optimizer = covers(optimizer_ranges(trace), inside.asked)
     rows = []
-    reached, dtypes = _reached(inside), _dtypes(trace, inside)
+    reached, dtypes = _reached(inside), _dtypes(trace, inside.name, calling.operator[chosen])
     for number, of_optimizer, calls, total in _summed(inside.name, in_optimizer, inside.end - inside.start):
         classified = kernel_kind(trace.names[number])
         kind = "optimizer" if of_optimizer and classified.kind in MAY_BE_OPTIMIZER else classified.kind
@@ -103,7 +100,7 @@ def _reached(work: GpuWork) -> dict[int, float]:
     return {int(number): float(reached[number] / whole[number]) for number in np.flatnonzero(whole)}
 
 
-def _dtypes(trace: Trace, work: GpuWork) -> dict[int, str]:
+def _dtypes(trace: Trace, kernel: npt.NDArray[np.int32], operator: Integers) -> dict[int, str]:
     """Return the dtypes of matmuls whose names do not tell, as those of Inductor's templates (triton_tem_*) by name.
 
     They are those of the inputs of the operator around the launch, if it is a matmul too or has the kernel's name, and
@@ -111,38 +108,25 @@ def _dtypes(trace: Trace, work: GpuWork) -> dict[int, str]:
     """
     silent = {
         number
-        for number in np.unique(work.name).tolist()
+        for number in np.unique(kernel).tolist()
         if (classified := kernel_kind(trace.names[number])).dtype is None and classified.kind in TENSOR_KINDS
     }
     if not silent or not trace.inputs:
         return {}
-    asked = work.where(np.isin(work.name, list(silent)) & work.launched)
-    rows, caller = _callers(trace, asked)
-    around_it = rows[caller]
-    inputs = np.where(caller >= 0, trace.ranges.inputs[around_it], -1)
+    asked = np.isin(kernel, list(silent)) & (operator >= 0)
+    inputs, names = trace.ranges.inputs[operator[asked]], trace.ranges.name[operator[asked]]
     found: dict[int, set[str | None]] = {}
-    for number, operator, each in set(
-        zip(asked.name.tolist(), trace.ranges.name[around_it].tolist(), inputs.tolist(), strict=True)
-    ):
-        alike = number == operator or operator_kind(trace.names[operator]) in TENSOR_KINDS
-        dtype = _inputs(*trace.inputs[each])[1] if each >= 0 and alike else None
+    for number, caller, each in set(zip(kernel[asked].tolist(), names.tolist(), inputs.tolist(), strict=True)):
+        alike = number == caller or operator_kind(trace.names[caller]) in TENSOR_KINDS
+        dtype = first_float(parse(*trace.inputs[each]).types) if each >= 0 and alike else None
         found.setdefault(number, set()).add(dtype)
     agreed = {number: next(iter(dtypes)) for number, dtypes in found.items() if len(dtypes) == 1}
     return {number: dtype for number, dtype in agreed.items() if dtype not in (None, "fp32")}
 
 
-def _callers(trace: Trace, work: GpuWork) -> tuple[Integers, Integers]:
-    """Return the positions of all operators, and which of these is the innermost around the launch of each piece of
-    work, all of which has one; -1 for none."""
-    ranges = trace.ranges
-    calls, of_call = np.unique(work.call, return_inverse=True)
-    rows = np.concatenate((np.flatnonzero(ranges.category == OPERATOR), calls))
-    outer = around(ranges.thread[rows], ranges.start[rows], ranges.end[rows])
-    number = len(rows) - len(calls)
-    caller = outer[number:]
-    while len(climbing := np.flatnonzero(caller >= number)):  # a call of the driver lies in one of the runtime
-        caller[climbing] = outer[caller[climbing]]
-    return rows, caller[of_call]
+def first_float(types: Sequence[str]) -> str | None:
+    """Return the first floating-point dtype among Kineto's names for types."""
+    return next((FLOATING[name] for name in types if name in FLOATING), None)
 
 
 def operators_by_name(trace: Trace, steps: Steps) -> tuple[Kernel, ...]:
@@ -150,7 +134,7 @@ def operators_by_name(trace: Trace, steps: Steps) -> tuple[Kernel, ...]:
 
     Each operator's time leaves out the operators that it called.
     """
-    rows, own, _ = _operators(trace, steps)
+    rows, own = own_times(trace, steps)
     in_optimizer = covers(optimizer_ranges(trace), trace.ranges.start[rows])
     found = []
     for number, of_optimizer, calls, total in _summed(trace.ranges.name[rows], in_optimizer, own):
@@ -158,25 +142,6 @@ def operators_by_name(trace: Trace, steps: Steps) -> tuple[Kernel, ...]:
         kind = "optimizer" if of_optimizer and kind in MAY_BE_OPTIMIZER else kind
         found.append(_kernel(trace, "cpu", number, kind, calls, total))
     return _merged(found)
-
-
-def operators(trace: Trace, work: GpuWork, steps: Steps) -> tuple[Operator, ...]:
-    """Return the operators by name and shapes, if shapes were recorded; most time first.
-
-    The times are those of the GPU work that each operator launched itself. Without GPU work they are the operators'
-    own.
-    """
-    if not trace.inputs:
-        return ()
-    if not len(work):
-        rows, own, _ = _operators(trace, steps)
-        return _by_shape(trace, "cpu", rows, own)
-    inside = work.where(steps.asked_in(work) & work.launched)
-    rows, of_work = _callers(trace, inside)
-    known = of_work >= 0
-    times = np.bincount(of_work[known], (inside.end - inside.start)[known]).astype(np.int64)
-    launching = np.unique(of_work[known])
-    return _by_shape(trace, "cuda", rows[launching], times[launching])
 
 
 def optimizer_ranges(trace: Trace) -> Spans:
@@ -197,8 +162,8 @@ def is_backward(name: str) -> bool:
     return name.startswith("autograd::engine::evaluate_function")
 
 
-def _operators(trace: Trace, steps: Steps) -> tuple[Integers, Integers, Integers]:
-    """Return the positions of the steps' operators, their own ns, and the innermost range around each."""
+def own_times(trace: Trace, steps: Steps) -> tuple[Integers, Integers]:
+    """Return the positions of the steps' operators, and their ns without those of the operators that they called."""
     ranges = trace.ranges
     rows = np.flatnonzero((ranges.category == OPERATOR) & ~named(trace, lambda name: name == MARK))
     start, end = ranges.start[rows], ranges.end[rows]
@@ -209,7 +174,7 @@ def _operators(trace: Trace, steps: Steps) -> tuple[Integers, Integers, Integers
     own = end - start
     own = np.maximum(own - np.bincount(outer[inner], taken, minlength=len(rows)).astype(np.int64), 0)
     inside = (start >= steps.begin) & (start < steps.end)
-    return rows[inside], own[inside], outer[inside]
+    return rows[inside], own[inside]
 
 
 def _summed(name: npt.NDArray[np.int32], flag: Mask, times: Integers) -> Iterable[tuple[int, bool, int, int]]:
@@ -234,7 +199,7 @@ def _kernel(
         pid=PID,
         window=0,
         device=device,
-        name=_shown(trace.names[number]),
+        name=shown(trace.names[number]),
         kind=kind,
         calls=calls,
         total=total * 1e-9,
@@ -246,47 +211,6 @@ def _merged(rows: list[Kernel]) -> tuple[Kernel, ...]:
     return tuple(sorted(rows, key=lambda row: (-row.total, row.name, row.kind)))
 
 
-def _by_shape(trace: Trace, device: Literal["cpu", "cuda"], rows: Integers, times: Integers) -> tuple[Operator, ...]:
-    shaped = trace.ranges.inputs[rows] >= 0
-    rows, times = rows[shaped], times[shaped]
-    read = [_inputs(*each) for each in trace.inputs]
-    alike = {each: number for number, each in reversed(list(enumerate(read)))}  # types may differ where shapes do not
-    number = np.array([alike[each] for each in read])[trace.ranges.inputs[rows]]
-    key = trace.ranges.name[rows].astype(np.int64) * len(read) + number
-    found, at, calls = np.unique(key, return_inverse=True, return_counts=True)
-    totals = np.zeros(len(found), np.int64)
-    np.add.at(totals, at, times)
-    made = []
-    for code, count, total in zip(found.tolist(), calls.tolist(), totals.tolist(), strict=True):
-        shapes, dtype = read[code % len(read)]
-        if any(shapes):
-            made.append(
-                Operator(
-                    pid=PID,
-                    window=0,
-                    device=device,
-                    name=_shown(trace.names[code // len(read)]),
-                    inputs=shapes,
-                    dtype=dtype,
-                    calls=count,
-                    total=total * 1e-9,
-                )
-            )
-    return tuple(sorted(made, key=lambda row: (-row.total, row.name, row.inputs))[:MOST])
-
-
-def _inputs(dims: bytes, types: bytes) -> tuple[tuple[tuple[int, ...], ...], str | None]:
-    """Return the shapes of an operator's arguments, () for a non-tensor, and the first float dtype."""
-    given = msgspec.json.decode(dims)
-    shapes = tuple(
-        tuple(each) if isinstance(each, list) and all(type(n) is int for n in each) else ()
-        for each in (given if isinstance(given, list) else ())
-    )
-    names = msgspec.json.decode(types) if types else []
-    named = (name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
-    return shapes, next((FLOATING[name] for name in named if name in FLOATING), None)
-
-
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
     """Return the name shortened and without secrets: a program may name its ranges anything."""
     return redact_text(name[:NAME_LENGTH])

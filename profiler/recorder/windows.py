@@ -61,7 +61,8 @@ def parse(
     return (
         window,
         [replace(row, pid=pid, window=position) for row in found.kernels],
-        [replace(row, pid=pid, window=position) for row in found.operators],
+        # Without shapes the table says little more than the kernels: most windows record none, and there are many.
+        [replace(row, pid=pid, window=position) for row in found.operators if found.window.shapes],
         [replace(row, pid=pid, window=position) for row in found.syncs],
         found.fact(position) if found.breakdown else None,
     )

@@ -365,7 +365,7 @@ def test_kernels_by_time_with_kind_and_tensor_cores(tmp_path):
 
 
 def test_kernels_count_for_the_operator_that_launched_them(tmp_path):
-    (found,) = analyse(trained().write(tmp_path / "t.json")).operators
+    found = next(row for row in analyse(trained().write(tmp_path / "t.json")).operators if row.inputs)
 
     assert (found.name, found.inputs, found.dtype, found.calls) == ("aten::mm", ((8, 16), (16, 4)), "fp32", 2)
     assert found.total == pytest.approx(40e-6)

@@ -14,6 +14,8 @@ from traces_made import KERNEL, Made, two_ranks
 
 from profiler.errors import ProfilerError
 from profiler.importers import kineto, stream
+from profiler.importers.columns import CALL, OPERATOR
+from profiler.importers.columns import KERNEL as WORK
 from profiler.importers.kineto import read
 from profiler.importers.stream import Stream
 
@@ -264,7 +266,7 @@ def test_the_older_names_of_categories(tmp_path):
     trace.gpu(KERNEL, 3, 5, (1, 2), cat="Kernel")
     trace.events[-1]["cat"] = "Runtime"
 
-    assert sorted(read(trace.write(tmp_path / "t.json")).ranges.category.tolist()) == [0, 2, 3]
+    assert sorted(read(trace.write(tmp_path / "t.json")).ranges.category.tolist()) == [OPERATOR, CALL, WORK]
 
 
 def test_times_are_whole_nanoseconds_from_the_first(tmp_path):

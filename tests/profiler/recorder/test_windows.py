@@ -7,7 +7,7 @@ import pytest
 
 from profiler.agent import window as agent_window
 from profiler.errors import ProfilerError
-from profiler.importers import tables
+from profiler.importers import operators
 from profiler.importers.kernel_kinds import kernel_kind, operator_kind
 from profiler.importers.steps import MARK
 from profiler.recorder.windows import parse
@@ -304,6 +304,8 @@ def test_kernels_count_for_the_innermost_operator_that_launched_them(trace):
     assert [(row.name, row.inputs, row.dtype, row.calls, round(row.total * 1e6)) for row in found.operators] == [
         ("aten::bmm", ((8, 64, 16), (8, 16, 64)), "fp16", 1, 130),
         ("aten::_softmax", ((2, 4, 64, 64), (), ()), "fp16", 1, 10),
+        (ELEMENTWISE, (), None, 1, 1),
+        ("aten::cat", ((), ()), None, 1, 1),
     ]
     assert {(row.pid, row.window, row.device) for row in found.operators} == {(7, 2, "cuda")}
 
@@ -328,7 +330,7 @@ def test_on_a_cpu_operators_of_one_shape_are_summed(trace):
 
 
 def test_no_more_than_the_dearest_shapes_are_kept(trace, monkeypatch):
-    monkeypatch.setattr(tables, "MOST", 2)
+    monkeypatch.setattr(operators, "MOST", 2)
     trace.marks(0, 1000)
     for number in range(4):
         trace.op("aten::mm", 100 * number, 100 * number + 10 + number, shapes=[[number + 1, 4], [4, 2]])

@@ -1,0 +1,45 @@
+"""Find what the host was running around each launch: the operator, and the ranges around that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler.importers.breakdown import named
+from profiler.importers.columns import ANNOTATION, MODULE, OPERATOR, Integers
+from profiler.importers.kineto import Trace
+from profiler.importers.nesting import around
+from profiler.importers.work import GpuWork
+
+_NO_PLACE = ("ProfilerStep", "profile-train", "enumerate(DataLoader)", "nccl:", "gloo:")
+"""Beginnings of annotations that say nothing about the place in the model, or that end on another thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Callers:
+    """The ranges around launches, as positions among the trace's ranges; -1 for none."""
+
+    operator: Integers
+    """For each piece of work, the innermost operator around its launch."""
+    outer: Integers
+    """For each range of the trace, the innermost operator, annotation, module or launching call around it."""
+
+
+def callers(trace: Trace, work: GpuWork) -> Callers:
+    """Return the callers of all the work."""
+    ranges = trace.ranges
+    category = ranges.category
+    apart = (category == ANNOTATION) & named(trace, lambda name: name.startswith(_NO_PLACE))
+    around_calls = np.flatnonzero((category <= MODULE) & ~apart)
+    rows = np.concatenate((around_calls, np.unique(work.call[work.launched])))
+    # Ranges that start and end with what they contain come first: modules and annotations, then operators, then calls.
+    places = np.array([2, 0, 1, 3])[category[rows]]
+    rows = rows[np.argsort(places, kind="stable")]
+    found = around(ranges.thread[rows], ranges.start[rows], ranges.end[rows])
+    outer = np.full(len(ranges), -1)
+    outer[rows] = np.where(found >= 0, rows[found], -1)
+    operator = np.where(work.launched, outer[work.call], -1)
+    while len(climbing := np.flatnonzero((operator >= 0) & (category[operator] != OPERATOR))):
+        operator[climbing] = outer[operator[climbing]]
+    return Callers(operator, outer)

@@ -1,0 +1,216 @@
+"""The operator table: what each operator launched, with its place in the model, and what that took and did.
+
+Each piece of GPU work belongs to the innermost operator around its launch. Work that no operator launched is listed by
+the name of its kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.importers.arithmetic import NOTHING, Call, parse, work_of_call
+from profiler.importers.callers import Callers
+from profiler.importers.columns import CALL, MODULE_PREFIX, OPERATOR, Integers
+from profiler.importers.gpu_time import Shares
+from profiler.importers.kernel_kinds import kernel_kind, operator_kind
+from profiler.importers.kineto import Trace
+from profiler.importers.phases import BACKWARD, FORWARD, OPTIMIZER, has_backward, pass_of
+from profiler.importers.steps import Steps
+from profiler.importers.tables import MAY_BE_OPTIMIZER, PID, first_float, own_times, shown
+from profiler.importers.work import GpuWork
+from profiler.schema import REST, Operator
+
+MOST = 200
+"""Maximum rows of the table; the last one is the rest.
+
+For a transformer that covers all that take a thousandth of the time.
+"""
+DEEPEST = 16
+"""Maximum ranges of a path: of a deeper one the innermost."""
+PLACE_LENGTH = 80
+"""Maximum characters of a range's name in a path."""
+
+_PHASES = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer"}
+_NUMBER = re.compile(r"[\s_#:.]*\d+$")
+_ENGINE = "autograd::engine::evaluate_function"
+"""Prefix of a range that only repeats the name of the one in it."""
+
+
+def on_gpu(trace: Trace, work: GpuWork, calling: Callers, parts: Shares | None, steps: Steps) -> tuple[Operator, ...]:
+    """Return the operators that launched the steps' GPU work, by name, inputs, place and phase; most time first."""
+    chosen = steps.asked_in(work)
+    inside, operator = work.where(chosen), calling.operator[chosen]
+    known, ranges = operator >= 0, trace.ranges
+    numbers, calls = _alike(trace)
+    places = _Places(trace, calling.outer)
+    keys = np.stack(
+        (
+            np.where(known, ranges.name[operator], -1 - inside.name),  # those of kernels are negative
+            np.where(known, numbers[ranges.inputs[operator]], -1),
+            places.of(np.where(known, operator, inside.call)),
+            pass_of(inside.asked, trace, steps) if has_backward(trace) else np.full(len(inside), -1),
+        ),
+        axis=1,
+    )
+    distinct, group = np.unique(keys, axis=0, return_inverse=True)
+    group, size = group.reshape(-1), len(distinct)
+    _, first = np.unique(np.where(known, operator, -1 - np.arange(len(inside))), return_index=True)
+    total = np.bincount(group, inside.end - inside.start, minlength=size) * 1e-9
+    kernels = np.bincount(group, minlength=size)
+    made = np.bincount(group[first], minlength=size)
+    host = np.bincount(group[first], (ranges.end - ranges.start)[operator[first]], minlength=size) * 1e-9
+    gaps = np.bincount(group, _gaps(inside, parts), minlength=size) * 1e-9 if parts else None
+    dearest = _dearest(inside.name, group, inside.end - inside.start)
+    order = np.lexsort((np.arange(size), -total))
+    kept = order if size <= MOST else order[: MOST - 1]
+    rows = []
+    for at in kept.tolist():
+        name, given, place, phase = (int(each) for each in distinct[at])
+        row = _row(
+            "cuda",
+            trace.names[name if name >= 0 else -1 - name],
+            calls[given] if given >= 0 else None,
+            int(made[at]),
+            float(total[at]),
+        )
+        kernel = trace.names[dearest[at]]
+        classified = kernel_kind(kernel)
+        in_optimizer = phase == OPTIMIZER and classified.kind in MAY_BE_OPTIMIZER
+        rows.append(
+            replace(
+                row,
+                kind="optimizer" if in_optimizer else classified.kind,
+                phase=_PHASES.get(phase),
+                path=places.names(place),
+                kernels=int(kernels[at]),
+                kernel=shown(kernel),
+                arithmetic=classified.dtype or row.dtype,
+                host=float(host[at]) if name >= 0 else None,
+                gap=None if gaps is None else float(gaps[at]),
+            )
+        )
+    if len(rest := order[len(kept) :]):
+        row = _row("cuda", REST, None, int(made[rest].sum()), float(total[rest].sum()))
+        gap = None if gaps is None else float(gaps[rest].sum())
+        rows.append(replace(row, kernels=int(kernels[rest].sum()), gap=gap))
+    return tuple(rows)
+
+
+def on_host(trace: Trace, steps: Steps) -> tuple[Operator, ...]:
+    """Return the operators by their own time, for a trace without GPU work that recorded shapes; most time first."""
+    if not trace.inputs:
+        return ()
+    rows, own = own_times(trace, steps)
+    given = trace.ranges.inputs[rows]
+    rows, own, given = rows[given >= 0], own[given >= 0], given[given >= 0]
+    numbers, calls = _alike(trace)
+    keys = np.stack((trace.ranges.name[rows].astype(np.int64), numbers[given]), axis=1)
+    distinct, group, count = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+    total = np.bincount(group.reshape(-1), own, minlength=len(distinct)) * 1e-9
+    found = []
+    for at in np.lexsort((np.arange(len(distinct)), -total)).tolist():
+        name, call = trace.names[int(distinct[at, 0])], calls[int(distinct[at, 1])]
+        row = _row("cpu", name, call, int(count[at]), float(total[at]))
+        if any(row.inputs):
+            found.append(replace(row, kind=operator_kind(name), arithmetic=row.dtype))
+    return tuple(found[:MOST])
+
+
+def _row(device: Literal["cpu", "cuda"], name: str, call: Call | None, calls: int, total: float) -> Operator:
+    done = NOTHING if call is None else work_of_call(name, call)
+    return Operator(
+        pid=PID,
+        window=0,
+        device=device,
+        name=shown(name),
+        inputs=() if call is None else tuple(each[0].shape if len(each) == 1 else () for each in call.tensors),
+        dtype=None if call is None else first_float(call.types),
+        calls=calls,
+        total=total,
+        flop=None if done.flop is None else done.flop * calls,
+        bytes=None if done.bytes is None else done.bytes * calls,
+    )
+
+
+def _alike(trace: Trace) -> tuple[Integers, list[Call]]:
+    """Return the number of each of the trace's inputs, the same for equal ones, and the calls by number."""
+    numbers: dict[Call, int] = {}
+    found = [numbers.setdefault(parse(*each), len(numbers)) for each in trace.inputs]
+    return np.array([*found, -1], np.int64), list(numbers)  # the last for what has none
+
+
+def _gaps(work: GpuWork, parts: Shares) -> Integers:
+    """Return for each piece of work how long the GPU was idle before it because its launch came late."""
+    found = np.zeros(len(work), np.int64)
+    at = np.searchsorted(work.start, parts.launch.end, "left")
+    lengths = parts.launch.end - parts.launch.start
+    np.add.at(found, at[at < len(work)], lengths[at < len(work)])
+    return found
+
+
+def _dearest(name: npt.NDArray[np.int32], group: Integers, times: Integers) -> list[int]:
+    """Return for each group the name that takes most of its time."""
+    keys = np.stack((group, name), axis=1)
+    distinct, at = np.unique(keys, axis=0, return_inverse=True)
+    total = np.bincount(at.reshape(-1), times, minlength=len(distinct))
+    order = np.lexsort((total, distinct[:, 0]))
+    last = np.append(np.diff(distinct[order, 0]) > 0, True)
+    return [int(each) for each in distinct[order[last], 1]]
+
+
+class _Places:
+    """The paths of ranges: the names around each, outermost first, each path stored once."""
+
+    def __init__(self, trace: Trace, outer: Integers) -> None:
+        self._trace = trace
+        self._outer = np.append(outer, -1)
+        self._paths: list[tuple[int, str]] = [(0, "")]
+        """For each path the number of the one around it, and its last name; the first is empty."""
+        self._numbers: dict[tuple[int, str], int] = {}
+
+    def of(self, rows: Integers) -> Integers:
+        """Return the number of the path around each range; 0, the empty one, for -1."""
+        wanted, place = np.unique(self._outer[rows], return_inverse=True)
+        levels, at = [wanted[wanted >= 0]], wanted
+        while len(at := np.unique(self._outer[at[at >= 0]])) and at[-1] >= 0:
+            levels.append(at[at >= 0])
+        number = np.zeros(len(self._outer), np.int64)
+        # A range may lie at several levels: its path is right once all around it have theirs.
+        for level in reversed(levels):
+            ranges = self._trace.ranges
+            keys = np.stack((number[self._outer[level]], ranges.category[level], ranges.name[level]), axis=1)
+            distinct, group = np.unique(keys, axis=0, return_inverse=True)
+            paths = [self._inside(*(int(each) for each in key)) for key in distinct]
+            number[level] = np.array(paths, np.int64)[group.reshape(-1)]
+        return np.asarray(number[wanted][place.reshape(-1)])
+
+    def names(self, number: int) -> tuple[str, ...]:
+        """Return the path of this number, the innermost names if it is deep."""
+        names: list[str] = []
+        while number and len(names) < DEEPEST:
+            number, name = self._paths[number]
+            names.append(name)
+        return tuple(reversed(names))
+
+    def _inside(self, around: int, category: int, name: int) -> int:
+        """Return the number of the path with one range more."""
+        label = _label(category, self._trace.names[name])
+        if not label:
+            return around
+        number = self._numbers.setdefault((around, label), len(self._paths))
+        if number == len(self._paths):
+            self._paths.append((around, label))
+        return number
+
+
+def _label(category: int, name: str) -> str:
+    """Return the name of a range in a path, without the number that distinguishes it from its like."""
+    if category == CALL or (category == OPERATOR and name.startswith(_ENGINE)):
+        return ""
+    bare = name if category == OPERATOR else _NUMBER.sub("", name.removeprefix(MODULE_PREFIX))
+    return shown(bare)[:PLACE_LENGTH]

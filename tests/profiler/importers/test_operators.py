@@ -1,0 +1,146 @@
+"""The operator table of small traces made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from traces_made import GEMM, KERNEL, MAIN, NCCL, Made
+
+from profiler.importers import operators
+from profiler.importers.analysis import analyse
+from profiler.schema import REST
+
+BF16 = ["c10::BFloat16", "c10::BFloat16"]
+ENGINE = MAIN + 1
+
+
+def shaped(*dims, types=BF16, values=None):
+    given = {"Input Dims": [list(each) for each in dims], "Input type": list(types)}
+    return given if values is None else {**given, "Concrete Inputs": values}
+
+
+def training():
+    """A step of two layers, each a module around aten::linear; backward on the engine's thread; an optimizer."""
+    made = Made()
+    made.step(0, 0, 400)
+    made.host("nn.Module: Model_0", 0, 100, "python_function")
+    made.host("model.py(3): forward", 1, 99, "python_function")
+    for number, at in enumerate((10, 50)):
+        made.host(f"nn.Module: Layer_{number}", at, at + 30, "python_function")
+        made.host("aten::linear", at + 1, at + 20)
+        made.host("aten::mm", at + 2, at + 12, **shaped((8, 16), (16, 4)))
+        made.gpu(GEMM, at + 20, at + 40, (at + 3, at + 5))
+    made.host("autograd::engine::evaluate_function: MmBackward0", 110, 150, thread=ENGINE)
+    made.host("MmBackward0", 111, 149, thread=ENGINE)
+    made.host("aten::mm", 112, 140, thread=ENGINE, **shaped((16, 8), (8, 4)))
+    made.gpu(GEMM, 160, 200, (113, 116), thread=ENGINE)
+    made.host("Optimizer.step#SGD.step", 200, 260, "user_annotation")
+    made.host("aten::add_", 210, 220, **shaped((8, 4), (8, 4)))
+    made.gpu(KERNEL, 230, 235, (211, 214))
+    made.gpu(KERNEL, 300, 310, (270, 280))  # under no operator
+    return made
+
+
+@pytest.fixture
+def rows(tmp_path):
+    return lambda made: analyse(made.write(tmp_path / "t.json")).operators
+
+
+def test_rows_have_their_place_phase_and_work(rows):
+    found = {(row.name, row.phase): row for row in rows(training())}
+
+    forward = found["aten::mm", "forward"]
+    assert forward.path == ("Model", "Layer", "aten::linear")  # two layers, one row
+    assert (forward.calls, forward.kernels, forward.kernel, forward.kind) == (2, 2, GEMM, "matmul")
+    assert (forward.inputs, forward.dtype, forward.arithmetic) == (((8, 16), (16, 4)), "bf16", "bf16")
+    assert forward.total == pytest.approx(40e-6)
+    assert forward.host == pytest.approx(20e-6)
+    assert (forward.flop, forward.bytes) == (2 * 2 * 8 * 16 * 4, 2 * 2 * (8 * 16 + 16 * 4 + 8 * 4))
+    backward = found["aten::mm", "backward"]
+    assert (backward.path, backward.calls) == (("MmBackward0",), 1)
+    assert found["aten::add_", "optimizer"].kind == "optimizer"
+    alone = found[KERNEL, None]
+    assert (alone.path, alone.host, alone.flop, alone.bytes) == ((), None, None, None)
+
+
+def test_gaps_are_those_that_late_launches_leave(rows, tmp_path):
+    found = analyse(training().write(tmp_path / "t.json"))
+
+    after_the_last = 90e-6
+    assert sum(row.gap for row in found.operators) == pytest.approx(found.window.idle_launch - after_the_last)
+    assert {row.name: round(row.gap * 1e6) for row in found.operators if row.kernel == KERNEL} == {
+        "aten::add_": 30,
+        KERNEL: 65,
+    }
+
+
+def test_without_a_backward_pass_there_is_no_phase(rows):
+    made = Made()
+    made.host("aten::mm", 0, 10)
+    made.gpu(GEMM, 20, 30, (1, 2))
+
+    (row,) = rows(made)
+
+    assert (row.phase, row.inputs, row.flop, row.calls) == (None, (), None, 1)
+
+
+def test_more_rows_than_are_kept_are_summed_up(rows, monkeypatch):
+    made = training()
+    whole = rows(made)
+    monkeypatch.setattr(operators, "MOST", 2)
+
+    kept = rows(made)
+
+    assert kept[0] == whole[0]
+    assert (len(kept), kept[1].name) == (2, REST)
+    for quantity in ("calls", "total", "kernels", "gap"):
+        assert getattr(kept[1], quantity) == pytest.approx(sum(getattr(row, quantity) for row in whole[1:]))
+
+
+def test_values_distinguish_only_where_work_depends_on_them(rows):
+    made = Made()
+    query = [(2, 64, 8, 16)] * 3
+    for number, causal in enumerate(("False", "True")):
+        made.host("aten::_flash_attention_forward", 20 * number, 20 * number + 9,
+                  **shaped(*query, types=BF16 * 2, values=[""] * 8 + [causal]))  # fmt: skip
+        made.gpu("flash_fwd_kernel", 20 * number + 10, 20 * number + 19, (20 * number + 1, 20 * number + 2))
+        made.host("aten::mul", 50 + 9 * number, 58 + 9 * number, **shaped((8,), (), values=["", str(number)]))
+        made.gpu(KERNEL, 100 + number, 101 + number, (51 + 9 * number, 52 + 9 * number))
+
+    assert sorted((row.name, row.calls) for row in rows(made)) == [
+        ("aten::_flash_attention_forward", 1),
+        ("aten::_flash_attention_forward", 1),
+        ("aten::mul", 2),
+    ]
+
+
+def test_collectives_belong_to_what_started_them(rows):
+    made = Made()
+    made.host("c10d::allreduce_", 0, 20)
+    made.host("record_param_comms", 1, 19, types=BF16)
+    made.host("nccl:all_reduce", 2, 40, "user_annotation")  # ends later than what it lies in
+    made.gpu(NCCL, 30, 60, (3, 5), stream=20)
+
+    (row,) = rows(made)
+
+    assert (row.name, row.path, row.kind) == ("record_param_comms", ("c10d::allreduce_",), "communication")
+
+
+def test_a_deep_path_keeps_its_innermost_names(rows):
+    made = Made()
+    for depth in range(operators.DEEPEST + 5):
+        made.host(f"my::op{chr(97 + depth)}", depth, 100 - depth)
+    made.gpu(KERNEL, 110, 120, (50, 51))
+
+    (row,) = rows(made)
+
+    assert len(row.path) == operators.DEEPEST
+    assert row.path[-1] == "my::opt"
+
+
+def test_secrets_in_names_are_hidden(rows):
+    made = training()
+    made.host("password=hunter2secret", 5, 95, "user_annotation")
+
+    assert "hunter2secret" not in str([replace(row, kernel="") for row in rows(made)])
