@@ -284,6 +284,23 @@ def test_metrics_are_searched_and_unmeasured_ones_are_apart(page):
     assert "exposed_comm_fraction" in page.find_element("css selector", "dl.unmeasured").get_attribute("textContent")
 
 
+def test_operators_are_sorted_searched_and_filtered(page):
+    def names():
+        rows = page.find_elements("css selector", "#operators-table tbody tr")
+        return [row.find_element("css selector", "code").text for row in rows if row.is_displayed()]
+
+    buttons = {each.text: each for each in page.find_elements("css selector", "#operators-table thead button")}
+    buttons["Calls"].click()
+    buttons["Calls"].click()
+    assert names() == ["my::operator", "(rest)", "aten::addmm", "aten::native_layer_norm"]
+    buttons["Roofline"].click()
+    assert names()[2:] == ["my::operator", "(rest)"]  # without a value last
+    page.find_element("css selector", "#operators-search").send_keys("layer 8192x4096")
+    assert sorted(names()) == ["aten::addmm", "aten::native_layer_norm"]
+    page.find_element("css selector", ".operator-tools select[data-column='kind']").send_keys("matmul")
+    assert names() == ["aten::addmm"]
+
+
 def test_predicted_and_measured_are_drawn_on_one_scale(browser, pages):
     opened(browser, pages["tried"])
 

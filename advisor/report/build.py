@@ -12,10 +12,12 @@ from advisor.judging.judge import Finding, Judgement, RuleVerdict
 from advisor.metrics import between, communication, cost, host, memory, step
 from advisor.metrics.base import Metrics, Missing, Need
 from advisor.metrics.input import loader
+from advisor.metrics.peaks import peak_rates
 from advisor.metrics.settings import AMD, UNTIMED, untimed
 from advisor.report import pages
 from advisor.report.anatomy import WhatIf, what_if
 from advisor.report.operations import operations
+from advisor.report.operator_table import operator_table
 from advisor.report.quantities import meaning, quantities
 from advisor.report.ranks import FEW, Ranks, each_rank
 from advisor.report.ranks import ranks as summed_up
@@ -84,6 +86,7 @@ def build_report(
         what_if=asked,
         memory_missing="" if imported else memory_missing,
         operations=operations(profile),
+        operators=operator_table(profile, metrics.get(peak_rates)),
         ranks=many,
         each_rank=each_rank(metrics, profile),
         charts=() if imported and len(profile.ranks[0].steps) < 2 else charts(profile, _drawn(profile, many)),

@@ -11,6 +11,7 @@ from advisor.metrics.base import Goals, Need
 from advisor.metrics.host import CoreUse
 from advisor.report.anatomy import WhatIf
 from advisor.report.operations import Operations
+from advisor.report.operator_table import OperatorTable
 from advisor.report.quantities import Quantity
 from advisor.report.ranks import EachRank, Ranks
 from advisor.report.timeline import Chart
@@ -299,6 +300,8 @@ class Report:
     memory_missing: str = ""
     """Why its parts are not known and how to get them; nothing where they are, or where nothing trains on a GPU."""
     operations: Operations | None = None
+    operators: OperatorTable | None = None
+    """What launches the GPU's work, of the first rank."""
     ranks: Ranks | None = None
     """Where there are many."""
     each_rank: EachRank = field(default_factory=EachRank)

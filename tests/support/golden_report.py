@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from advisor.judging.judge import Gain, StepTime
 from advisor.judging.verdict import Verdict
 from advisor.metrics.base import Goals, Need
 from advisor.models.anatomy import Anatomy, MemorySettings
 from advisor.models.cost import saving
+from advisor.models.gpus import peaks
 from advisor.models.memory import States
 from advisor.report.anatomy import WhatIf
 from advisor.report.operations import Operation, Operations
+from advisor.report.operator_table import OperatorTable, operator_table
 from advisor.report.quantities import Quantity
 from advisor.report.report import (
     CONTRACT_PHASES,
@@ -31,8 +34,9 @@ from advisor.report.report import (
 from advisor.report.timeline import Chart, Curve
 from advisor.rules.base import Change, CodeDifference, Source
 from advisor.runs.environment import Group, Row
+from advisor.runs.profile import Profile, Rank
 from advisor.verify.kept import Verified
-from profiler.schema import RegionFact
+from profiler.schema import REST, DeviceFact, Operator, Process, RegionFact, TraceFact
 
 MEAN = 0.200
 SECONDS = {
@@ -175,6 +179,7 @@ def golden() -> Report:
                 Operation(name="multi_tensor_apply_kernel", kind="optimizer", calls=4, seconds=0.011, share=0.1),
             ),
         ),
+        operators=_operators(),
         charts=_charts(),
         problems=(
             Note(source="nvml", message="Power could not be read: not supported on this device.", count=3),
@@ -242,6 +247,8 @@ def hostile(text: str) -> Report:
     report = tried()
     first = report.advice[0]
     assert first.verified is not None
+    assert report.operations
+    assert report.operators
     change = Change(
         language="python",
         code=f"loader = {text}",
@@ -267,6 +274,11 @@ def hostile(text: str) -> Report:
         environment=(Group(text, (Row("dataset", text),)),),
         operations=replace(
             report.operations, shown=tuple(replace(one, name=text, kind=text) for one in report.operations.shown)
+        ),
+        operators=replace(
+            report.operators,
+            gpu=text,
+            rows=tuple(replace(row, name=text, path=(text,), kernel=text, dtype=text) for row in report.operators.rows),
         ),
         charts=tuple(
             replace(chart, curves=tuple(replace(curve, label=text) for curve in chart.curves))
@@ -447,6 +459,52 @@ def _what_if() -> WhatIf:
         optimizers=("adamw", "adamw8bit", "lion", "momentum", "sgd"),
         autocast=True,
     )
+
+
+def _operators() -> OperatorTable:
+    made: dict[str, Any] = {"pid": 1, "window": 0, "device": "cuda", "kernels": 960, "host": 0.004, "gap": 0.003}
+    rows = (
+        Operator(
+            **made,
+            name="aten::addmm",
+            inputs=((4096,), (8192, 4096), (4096, 4096)),
+            dtype="fp32",
+            arithmetic="fp32",
+            calls=960,
+            total=0.7,
+            kind="matmul",
+            phase="forward",
+            path=("Model", "Layer", "Linear"),
+            kernel="ampere_sgemm_128x64_tn",
+            flop=9e12,
+            bytes=2.6e11,
+        ),
+        Operator(
+            **made,
+            name="aten::native_layer_norm",
+            inputs=((8192, 4096),),
+            dtype="fp32",
+            arithmetic="fp32",
+            calls=960,
+            total=0.35,
+            kind="normalization",
+            phase="forward",
+            path=("Model", "Layer", "LayerNorm"),
+            flop=1.6e11,
+            bytes=2.6e11,
+        ),
+        Operator(**made, name="my::operator", inputs=(), calls=10, total=0.05, phase="backward"),
+        Operator(**made, name=REST, inputs=(), calls=40, total=0.01),
+    )
+    devices = (DeviceFact(id=0, name="NVIDIA A100-SXM4-80GB", memory_total=80 * GIB),)
+    traces = (TraceFact(id=0, steps=10, seconds=2.0),)
+    process = Process(pid=1, rank=0, started=0.0)
+    table = operator_table(
+        Profile(runs=(), ranks=(Rank(process=process, operators=rows, devices=devices, traces=traces),)),
+        peaks("NVIDIA A100-SXM4-80GB"),
+    )
+    assert table
+    return table
 
 
 def _charts() -> tuple[Chart, ...]:

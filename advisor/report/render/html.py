@@ -26,7 +26,8 @@ def render(report: Report) -> str:
     memory = _data(report.what_if.anatomy.as_data()) if report.what_if else None
     drawing = [_licence() + _text("vendor/uPlot.iife.min.js"), _text("charts.js")] if item else []
     asking = [_text("memory_model.js"), _text("memory.js")] if memory else []
-    scripts = [_plain(script) for script in (*drawing, *asking, _text("report.js"))]
+    sorting = [_text("operators.js")] if report.operators else []
+    scripts = [_plain(script) for script in (*drawing, *asking, *sorting, _text("report.js"))]
     style = _plain((_text("vendor/uPlot.min.css") if item else "") + _text("report.css"))
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "

@@ -8,6 +8,7 @@ from typing import Any
 
 from advisor.judging.judge import Gain
 from advisor.report.conclusion import conclude
+from advisor.report.operator_table import OperatorTable
 from advisor.report.quantities import Quantity
 from advisor.report.ranks import MOST_ROWS, EachRank, Spread
 from advisor.report.report import CONTRACT_PHASES, Recommendation, Report, StepTimes
@@ -81,6 +82,7 @@ def result(report: Report) -> dict[str, Any]:
             "problems": [{"source": n.source, "message": n.message} for n in report.problems if n.matters],
         },
         **({"traces": [_traced(each) for each in report.traces]} if report.traces else {}),
+        **({"operators": _operators(report.operators)} if report.operators else {}),
     }
 
 
@@ -184,6 +186,41 @@ def verified(tried: Verified) -> dict[str, Any]:
         "processes": tried.processes,
         "why": tried.why,
         "not_tried": tried.leaves,
+    }
+
+
+def _operators(table: OperatorTable) -> dict[str, Any]:
+    rows = [*table.rows, table.rest] if table.rest else table.rows
+    return {
+        "steps": table.steps,
+        "gpu": table.gpu,
+        "time_s": table.seconds,
+        "rows": [
+            {
+                "name": row.name,
+                "path": list(row.path),
+                "phase": row.phase,
+                "kind": row.kind,
+                "inputs": [list(shape) for shape in row.inputs],
+                "dtype": row.dtype,
+                "arithmetic": row.arithmetic,
+                "calls": row.calls,
+                "time_s": row.seconds,
+                "share": row.share,
+                "kernels": row.kernels,
+                "kernel": row.kernel,
+                "host_s": row.host,
+                "launch_gap_s": row.gap,
+                "flop": row.flop,
+                "bytes": row.bytes,
+                "flop_per_s": row.roof.rate,
+                "bytes_per_s": row.roof.bandwidth,
+                "roofline": row.roof.share,
+                "bound": row.roof.bound,
+                "to_be_had_s": row.roof.gain,
+            }
+            for row in rows
+        ],
     }
 
 

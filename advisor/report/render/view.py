@@ -10,6 +10,7 @@ from statistics import median
 
 from advisor.models.cost import SAVING_OF
 from advisor.report.ranks import Named
+from advisor.report.render.operators_view import OperatorView
 from advisor.report.render.part import BarPart
 from advisor.report.render.tried import Bands, bands, details, outcome
 from advisor.report.render.what_if import PARTS, Control, controls
@@ -193,6 +194,12 @@ class View:
     def _in_windows(self, phase: Phase) -> float | None:
         name = _OF_WINDOWS.get(phase.name)
         return None if name is None else self._measured(name)
+
+    @property
+    def operators(self) -> OperatorView | None:
+        """Return the operator table; None without one."""
+        table = self.report.operators
+        return OperatorView(table, imported=self.report.imported) if table else None
 
     @property
     def traced_gpu(self) -> bool:

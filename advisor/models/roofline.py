@@ -1,0 +1,115 @@
+"""How near an operator comes to what its GPU can do, and what it would save at what its kind typically attains.
+
+No operator takes less time than its operations take at the peak rate of its dtype, nor than its bytes take at the peak
+bandwidth (Williams et al., "Roofline", 2009). Bytes are the least that must be moved: data that is still in a cache may
+make an operator faster than the memory's part of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from advisor.models.gpus import Peaks
+
+TENSOR_KINDS = frozenset({"matmul", "attention", "convolution"})
+"""Kinds whose rate depends on the dtype; the others compute in fp32."""
+EMPTY_KERNEL = 3e-6
+"""Seconds of a kernel, however little it does: it has to start, fill and drain (assumption, as precision.SHORTEST)."""
+IMPOSSIBLE = 1.05
+"""Share of the peak above which the dtype must be another than was assumed, such as TF32 instead of fp32."""
+
+
+class Typical(NamedTuple):
+    """Shares of the peaks that a well-made operator attains."""
+
+    compute: float
+    memory: float
+
+
+TYPICAL: Mapping[str, Typical] = {
+    # Best measured anywhere: .87 on an A100, .80 on an H100, .78 on a B200 (Bekman, "Machine Learning Engineering").
+    "matmul": Typical(0.7, 0.8),
+    # 50 % to 73 % of an A100, 75 % of an H100 (FlashAttention-2 and FlashAttention-3 papers).
+    "attention": Typical(0.5, 0.7),
+    # As for matmuls, whose kernels they are, less what halos and odd channels cost (assumption).
+    "convolution": Typical(0.5, 0.7),
+    # STREAM-like kernels attain .85 to .93 of an A100's and an H100's memory (BabelStream results); for kernels that
+    # also reduce or transpose less is assumed.
+    "elementwise": Typical(0.8, 0.8),
+    "copy": Typical(0.8, 0.8),
+    "optimizer": Typical(0.8, 0.8),
+    "normalization": Typical(0.7, 0.7),
+    "reduction": Typical(0.7, 0.7),
+    "loss": Typical(0.7, 0.7),
+    "layout": Typical(0.7, 0.7),
+}
+"""By kind of kernel; the others have no model."""
+AMD_COMPUTE = 0.64
+"""Factor for matrix cores of AMD: the best measured on an MI300X is .51, on an H100 .80 (Bekman)."""
+
+Bound = Literal["compute", "memory", "latency"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """An operator against the peaks of its GPU; None where the operations, the bytes or a peak are not known."""
+
+    rate: float | None
+    """FLOP/s."""
+    bandwidth: float | None
+    """Bytes/s."""
+    share: float | None = None
+    """Least possible time over time taken; above 1 if data came from a cache."""
+    bound: Bound | None = None
+    """What the least possible time consists of; latency if an empty kernel takes longer than that."""
+    gain: float | None = None
+    """Seconds less if it attained what its kind typically does; None for latency, which only fewer kernels shorten."""
+
+
+def peak_rate(peaks: Peaks, arithmetic: str | None) -> float | None:
+    """Return the peak FLOP/s of a dtype; None if the GPU lacks it or the table does."""
+    rates = {"fp32": peaks.fp32, "tf32": peaks.tf32, "fp16": peaks.half, "bf16": peaks.half}
+    return {**rates, "fp8": peaks.fp8, "fp4": peaks.fp4}.get(arithmetic or "")
+
+
+def roofline(
+    *,
+    kind: str,
+    arithmetic: str | None,
+    seconds: float,
+    kernels: float,
+    flop: float | None,
+    moved: float | None,
+    peaks: Peaks | None,
+    amd: bool = False,
+) -> Roofline:
+    """Return where an operator stands that ran so many seconds in so many kernels."""
+    found = Roofline(
+        rate=flop / seconds if flop and seconds > 0 else None,
+        bandwidth=moved / seconds if moved and seconds > 0 else None,
+    )
+    typical = TYPICAL.get(kind)
+    if peaks is None or typical is None or seconds <= 0 or (found.rate is None and found.bandwidth is None):
+        return found
+    peak = peak_rate(peaks, arithmetic) if kind in TENSOR_KINDS else peaks.fp32
+    if peak is not None and found.rate is not None and found.rate > IMPOSSIBLE * peak:
+        peak = peaks.tf32 if arithmetic == "fp32" and peaks.tf32 and found.rate <= IMPOSSIBLE * peaks.tf32 else None
+    if found.rate is not None and peak is None:
+        return found
+    computing = flop / peak if flop and peak else 0.0
+    moving = moved / peaks.bandwidth if moved and peaks.bandwidth else 0.0
+    if moving == 0.0 and (moved or not computing):
+        return found
+    least = max(computing, moving)
+    if least < kernels * EMPTY_KERNEL:
+        return replace(found, share=least / seconds, bound="latency")
+    compute = typical.compute * (AMD_COMPUTE if amd and kind in TENSOR_KINDS else 1.0)
+    attainable = max(computing / compute, moving / typical.memory, kernels * EMPTY_KERNEL)
+    return replace(
+        found,
+        share=least / seconds,
+        bound="compute" if computing >= moving else "memory",
+        gain=max(0.0, seconds - attainable),
+    )

@@ -1,0 +1,160 @@
+"""Put the operator table into words, for the page and the Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from advisor.report.operator_table import OperatorRow, OperatorTable
+from advisor.report.render.roofline_chart import Chart, chart
+from advisor.units import digits, seconds, share
+
+NAMED = 5
+"""Most operators named above the table."""
+NOTABLE = 0.02
+"""Share of a step from which a gain is worth a line."""
+KERNEL_LENGTH = 70
+"""Most characters of a kernel's name; the full one is in the table of kernels."""
+INNERMOST = 3
+"""Most names of a path that are shown."""
+SHORT = 15
+"""Rows in the Markdown."""
+
+Cell = tuple[str, float | None]
+"""A text, and the number to sort it by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An operator as the page shows it."""
+
+    name: str
+    place: str
+    shapes: str
+    about: str
+    kind: str
+    phase: str
+    bound: str
+    cells: tuple[Cell, ...]
+
+
+class OperatorView:
+    """What is shown of an operator table."""
+
+    columns = ("Time", "Share", "Calls", "TFLOP/s", "GB/s", "Roofline", "Bound", "To be had", "Host", "Launch gap")
+
+    def __init__(self, table: OperatorTable, *, imported: bool) -> None:
+        self.table = table
+        self._imported = imported
+
+    @property
+    def span(self) -> str:
+        """Return what the table is about."""
+        per = "of the trace" if self._imported and not self.table.marked else "a step"
+        gpu = f" on {self.table.gpu}" if self.table.gpu else ""
+        return (
+            f"What launched the {seconds(self.table.seconds)} of work {per}{gpu}: the innermost operator around each "
+            "launch, with its place in the model and the shapes of its inputs."
+        )
+
+    @property
+    def lines(self) -> list[str]:
+        """Return the sentences about the operators that matter most."""
+        rows = self.table.rows[:3]
+        lines = [f"Most time: {', '.join(f'`{row.name}` {share(row.share)}' for row in rows)}."]
+        gains = [row for row in self.table.gains if row.roof.gain and row.roof.gain >= NOTABLE * self.table.elapsed]
+        for row in gains[:NAMED]:
+            of = f" of {_shapes(row)}" if any(row.inputs) else ""
+            module = next((name for name in reversed(row.path) if "::" not in name), "")
+            at = f" in {module}" if module else ""
+            lines.append(
+                f"`{row.name}`{of}{at}: {share(row.roof.share or 0.0)} of its roofline, bound by {row.roof.bound}; "
+                f"{seconds(row.roof.gain or 0.0)} less at what its kind typically attains."
+            )
+        if self.table.peaks is None and self.table.gpu:
+            lines.append(f"The peaks of {self.table.gpu} are not in the table, so there is no roofline.")
+        elif not any(row.inputs for row in self.table.rows):
+            lines.append("The trace lacks input shapes (`record_shapes=True`), so operations and bytes are not known.")
+        return lines
+
+    @property
+    def chart(self) -> Chart | None:
+        """Return the roofline chart."""
+        return chart(self.table)
+
+    @property
+    def filters(self) -> list[tuple[str, list[str]]]:
+        """Return what rows can be filtered by, and the values."""
+        values = {
+            "Kind": {row.kind for row in self.rows},
+            "Phase": {row.phase for row in self.rows},
+            "Bound": {row.bound for row in self.rows},
+        }
+        return [(name, sorted(found - {""})) for name, found in values.items() if len(found) > 1]
+
+    @property
+    def rows(self) -> list[Row]:
+        """Return the rows, most time first, and the rest."""
+        shown = [_row(row) for row in self.table.rows]
+        return [*shown, _row(self.table.rest)] if self.table.rest else shown
+
+    @property
+    def short(self) -> list[Row]:
+        """Return the first rows."""
+        return self.rows[:SHORT]
+
+    @property
+    def note(self) -> str:
+        """Return what the columns mean."""
+        known = "Launch gap: time the GPU was idle because the launch came late. "
+        if self.table.modeled:
+            known += (
+                "Roofline: the least time that its operations take at the peak of their dtype, or its bytes at the peak "
+                "bandwidth, over the time taken; above 100% if data came from a cache. To be had: what it would save if "
+                "it attained what well-made kernels of its kind typically do. "
+            )
+        return f"{known}Where the trace does not tell, a cell is empty."
+
+
+def _row(row: OperatorRow) -> Row:
+    roof = row.roof
+    about = [part for part in (row.phase or "", row.kind, _shapes(row), row.dtype or "") if part]
+    kernels = (
+        "" if row.kernels is None or row.kernels <= row.calls else f"{digits(row.kernels / row.calls)} kernels, most "
+    )
+    if row.kernel and row.kernel != row.name:
+        about.append(f"{kernels}{_shortened(row.kernel)}")
+    return Row(
+        name=row.name,
+        place=" / ".join(("...", *row.path[-INNERMOST:]) if len(row.path) > INNERMOST else row.path),
+        shapes=_shapes(row),
+        about=", ".join(about),
+        kind=row.kind,
+        phase=row.phase or "",
+        bound=roof.bound or "",
+        cells=(
+            (seconds(row.seconds), row.seconds),
+            (share(row.share), row.share),
+            (digits(row.calls), row.calls),
+            _cell(None if roof.rate is None else roof.rate * 1e-12, digits),
+            _cell(None if roof.bandwidth is None else roof.bandwidth * 1e-9, digits),
+            _cell(roof.share, share),
+            (roof.bound or "", None if roof.bound is None else float("clm".index(roof.bound[0]))),
+            _cell(roof.gain, seconds),
+            _cell(row.host, seconds),
+            _cell(row.gap, seconds),
+        ),
+    )
+
+
+def _cell(value: float | None, worded: Callable[[float], str]) -> Cell:
+    return ("", None) if value is None else (worded(value), value)
+
+
+def _shapes(row: OperatorRow) -> str:
+    """Return the shapes of the tensors, such as "141x512, 512x2048"."""
+    return ", ".join("x".join(map(str, shape)) for shape in row.inputs if shape)
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= KERNEL_LENGTH else f"{name[: KERNEL_LENGTH - 3]}..."

@@ -1,0 +1,142 @@
+"""Lay out the roofline chart: operators by operations per byte and rate, below what the GPU can do.
+
+The page draws it as SVG, so it needs no script. Both axes are logarithmic.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from advisor.models.roofline import TENSOR_KINDS, peak_rate
+from advisor.report.operator_table import OperatorRow, OperatorTable
+from advisor.units import digits, seconds, share
+
+WIDTH, HEIGHT = 720, 380
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 42
+SMALLEST, LARGEST = 3.0, 20.0
+"""Radius of a point, by the square root of its share of the time."""
+COLOURS = {
+    "matmul": "#3b82c4",
+    "attention": "#b565a7",
+    "convolution": "#2a9d78",
+    "normalization": "#c9a227",
+    "reduction": "#c8553d",
+    "optimizer": "#56a8d6",
+    "elementwise": "#d9822b",
+}
+"""Distinct to the color-blind (after Okabe and Ito); other kinds are gray."""
+OTHER = "#7a869a"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """An operator in the chart."""
+
+    x: float
+    y: float
+    radius: float
+    colour: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A number at an axis."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """The line that a dtype's operators cannot exceed, as SVG points."""
+
+    points: str
+    label: str
+    x: float
+    y: float
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """All that is drawn."""
+
+    points: tuple[Point, ...]
+    roofs: tuple[Roof, ...]
+    across: tuple[Tick, ...]
+    up: tuple[Tick, ...]
+    kinds: tuple[tuple[str, str], ...]
+    """Kinds and their colors."""
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = LEFT
+    bottom: int = HEIGHT - BOTTOM
+
+
+def chart(table: OperatorTable) -> Chart | None:
+    """Return the chart of a table; None if fewer than two operators have operations and bytes, or peaks are unknown."""
+    rows = [row for row in table.rows if row.roof.share is not None and row.roof.rate and row.roof.bandwidth]
+    if len(rows) < 2 or table.peaks is None or not table.peaks.bandwidth:
+        return None
+    peaks = {
+        each: rate
+        for each in sorted({row.arithmetic or "" for row in rows if row.kind in TENSOR_KINDS} | {"fp32"})
+        if (rate := peak_rate(table.peaks, each))
+    }
+    bandwidth = table.peaks.bandwidth
+    x = _Scale(*_ends([_intensity(row) for row in rows] + [max(peaks.values()) / bandwidth]), LEFT, WIDTH - RIGHT)
+    y = _Scale(*_ends([row.roof.rate or 1.0 for row in rows] + [max(peaks.values())]), HEIGHT - BOTTOM, TOP)
+    points = tuple(
+        Point(
+            x=x(_intensity(row)),
+            y=y(row.roof.rate or 1.0),
+            radius=round(max(SMALLEST, LARGEST * math.sqrt(row.share)), 1),
+            colour=COLOURS.get(row.kind, OTHER),
+            title=f"{row.name}: {seconds(row.seconds)}, {digits((row.roof.rate or 0.0) * 1e-12)} TFLOP/s, "
+            f"{share(row.roof.share or 0.0)} of the roofline",
+        )
+        for row in rows
+    )
+    kinds = dict.fromkeys(row.kind for row in rows)
+    return Chart(
+        points=points,
+        roofs=tuple(_roof(label, peak, bandwidth, x, y) for label, peak in peaks.items()),
+        across=tuple(Tick(x(each), f"{each:g}") for each in x.powers),
+        up=tuple(Tick(y(each), f"{each * 1e-12:g}") for each in y.powers),
+        kinds=tuple((kind, COLOURS.get(kind, OTHER)) for kind in kinds),
+    )
+
+
+class _Scale:
+    """A logarithmic axis."""
+
+    def __init__(self, low: float, high: float, begin: int, end: int) -> None:
+        self.low, self.high, self._begin, self._end = low, high, begin, end
+
+    def __call__(self, value: float) -> float:
+        part = math.log(value / self.low) / math.log(self.high / self.low)
+        return round(self._begin + part * (self._end - self._begin), 1)
+
+    @property
+    def powers(self) -> list[float]:
+        first, last = (round(math.log10(each)) for each in (self.low, self.high))
+        return [10.0**power for power in range(first, last + 1)]
+
+
+def _ends(values: list[float]) -> tuple[float, float]:
+    """Return the powers of ten around the values."""
+    return 10.0 ** math.floor(math.log10(min(values))), 10.0 ** math.ceil(math.log10(max(values) * 1.01))
+
+
+def _intensity(row: OperatorRow) -> float:
+    return (row.roof.rate or 1.0) / (row.roof.bandwidth or 1.0)
+
+
+def _roof(label: str, peak: float, bandwidth: float, x: _Scale, y: _Scale) -> Roof:
+    """Return the roof: bandwidth times intensity up to the peak, then level."""
+    begin = max(x.low, y.low / bandwidth)
+    ridge = max(begin, peak / bandwidth)
+    corners = ((begin, min(peak, begin * bandwidth)), (ridge, peak), (x.high, peak))
+    points = " ".join(f"{x(intensity)},{y(rate)}" for intensity, rate in corners)
+    return Roof(points, f"{label} {digits(peak * 1e-12)} TFLOP/s", x(x.high) - 4, y(peak) - 4)
