@@ -109,9 +109,9 @@ class OperatorView:
         known = "Launch gap: time the GPU was idle because the launch came late. "
         if self.table.modeled:
             known += (
-                "Roofline: the least time that its operations take at the peak of their dtype, or its bytes at the peak "
-                "bandwidth, over the time taken; above 100% if data came from a cache. To be had: what it would save if "
-                "it attained what well-made kernels of its kind typically do. "
+                "Roofline: the least time that its operations take at the peak of their dtype, or its bytes at the "
+                "peak bandwidth, over the time taken; above 100% if data came from a cache. To be had: what it would "
+                "save if it attained what well-made kernels of its kind typically do. "
             )
         return f"{known}Where the trace does not tell, a cell is empty."
 
@@ -125,7 +125,7 @@ def _row(row: OperatorRow) -> Row:
     if row.kernel and row.kernel != row.name:
         about.append(f"{kernels}{_shortened(row.kernel)}")
     return Row(
-        name=row.name,
+        name=_shortened(row.name),
         place=" / ".join(("...", *row.path[-INNERMOST:]) if len(row.path) > INNERMOST else row.path),
         shapes=_shapes(row),
         about=", ".join(about),

@@ -14,6 +14,8 @@ from advisor.units import digits, seconds, share
 
 WIDTH, HEIGHT = 720, 380
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 42
+SMALLEST_SHARE = 1e-3
+"""Share of the time of the smallest operator that is drawn."""
 SMALLEST, LARGEST = 3.0, 20.0
 """Radius of a point, by the square root of its share of the time."""
 COLOURS = {
@@ -76,7 +78,8 @@ class Chart:
 
 def chart(table: OperatorTable) -> Chart | None:
     """Return the chart of a table; None if fewer than two operators have operations and bytes, or peaks are unknown."""
-    rows = [row for row in table.rows if row.roof.share is not None and row.roof.rate and row.roof.bandwidth]
+    seen = (row for row in table.rows if row.share >= SMALLEST_SHARE and row.roof.share is not None)
+    rows = [row for row in seen if row.roof.rate and row.roof.bandwidth]
     if len(rows) < 2 or table.peaks is None or not table.peaks.bandwidth:
         return None
     peaks = {

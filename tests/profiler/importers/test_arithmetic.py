@@ -61,9 +61,9 @@ CASES = [
     ("flash_attn::_flash_attn_forward", [[2, 64, 8, 16]] * 3, [BF16] * 3, [""] * 5 + ["True"], 2129920, 131072),
     ("aten::_flash_attention_forward", [[128, 8, 16]] * 3, [BF16] * 3, [""] * 8 + ["False"], None, None),  # packed
     (f"{SDPA}_flash_attention", [HEADS] * 3, [BF16] * 3, (), None, None),  # causal or not?
-    ("aten::native_layer_norm", [[4, 8], [], [8], [8], []], [FLOAT, "", FLOAT, FLOAT], (), 160, 256),
-    ("aten::native_batch_norm", [[4, 8, 2, 2], [8], [8]], [FLOAT] * 3, (), 640, 1024),
-    ("aten::native_group_norm", [[4, 8, 2, 2], [8], [8]], [FLOAT] * 3, (), 640, 1024),
+    ("aten::native_layer_norm", [[4, 8], [], [8], [8], []], [FLOAT, "", FLOAT, FLOAT], (), 160, 256 + 64),
+    ("aten::native_batch_norm", [[4, 8, 2, 2], [8], [8]], [FLOAT] * 3, (), 640, 1024 + 64),
+    ("aten::native_group_norm", [[4, 8, 2, 2], [8], [8]], [FLOAT] * 3, (), 640, 1024 + 64),
     ("aten::native_layer_norm_backward", [[4, 8], [4, 8]], [FLOAT] * 2, (), 256, 384),
     ("aten::_softmax", [[4, 8], [], []], [HALF, "Scalar", "Scalar"], (), 160, 128),
     ("aten::add", [[4, 8], [8], []], [FLOAT, FLOAT, "Scalar"], (), 32, 4 * (32 + 8 + 32)),
