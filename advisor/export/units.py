@@ -18,11 +18,11 @@ _BY_UNIT = {
             "idle_other",
             "h2d_pageable",
         ),
-        "communication_exposed",
+        *("communication_exposed", "host", "gap"),
     ),
     "B": (
         *("memory_total", "memory_used", "process_memory", "rss", "memory_available", "swap_used"),
-        *("allocated", "allocated_peak", "reserved", "reserved_peak"),
+        *("allocated", "allocated_peak", "reserved", "reserved_peak", "bytes"),
     ),
     "B/s": ("read", "write", "pcie_tx", "pcie_rx"),
     "W": ("power", "power_limit"),
@@ -34,6 +34,7 @@ _BY_UNIT = {
     "count": (
         *("count", "micro_steps", "batches", "fetches_empty", "queue_depth", "samples", "files", "events"),
         *("events_lost", "retries", "ooms", "steps", "kernels", "calls", "processes", "zeros", "cores", "cores_total"),
+        "flop",
     ),
 }
 UNITS = {name: unit for unit, names in _BY_UNIT.items() for name in names}

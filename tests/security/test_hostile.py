@@ -139,7 +139,7 @@ def check_page(source):
     """Nothing but our own elements, nothing loaded, no handler, and all that steers the eye made visible."""
     page = Page(source)
     assert {tag for tag, _ in page.elements}.isdisjoint(
-        {"img", "iframe", "object", "embed", "form", "link", "base", "svg"}
+        {"img", "iframe", "object", "embed", "form", "link", "base", "use", "image", "foreignobject", "animate", "set"}
     )
     scripts = [attributes for tag, attributes in page.elements if tag == "script"]
     data = [attributes for attributes in scripts if attributes]
