@@ -145,7 +145,8 @@ def check_page(source):
     data = [attributes for attributes in scripts if attributes]
     assert data == [{"type": "application/json", "id": name} for name in ("charts-data", "memory-data")[: len(data)]]
     drawing, asking = ({"id": f"{name}-data", "type": "application/json"} in data for name in ("charts", "memory"))
-    assert len(scripts) - len(data) == 1 + 2 * drawing + 2 * asking
+    sorting = any(attributes.get("id") == "operators-table" for _, attributes in page.elements)
+    assert len(scripts) - len(data) == 1 + 2 * drawing + 2 * asking + sorting
     for tag, attributes in page.elements:
         assert not [name for name in attributes if name.startswith("on")]
         assert "src" not in attributes
