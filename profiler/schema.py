@@ -863,6 +863,8 @@ class Exchange:
     waited: float | None = None
     """Seconds for ranks that came later; None unless the traces of all of them are there."""
     bytes: int | None = None
+    algorithm: float | None = None
+    """Bytes/s of all of it, without waiting where that is known."""
     bandwidth: float | None = None
     """Bytes/s on the bus."""
 

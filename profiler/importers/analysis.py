@@ -159,5 +159,6 @@ def _exchange(each: Collectives) -> Exchange:
         exposed=each.exposed * 1e-9,
         waited=None if each.waited is None else each.waited * 1e-9,
         bytes=each.bytes,
+        algorithm=each.algorithm,
         bandwidth=each.bandwidth,
     )

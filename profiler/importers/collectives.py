@@ -66,17 +66,25 @@ class Collectives:
         return sum(self.durations)
 
     @property
-    def bandwidth(self) -> float | None:
-        """Return the bytes per second over the link of each rank, without waiting time where that is known.
+    def algorithm(self) -> float | None:
+        """Return the bytes per second, without waiting time where that is known.
 
-        It is the "bus bandwidth" of nccl-tests (see its PERFORMANCE.md). None if bytes, ranks or time are unknown.
+        It is the "algorithm bandwidth" of nccl-tests (see its PERFORMANCE.md). None if bytes or time are unknown.
         """
         seconds = (self.total - (self.waited or 0)) * 1e-9
-        if not self.bytes or not self.key.ranks or seconds <= 0:
+        return self.bytes / seconds if self.bytes and seconds > 0 else None
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Return the bytes per second over the link of each rank, the "bus bandwidth" of nccl-tests.
+
+        None if the number of ranks is unknown, too.
+        """
+        if self.algorithm is None or not self.key.ranks:
             return None
         ring = (self.key.ranks - 1) / self.key.ranks
         share = {"allreduce": 2 * ring, "allgather": ring, "reducescatter": ring, "alltoall": ring}
-        return share.get(self.key.name, 1.0) * self.bytes / seconds
+        return share.get(self.key.name, 1.0) * self.algorithm
 
 
 def collectives(trace: Trace, work: GpuWork) -> tuple[Collectives, ...]:

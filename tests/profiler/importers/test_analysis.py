@@ -11,7 +11,7 @@ from traces_made import DTOH, GEMM, GPU, HTOD, KERNEL, MAIN, NCCL, Made, two_ran
 from profiler.errors import ProfilerError
 from profiler.importers.analysis import analyse
 from profiler.importers.breakdown import breakdown, host_of
-from profiler.importers.collectives import collectives, waits
+from profiler.importers.collectives import Collectives, Key, collectives, waits
 from profiler.importers.critical_path import critical_path
 from profiler.importers.kineto import read
 from profiler.importers.launches import launches
@@ -222,6 +222,15 @@ def test_collectives_by_group_with_bytes_and_bandwidth(tmp_path):
     # It ends on both together; rank 1 came last, and its 30 us are the transfer.
     assert (first.waited, second.waited) == (3 * 10 * US, 0)
     assert first.bandwidth == second.bandwidth == pytest.approx(12000 / 90e-6)
+
+
+def test_the_bandwidths_of_a_collective_leave_out_its_waiting():
+    found = Collectives(
+        key=Key("allreduce", "", 4, "Float"), durations=(100 * US,), exposed=0, bytes=1_000_000, waited=20 * US
+    )
+
+    assert found.algorithm == pytest.approx(1e6 / 80e-6)
+    assert found.bandwidth == pytest.approx(2 * 3 / 4 * found.algorithm)
 
 
 def test_without_all_ranks_nobody_knows_who_waited(tmp_path):
