@@ -11,11 +11,10 @@ from dataclasses import replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from profiler.importers.arithmetic import NOTHING, Call, parse, work_of_call
 from profiler.importers.callers import Callers
-from profiler.importers.columns import CALL, MODULE_PREFIX, OPERATOR, Integers
+from profiler.importers.columns import CALL, LARGEST, MODULE_PREFIX, OPERATOR, Integers
 from profiler.importers.gpu_time import Shares
 from profiler.importers.kernel_kinds import kernel_kind, operator_kind
 from profiler.importers.kineto import Trace
@@ -48,29 +47,26 @@ def on_gpu(trace: Trace, work: GpuWork, calling: Callers, parts: Shares | None, 
     known, ranges = operator >= 0, trace.ranges
     numbers, calls = _alike(trace)
     places = _Places(trace, calling.outer)
-    keys = np.stack(
-        (
-            np.where(known, ranges.name[operator], -1 - inside.name),  # those of kernels are negative
-            np.where(known, numbers[ranges.inputs[operator]], -1),
-            places.of(np.where(known, operator, inside.call)),
-            pass_of(inside.asked, trace, steps) if has_backward(trace) else np.full(len(inside), -1),
-        ),
-        axis=1,
+    keys = (
+        np.where(known, ranges.name[operator], -1 - inside.name),  # those of kernels are negative
+        np.where(known, numbers[ranges.inputs[operator]], -1),
+        places.of(np.where(known, operator, inside.call)),
+        pass_of(inside.asked, trace, steps) if has_backward(trace) else np.full(len(inside), -1),
     )
-    distinct, group = np.unique(keys, axis=0, return_inverse=True)
-    group, size = group.reshape(-1), len(distinct)
+    distinct, group = _groups(*keys)
+    size = len(distinct)
     _, first = np.unique(np.where(known, operator, -1 - np.arange(len(inside))), return_index=True)
     total = np.bincount(group, inside.end - inside.start, minlength=size) * 1e-9
     kernels = np.bincount(group, minlength=size)
     made = np.bincount(group[first], minlength=size)
     host = np.bincount(group[first], (ranges.end - ranges.start)[operator[first]], minlength=size) * 1e-9
     gaps = np.bincount(group, _gaps(inside, parts), minlength=size) * 1e-9 if parts else None
-    dearest = _dearest(inside.name, group, inside.end - inside.start)
+    dearest = _dearest(inside.name.astype(np.int64), group, inside.end - inside.start)
     order = np.lexsort((np.arange(size), -total))
     kept = order if size <= MOST else order[: MOST - 1]
     rows = []
     for at in kept.tolist():
-        name, given, place, phase = (int(each) for each in distinct[at])
+        name, given, place, phase = (int(column[distinct[at]]) for column in keys)
         row = _row(
             "cuda",
             trace.names[name if name >= 0 else -1 - name],
@@ -109,12 +105,13 @@ def on_host(trace: Trace, steps: Steps) -> tuple[Operator, ...]:
     given = trace.ranges.inputs[rows]
     rows, own, given = rows[given >= 0], own[given >= 0], given[given >= 0]
     numbers, calls = _alike(trace)
-    keys = np.stack((trace.ranges.name[rows].astype(np.int64), numbers[given]), axis=1)
-    distinct, group, count = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
-    total = np.bincount(group.reshape(-1), own, minlength=len(distinct)) * 1e-9
+    names, inputs = trace.ranges.name[rows].astype(np.int64), numbers[given]
+    distinct, group = _groups(names, inputs)
+    count = np.bincount(group, minlength=len(distinct))
+    total = np.bincount(group, own, minlength=len(distinct)) * 1e-9
     found = []
     for at in np.lexsort((np.arange(len(distinct)), -total)).tolist():
-        name, call = trace.names[int(distinct[at, 0])], calls[int(distinct[at, 1])]
+        name, call = trace.names[int(names[distinct[at]])], calls[int(inputs[distinct[at]])]
         row = _row("cpu", name, call, int(count[at]), float(total[at]))
         if any(row.inputs):
             found.append(replace(row, kind=operator_kind(name), arithmetic=row.dtype))
@@ -153,14 +150,26 @@ def _gaps(work: GpuWork, parts: Shares) -> Integers:
     return found
 
 
-def _dearest(name: npt.NDArray[np.int32], group: Integers, times: Integers) -> list[int]:
+def _groups(*columns: Integers) -> tuple[Integers, Integers]:
+    """Return the row at which each distinct combination of values occurs first, in order of values, and each row's."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        low = int(column.min(initial=0))
+        width = int(column.max(initial=0)) - low + 1
+        if int(code.max(initial=0)) >= LARGEST // width - 1:
+            code = np.unique(code, return_inverse=True)[1]
+        code = code * width + (column - low)
+    _, first, group = np.unique(code, return_index=True, return_inverse=True)
+    return first, group
+
+
+def _dearest(name: Integers, group: Integers, times: Integers) -> list[int]:
     """Return for each group the name that takes most of its time."""
-    keys = np.stack((group, name), axis=1)
-    distinct, at = np.unique(keys, axis=0, return_inverse=True)
-    total = np.bincount(at.reshape(-1), times, minlength=len(distinct))
-    order = np.lexsort((total, distinct[:, 0]))
-    last = np.append(np.diff(distinct[order, 0]) > 0, True)
-    return [int(each) for each in distinct[order[last], 1]]
+    first, at = _groups(group, name)
+    total = np.bincount(at, times, minlength=len(first))
+    order = np.lexsort((total, group[first]))
+    last = np.append(np.diff(group[first[order]]) > 0, True)
+    return [int(each) for each in name[first[order[last]]]]
 
 
 class _Places:
@@ -183,10 +192,10 @@ class _Places:
         # A range may lie at several levels: its path is right once all around it have theirs.
         for level in reversed(levels):
             ranges = self._trace.ranges
-            keys = np.stack((number[self._outer[level]], ranges.category[level], ranges.name[level]), axis=1)
-            distinct, group = np.unique(keys, axis=0, return_inverse=True)
-            paths = [self._inside(*(int(each) for each in key)) for key in distinct]
-            number[level] = np.array(paths, np.int64)[group.reshape(-1)]
+            keys = number[self._outer[level]], ranges.category[level].astype(np.int64), ranges.name[level]
+            distinct, group = _groups(*keys)
+            paths = [self._inside(*(int(column[row]) for column in keys)) for row in distinct]
+            number[level] = np.array(paths, np.int64)[group]
         return np.asarray(number[wanted][place.reshape(-1)])
 
     def names(self, number: int) -> tuple[str, ...]:
