@@ -32,15 +32,18 @@ def why_not() -> str | None:
         return "torch is not installed"
     site = Path(torch.submodule_search_locations[0]).parent
     if not (site / "torch/lib/libtorch_cuda.so").exists():
-        return "this torch has no CUDA build; run pytest in an environment with torch for CUDA 12"
+        return "this torch has no CUDA build; run pytest in an environment with torch for CUDA"
     if _library(site) is None:
         return f"the stand-in is not linked: {sys.executable} tests/support/fake_cuda/build.py"
     return None
 
 
 def _library(site: Path) -> Path | None:
-    path = (site / "nvidia/cuda_runtime/lib/libcudart.so.12").resolve()
-    return path if path.name == "libfakecuda.so" and path.exists() else None
+    for name in ("cuda_runtime/lib/libcudart.so.12", "cu13/lib/libcudart.so.13"):
+        path = (site / "nvidia" / name).resolve()
+        if path.name == "libfakecuda.so" and path.exists():
+            return path
+    return None
 
 
 def environment(tag: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Build the CUDA stand-in and link it over the CUDA libraries of an environment with torch for CUDA 12.
+"""Build the CUDA stand-in and link it over the CUDA libraries of an environment with torch for CUDA 12 or 13.
 
 python build.py [PYTHON]    link it into the environment of this interpreter (by default, the running one)
 
@@ -20,31 +20,54 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
-REPLACED = (
-    "cuda_runtime/lib/libcudart.so.12",
-    "cublas/lib/libcublas.so.12",
-    "cublas/lib/libcublasLt.so.12",
-    "cuda_cupti/lib/libcupti.so.12",
-    "nccl/lib/libnccl.so.2",
-    "cudnn/lib/libcudnn.so.9",
-)
-"""What the stand-in is linked over, below site-packages/nvidia."""
+REPLACED = {
+    12: (
+        "cuda_runtime/lib/libcudart.so.12",
+        "cublas/lib/libcublas.so.12",
+        "cublas/lib/libcublasLt.so.12",
+        "cuda_cupti/lib/libcupti.so.12",
+        "nccl/lib/libnccl.so.2",
+        "cudnn/lib/libcudnn.so.9",
+    ),
+    13: (
+        "cu13/lib/libcudart.so.13",
+        "cu13/lib/libcublas.so.13",
+        "cu13/lib/libcublasLt.so.13",
+        "cu13/lib/libcupti.so.13",
+        "nccl/lib/libnccl.so.2",
+        "cudnn/lib/libcudnn.so.9",
+    ),
+}
+"""What the stand-in is linked over, below site-packages/nvidia, by CUDA's major version."""
 
 KEPT = {
-    "cufft": "libcufft.so.11",
-    "curand": "libcurand.so.10",
-    "cusolver": "libcusolver.so.11",
-    "cusparse": "libcusparse.so.12",
-    "cusparselt": "libcusparseLt.so.0",
-    "cufile": "libcufile.so.0",
-    "cuda_nvrtc": "libnvrtc.so.12",
-    "nvjitlink": "libnvJitLink.so.12",
-    "nvtx": "libnvToolsExt.so.1",
+    12: (
+        "cufft/lib/libcufft.so.11",
+        "curand/lib/libcurand.so.10",
+        "cusolver/lib/libcusolver.so.11",
+        "cusparse/lib/libcusparse.so.12",
+        "cusparselt/lib/libcusparseLt.so.0",
+        "cufile/lib/libcufile.so.0",
+        "cuda_nvrtc/lib/libnvrtc.so.12",
+        "nvjitlink/lib/libnvJitLink.so.12",
+        "nvtx/lib/libnvToolsExt.so.1",
+    ),
+    13: (
+        "cu13/lib/libcufft.so.12",
+        "cu13/lib/libcurand.so.10",
+        "cu13/lib/libcusolver.so.12",
+        "cu13/lib/libcusparse.so.12",
+        "cusparselt/lib/libcusparseLt.so.0",
+        "cu13/lib/libcufile.so.0",
+        "cu13/lib/libnvrtc.so.13",
+        "cu13/lib/libnvJitLink.so.13",
+        "nvshmem/lib/libnvshmem_host.so.3",
+    ),
 }
 """NVIDIA's own where they are installed; where not, the stand-in is all of these, too, and they do nothing."""
 
 PREFIXES = re.compile(
-    r"(__cuda|cuda[A-Z]|cublas|cupti|nccl[A-Z]|cudnn|cu[A-Z]|cufft|curand|cusolver|cusparse|cuFile|nvrtc|nvJitLink|nvtx)"
+    r"(__cuda|cuda[A-Z]|cublas|cupti|nccl[A-Z]|cudnn|cu[A-Z]|cufft|curand|cusolver|cusparse|cuFile|nvrtc|nvJitLink|nvtx|nvshmem)"
 )
 STUB = """#include <stdio.h>
 #include <stdlib.h>
@@ -90,8 +113,8 @@ def build(site: Path) -> Path:
 
 def link(site: Path, folder: Path) -> None:
     """Put links to the stand-in in the place of the environment's CUDA libraries."""
-    absent = [f"{package}/lib/{name}" for package, name in KEPT.items() if package not in _installed(site)]
-    for name in (*REPLACED, *absent):
+    absent = [name for name in KEPT[_major(site)] if name not in _installed(site)]
+    for name in (*REPLACED[_major(site)], *absent):
         place = site / "nvidia" / name
         place.parent.mkdir(parents=True, exist_ok=True)
         if place.exists() and not place.is_symlink():
@@ -103,17 +126,21 @@ def link(site: Path, folder: Path) -> None:
 
 def unlink(site: Path) -> None:
     """Put NVIDIA's own libraries back."""
-    for place in (site / "nvidia" / name for name in REPLACED):
+    for place in (site / "nvidia" / name for name in REPLACED[_major(site)]):
         if (real := place.with_name(f"{place.name}.real")).exists():
             real.replace(place)
 
 
 def _installed(site: Path) -> list[str]:
-    return [
-        package
-        for package, name in KEPT.items()
-        if (path := site / "nvidia" / package / "lib" / name).exists() and not path.is_symlink()
-    ]
+    return [name for name in KEPT[_major(site)] if (path := site / "nvidia" / name).exists() and not path.is_symlink()]
+
+
+def _major(site: Path) -> int:
+    """Return the major version of the CUDA that torch was built for."""
+    found = re.search(r"^cuda\b.*?'(\d+)\.", (site / "torch/version.py").read_text(), re.MULTILINE)
+    if not found or int(found[1]) not in REPLACED:
+        sys.exit(f"{site}/torch was not built for CUDA {' or '.join(map(str, REPLACED))}.")
+    return int(found[1])
 
 
 def _symbols(path: Path, which: str) -> set[str]:
@@ -133,7 +160,7 @@ def _compile(site: Path, out: Path) -> None:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(compiled, sorted(SOURCES.glob("*.cpp"))))
     stubs = out / "stubs.c"
-    stubs.write_text(_stubs(site, objects))
+    stubs.write_text(_stubs(site, objects) + _callback_names(include))
     _run("gcc", "-O1", "-fPIC", "-w", "-fno-builtin", "-c", stubs, "-o", out / "stubs.o")
     library = out / "libfakecuda.so"
     _run("g++", "-shared", "-Wl,-soname,libfakecuda.so", "-o", library, *objects, out / "stubs.o", "-ldl", "-lpthread")
@@ -146,7 +173,7 @@ def _compile(site: Path, out: Path) -> None:
 def _stubs(site: Path, objects: list[Path]) -> str:
     """Return functions that do nothing, for all that torch, Triton and NVIDIA's libraries want and nobody defines."""
     users = [path for path in (site / "torch/lib").glob("*.so*") if path.is_file()]
-    kept = [site / "nvidia" / package / "lib" / KEPT[package] for package in _installed(site)]
+    kept = [site / "nvidia" / name for name in _installed(site)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         wanted = set().union(*pool.map(lambda path: _symbols(path, "--undefined-only"), [*users, *kept]))
         theirs = set().union(*pool.map(lambda path: _symbols(path, "--defined-only"), kept))
@@ -157,6 +184,20 @@ def _stubs(site: Path, objects: list[Path]) -> str:
         wanted |= names | {f"{name}_v2" for name in names}
     missing = sorted(name for name in wanted - theirs - ours if PREFIXES.match(name))
     return STUB + "".join(f'int {name}(void) {{ return nothing("{name}"); }}\n' for name in missing)
+
+
+def _callback_names(include: Path) -> str:
+    """Return the function that names CUPTI's callbacks."""
+    cases = {}
+    for driver, kind in enumerate(("runtime", "driver")):
+        header = (include / f"cupti_{kind}_cbid.h").read_text()
+        found = re.findall(rf"CUPTI_{kind.upper()}_TRACE_CBID_(\w+)\s*=\s*(\d+)\b", header)
+        cases[driver] = "".join(f'case {number}: return "{name}"; ' for name, number in found)
+    return f"""const char* fakecuda_callback_name(int driver, unsigned id) {{
+    if (driver) switch (id) {{ {cases[1]} default: return 0; }}
+    switch (id) {{ {cases[0]} default: return 0; }}
+}}
+"""
 
 
 def _run(*words: object) -> None:

@@ -197,6 +197,11 @@ API CUptiResult cuptiGetResultString(CUptiResult r, const char** s) {
     *s = r ? "an error of the stand-in's CUPTI" : "ok";
     return CUPTI_SUCCESS;
 }
+extern "C" const char* fakecuda_callback_name(int driver, uint32_t id);  // build.py makes it from CUPTI's headers
+API CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t id, const char** name) {
+    *name = fakecuda_callback_name(domain == CUPTI_CB_DOMAIN_DRIVER_API, id);
+    return *name ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
+}
 API CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,
                                                CUpti_BuffersCallbackCompleteFunc complete) {
     request_buffer = request;

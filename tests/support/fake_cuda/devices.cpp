@@ -137,13 +137,11 @@ API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
     p->maxThreadsDim[2] = 64;
     p->maxGridSize[0] = 2147483647;
     p->maxGridSize[1] = p->maxGridSize[2] = 65535;
-    p->clockRate = 1980000;
     p->totalConstMem = 65536;
     p->major = m.major;
     p->minor = m.minor;
     p->multiProcessorCount = m.multiprocessors;
     p->unifiedAddressing = 1;
-    p->memoryClockRate = 2619000;
     p->memoryBusWidth = 5120;
     p->l2CacheSize = 50 << 20;
     p->maxThreadsPerMultiProcessor = m.major == 7 && m.minor == 5 ? 1024 : 2048;
@@ -178,12 +176,12 @@ int device_attribute(int attribute, int device) {
         case cudaDevAttrTotalConstantMemory: return 65536;
         case cudaDevAttrWarpSize: return 32;
         case cudaDevAttrMaxRegistersPerBlock: return 65536;
-        case cudaDevAttrClockRate: return p.clockRate;
+        case cudaDevAttrClockRate: return 1980000;  // kHz
         case cudaDevAttrMultiProcessorCount: return p.multiProcessorCount;
         case cudaDevAttrPciBusId: return p.pciBusID;
         case cudaDevAttrPciDeviceId:
         case cudaDevAttrPciDomainId: return 0;
-        case cudaDevAttrMemoryClockRate: return p.memoryClockRate;
+        case cudaDevAttrMemoryClockRate: return 2619000;
         case cudaDevAttrGlobalMemoryBusWidth: return p.memoryBusWidth;
         case cudaDevAttrL2CacheSize: return p.l2CacheSize;
         case cudaDevAttrMaxThreadsPerMultiProcessor: return p.maxThreadsPerMultiProcessor;

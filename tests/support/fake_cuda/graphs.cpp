@@ -78,8 +78,8 @@ API cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStat
                                    : cudaStreamCaptureStatusActive;
     return cudaSuccess;
 }
-API cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long* id,
-                                            cudaGraph_t* graph, const cudaGraphNode_t** nodes, size_t* n) {
+static cudaError_t capture_info(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                cudaGraph_t* graph, const cudaGraphNode_t** nodes, size_t* n) {
     cudaError_t e = cudaStreamIsCapturing(handle, status);
     if (e) return e;
     Stream* s = stream_of(handle);
@@ -89,6 +89,19 @@ API cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t handle, cudaStreamCaptu
     if (n) *n = 0;
     return cudaSuccess;
 }
+#if CUDART_VERSION >= 13000
+API cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                         cudaGraph_t* graph, const cudaGraphNode_t** nodes,
+                                         const cudaGraphEdgeData** edges, size_t* n) {
+    if (edges) *edges = nullptr;
+    return capture_info(s, status, id, graph, nodes, n);
+}
+#else
+API cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t s, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                            cudaGraph_t* graph, const cudaGraphNode_t** nodes, size_t* n) {
+    return capture_info(s, status, id, graph, nodes, n);
+}
+#endif
 API cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
     STICKY
     if ((uintptr_t)handle <= 1) return fail(cudaErrorStreamCaptureUnsupported);  // the legacy stream

@@ -64,6 +64,15 @@ static cudaError_t launch(const void* function, dim3 grid, dim3 block, void** ar
 API cudaError_t cudaLaunchKernel(const void* f, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t s) {
     return launch(f, grid, block, arguments, shared, s, 211);
 }
+// How programs compiled by CUDA 13 launch; a kernel's handle is its function.
+API cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* f) {
+    *kernel = (cudaKernel_t)f;
+    return cudaSuccess;
+}
+API cudaError_t __cudaLaunchKernel(void* f, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t s) {
+    return launch(f, grid, block, arguments, shared, s, 211);
+}
+API cudaError_t cudaGetKernel(cudaKernel_t* kernel, const void* f) { return __cudaGetKernel(kernel, f); }
 API cudaError_t cudaLaunchCooperativeKernel(const void* f, dim3 grid, dim3 block, void**, size_t shared, cudaStream_t s) {
     return launch(f, grid, block, nullptr, shared, s, 269);
 }
