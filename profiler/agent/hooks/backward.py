@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..dynamo import not_for_dynamo
+from ..dynamo import FLAG, compiling, not_for_dynamo
 from ..outlet import clock
 from ..ring import BACKWARD, MARK_BACKWARD_END, MARK_BACKWARD_START
 from ..session import Agent, ident
@@ -24,7 +24,7 @@ def install(agent: Agent) -> Callable[[], None]:
     """Replace the name by which `torch.autograd` calls the engine."""
     autograd = agent.torch.autograd
     plain = getattr(autograd, ENGINE)
-    is_compiling = agent.torch.compiler.is_compiling
+    is_traced, flag = compiling(agent.torch)
     dynamo = agent.dynamo
     inside = agent.in_backward
     mark = agent.mark
@@ -32,7 +32,7 @@ def install(agent: Agent) -> Callable[[], None]:
 
     @functools.wraps(plain)
     def run(*args: Any, **kwargs: Any) -> Any:
-        if dynamo and is_compiling():
+        if dynamo and (is_traced() or flag(FLAG)):
             return plain(*args, **kwargs)
         code = 0 if kwargs.get("accumulate_grad", True) is True else 1  # that of `grad` does not
         thread = ident()

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ..dynamo import not_for_dynamo
+from ..dynamo import FLAG, compiling, not_for_dynamo
 from ..files import contents
 from ..look import (
     ByIdentity,
@@ -359,7 +359,7 @@ def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> Callable[
     base = _module()._BaseDataLoaderIter
     single = _module()._SingleProcessDataLoaderIter
     plain = base.__next__
-    is_compiling = agent.torch.compiler.is_compiling
+    is_traced, flag = compiling(agent.torch)
     dynamo = agent.dynamo
     iterators, arrivals = loaders.iterators, loaders.arrivals
     mark = agent.mark
@@ -367,7 +367,7 @@ def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> Callable[
 
     @functools.wraps(plain)
     def __next__(self: Any) -> Any:
-        if dynamo and is_compiling():
+        if dynamo and (is_traced() or flag(FLAG)):
             return plain(self)
         queued, put_by, next_put_by = NO_WORKERS, 0, False
         try:

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ..dynamo import not_for_dynamo
+from ..dynamo import FLAG, compiling, not_for_dynamo
 from ..look import class_dict_of, dict_of, has_parameters, module_of, mro_of
 from ..outlet import clock
 from ..ring import FORWARD, MARK_FORWARD_END, MARK_FORWARD_START
@@ -130,7 +130,7 @@ class Roots:
     def _slot_of_modules(self) -> Any:
         """Return the descriptor that intercepts every module."""
         linear, roots, call = self._agent.torch.nn.Linear, self, self._call
-        is_compiling = self._agent.torch.compiler.is_compiling
+        is_traced, flag = compiling(self._agent.torch)
         dynamo = self._agent.dynamo
         bound, frame_of, torchs_call = types.MethodType, sys._getframe, self._torchs_call
 
@@ -149,7 +149,7 @@ class Roots:
             def __get__(self, module: Any, owner: Any = None) -> Any:
                 if module is None:
                     return None
-                if dynamo and is_compiling():  # then this is traced, and nothing of the module's is called
+                if dynamo and (is_traced() or flag(FLAG)):  # then this is traced, and nothing of the module's is called
                     return module.__dict__.get(NAME)
                 if frame_of(1).f_code is not torchs_call:  # the program looks at its model
                     return dict_of(module).get(NAME)
@@ -272,7 +272,7 @@ class Roots:
 
         Other instances of these classes go through it, too, so it does the least possible.
         """
-        is_compiling = self._agent.torch.compiler.is_compiling
+        is_traced, flag = compiling(self._agent.torch)
         dynamo = self._agent.dynamo
         in_forward, in_backward = self._agent.in_forward, self._agent.in_backward
         is_outermost = self._is_outermost
@@ -284,7 +284,7 @@ class Roots:
             def __get__(self, module: Any, owner: Any = None) -> Any:
                 if module is None:
                     return None
-                if dynamo and is_compiling():  # as above
+                if dynamo and (is_traced() or flag(FLAG)):  # as above
                     return module.__dict__.get(NAME)
                 if (
                     id(module) in roots

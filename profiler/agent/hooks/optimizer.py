@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ..dynamo import not_for_dynamo
+from ..dynamo import FLAG, compiling, not_for_dynamo
 from ..look import ByIdentity
 from ..outlet import clock
 from ..ring import MARK_OPTIMIZER_END, MARK_OPTIMIZER_START, OPTIMIZER
@@ -35,7 +35,7 @@ def install(
         register_optimizer_step_pre_hook,
     )
 
-    is_compiling = agent.torch.compiler.is_compiling
+    is_traced, flag = compiling(agent.torch)
     dynamo = agent.dynamo
     mark = agent.mark
     put = agent.put
@@ -52,7 +52,7 @@ def install(
     places = ByIdentity()
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if dynamo and is_compiling():
+        if dynamo and (is_traced() or flag(FLAG)):
             return
         if agent.capturing:
             return
@@ -72,7 +72,7 @@ def install(
             agent.give_up("optimizer", error)
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if dynamo and is_compiling():
+        if dynamo and (is_traced() or flag(FLAG)):
             return
         end = clock()
         key = id(optimizer)

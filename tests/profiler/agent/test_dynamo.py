@@ -1,0 +1,17 @@
+import pytest
+import torch
+
+from profiler.agent.dynamo import FLAG, compiling
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_hooks_say_as_torch_does_whether_it_compiles(monkeypatch, now):
+    monkeypatch.setattr(torch.compiler, FLAG, now)
+    is_traced, flag = compiling(torch)
+    assert bool(is_traced() or flag(FLAG)) is torch.compiler.is_compiling() is now
+
+
+def test_dynamo_takes_a_hook_s_question_for_true():
+    is_traced, flag = compiling(torch)
+    compiled = torch.compile(lambda x: x + 1 if is_traced() or flag(FLAG) else x, backend="eager", fullgraph=True)
+    assert compiled(torch.zeros(1)).item() == 1
