@@ -82,6 +82,9 @@ class Writer:
         Problem: 1_000,
     }
 
+    LOG: ClassVar[int] = 1 << 22
+    """Bytes of the write-ahead log that are kept on disk: SQLite checkpoints at this size, and a merge writes more."""
+
     PER_TABLE: ClassVar[int] = 16
     """Number of limits a table may hold: a node of 8 GPUs with steady and tagged steps.
 
@@ -293,6 +296,7 @@ def _open_to_write(path: Path, *, shared: bool) -> sqlite3.Connection:
         connection.execute("PRAGMA locking_mode = NORMAL")
     try:
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA journal_size_limit = {Writer.LOG}")
         prepare(connection)
         with _transaction(connection):
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -420,6 +420,18 @@ def test_a_day_of_steps_of_a_millisecond_takes_a_few_megabytes(tmp_path):
     assert sum(sample.count for sample in tables.gpu_samples) == 2 * 864_000
 
 
+def test_the_log_shrinks_again_after_a_large_commit(tmp_path):
+    with contextlib.closing(Writer(tmp_path, "node")) as writer:
+        log = writer.path.with_name(f"{writer.path.name}-wal")
+        writer.put(Fact(pid=1, time=0.0, kind="model", body={"id": 1, "modules": ["x"] * (Writer.LOG // 4)}))
+        writer.commit()
+        largest = log.stat().st_size
+        for index in range(2):
+            writer.append([step(index)])
+            writer.commit()
+        assert log.stat().st_size <= Writer.LOG < largest
+
+
 def test_phases_of_merged_steps_still_sum_to_the_duration(tmp_path):
     whole = step(0, duration=1.0, forward=0.4, other=0.6)
     unmeasured = step(1, duration=1.0, other=1.0)
