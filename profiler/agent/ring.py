@@ -110,7 +110,9 @@ class RingWriter:
         descriptor = posix.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:
             _reserve(descriptor, size)
-            self._map = mmap.mmap(descriptor, size)
+            # Before Python 3.13 the map keeps a descriptor of its own, which the program may come across.
+            untracked: Any = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+            self._map = mmap.mmap(descriptor, size, **untracked)
             moments = time.perf_counter_ns(), time.time_ns()
             _HEADER.pack_into(self._map, 0, MAGIC, RECORD.size, capacity, posix.getpid(), posix.getppid(), *moments)
             posix.rename(unfinished, path)
