@@ -64,9 +64,10 @@ class Bench:
             return
         found = self._repeat(plan.rounds, lambda number: _in_process(loop, plan.pairs, number))
         bar = bars.cost(found[0]["events"])
-        for key in ("median", "mean"):
-            added = [[b[key] - a[key] for a, b in zip(one["plain"], one["treated"], strict=True)] for one in found]
-            self.rows.append(row(name, case, f"step, {key}", added, "us", bar))
+        for way, of in (("treated", "step"), ("floor", "hooks that only take the time")):
+            for key, what in (("median", "median"), ("mean", "mean"), ("quiet", "CPU of quiet steps")):
+                added = [[b[key] - a[key] for a, b in zip(one["plain"], one[way], strict=True)] for one in found]
+                self.rows.append(row(name, case, f"{of}, {what}", added, "us", bar if way == "treated" else None))
         plain = [[block["median"] for block in one["plain"]] for one in found]
         self.rows.append(row(name, case, "step without the agent, median", plain, "us"))
         self.rows.append(row(name, case, "events a step", [[one["events"]] for one in found], ""))

@@ -1,9 +1,10 @@
 """What the agent costs a step, in one process: it is put in and taken out again between short blocks of the same loop.
 
 Two processes of one program differ by a few microseconds a step, by where their memory happens to lie; two blocks of
-one process do not. A pair is a block without the agent and one with it, in random order. The mean of a block holds
-what the median leaves out: events go to the ring every 20 ms, facts are refreshed twice a second.
-Writes a JSON object: seconds a step of every block, and events a step.
+one process do not. A turn is a block without the agent, one with it, and one with hooks that only take the time
+(floor.py), in random order. The mean of a block holds what the median leaves out: events go to the ring every 20 ms,
+facts are refreshed twice a second. The CPU time of the quietest steps holds what other programs do not disturb: it is
+what remains to compare on a busy machine. Writes a JSON object: seconds a step of every block, and events a step.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from pathlib import Path
 import checkout  # noqa: F401
 import torch.utils.data  # noqa: F401 - as it is once the program trains
 from events import in_rings
+from floor import Hooks
 from loops import ALONE, LOOPS
 from training import build
 
@@ -28,6 +30,8 @@ from profiler.agent import start
 
 SECONDS = 0.55
 """Of a block: a little more than the half second between two refreshments."""
+QUIET = 0.05
+"""Share of a block's steps that other programs leave undisturbed, on a machine that is not always busy."""
 WARM_SECONDS, WARM_STEPS = 0.05, 100
 """Left out at the beginning of a block: the agent looks at the model in three steps, has its first flush after 20 ms,
 and looks into each of the first 64 batches but into few of the later ones."""
@@ -38,12 +42,15 @@ def blocks(loop, pairs, seed):
     order = random.Random(seed)
     warm = max(WARM_STEPS, round(WARM_SECONDS / loop.seconds))
     steps = warm + round(SECONDS / loop.seconds)
-    found, events = {"plain": [], "treated": []}, []
+    found, events = {"plain": [], "floor": [], "treated": []}, []
     _block(training, training.train, steps, warm)
     for _ in range(pairs):
-        for way in order.sample(("plain", "treated"), 2):
+        for way in order.sample([*found], len(found)):
             if way == "plain":
                 found[way].append(_block(training, training.train, steps, warm))
+            elif way == "floor":
+                with Hooks(training.model):
+                    found[way].append(_block(training, training.train, steps, warm))
             else:
                 walls, rate = _treated(loop, training, steps, warm)
                 found[way].append(walls)
@@ -75,13 +82,19 @@ def _with_steps(train):
 
 
 def _block(training, train, steps, warm):
-    walls, last = [], time.perf_counter()
+    walls, cpus, last, used = [], [], time.perf_counter(), time.thread_time()
     for batch in itertools.islice(training.batches(), steps):
         train(batch)
-        now = time.perf_counter()
+        now, cpu = time.perf_counter(), time.thread_time()
         walls.append(now - last)
-        last = now
-    return {"median": statistics.median(walls[warm:]), "mean": statistics.fmean(walls[warm:])}
+        cpus.append(cpu - used)
+        last, used = now, cpu
+    walls, cpus = walls[warm:], sorted(cpus[warm:])
+    return {
+        "median": statistics.median(walls),
+        "mean": statistics.fmean(walls),
+        "quiet": cpus[int(QUIET * len(cpus))],
+    }
 
 
 def main():

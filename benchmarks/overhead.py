@@ -10,9 +10,9 @@
                                                  the venv of this interpreter, and torch.profiler
 
 There are three measurements. In one process, the agent is put in and taken out between blocks: what it costs a step,
-precisely (in_process.py). In two, a plain and a treated command take turns: what a step costs with everything about it,
-and what the recorder uses meanwhile (steps.py). In whole runs, one after the other: start, end and the budget
-(whole.py).
+precisely, and what hooks cost there that only take the time (in_process.py, floor.py). In two, a plain and a treated
+command take turns: what a step costs with everything about it, and what the recorder uses meanwhile (steps.py). In
+whole runs, one after the other: start, end and the budget (whole.py).
 
 Figures are treated less plain, as medians with 95 % bootstrap intervals. A bar is `ok` or `above` if the whole interval
 is on that side of it, else `unclear`: take more --rounds, or a quieter machine.

@@ -67,6 +67,7 @@ USED = {
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"),
         "whether an export has a place to go to",
     ),
+    "TEARDOWN_CUPTI": "unset while a window ends",
     "KUBERNETES_SERVICE_HOST": "whether to speak of containers",
     "TENSORBOARD_LOGGING_DIR": "where the Trainer writes its events",
     **dict.fromkeys(("WANDB_MODE", "NEPTUNE_MODE", "CLEARML_OFFLINE_MODE"), "trackers stay offline in a trial"),
