@@ -133,11 +133,12 @@ def environment(
     budget: float,
     trial: Mapping[str, object] | None = None,
     folder: Path | None = None,
+    tracer: int | None = None,
 ) -> dict[str, str]:
     """Return the environment for the program, with the agent's entry point added.
 
     `trial` holds the agent's changes and the number of steps (agent/trial.py). `folder` is the run's, for a program
-    that asks for its own result.
+    that asks for its own result. `tracer` is the process that samples its stacks.
 
     Raises:
         ProfilerError: the installation path contains the PYTHONPATH separator, so Python would read it as two folders.
@@ -149,9 +150,15 @@ def environment(
     result = dict(os.environ)
     before = result.get("PYTHONPATH")
     result["PYTHONPATH"] = str(WAY_IN) + (os.pathsep + before if before else "")
-    settings = {"rings": str(rings), "windows": str(windows) if windows is not None else None, "budget": budget}
+    settings: dict[str, object] = {
+        "rings": str(rings),
+        "windows": str(windows) if windows is not None else None,
+        "budget": budget,
+    }
     if folder is not None:
         settings["folder"] = str(folder.absolute())
+    if tracer is not None:
+        settings["tracer"] = tracer
     result[VARIABLE] = json.dumps(settings if trial is None else {**settings, "trial": trial})
     return result
 
@@ -416,6 +423,7 @@ def record(
     budget: float = 0.01,
     rate: float = 10.0,
     windows: bool = True,
+    stacks: bool = True,
     trial: Mapping[str, object] | None = None,
 ) -> Recorded:
     """Run the program and record it to its end; if nothing can be recorded, only run it.
@@ -424,6 +432,7 @@ def record(
         ProfilerError: the program cannot be started.
     """
     _hold_standard_streams()
+    stacks = stacks and (trial is None or trial["steps"] is None)
     argv = program(words)
     name = _name(words)
     job = the_job(words, os.environ, os.uname().nodename)
@@ -435,7 +444,7 @@ def record(
         return _run_only(argv, f"Nothing is recorded. {error}")
     try:
         window_folder = place.make_windows(folder, part) if windows else None
-        env = environment(rings, window_folder, budget, trial, folder)
+        env = environment(rings, window_folder, budget, trial, folder, os.getpid() if stacks else None)
     except ProfilerError as error:
         place.forget(folder, rings, part)
         place.restore(seat.earlier)
@@ -453,7 +462,7 @@ def record(
             _become(argv, error)
         raise
     try:
-        _watch(child, seat, rings, tuple(words), origin, budget, rate, job.id)
+        _watch(child, seat, rings, tuple(words), origin, budget, rate, job.id, stacks)
     except Exception as error:  # noqa: BLE001 - the program is running: whatever befalls us, it is waited for
         notes.append(f"The recording stopped: {error}")
         while not child.wait(1.0):
@@ -515,6 +524,7 @@ def _watch(
     budget: float,
     rate: float,
     job: str,
+    stacks: bool,
 ) -> None:
     # Imported only now: the program starts that much sooner.
     from profiler.recorder.ending import Asked
@@ -523,7 +533,7 @@ def _watch(
     with contextlib.suppress(OSError):
         os.nice(5)  # on a machine with no core to spare, the program goes first
     run = new_run(words, origin, budget, job)
-    recorder = Recorder(seat.folder, rings, run, child.pid, origin=origin, rate=rate, part=seat.part)
+    recorder = Recorder(seat.folder, rings, run, child.pid, origin=origin, rate=rate, part=seat.part, stacks=stacks)
     while not child.wait(recorder.poll()):
         pass
     status = child.status

@@ -455,6 +455,30 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """A Python stack of a process's main thread, and how often it was sampled in one phase."""
+
+    pid: int
+    """The training process; also of the stacks of its loader workers."""
+    id: int
+    """The stack's number among those of its process."""
+    role: Literal["rank", "worker"] = "rank"
+    phase: str = "other"
+    """Of a rank: data_wait, forward, backward, optimizer, checkpoint_save, evaluation, epoch_start, logging, metric or
+    other. Of a worker: fetch, collate, idle or other."""
+    steady: bool = False
+    """Whether the samples lie in steady steps of the training process."""
+    frames: tuple[tuple[str, int, str, str], ...] = ()
+    """File, line, function and library of each frame, outermost first.
+
+    The library is "" for the program's own code, "python" for the standard library. Of libraries, only the first and
+    the last of neighboring frames are kept. No frames: one of too many different stacks.
+    """
+    total: float
+    samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """A measurement that failed or was given up, and why; shown in the report."""
 

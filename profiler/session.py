@@ -34,6 +34,7 @@ class profile:
         budget: Share of run time that profiler windows may cost.
         rate: Samples per second.
         windows: Whether to take torch.profiler windows at all.
+        stacks: Whether to sample Python stacks from outside.
         name: Name of the block if it is a region.
 
     Inside `profile-train`, and inside another `profile`, the block is a region of the run that is being recorded. With
@@ -52,6 +53,7 @@ class profile:
         budget: float = 0.01,
         rate: float = 10.0,
         windows: bool = True,
+        stacks: bool = True,
         name: str = "profile",
     ) -> None:
         self.out = None if out is None else Path(out)
@@ -59,6 +61,7 @@ class profile:
         self.budget = budget
         self.rate = rate
         self.windows = windows
+        self.stacks = stacks
         self.name = name
         self.summary = True
         """Whether to print what was found, with the report."""
@@ -153,17 +156,21 @@ class profile:
 
     def _begin_recorder(self, folder: Path, rings: Path) -> dict[str, str]:
         windows = place.make_windows(folder) if self.windows else None
+        from profiler.agent import yama
         from profiler.agent.redact import redact_command  # only now: it compiles its patterns
 
         origin = time.perf_counter_ns()
         environment = launch.environment(rings, windows, self.budget, folder=folder)
         arguments = [str(folder), str(rings), str(os.getpid()), str(origin), str(self.rate), str(self.budget)]
+        arguments.append("1" if self.stacks else "0")
         self._recorder = subprocess.Popen(
             [sys.executable, "-c", _BESIDE, str(Path(__file__).parents[1]), *arguments, *redact_command(sys.argv)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C ends the program; the recorder sees that and finishes
         )
+        if self.stacks:
+            yama.allow(self._recorder.pid)
         return environment
 
     def _set_environment(self, environment: dict[str, str]) -> None:

@@ -14,6 +14,9 @@ from programs import COMMAND, TRAINS, Running
 # What the tests try says nothing of this machine's programs, and its programs nothing of what is tested.
 os.environ["PROFILE_TRAIN_CALIBRATION"] = os.devnull
 
+# Tests of the sampler ask for it: sampling takes time of every other recording.
+os.environ["PROFILE_TRAIN_STACKS"] = "0"
+
 # Without it each of the hundreds of processes would compile this checkout anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

@@ -51,6 +51,7 @@ class Pid(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.option("--budget", type=click.FloatRange(0, 0.5), default=0.01, help="Run time profiling may cost.  [0.01]")
 @click.option("--rate", type=click.FloatRange(0.1, 100), default=10.0, help="GPU and host samples a second.  [10]")
 @click.option("--windows/--no-windows", default=True, help="Short torch.profiler windows for kernel detail.")
+@click.option("--stacks/--no-stacks", default=True, help="Sample Python stacks from outside, for file and line.")
 @click.option("--no-report", is_flag=True, help="Only record; `profile-train report` makes the report later.")
 @options.criteria
 def attach(
@@ -63,6 +64,7 @@ def attach(
     budget: float,
     rate: float,
     windows: bool,
+    stacks: bool,
     no_report: bool,
     criteria: Criteria,
 ) -> None:
@@ -81,6 +83,7 @@ def attach(
         budget=budget,
         rate=rate,
         windows=windows,
+        stacks=stacks,
     )
     folder, notes = record(wanted, say)
     for note in notes:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 @click.option("--budget", type=click.FloatRange(0, 0.5), default=0.01, help="Run time profiling may cost.  [0.01]")
 @click.option("--rate", type=click.FloatRange(0.1, 100), default=10.0, help="GPU and host samples a second.  [10]")
 @click.option("--windows/--no-windows", default=True, help="Short torch.profiler windows for kernel detail.")
+@click.option("--stacks/--no-stacks", default=True, help="Sample Python stacks from outside, for file and line.")
 @click.option("--no-report", is_flag=True, help="Only record; `profile-train report` makes the report later.")
 @click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
 @click.option("--verify", is_flag=True, help="Then try the advice, as `profile-train verify` does.")
@@ -67,6 +68,7 @@ def run(
     budget: float,
     rate: float,
     windows: bool,
+    stacks: bool,
     no_report: bool,
     open_report: bool,
     verify: bool,
@@ -86,7 +88,7 @@ def run(
         raise click.UsageError("--verify tries changes to the program as it is: leave out --apply.")
     changed = _changed(tuned) if tuned else None
     with _stdin_kept(verify and not how.yes):
-        recorded = record(words, out, budget=budget, rate=rate, windows=windows, trial=changed)
+        recorded = record(words, out, budget=budget, rate=rate, windows=windows, stacks=stacks, trial=changed)
     try:
         for note in recorded.notes:
             say(note)

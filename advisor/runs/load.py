@@ -263,6 +263,7 @@ class _Rows:
         self.memory = _by_process(node.memory_samples)
         self.operators = _by_process(node.operators)
         self.sketches = _by_process(node.sketches, owners)
+        self.stacks = _by_process(node.stacks)
         self.steps = _by_process(node.steps)
         self.syncs = _by_process(node.syncs)
         self.windows = _by_process(node.windows)
@@ -289,6 +290,7 @@ def _rank(process: Process, node: Tables, rows: _Rows, pids: Sequence[int]) -> R
         kernels=rows.kernels.get(process.pid, ()),
         operators=rows.operators.get(process.pid, ()),
         syncs=rows.syncs.get(process.pid, ()),
+        stacks=rows.stacks.get(process.pid, ()),
         sketches=rows.sketches.get(process.pid, ()),
         traces=_of(TraceFact, facts),
         loaders=_of(LoaderFact, facts),

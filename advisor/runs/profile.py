@@ -33,6 +33,7 @@ from profiler.schema import (
     ScalerFact,
     SchedulingFact,
     Sketch,
+    Stack,
     Step,
     Sync,
     ThreadsFact,
@@ -57,6 +58,8 @@ class Rank:
     kernels: tuple[Kernel, ...] = ()
     operators: tuple[Operator, ...] = ()
     syncs: tuple[Sync, ...] = ()
+    stacks: tuple[Stack, ...] = ()
+    """Sampled stacks of the process and of its workers; empty if nobody looked."""
     traces: tuple[TraceFact, ...] = ()
     sketches: tuple[Sketch, ...] = ()
     loaders: tuple[LoaderFact, ...] = ()

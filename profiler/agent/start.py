@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from . import facts, ranks, stack, tracebacks
+from . import facts, ranks, stack, tracebacks, yama
 from .dynamo import not_for_dynamo
 from .hooks import (
     anomaly,
@@ -64,6 +64,8 @@ def begin(settings: dict[str, Any]) -> Agent | None:
         agent.mark = cuda_events.Marks(agent)
     for method in (Agent.flush, Agent.end_step, Agent.after_step, Agent.give_up):
         not_for_dynamo(torch, method, callees=True)
+    if settings.get("tracer"):
+        yama.allow(settings["tracer"])
     if settings.get("trial"):
         from .trial import Trial
 

@@ -39,6 +39,7 @@ class Wanted:
     budget: float = 0.01
     rate: float = 10.0
     windows: bool = True
+    stacks: bool = True
     patience: float = PATIENCE
 
 
@@ -224,7 +225,7 @@ def _recorder(wanted: Wanted, folder: Path, rings: Path, words: tuple[str, ...])
     origin = time.perf_counter_ns()
     run = new_run(redact_command(words), origin, wanted.budget)
     run = replace(run, cwd=target.folder(wanted.pid) or run.cwd)
-    return Recorder(folder, rings, run, wanted.pid, origin=origin, rate=wanted.rate)
+    return Recorder(folder, rings, run, wanted.pid, origin=origin, rate=wanted.rate, stacks=wanted.stacks)
 
 
 def _watch(recorder: Recorder, wanted: Wanted, stop: _Stop) -> bool:

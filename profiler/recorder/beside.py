@@ -21,9 +21,10 @@ def main(arguments: list[str]) -> None:
     """Record a program until the pipe or the program ends.
 
     Args:
-        arguments: Run folder, rings folder, PID of the program, origin (ns), samples per second, budget, the command.
+        arguments: Run folder, rings folder, PID of the program, origin (ns), samples per second, budget, "1" to sample
+            stacks, the command.
     """
-    folder, rings, program, origin, rate, budget, *command = arguments
+    folder, rings, program, origin, rate, budget, stacks, *command = arguments
     pid = int(program)
     begun = place.started(pid)
     with contextlib.suppress(OSError):
@@ -36,6 +37,7 @@ def main(arguments: list[str]) -> None:
             pid,
             origin=int(origin),
             rate=float(rate),
+            stacks=stacks == "1",
         )
         outcome: Outcome | None = None
         while True:

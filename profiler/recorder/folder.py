@@ -558,7 +558,7 @@ def remove_rings(rings: Path) -> None:
 
     The folder's name may come from a foreign file.
     """
-    for pattern in ("*.ring", "*.ring.new", "*.facts", "problems", "*.problem"):
+    for pattern in ("*.ring", "*.ring.new", "*.facts", "problems", "*.problem", "stacks-*"):
         for path in rings.glob(pattern):
             with contextlib.suppress(OSError):
                 path.unlink()

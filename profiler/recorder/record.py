@@ -13,7 +13,7 @@ import time
 import uuid
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from profiler import __version__
 from profiler.agent.redact import known_secrets
@@ -24,8 +24,11 @@ from profiler.recorder.ending import Asked, sentence
 from profiler.recorder.gpu import GpuSampler
 from profiler.recorder.host import HostSampler, machine
 from profiler.recorder.scheduling import Scheduling
-from profiler.schema import Fact, Outcome, Problem, Run
+from profiler.schema import Fact, Outcome, Problem, Run, Step
 from profiler.store import Tables, Writer, find, read
+
+if TYPE_CHECKING:
+    from profiler.recorder.stacks.sampler import StackSampler
 
 # Looking for new processes is a directory listing; they do not appear that often.
 LOOK_EVERY = 0.5
@@ -125,6 +128,7 @@ class Recorder:
         rate: float = 10.0,
         stored: Tables | None = None,
         part: str = "",
+        stacks: bool = False,
     ) -> None:
         """Open the store and start sampling.
 
@@ -137,6 +141,7 @@ class Recorder:
             rate: Samples per second.
             stored: Tables that an earlier recorder of the same run has stored.
             part: Suffix that distinguishes this recorder from others that write into the same folder.
+            stacks: Whether to sample Python stacks of the program.
         """
         self.folder = folder
         self._part = part
@@ -162,6 +167,7 @@ class Recorder:
         self._next_beat = place.BEAT
         self._polled: float | None = None
         self._silent = 0.0
+        self._stacks = self._sampler() if stacks else None
         self._errors = [fact.body for fact in stored.facts if fact.kind == "error"] if stored else []
         place.write_note(
             folder,
@@ -207,6 +213,7 @@ class Recorder:
             self._take()
         if now >= self._next_commit:
             self._next_commit = now + COMMIT_EVERY
+            self._look_at_stacks()
             for source in self._drain.sources.values():
                 self._store.put(source.process)
             if now >= self._next_sketch:
@@ -234,6 +241,32 @@ class Recorder:
     def problem(self, source: str, message: str) -> None:
         """Record something that the user should know about this recording."""
         self._store.append([Problem(time=self.now, source=source, message=message)])
+
+    def _sampler(self) -> StackSampler | None:
+        # Imported only now: the program starts that much sooner.
+        from profiler.recorder.stacks.sampler import StackSampler, wanted
+
+        return StackSampler(self._rings, lambda: self.now, self.problem) if wanted() else None
+
+    def _look_at_stacks(self) -> None:
+        if self._stacks is None:
+            return
+        training = [one for one in self._drain.sources.values() if one.process.role == "rank" and one.steps]
+        ranks = [one.pid for one in sorted(training, key=lambda one: (one.process.rank, one.process.started))]
+        self._stacks.poll(ranks, self._workers_of)
+        for row in self._stacks.rows():
+            self._store.put(row)
+
+    def _workers_of(self, pid: int) -> list[int]:
+        sources = (one for one in self._drain.sources.values() if one.process.role == "worker")
+        return sorted(one.pid for one in sources if one.process.parent == pid and one.pid in self._host.pids)
+
+    def _keep_stacks(self) -> None:
+        """Store what was sampled to the end."""
+        if self._stacks is not None:
+            self._stacks.close()
+            for row in self._stacks.rows(final=True):
+                self._store.put(row)
 
     def _sample(self, now: float) -> None:
         workers = [source.pid for source in self._drain.sources.values() if source.process.role == "worker"]
@@ -268,6 +301,8 @@ class Recorder:
             if row.kind == "error":
                 self._errors.append(row.body)
         else:
+            if self._stacks is not None and isinstance(row, Step):
+                self._stacks.note(row)
             self._store.append([row])
 
     def _bury(self, name: str) -> None:
@@ -292,6 +327,7 @@ class Recorder:
         """Store everything so far and leave the rings to their program."""
         self._drain.look()
         self._take()
+        self._keep_stacks()
         for source in self._drain.sources.values():
             self._keep_sums(source)
         self._store.close()
@@ -313,6 +349,7 @@ class Recorder:
         """
         self._drain.look()
         self._take(final=True)
+        self._keep_stacks()
         self._keep_scheduling()
         self._windows()
         if outcome is None:
@@ -332,7 +369,7 @@ class Recorder:
             outcome=outcome,
             exit_status=status,
             signal=ended_by,
-            recorder_cpu=time.process_time(),
+            recorder_cpu=time.process_time() + (self._stacks.cpu if self._stacks else 0.0),
         )
         self._store.put(self.run)
         saved = self._store.close()

@@ -24,6 +24,7 @@ from profiler.schema import (
     Process,
     Run,
     Sketch,
+    Stack,
     Step,
     Sync,
     Window,
@@ -48,6 +49,7 @@ class Tables:
     processes: tuple[Process, ...] = ()
     gpus: tuple[Gpu, ...] = ()
     sketches: tuple[Sketch, ...] = ()
+    stacks: tuple[Stack, ...] = ()
     facts: tuple[Fact, ...] = ()
     steps: tuple[Step, ...] = ()
     batches: tuple[Batch, ...] = ()

@@ -19,6 +19,7 @@ from profiler.schema import (
     Operator,
     Problem,
     Sketch,
+    Stack,
     Step,
     Sync,
     Window,
@@ -74,7 +75,7 @@ class Thin:
         whole = f"pid IN ({', '.join(map(str, sorted(self.whole)))})" if self.whole else "0"
         samples = f"{self.samples.hold('time')} OR time > {self.since!r}"
         return {
-            **dict.fromkeys((Batch, Window, Kernel, Operator, Sync, Sketch, MemorySample), whole),
+            **dict.fromkeys((Batch, Window, Kernel, Operator, Sync, Sketch, Stack, MemorySample), whole),
             Step: f"{whole} OR {self.steps.hold('index')}",
             GpuSample: samples,
             # They are of the machine, and what is said of one is said of that of the whole processes.
@@ -96,7 +97,9 @@ class Newest:
     def conditions(self) -> dict[type, str]:
         """Return the SQL conditions by table, as in `Thin`."""
         return {
-            **dict.fromkeys((Batch, HostSample, Kernel, MemorySample, Operator, Problem, Sketch, Sync, Window), "0"),
+            **dict.fromkeys(
+                (Batch, HostSample, Kernel, MemorySample, Operator, Problem, Sketch, Stack, Sync, Window), "0"
+            ),
             Step: f"{self._last('steps')} AND pid = {self.pid} AND start > {self.since!r}",
             GpuSample: f"{self._last('gpu_samples')} AND time > {self.since!r}",
         }

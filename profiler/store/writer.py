@@ -27,6 +27,7 @@ from profiler.schema import (
     Process,
     Run,
     Sketch,
+    Stack,
     Step,
     Sync,
     Window,
@@ -36,7 +37,7 @@ from profiler.store.merge import MERGES, merge, prepare
 from profiler.store.remote import is_remote
 from profiler.store.tables import APPLICATION, COLUMNS, FAILURES, NAMES, check, columns_of, holds_only_tables, listed
 
-Single = Run | Process | Gpu | Sketch | Fact
+Single = Run | Process | Gpu | Sketch | Stack | Fact
 Stream = Step | Batch | GpuSample | HostSample | MemorySample | Window | Kernel | Operator | Sync | Problem
 
 # What makes a row the same row: it is replaced, not added.
@@ -45,6 +46,7 @@ KEYS: dict[type, Callable[[Any], tuple[object, ...]]] = {
     Process: lambda process: (process.pid,),
     Gpu: lambda gpu: (gpu.index,),
     Sketch: lambda sketch: (sketch.pid, sketch.quantity),
+    Stack: lambda stack: (stack.pid, stack.id),
     Fact: lambda fact: (fact.pid, fact.kind, fact.body.get("id")),
 }
 

@@ -45,6 +45,7 @@ from profiler.schema import (
     Process,
     Run,
     Sketch,
+    Stack,
     Step,
     Sync,
     Window,
@@ -54,7 +55,7 @@ from profiler.store import Tables, Writer, decode_fact, find, read, reader, with
 from profiler.store.merge import MERGES
 from profiler.store.values import made_of
 
-SINGLES = {"runs": Run, "processes": Process, "gpus": Gpu, "sketches": Sketch, "facts": Fact}
+SINGLES = {"runs": Run, "processes": Process, "gpus": Gpu, "sketches": Sketch, "stacks": Stack, "facts": Fact}
 STREAMS = {
     "steps": Step,
     "batches": Batch,

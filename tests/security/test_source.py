@@ -56,6 +56,7 @@ STORED = {
 
 USED = {
     "PROFILE_TRAIN_AGENT": "our own",
+    "PROFILE_TRAIN_STACKS": "whether stacks are sampled",
     "PYTHONPATH": "to come in",
     **dict.fromkeys(("PROFILE_TRAIN_CALIBRATION", "XDG_DATA_HOME"), "where verdicts are kept"),
     "VIRTUAL_ENV": "which Python is meant",

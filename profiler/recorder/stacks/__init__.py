@@ -1,0 +1,1 @@
+"""Python stacks of the training process and its loader workers, sampled from outside by py-spy."""

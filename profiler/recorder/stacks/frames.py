@@ -1,0 +1,197 @@
+"""Read py-spy's samples of one process, and name the phase that each belongs to.
+
+A phase is known by the sample's own frames: library functions that do nothing else. A sample without such a frame is
+"other", never a guess.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import profiler
+
+Frame = tuple[str, int, str, str]
+"""File, line, function, and the library that it belongs to: "" for the program's own code, "python" for the standard
+library, else the package."""
+
+MOST_FRAMES = 24
+"""Maximum frames kept of a stack: the outermost ones and the innermost ones."""
+
+OURS = str(Path(profiler.__file__).parent)
+
+_PACKAGE = re.compile(r"/(?:site|dist)-packages/(.*)$")
+_STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+t?/(.*)$")
+_COMPREHENSIONS = frozenset(("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"))
+_MAIN = re.compile(r"thread \((\w+)\)(?:: (.*))?$")
+
+# Function and end of the file by phase. In each stack the outermost one counts, for a phase holds all that is called in
+# it; but a closure that is handed to the optimizer's step holds the forward and backward pass.
+_LOADER = "torch/utils/data/dataloader.py"
+_MARKS: dict[tuple[str, str], str] = {
+    (_LOADER, "__next__"): "data_wait",
+    (_LOADER, "__iter__"): "epoch_start",
+    ("torch/nn/modules/module.py", "_call_impl"): "forward",
+    ("torch/nn/modules/module.py", "_wrapped_call_impl"): "forward",
+    ("torch/_tensor.py", "backward"): "backward",
+    ("torch/autograd/__init__.py", "backward"): "backward",
+    ("torch/serialization.py", "save"): "checkpoint_save",
+    ("safetensors/torch.py", "save_file"): "checkpoint_save",
+    ("torch/distributed/checkpoint/state_dict_saver.py", "save"): "checkpoint_save",
+    ("lightning/pytorch/loops/evaluation_loop.py", "run"): "evaluation",
+    ("pytorch_lightning/loops/evaluation_loop.py", "run"): "evaluation",
+    ("transformers/trainer.py", "evaluation_loop"): "evaluation",
+}
+_FOLDERS: tuple[tuple[str, str], ...] = (
+    ("torch/optim/", "optimizer"),
+    ("torch/utils/tensorboard/", "logging"),
+    ("tensorboard/", "logging"),
+    ("tensorboardX/", "logging"),
+    ("wandb/", "logging"),
+    ("mlflow/", "logging"),
+    ("matplotlib/", "logging"),
+    ("seaborn/", "logging"),
+    ("tqdm/", "logging"),
+    ("sklearn/metrics/", "metric"),
+    ("torchmetrics/", "metric"),
+    ("torcheval/", "metric"),
+)
+_SCHEDULER = "torch/optim/lr_scheduler.py"
+_WORKER = "torch/utils/data/_utils/worker.py"
+_FETCH = "torch/utils/data/_utils/fetch.py"
+
+
+class Span(NamedTuple):
+    """A stretch of time in which a thread was seen in one stack; seconds since py-spy's start."""
+
+    start: float
+    end: float
+    frames: tuple[Frame, ...]
+    """Outermost first."""
+    phase: str
+
+
+def read(text: str, pid: int, *, worker: bool) -> Iterator[Span]:
+    """Yield the stretches of a process's main thread, from py-spy's Chrome trace.
+
+    Raises:
+        ValueError: the text is not such a trace.
+    """
+    events = json.loads(text)
+    if not isinstance(events, list):
+        raise ValueError("not a list of events")
+    thread = _main_thread(events, pid)
+    open_frames: list[tuple[str, int, str]] = []
+    since = 0.0
+    kept: dict[tuple[tuple[str, int, str], ...], tuple[tuple[Frame, ...], str]] = {}
+    for event in events:
+        if event["tid"] != thread:
+            continue
+        now = event["ts"] / 1e6
+        if open_frames and now - since > 1e-3:
+            key = tuple(open_frames)
+            if key not in kept:
+                kept[key] = shortened(key), (worker_phase if worker else phase)(key)
+            if kept[key][0]:  # else it is starting or ending
+                yield Span(since, now, *kept[key])
+            since = now
+        elif not open_frames:
+            since = now
+        if event["ph"] == "B":
+            place = event["args"]
+            open_frames.append((str(place["filename"]), int(place["line"] or 0), str(event["name"])))
+        elif open_frames:
+            open_frames.pop()
+
+
+def _main_thread(events: Sequence[Any], pid: int) -> object:
+    """Return the trace's number of the main thread; None if it was not seen.
+
+    In a container the kernel's number of a thread may be another than the process's own; then its name decides.
+    """
+    named = None
+    for event in events:
+        match = _MAIN.match(event["name"])
+        if match and match[1] == str(pid):
+            return event["tid"]
+        if match and match[2] == "MainThread":
+            named = event["tid"]
+    return named
+
+
+def phase(frames: Sequence[tuple[str, int, str]]) -> str:
+    """Return the phase of a sample of the training process."""
+    found = "other"
+    for file, _, name in frames:
+        mark = _mark(file, name)
+        if mark is None:
+            continue
+        if found == "other":
+            found = mark
+        elif found == "optimizer" and mark in ("forward", "backward"):
+            return mark
+    return found
+
+
+def worker_phase(frames: Sequence[tuple[str, int, str]]) -> str:
+    """Return what a loader worker does: "fetch", "collate", "idle" (nothing is asked of it) or "other"."""
+    found = "other"
+    for at, (file, _, name) in enumerate(frames):
+        if file.endswith(_FETCH) and name.endswith("fetch"):
+            below = frames[at + 1 :]
+            return "collate" if below and "collate" in below[0][2] else "fetch"
+        if file.endswith(_WORKER) and name.endswith("_worker_loop"):
+            below = frames[at + 1 :]
+            found = "idle" if below and below[0][0].endswith("multiprocessing/queues.py") else "other"
+    return found
+
+
+def _mark(file: str, name: str) -> str | None:
+    match = _PACKAGE.search(file)
+    if match is None:
+        if file.endswith("/logging/__init__.py") and _STANDARD.search(file):
+            return "logging"
+        return None
+    inside = match[1]
+    found = _MARKS.get((inside, name.rpartition(".")[2]))
+    if found is not None:
+        return found
+    if inside == _SCHEDULER:
+        return None
+    if inside.startswith("torch/optim/"):  # zero_grad and the making of one are no update
+        bare = name.rpartition(".")[2]
+        return "optimizer" if bare in ("step", "wrapper", "profile_hook_step", "_use_grad") else None
+    return next((found for folder, found in _FOLDERS if inside.startswith(folder)), None)
+
+
+def shortened(frames: Sequence[tuple[str, int, str]]) -> tuple[Frame, ...]:
+    """Return the frames as they are kept: without ours and comprehensions, of each library the first and last one."""
+    found: list[Frame] = []
+    run = 0
+    for file, line, name in frames:
+        if not file or file.startswith((f"{OURS}/", "<")) or name.rpartition(".")[2] in _COMPREHENSIONS:
+            continue
+        frame = _frame(file, line, name)
+        run = run + 1 if frame[3] and found and found[-1][3] == frame[3] else 1
+        if run > 2:
+            found[-1] = frame
+        else:
+            found.append(frame)
+    if len(found) > MOST_FRAMES:
+        half = MOST_FRAMES // 2
+        found[half:-half] = []
+    return tuple(found)
+
+
+def _frame(file: str, line: int, name: str) -> Frame:
+    name = name.replace(".<locals>", "")
+    package = _PACKAGE.search(file)
+    if package is not None:
+        return package[1], line, name, package[1].partition("/")[0].removesuffix(".py")
+    standard = _STANDARD.search(file)
+    if standard is not None:
+        return standard[1], line, name, "python"
+    return file, line, name, ""
