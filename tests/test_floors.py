@@ -30,7 +30,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     WAYS_IN: (COMMON, "profiler.agent", "profiler.recorder"),
     # advisor: judges
     SMALL: (COMMON,),
-    "advisor.runs": (COMMON, SMALL, "profiler.importers", "profiler.recorder", "profiler.store"),
+    "advisor.runs": (
+        COMMON,
+        SMALL,
+        "profiler.agent.redact",
+        "profiler.importers",
+        "profiler.recorder",
+        "profiler.store",
+    ),
     "advisor.metrics": (COMMON, SMALL, "advisor.runs", "profiler.store"),
     RULES: (COMMON, SMALL, "advisor.metrics"),  # metrics only, never a run
     "advisor.plan": (COMMON, SMALL),  # without a run

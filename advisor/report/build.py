@@ -16,6 +16,7 @@ from advisor.metrics.peaks import peak_rates
 from advisor.metrics.settings import AMD, UNTIMED, untimed
 from advisor.report import pages
 from advisor.report.anatomy import WhatIf, what_if
+from advisor.report.code import code
 from advisor.report.operations import operations
 from advisor.report.operator_table import operator_table
 from advisor.report.quantities import meaning, quantities
@@ -87,6 +88,7 @@ def build_report(
         memory_missing="" if imported else memory_missing,
         operations=operations(profile),
         operators=operator_table(profile, metrics.get(peak_rates)),
+        code=code(metrics, profile),
         ranks=many,
         each_rank=each_rank(metrics, profile),
         charts=() if imported and len(profile.ranks[0].steps) < 2 else charts(profile, _drawn(profile, many)),

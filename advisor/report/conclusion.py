@@ -18,6 +18,9 @@ BLIND = 0.5
 UNEXPLAINED = ("other", "data_wait", "sync", "communication", "gc", "loader_overhead")
 """Phases in which nothing is trained. If one of them is the largest, the run is not in order."""
 
+HOT_LINE = "hot-line"
+"""The rule that names a line outside model, loader and optimizer."""
+
 Kind = Literal["no_steps", "too_few_steps", "act", "unsure", "unexplained", "too_noisy", "nothing"]
 
 
@@ -63,12 +66,16 @@ def hidden_gain(report: Report) -> float | None:
 
 
 def _most_likely(report: Report) -> Recommendation | None:
-    """Return the first piece of information with a gain worth trying; they are ordered by gain."""
-    return next(
-        (
-            item
-            for item in report.advice
-            if item.in_plan and item.in_plan.expected >= SUGGEST_EXPECTED and not item.tried_in_vain
-        ),
-        None,
-    )
+    """Return the first piece of information with a gain worth trying; they are ordered by gain.
+
+    Where the largest phase is everything else, the line that takes it comes first: other changes leave it as it is.
+    """
+    worth = [
+        item
+        for item in report.advice
+        if item.in_plan and item.in_plan.expected >= SUGGEST_EXPECTED and not item.tried_in_vain
+    ]
+    largest = report.largest_phase
+    if largest is not None and largest.name == "other":
+        worth.sort(key=lambda item: item.rule != HOT_LINE)
+    return worth[0] if worth else None

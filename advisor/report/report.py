@@ -10,6 +10,7 @@ from advisor.judging.judge import Gain, StepTime
 from advisor.metrics.base import Goals, Need
 from advisor.metrics.host import CoreUse
 from advisor.report.anatomy import WhatIf
+from advisor.report.code import Code
 from advisor.report.operations import Operations
 from advisor.report.operator_table import OperatorTable
 from advisor.report.quantities import Quantity
@@ -302,6 +303,8 @@ class Report:
     operations: Operations | None = None
     operators: OperatorTable | None = None
     """What launches the GPU's work, of the first rank."""
+    code: Code | None = None
+    """Where in the program's code the time goes; None where no stacks were sampled."""
     ranks: Ranks | None = None
     """Where there are many."""
     each_rank: EachRank = field(default_factory=EachRank)

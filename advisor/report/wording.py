@@ -49,6 +49,9 @@ _BETWEEN_INSIDE = {
 }
 
 _NOT_EXPLAINED = "the largest part of the step, and nothing that was checked explains it"
+_NAMED_BY_STACKS = {"other": ("other", "logging", "metric"), "data_wait": ("data_wait",)}
+"""Phases whose hottest line the first sentence names, and what stacks call them."""
+
 _REGION = 'add `from profiler import region`, wrap parts of the loop in `with region("NAME"):`, and record again'
 _NEXT = {
     "other": f"That is {_NOT_EXPLAINED}. To see what it is, {_REGION}.",
@@ -121,6 +124,9 @@ def _of_steps(report: Report, mean: float) -> str:
         return f"A step{_ranks(report)} takes {seconds(mean)}."
     inside = _INSIDE[most.name] if most.name != "other" else _other(report)
     caution = _UNWATCHED if report.loader_watched is False else ""
+    if most.name in _NAMED_BY_STACKS and report.code and (place := report.code.hottest(*_NAMED_BY_STACKS[most.name])):
+        it = f"{share(place.share)} of it is {place.name} in {place.where}"
+        return f"A step{_ranks(report)} takes {seconds(mean)}; {it}.{caution}"
     return f"A step{_ranks(report)} takes {seconds(mean)}, {share(most.share)} of it {inside}.{caution}"
 
 
@@ -146,6 +152,9 @@ def counsel(report: Report) -> str:
         case "unexplained" if report.imported:
             return _NEXT_TRACE
         case "unexplained":
+            phases = _NAMED_BY_STACKS.get(found.phase or "other", ())
+            if phases and report.code and (place := report.code.hottest(*phases)):
+                return f"Look at {place.name} in {place.where} first: nothing else that was checked explains it."
             return _NEXT[found.phase or "other"] if report.loader_watched is not False else _NEXT["other"]
         case "too_noisy":
             return "Timings are too noisy to find anything. Record again, longer or on an idle machine."
@@ -180,6 +189,8 @@ def inside_other(report: Report) -> str:
     """Say how to look into what no other phase holds; empty unless that is much of the step."""
     other = next((phase for phase in report.phases if phase.name == "other"), None)
     if other is None or report.imported or (other.share or 0.0) < LARGE_OTHER or conclude(report).phase == "other":
+        return ""
+    if report.code and report.code.hottest(*_NAMED_BY_STACKS["other"]):
         return ""
     unseen = all(phase.share is None for phase in report.phases if phase.name == "forward")
     hint = " The forward pass may be in it: no model was called as model(x)." if unseen else ""

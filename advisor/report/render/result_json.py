@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from advisor.judging.judge import Gain
+from advisor.report.code import Code, Place
 from advisor.report.conclusion import conclude
 from advisor.report.operator_table import OperatorTable
 from advisor.report.quantities import Quantity
@@ -53,6 +54,7 @@ def result(report: Report) -> dict[str, Any]:
         "phases": {name: shares.get(name) for name in CONTRACT_PHASES},
         "ranks": _ranks(report.each_rank),
         "regions": [{"name": one.name, "passes": one.count, "time_s": one.seconds} for one in report.regions],
+        "code": _code(report.code),
         "metrics": {q.name: _quantity(q) for q in report.quantities},
         "advice": [_advice(item) for item in report.advice],
         "verdicts": [
@@ -124,6 +126,30 @@ def _ranks(ranks: EachRank) -> dict[str, Any]:
             }
             for one in ranks.rows
         ],
+    }
+
+
+def _code(code: Code | None) -> dict[str, Any] | None:
+    if code is None:
+        return None
+    return {
+        "samples": code.samples,
+        "step": [_place(place) for place in code.places],
+        "workers": [_place(place) for place in code.workers],
+        "between": [_place(place) for place in code.between],
+    }
+
+
+def _place(place: Place) -> dict[str, Any]:
+    return {
+        "phase": place.phase,
+        "function": place.function,
+        "file": place.file,
+        "line": place.line,
+        "share": place.share,
+        "share_ci95": [place.low, place.high],
+        "samples": place.samples,
+        "library": place.library or None,
     }
 
 

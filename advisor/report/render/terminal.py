@@ -63,7 +63,7 @@ def _summarize(report: Report, folder: Path, console: Console) -> None:
     if view.phases:
         console.print()
         console.print(Padding(_phases(view, console), (0, 0, 0, 2)))
-    if notes := [*filter(None, (_look(report), view.regions_text, view.between_text, *_ranks(view)))]:
+    if notes := [*filter(None, (_places(view), _look(report), view.regions_text, view.between_text, *_ranks(view)))]:
         console.print()
         console.print(Padding(Text(printable("\n".join(notes))), (0, 0, 0, 2)))
     if advice := _worth_a_line(report):
@@ -118,6 +118,11 @@ def _traces(view: View, console: Console) -> Table:
             bar = Text(block * round(BAR * part.share), style="cyan")
             table.add_row(part.label, seconds(part.seconds), share(part.share), bar)
     return table
+
+
+def _places(view: View) -> str:
+    """Return the hottest lines of the program's code."""
+    return f"Hottest lines of a step: {'; '.join(view.places_text)}." if view.places_text else ""
 
 
 def _look(report: Report) -> str:

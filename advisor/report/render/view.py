@@ -9,12 +9,13 @@ from pathlib import PurePath
 from statistics import median
 
 from advisor.models.cost import SAVING_OF
+from advisor.report.code import LEAST_SAMPLES, NAMED, Place
 from advisor.report.ranks import Named
 from advisor.report.render.operators_view import OperatorView
 from advisor.report.render.part import BarPart
 from advisor.report.render.tried import Bands, bands, details, outcome
 from advisor.report.render.what_if import PARTS, Control, controls
-from advisor.report.report import Measured, Note, Phase, RankPhases, Recommendation, Report, RuleResult
+from advisor.report.report import LABELS, Measured, Note, Phase, RankPhases, Recommendation, Report, RuleResult
 from advisor.report.wording import gain_text
 from advisor.rules.base import Change
 from advisor.runs.environment import Row
@@ -80,6 +81,8 @@ NOTEBOOK = "ipykernel_launcher"
 
 CELL = "notebook cell"
 """How the agent begins the name of a cell, in the place of a file's."""
+
+MOST_PLACES = 15
 
 MOST_REGIONS = 5
 """Most regions that the terminal shows."""
@@ -200,6 +203,29 @@ class View:
         """Return the operator table; None without one."""
         table = self.report.operators
         return OperatorView(table, imported=self.report.imported) if table else None
+
+    @property
+    def places(self) -> list[Place]:
+        """Return the hottest places of the program's code in a step."""
+        found = self.report.code.places if self.report.code else ()
+        return [place for place in found if place.share >= NOTABLE][:MOST_PLACES]
+
+    def place(self, place: Place) -> str:
+        """Return a place's file and line, relative to the folder in which the run was started."""
+        return self._short(place.file, place.line)
+
+    @staticmethod
+    def phase_name(name: str) -> str:
+        """Return the name of a phase that stacks were sampled in."""
+        return LABELS[name][0] if name in LABELS else name.capitalize()
+
+    @property
+    def places_text(self) -> list[str]:
+        """Return the three hottest places, one line each."""
+        known = [place for place in self.places if place.phase not in ("backward", "optimizer")]
+        if not self.report.code or self.report.code.samples < LEAST_SAMPLES:
+            return []
+        return [f"{share(one.share)} {one.name} {self.place(one)}" for one in known if one.share >= NAMED / 2][:3]
 
     @property
     def traced_gpu(self) -> bool:
@@ -426,12 +452,16 @@ class View:
         """
         if change.file is None:
             return ""
-        if change.file.startswith(CELL):
-            return f"{change.file}, line {change.line}" if change.line else change.file
-        path = PurePath(change.file)
+        return self._short(change.file, change.line)
+
+    def _short(self, file: str, line: int | None) -> str:
+        """Return a file and line, relative to the folder in which the run was started."""
+        if file.startswith(CELL):
+            return f"{file}, line {line}" if line else file
+        path = PurePath(file)
         inside = bool(self.report.run.cwd) and path.is_relative_to(self.report.run.cwd)
         short = path.relative_to(self.report.run.cwd) if inside else path
-        return f"{short}:{change.line}" if change.line else str(short)
+        return f"{short}:{line}" if line else str(short)
 
     @staticmethod
     def differences(change: Change, arrow: str = "\u2192") -> str:

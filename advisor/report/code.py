@@ -1,0 +1,178 @@
+"""Say where in the program's code the time goes: hottest lines, a tree of calls a phase, source with heat."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.lines import Place, hot_places, is_own_work, places_between, sampled, stack_samples, worker_places
+from advisor.runs.profile import Profile
+from advisor.runs.source import source
+from profiler.schema import Stack
+
+__all__ = ["Call", "CallTree", "Code", "Heat", "HotLine", "Place", "code"]
+
+SMALLEST = 0.01
+"""Share of the step below which a call is left out."""
+
+MOST_CALLS = 12
+"""Calls shown below one function."""
+
+MOST_HEATED = 4
+AROUND = 3
+"""Lines shown before and after the hottest ones."""
+MOST_LINES = 40
+
+LEAST_SAMPLES = 40
+"""Samples below which no sentence names a line: a share of 20 % is then between 10 % and 35 %."""
+
+NAMED = 0.20
+"""Share of the step from which the first sentence names a place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A function in the tree of one phase."""
+
+    function: str
+    where: str
+    """File and line; of a library, its name."""
+    own: bool
+    """Whether it is the program's own code."""
+    share: float
+    calls: tuple[Call, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallTree:
+    """The calls of one phase."""
+
+    phase: str
+    share: float
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HotLine:
+    """A line of source, and the share of the step that passes in it."""
+
+    number: int
+    text: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heat:
+    """The source of a hot function."""
+
+    place: Place
+    lines: tuple[HotLine, ...]
+    """Without text where the file has changed since the run."""
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """What sampled stacks say."""
+
+    samples: int
+    places: tuple[Place, ...]
+    """The hottest places of a step."""
+    workers: tuple[Place, ...] = ()
+    between: tuple[Place, ...] = ()
+    trees: tuple[CallTree, ...] = ()
+    heated: tuple[Heat, ...] = ()
+
+    def hottest(self, *phases: str) -> Place | None:
+        """Return the hottest place of these phases that deserves a sentence; None without one."""
+        if self.samples < LEAST_SAMPLES:
+            return None
+        known = (place for place in self.places if place.phase in phases and is_own_work(place))
+        return next((place for place in known if place.share >= NAMED), None)
+
+
+def code(m: Metrics, profile: Profile) -> Code | None:
+    """Return what the stacks of the first rank say; None without any."""
+    rows = m.get(sampled)
+    if not rows:
+        return None
+    places = m.get(hot_places) or ()
+    since = profile.runs[0].started_at if profile.runs else 0.0
+    return Code(
+        samples=m[stack_samples],
+        places=places,
+        workers=m.get(worker_places) or (),
+        between=m.get(places_between) or (),
+        trees=_trees(rows),
+        heated=tuple(_heat(place, rows, since) for place in _worth_reading(places)),
+    )
+
+
+def _worth_reading(places: Sequence[Place]) -> list[Place]:
+    seen: dict[tuple[str, str], Place] = {}
+    for place in places:
+        if place.phase not in ("backward", "optimizer") and place.share >= NAMED / 4:
+            seen.setdefault((place.file, place.function), place)
+    return list(seen.values())[:MOST_HEATED]
+
+
+def _trees(rows: Sequence[Stack]) -> tuple[CallTree, ...]:
+    total = sum(row.total for row in rows)
+    phases: dict[str, list[Stack]] = defaultdict(list)
+    for row in rows:
+        phases[row.phase].append(row)
+    trees = [
+        CallTree(phase=phase, share=sum(row.total for row in held) / total, calls=_calls(held, 0, total))
+        for phase, held in phases.items()
+    ]
+    return tuple(sorted((tree for tree in trees if tree.share >= SMALLEST), key=lambda tree: -tree.share))
+
+
+def _calls(rows: Sequence[Stack], depth: int, total: float) -> tuple[Call, ...]:
+    below: dict[tuple[str, str, str], list[Stack]] = defaultdict(list)
+    for row in rows:
+        if depth < len(row.frames):
+            file, _, function, library = row.frames[depth]
+            below[file, function, library].append(row)
+    found = []
+    for (file, function, library), held in below.items():
+        seconds = sum(row.total for row in held)
+        if seconds < SMALLEST * total:
+            continue
+        lines: dict[int, float] = defaultdict(float)
+        for row in held:
+            lines[row.frames[depth][1]] += row.total
+        line = max(lines, key=lambda number: lines[number])
+        found.append(
+            Call(
+                function=function,
+                where=f"{file}:{line}",
+                own=not library,
+                share=seconds / total,
+                calls=_calls(held, depth + 1, total),
+            )
+        )
+    return tuple(sorted(found, key=lambda call: -call.share)[:MOST_CALLS])
+
+
+def _heat(place: Place, rows: Sequence[Stack], since: float) -> Heat:
+    total = sum(row.total for row in rows)
+    shares: dict[int, float] = defaultdict(float)
+    for row in rows:
+        numbers = {frame[1] for frame in row.frames if (frame[0], frame[2]) == (place.file, place.function)}
+        for number in numbers:
+            shares[number] += row.total / total
+    hot = [number for number, each in shares.items() if each >= SMALLEST] or [place.line]
+    first, last = max(1, min(hot) - AROUND), max(hot) + AROUND
+    if last - first >= MOST_LINES:
+        first = max(1, place.line - MOST_LINES // 2)
+        last = first + MOST_LINES
+    text = source(place.file, since)
+    if text is None:
+        lines = tuple(HotLine(number, "", shares[number]) for number in sorted(hot))
+        return Heat(place=place, lines=lines, changed=True)
+    shown = range(first, min(last, len(text)) + 1)
+    lines = tuple(HotLine(number, text[number - 1], shares.get(number, 0.0)) for number in shown)
+    return Heat(place=place, lines=lines, changed=False)

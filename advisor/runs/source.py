@@ -1,0 +1,23 @@
+"""Read lines of the program's source, as they were when it ran."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from profiler.agent.redact import redact_text
+
+MOST_BYTES = 1 << 20
+"""Maximum bytes of a file to read."""
+
+
+def source(path: str, since: float) -> list[str] | None:
+    """Return a file's lines without secrets; None if it has changed since that Unix time, or is no readable source."""
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES or status.st_mtime > since:
+            return None
+        return [redact_text(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError):
+        return None

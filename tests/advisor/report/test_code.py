@@ -1,0 +1,90 @@
+"""What stacks say in a report: trees of calls, source with heat, and the first sentence."""
+
+import os
+import time
+from dataclasses import replace
+
+import pytest
+from golden_report import golden
+
+from advisor.metrics.lines import Place
+from advisor.report.code import Code, Heat, HotLine, _heat, _trees
+from advisor.report.conclusion import conclude
+from advisor.report.render import html, markdown, result_json
+from advisor.report.render.view import View
+from advisor.report.wording import diagnosis
+from advisor.runs.source import source
+from profiler.schema import Stack
+
+PLACE = Place(
+    phase="other",
+    file="/home/me/train.py",
+    line=2,
+    function="<b>normalize",
+    whole=True,
+    share=0.66,
+    low=0.6,
+    high=0.72,
+    samples=300,
+    library="",
+    called="",
+)
+
+
+def stack(*frames, total=1.0):
+    return Stack(pid=1, id=0, phase="other", steady=True, frames=frames, total=total, samples=10)
+
+
+def test_calls_are_nested_and_small_ones_left_out():
+    outer, inner = ("t.py", 1, "main", ""), ("torch/a.py", 2, "tanh", "torch")
+    (tree,) = _trees([stack(outer, inner, total=0.7), stack(outer, total=0.295), stack(inner, total=0.005)])
+    (main,) = tree.calls
+    assert (main.function, main.own, main.share) == ("main", True, pytest.approx(0.995))
+    assert [(call.function, call.own, call.share) for call in main.calls] == [("tanh", False, pytest.approx(0.7))]
+
+
+def test_source_is_shown_only_as_it_ran(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("def f():\n    x = 1\n    api_key = 'sk-abcdefghijklmnopqrstuvwxyz123456'\n")
+    rows = [stack((str(path), 2, "f", ""))]
+    place = replace(PLACE, file=str(path), function="f")
+    heat = _heat(place, rows, time.time() + 1)
+    assert [(line.number, line.share) for line in heat.lines] == [(1, 0.0), (2, 1.0), (3, 0.0)]
+    assert "sk-abc" not in heat.lines[2].text
+    os.utime(path, (time.time() + 100,) * 2)
+    assert _heat(place, rows, time.time()).changed
+    assert source(str(tmp_path), time.time() + 1) is None
+
+
+def report(**changes):
+    code = Code(
+        samples=450,
+        places=(PLACE,),
+        heated=(Heat(place=PLACE, lines=(HotLine(2, "x = '<script>'", 0.66),), changed=False),),
+    )
+    phases = tuple(
+        replace(phase, share={"other": 0.7, "forward": 0.3}.get(phase.name, 0.0)) for phase in golden().phases
+    )
+    return replace(golden(), code=code, phases=phases, advice=(), **changes)
+
+
+def test_the_first_sentence_ends_on_the_line():
+    assert "66% of it is" in diagnosis(report())
+    assert diagnosis(report()).endswith("train.py:2.")
+    assert conclude(report()).kind == "unexplained"
+
+
+def test_with_few_samples_no_line_is_named():
+    few = replace(report(), code=replace(report().code, samples=10))
+    assert "train.py:2" not in diagnosis(few)
+    assert View(few).places_text == []
+
+
+def test_every_form_has_the_place_and_escapes_it():
+    made = report()
+    page = html.render(made)
+    assert 'id="code"' in page
+    assert "<b>normalize" not in page
+    assert "'<script>'" not in page
+    assert "train.py:2" in markdown.render(made)
+    assert result_json.result(made)["code"]["step"][0]["line"] == 2

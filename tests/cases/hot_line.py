@@ -1,0 +1,55 @@
+from dataclasses import replace
+
+from harness import DoesNotFire, Fires, NotMeasured, given
+
+from advisor.metrics.lines import Place, hot_place, hot_place_share, hot_place_share_low, stack_samples
+from advisor.metrics.settings import on_cpu
+from advisor.metrics.step import forward_fraction, other_fraction, step_time_mean
+from advisor.models.state import State
+
+PLACE = Place(
+    phase="other",
+    file="/home/me/train.py",
+    line=41,
+    function="normalize",
+    whole=True,
+    share=0.66,
+    low=0.6,
+    high=0.72,
+    samples=300,
+    library="",
+    called="",
+)
+
+
+def run(place=PLACE, other=0.7, samples=450, forward=0.1, cpu=True, **changes):
+    place = replace(place, **changes)
+    values = {hot_place: place, stack_samples: samples, other_fraction: other, step_time_mean: 0.1, on_cpu: cpu}
+    shares = {hot_place_share: place.share, hot_place_share_low: place.low}
+    return given({**values, **shares, **({} if forward is None else {forward_fraction: forward})})
+
+
+STEP = State(phases={"forward": 0.03, "other": 0.07})
+
+CASES = [
+    Fires(
+        "two thirds of a step in one function",
+        run(),
+        then="66% of a step is normalize() in train.py:41",
+        code="tensor operations on the whole batch",
+        state=STEP,
+        removed=(0.0, 0.33, 0.66),
+        by_hand=True,
+    ),
+    Fires("just above the limit", run(share=0.201, low=0.15)),
+    Fires("a plot", run(library="matplotlib", called="Figure.savefig"), code="Plot every N steps"),
+    Fires("a standard module", run(library="gzip", called="GzipFile.read"), code="Unpack the files once"),
+    Fires("the model may be in it: no gain", run(forward=None), then="66%"),
+    Fires("on a GPU the host may only wait there: no gain", run(cpu=False), then="66%"),
+    DoesNotFire("just below the limit", run(share=0.199, low=0.15)),
+    DoesNotFire("too uncertain", run(share=0.25, low=0.09)),
+    DoesNotFire("too few samples", run(samples=39)),
+    DoesNotFire("hooks saw no such time outside the phases", run(other=0.14)),
+    DoesNotFire("the loss, on a line of the loop", run(whole=False, library="torch", called="cross_entropy")),
+    NotMeasured("no stacks", given({other_fraction: 0.7, step_time_mean: 0.1})),
+]
