@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 FORMATS = {
     "perfetto": "timeline.json.gz",
     "chrome": "timeline.json.gz",
+    "speedscope": "stacks.speedscope.json",
     "csv": "csv",
     "parquet": "parquet",
     "prometheus": "",
@@ -31,6 +32,8 @@ Formats without one go to stdout or over the network.
 
 TIMELINE = ("perfetto", "chrome")
 """Two names of one format."""
+
+VIEWERS = {**dict.fromkeys(TIMELINE, "https://ui.perfetto.dev"), "speedscope": "https://www.speedscope.app"}
 
 READABLE = 0o644
 """Mode of the file that --every writes: Prometheus' node exporter runs as another user."""
@@ -50,8 +53,8 @@ Examples:
 
 @click.command(
     short_help="Give a run to Perfetto, pandas, Prometheus ...",
-    help="Give a recorded RUN (its folder) to other tools: as a timeline (perfetto or chrome), tables (csv, parquet), "
-    "metrics (prometheus), or spans and metrics (otel).",
+    help="Give a recorded RUN (its folder) to other tools: as a timeline (perfetto or chrome), sampled stacks "
+    "(speedscope), tables (csv, parquet), metrics (prometheus), or spans and metrics (otel).",
     epilog=EPILOG,
 )
 @click.argument("run", type=click.Path(path_type=Path), shell_complete=completion.runs)
@@ -59,7 +62,8 @@ Examples:
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="File, or of tables the folder.  [RUN/timeline.json.gz, RUN/csv, RUN/parquet; prometheus: stdout; otel: "
+    help="File, or of tables the folder.  [RUN/timeline.json.gz, RUN/stacks.speedscope.json, "
+    "RUN/csv, RUN/parquet; prometheus: stdout; otel: "
     "$OTEL_EXPORTER_OTLP_ENDPOINT]",
 )
 @click.option(
@@ -92,7 +96,7 @@ def export(run: Path, form: str, out: Path | None, every: float | None, config: 
     place = out or (run / FORMATS[form] if FORMATS[form] else None)
     _give(form, metrics, run, place)
     if place is not None:
-        hint = " Open it in https://ui.perfetto.dev." if form in TIMELINE else ""
+        hint = f" Open it in {VIEWERS[form]}." if form in VIEWERS else ""
         say(f"{place} is written.{hint}")
 
 
@@ -122,6 +126,13 @@ def _give(form: str, metrics: Metrics, run: Path, place: Path | None) -> None:
         from advisor.export import chrome
 
         chrome.write(recorded, metrics.profile, place)
+    elif form == "speedscope" and place is not None:
+        from advisor.atomic_write import whole
+        from advisor.export import speedscope
+
+        made = speedscope.text(metrics.profile)
+        with whole(place) as beside:
+            beside.write_text(made, encoding="utf-8")
     elif form == "csv" and place is not None:
         from advisor.export import csv
 

@@ -13,6 +13,7 @@ from advisor.doctor.stack import Torch
 from profiler import sandbox
 from profiler.attach import inject, rights
 from profiler.errors import ProfilerError
+from profiler.recorder.stacks import sampler
 
 CAP_SYS_PTRACE = 19
 """Number of CAP_SYS_PTRACE in capability.h."""
@@ -24,6 +25,7 @@ def findings(torch: Torch, proc: Path = PROC) -> Iterator[CheckResult]:
     """Yield the findings on all permissions."""
     yield ptrace(proc)
     yield attach(torch, proc)
+    yield stacks(proc)
     yield _trials()
 
 
@@ -43,6 +45,17 @@ def ptrace(proc: Path = PROC) -> CheckResult:
         f"kernel.yama.ptrace_scope is {scope}: programs that already run cannot be looked into.",
         f"Only for those it matters. {rights.lifted(proc)}",
     )
+
+
+def stacks(proc: Path = PROC) -> CheckResult:
+    """Check whether Python stacks of programs that are started with profile-train can be sampled."""
+    scope = _number(proc / "sys/kernel/yama/ptrace_scope", 10)
+    if sampler.executable() is None:
+        return warning("stacks", "py-spy was not found: no line of code is named.", "pip install py-spy")
+    if scope == 3 or (scope not in (None, 0, 1) and not (_capabilities(proc) >> CAP_SYS_PTRACE) & 1):
+        remedy = rights.lifted(proc) if scope != 3 else ""
+        return warning("stacks", f"kernel.yama.ptrace_scope is {scope}: no line of code is named.", remedy)
+    return ok("stacks", "programs started with profile-train can be sampled")
 
 
 def attach(torch: Torch, proc: Path = PROC) -> CheckResult:

@@ -16,7 +16,7 @@ from advisor.metrics.peaks import peak_rates
 from advisor.metrics.settings import AMD, UNTIMED, untimed
 from advisor.report import pages
 from advisor.report.anatomy import WhatIf, what_if
-from advisor.report.code import code
+from advisor.report.code import Code, code, evidence
 from advisor.report.operations import operations
 from advisor.report.operator_table import operator_table
 from advisor.report.quantities import meaning, quantities
@@ -66,6 +66,7 @@ def build_report(
     many = None if imported else summed_up(metrics, profile)
     traces = tuple(one for rank in profile.ranks if (one := traced(rank)) is not None)
     steps = _steps(profile, metrics)
+    stacks = code(metrics, profile)
     return Report(
         version=profile.runs[0].version if profile.runs else __version__,
         run=_run_of_traces(traces) if imported else _run(profile),
@@ -75,7 +76,7 @@ def build_report(
         between=_between(metrics),
         regions=_regions(profile),
         advice=tuple(
-            _recommendation(finding, tried.get(finding.rule.id), (past or Calibration()).story(finding.rule.id))
+            _recommendation(finding, tried.get(finding.rule.id), (past or Calibration()).story(finding.rule.id), stacks)
             for finding in judgement.findings
         ),
         before=judgement.before if steps else None,
@@ -89,6 +90,7 @@ def build_report(
         operations=operations(profile),
         operators=operator_table(profile, metrics.get(peak_rates)),
         code=code(metrics, profile),
+        code=stacks,
         ranks=many,
         each_rank=each_rank(metrics, profile),
         charts=() if imported and len(profile.ranks[0].steps) < 2 else charts(profile, _drawn(profile, many)),
@@ -225,15 +227,16 @@ def _regions(profile: Profile) -> tuple[RegionFact, ...]:
     return tuple(sorted((region for region in named if region.count), key=lambda region: -region.seconds))
 
 
-def _recommendation(finding: Finding, verified: Verified | None, past: str) -> Recommendation:
+def _recommendation(finding: Finding, verified: Verified | None, past: str, stacks: Code | None) -> Recommendation:
     rule, advice = finding.rule, finding.advice
+    line = evidence(rule.id, stacks)
     return Recommendation(
         rule=rule.id,
         severity=finding.severity.value,
         title=rule.title,
         area=pages.AREAS[rule.area],
         condition=pages.condition(rule),
-        note=finding.evidence.note,
+        note=" ".join(filter(None, (_sentence(finding.evidence.note) if line else finding.evidence.note, line))),
         evidence=tuple(_measured(fact) for fact in finding.evidence.facts),
         then=advice.then,
         changes=advice.changes,
@@ -252,6 +255,10 @@ def _recommendation(finding: Finding, verified: Verified | None, past: str) -> R
         held_back=finding.held_back,
         past=past,
     )
+
+
+def _sentence(note: str) -> str:
+    return f"{note}." if note and note[-1] not in ".!?" else note
 
 
 def _checked(verdict: RuleVerdict) -> RuleResult:

@@ -10,9 +10,10 @@ from advisor.metrics.base import Metrics
 from advisor.metrics.lines import Place, hot_places, is_own_work, places_between, sampled, stack_samples, worker_places
 from advisor.runs.profile import Profile
 from advisor.runs.source import source
+from advisor.units import share
 from profiler.schema import Stack
 
-__all__ = ["Call", "CallTree", "Code", "Heat", "HotLine", "Place", "code"]
+__all__ = ["Call", "CallTree", "Code", "Heat", "HotLine", "Place", "code", "evidence"]
 
 SMALLEST = 0.01
 """Share of the step below which a call is left out."""
@@ -91,6 +92,34 @@ class Code:
             return None
         known = (place for place in self.places if place.phase in phases and is_own_work(place))
         return next((place for place in known if place.share >= NAMED), None)
+
+
+_EVIDENCE = {
+    "data-workers-zero": ("data_wait",),
+    "data-more-workers": ("fetch", "collate"),
+    "data-offload-preprocess": ("data_wait", "fetch", "collate"),
+    "data-cache-preprocess": ("data_wait", "fetch", "collate"),
+    "data-io-format": ("data_wait", "fetch"),
+    "data-collate": ("collate", "data_wait"),
+    "ckpt-interval-daly": ("checkpoint_save",),
+    "eval-less-often": ("evaluation",),
+    "host-logging": ("logging", "metric", "other"),
+}
+"""Phases of stacks that show what a rule's advice is about."""
+
+_OF = {"workers": "making batches", "between": "the run", "places": "a step"}
+
+
+def evidence(rule: str, found: Code | None) -> str:
+    """Return the line behind a rule's finding, as a sentence; empty if no sample shows one."""
+    if found is None:
+        return ""
+    for name, of in _OF.items():
+        known = (place for place in getattr(found, name) if place.phase in _EVIDENCE.get(rule, ()))
+        place = next(known, None)
+        if place is not None and place.low >= SMALLEST:
+            return f"{share(place.share)} of {of} is {place.name} in {place.where}."
+    return ""
 
 
 def code(m: Metrics, profile: Profile) -> Code | None:

@@ -95,6 +95,7 @@ def test_ptrace_follows_yama(tmp_path, scope, capabilities, state):
         (tmp_path / "sys/kernel/yama/ptrace_scope").write_text(f"{scope}\n")
 
     assert permissions.ptrace(tmp_path).state is state
+    assert permissions.stacks(tmp_path).state is (CheckState.OK if scope == "1" else state)
 
 
 def test_data_is_read(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from golden_report import golden
 
 from advisor.metrics.lines import Place
-from advisor.report.code import Code, Heat, HotLine, _heat, _trees
+from advisor.report.code import Code, Heat, HotLine, _heat, _trees, evidence
 from advisor.report.conclusion import conclude
 from advisor.report.render import html, markdown, result_json
 from advisor.report.render.view import View
@@ -72,6 +72,16 @@ def test_the_first_sentence_ends_on_the_line():
     assert "66% of it is" in diagnosis(report())
     assert diagnosis(report()).endswith("train.py:2.")
     assert conclude(report()).kind == "unexplained"
+
+
+@pytest.mark.parametrize(
+    ("rule", "found"),
+    [("data-workers-zero", False), ("host-logging", True), ("data-more-workers", True), ("hot-line", False)],
+)
+def test_a_rule_gets_the_line_of_its_phase(rule, found):
+    worker = replace(PLACE, phase="fetch")
+    assert bool(evidence(rule, Code(samples=450, places=(PLACE,), workers=(worker,)))) is found
+    assert evidence(rule, None) == ""
 
 
 def test_with_few_samples_no_line_is_named():

@@ -1,0 +1,54 @@
+"""Export the sampled stacks for speedscope.app: one profile for each process role and phase.
+
+The format: https://www.speedscope.app/file-format-schema.json. Samples are sums, so only their weights are meaningful,
+not their order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import Any
+
+from advisor.runs.profile import Profile
+from profiler.errors import ProfilerError
+from profiler.schema import Stack
+from profiler.version import __version__
+
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+
+
+def text(profile: Profile) -> str:
+    """Return the stacks of all ranks as JSON.
+
+    Raises:
+        ProfilerError: no stacks were sampled.
+    """
+    parts: dict[tuple[int, str, str], list[Stack]] = defaultdict(list)
+    for rank in profile.ranks:
+        for row in rank.stacks:
+            parts[rank.process.rank, row.role, row.phase].append(row)
+    if not parts:
+        raise ProfilerError("No Python stacks were sampled in this run.", "Record it again, without --no-stacks.")
+    numbers: dict[tuple[str, int, str], int] = {}
+    profiles = [_profile(f"rank {rank} {role}: {phase}", rows, numbers) for (rank, role, phase), rows in parts.items()]
+    profiles.sort(key=lambda one: -float(one["endValue"]))
+    frames = [{"name": function, "file": file, "line": line} for file, line, function in numbers]
+    made = {"$schema": SCHEMA, "exporter": f"profile-train {__version__}", "shared": {"frames": frames}}
+    return json.dumps({**made, "profiles": profiles}, separators=(",", ":"))
+
+
+def _profile(name: str, rows: list[Stack], numbers: dict[tuple[str, int, str], int]) -> dict[str, Any]:
+    samples = [
+        [numbers.setdefault((file, line, function), len(numbers)) for file, line, function, _ in row.frames]
+        for row in rows
+    ]
+    return {
+        "type": "sampled",
+        "name": name,
+        "unit": "seconds",
+        "startValue": 0,
+        "endValue": sum(row.total for row in rows),
+        "samples": samples,
+        "weights": [row.total for row in rows],
+    }
