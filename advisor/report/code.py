@@ -93,6 +93,12 @@ class Code:
         known = (place for place in self.places if place.phase in phases and is_own_work(place))
         return next((place for place in known if place.share >= NAMED), None)
 
+    @property
+    def hottest_of_workers(self) -> Place | None:
+        """Return the place in which loader workers spend most of the time that a batch takes, as above."""
+        known = (place for place in self.workers if place.low >= NAMED and is_own_work(place))
+        return next(known, None)
+
 
 _EVIDENCE = {
     "data-workers-zero": ("data_wait",),

@@ -127,6 +127,8 @@ def _of_steps(report: Report, mean: float) -> str:
     if most.name in _NAMED_BY_STACKS and report.code and (place := report.code.hottest(*_NAMED_BY_STACKS[most.name])):
         it = f"{share(place.share)} of it is {place.name} in {place.where}"
         return f"A step{_ranks(report)} takes {seconds(mean)}; {it}.{caution}"
+    if most.name == "data_wait" and report.code and (place := report.code.hottest_of_workers):
+        inside += f"; {share(place.share)} of making a batch is {place.name} in {place.where}"
     return f"A step{_ranks(report)} takes {seconds(mean)}, {share(most.share)} of it {inside}.{caution}"
 
 
@@ -153,7 +155,10 @@ def counsel(report: Report) -> str:
             return _NEXT_TRACE
         case "unexplained":
             phases = _NAMED_BY_STACKS.get(found.phase or "other", ())
-            if phases and report.code and (place := report.code.hottest(*phases)):
+            place = report.code.hottest(*phases) if report.code else None
+            if place is None and report.code and found.phase == "data_wait":
+                place = report.code.hottest_of_workers
+            if place is not None:
                 return f"Look at {place.name} in {place.where} first: nothing else that was checked explains it."
             return _NEXT[found.phase or "other"] if report.loader_watched is not False else _NEXT["other"]
         case "too_noisy":

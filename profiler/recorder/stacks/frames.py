@@ -94,7 +94,7 @@ def read(text: str, pid: int, *, worker: bool) -> Iterator[Span]:
         if open_frames and now - since > 1e-3:
             key = tuple(open_frames)
             if key not in kept:
-                kept[key] = shortened(key), (worker_phase if worker else phase)(key)
+                kept[key] = (shortened(_in_worker(key)), worker_phase(key)) if worker else (shortened(key), phase(key))
             if kept[key][0]:  # else it is starting or ending
                 yield Span(since, now, *kept[key])
             since = now
@@ -147,6 +147,14 @@ def worker_phase(frames: Sequence[tuple[str, int, str]]) -> str:
             below = frames[at + 1 :]
             found = "idle" if below and below[0][0].endswith("multiprocessing/queues.py") else "other"
     return found
+
+
+def _in_worker(frames: Sequence[tuple[str, int, str]]) -> Sequence[tuple[str, int, str]]:
+    """Return a worker's own frames: those above its loop are of the process that forked it."""
+    for at, (file, _, name) in enumerate(frames):
+        if file.endswith(_WORKER) and name.endswith("_worker_loop"):
+            return frames[at:]
+    return frames
 
 
 def _mark(file: str, name: str) -> str | None:

@@ -12,7 +12,7 @@ from advisor.report.code import Code, Heat, HotLine, _heat, _trees, evidence
 from advisor.report.conclusion import conclude
 from advisor.report.render import html, markdown, result_json
 from advisor.report.render.view import View
-from advisor.report.wording import diagnosis
+from advisor.report.wording import counsel, diagnosis
 from advisor.runs.source import source
 from profiler.schema import Stack
 
@@ -57,7 +57,7 @@ def test_source_is_shown_only_as_it_ran(tmp_path):
 
 
 def report(**changes):
-    code = Code(
+    stacks = Code(
         samples=450,
         places=(PLACE,),
         heated=(Heat(place=PLACE, lines=(HotLine(2, "x = '<script>'", 0.66),), changed=False),),
@@ -65,7 +65,7 @@ def report(**changes):
     phases = tuple(
         replace(phase, share={"other": 0.7, "forward": 0.3}.get(phase.name, 0.0)) for phase in golden().phases
     )
-    return replace(golden(), code=code, phases=phases, advice=(), **changes)
+    return replace(golden(), **{"code": stacks, "phases": phases, "advice": (), **changes})
 
 
 def test_the_first_sentence_ends_on_the_line():
@@ -82,6 +82,14 @@ def test_a_rule_gets_the_line_of_its_phase(rule, found):
     worker = replace(PLACE, phase="fetch")
     assert bool(evidence(rule, Code(samples=450, places=(PLACE,), workers=(worker,)))) is found
     assert evidence(rule, None) == ""
+
+
+def test_waiting_for_workers_ends_on_their_line():
+    phases = tuple(replace(phase, share=0.9 if phase.name == "data_wait" else 0.0) for phase in golden().phases)
+    code = Code(samples=450, places=(), workers=(replace(PLACE, phase="fetch"),))
+    made = report(phases=phases, code=code)
+    assert diagnosis(made).endswith("train.py:2.")
+    assert counsel(made).startswith("Look at")
 
 
 def test_with_few_samples_no_line_is_named():
