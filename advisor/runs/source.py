@@ -13,10 +13,18 @@ MOST_BYTES = 1 << 20
 
 
 def source(path: str, since: float) -> list[str] | None:
-    """Return a file's lines without secrets; None if it has changed since that Unix time, or is no readable source."""
+    """Return a Python file's lines without secrets; None if it has changed since that Unix time, or cannot be read.
+
+    A run may come from anybody, so it may name any file: only Python source is read.
+    """
     try:
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES or status.st_mtime > since:
+        status = os.lstat(path)
+        if (
+            not path.endswith(".py")
+            or not stat.S_ISREG(status.st_mode)
+            or status.st_size > MOST_BYTES
+            or status.st_mtime > since
+        ):
             return None
         return [redact_text(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError):

@@ -56,6 +56,14 @@ def test_source_is_shown_only_as_it_ran(tmp_path):
     assert source(str(tmp_path), time.time() + 1) is None
 
 
+def test_no_other_file_is_shown(tmp_path):
+    secret, link = tmp_path / "id_rsa", tmp_path / "link.py"
+    secret.write_text("private\n")
+    link.symlink_to(secret)
+    assert source(str(secret), time.time() + 1) is None
+    assert source(str(link), time.time() + 1) is None
+
+
 def report(**changes):
     stacks = Code(
         samples=450,
