@@ -89,7 +89,6 @@ def build_report(
         memory_missing="" if imported else memory_missing,
         operations=operations(profile),
         operators=operator_table(profile, metrics.get(peak_rates)),
-        code=code(metrics, profile),
         code=stacks,
         ranks=many,
         each_rank=each_rank(metrics, profile),
