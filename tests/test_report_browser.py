@@ -290,6 +290,7 @@ def test_operators_are_sorted_searched_and_filtered(page):
         return [row.find_element("css selector", "code").text for row in rows if row.is_displayed()]
 
     buttons = {each.text: each for each in page.find_elements("css selector", "#operators-table thead button")}
+    page.execute_script("document.querySelector('#operators-search').scrollIntoView({ behavior: 'instant' })")
     buttons["Calls"].click()
     buttons["Calls"].click()
     assert names() == ["my::operator", "(rest)", "aten::addmm", "aten::native_layer_norm"]
@@ -365,7 +366,8 @@ def test_on_a_phone_a_gain_is_not_broken_and_a_kernel_has_a_name(browser, pages)
 
     heights, names = browser.execute_script("""
         const sizes = (selector) => [...document.querySelectorAll(selector)].map((one) => one.getBoundingClientRect());
-        return [sizes("#advice .effects dd > b").map((one) => one.height), sizes("code.name").map((one) => one.width)];
+        const gains = sizes("#advice .effects dd > b");
+        return [gains.map((one) => one.height), sizes("#operations code.name").map((one) => one.width)];
     """)
     assert len(heights) == 3
     assert max(heights) < 30
