@@ -168,6 +168,8 @@ class Marks:
         """Return whether this boundary is marked in a pause; it then counts from the mark before."""
         if self._last is None or (self._agent.own_steps and code != MARK_STEP):
             return False
+        if len(self._before) > 1 and not self._is_split:  # models in turns: in a pause nobody knows whose step ends
+            return False
         if not (self.behind or now >= self._last[2] + PROBE_NS) or self._agent.is_capturing():
             return False
         self._read()

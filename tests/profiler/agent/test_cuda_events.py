@@ -397,6 +397,20 @@ def test_in_a_pause_the_program_says_where_a_step_ends(cuda, agent):
     assert [event[4] for event in agent.events[before:]] == [MARK_STEP, MARK_ALL_REACHED]
 
 
+def test_of_models_on_gpus_of_their_own_no_step_is_marked_in_a_pause(cuda, agent):
+    """Forward passes are not seen then, so nobody knows on which GPU a step ends."""
+    cuda.contexts, cuda.cost = {0, 1}, COST
+    models = Model(0), Model(1)
+    while agent.mark.on:
+        for model in models:
+            agent.mark(MARK_FORWARD_START, model)
+            agent.mark(MARK_OPTIMIZER_END)
+    before = len(agent.events)
+    cuda.lag = LONG
+    ends(agent, 3, 1)
+    assert len(agent.events) == before
+
+
 def test_in_a_pause_no_event_is_read_while_a_graph_is_captured(cuda, agent):
     pause(agent)
     before = len(agent.events)
