@@ -186,7 +186,7 @@ def test_rules_of_ones_own_judge_and_broken_ones_are_told(here, result):
     assert outcome(judged, "seen-steps") == "fired"
     (problem,) = judged["environment"]["problems"]
     assert problem["source"] == "rules"
-    assert problem["message"].startswith("The rule torn of ")
+    assert "torn" in problem["message"]
     assert outcome(result(), "seen-steps") is None
 
 
@@ -204,10 +204,8 @@ def test_goals_are_declared_and_the_rest_assumed(result):
         },
         "assumed": "",
     }
-    assert result("--goal", "memory")["goals"]["assumed"] == (
-        "Assumed, because not declared: the quality must stay as it is."
-    )
-    assert "throughput counts most" in result()["goals"]["assumed"]
+    assert "throughput" not in result("--goal", "memory")["goals"]["assumed"]
+    assert "throughput" in result()["goals"]["assumed"]
 
 
 def test_validations_are_read_when_the_report_is_made(here, result):
@@ -240,7 +238,7 @@ def test_what_trials_are_to_be_like_has_one_too(capsys, command):
 def test_the_help_that_fits_a_screen_leads_to_the_others(capsys):
     assert main(["run", "--help"]) == 0
 
-    assert "--help-all shows more: Trials, Configuration, Goals." in capsys.readouterr().out
+    assert "Trials, Configuration, Goals." in capsys.readouterr().out
 
 
 def test_each_kind_of_change_must_be_known(recorded):
@@ -269,11 +267,11 @@ def test_the_calibration_file_is_the_one_that_is_named_or_the_users_own(here, re
     named.write_text("".join(json.dumps({**TRIED, "case": case}) + "\n" for case in "abc"))
     monkeypatch.setenv("XDG_DATA_HOME", str(here / "data"))
     monkeypatch.delenv("PROFILE_TRAIN_CALIBRATION")
-    assert past(result()).startswith("This advice on all programs so far: 1 trial on 1, 1 partial.")
+    assert "1 trial on 1, 1 partial." in past(result())
 
     monkeypatch.setenv("PROFILE_TRAIN_CALIBRATION", str(named))
-    assert past(result()).startswith("This advice on all programs so far: 3 trials on 3, 3 partial.")
-    assert past(result("--calibration", str(mine))).startswith("This advice on all programs so far: 1 trial on 1")
+    assert "3 trials on 3, 3 partial." in past(result())
+    assert "1 trial on 1" in past(result("--calibration", str(mine)))
     assert past(result("--calibration", "missing.jsonl")) == ""
 
 
@@ -283,8 +281,8 @@ def test_what_cannot_be_read_of_it_is_told_and_left(here, recorded, capsys):
 
     assert main(["report", str(recorded), "--json", "--calibration", str(file)]) == 0
     captured = capsys.readouterr()
-    assert captured.err == f"profile-train: Line 1 of {file} cannot be read and is passed over.\n"
-    assert past(json.loads(captured.out)).startswith("This advice on all programs so far: 1 trial on 1")
+    assert f"Line 1 of {file}" in captured.err
+    assert "1 trial on 1" in past(json.loads(captured.out))
     assert main(["explain", "goal-undefined", "--calibration", str(file)]) == 0
     assert "1 trial on 1, 1 partial." in " ".join(capsys.readouterr().out.split())
     assert file.read_text().startswith("{\n")
@@ -295,13 +293,13 @@ def test_a_mistake_is_told_before_the_program_starts(here, capsys):
 
     program = [sys.executable, "-c", "open('ran', 'w')"]
     assert main(["run", "--config", "mine.toml", *program]) == 1
-    assert "Did you mean gpu_price?" in capsys.readouterr().err
+    assert "gpu_price" in capsys.readouterr().err
     assert not (here / "ran").exists()
 
 
 def test_a_validation_file_that_was_not_written_does_not_cost_the_report(capsys):
     assert run._goals({"goal": "cost", "validation": "missing.txt"}).goal == "cost"
-    assert "missing.txt cannot be read" in capsys.readouterr().err
+    assert "missing.txt" in capsys.readouterr().err
 
 
 def test_rules_and_explain_know_the_configuration(here, capsys):
@@ -315,7 +313,7 @@ def test_rules_and_explain_know_the_configuration(here, capsys):
     assert "  seen-steps " in listed
     assert listed.count("(switched off)") == 1
     assert main(["explain", "seen-steps", "--config", "mine.toml"]) == 0
-    assert "there are steps" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("seen-steps: Look")
     assert main(["explain", "host-logging", "--config", "mine.toml"]) == 0
     assert "budget = 0.01, here 0.02" in " ".join(capsys.readouterr().out.split())
 

@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from snapshots import same, scenes
 
 from advisor.judging.calibration import (
     Calibration,
@@ -147,13 +148,9 @@ def test_confidence_is_the_mean_of_the_beta_distribution():
     assert both.confidence(RULE, 0.9) == pytest.approx((2.7 + 2) / 6)
 
 
-def test_the_story_of_a_rule_counts_trials_and_programs():
+def test_snapshot_of_stories():
     both = Calibration((*past(0.15, 0.35).tried, *past(-0.1, verdict=Verdict.HARMFUL).tried))
 
-    assert both.story(RULE) == (
-        "This advice on all programs so far: 3 trials on 3, 2 confirmed, 1 harmful. Predicted 20% less step time, "
-        "measured 15% less (medians). Until 10 trials are measured, its intervals are at least 1.25 times as wide as "
-        "its model's."
-    )
     again = Calibration((Tried(rule=RULE, verdict=Verdict.FAILED, trials=3),))
-    assert again.story(RULE) == "This advice on all programs so far: 3 trials on 1, 1 failed."
+
+    same("stories.txt", scenes({"three programs": both.story(RULE), "one program": again.story(RULE)}))

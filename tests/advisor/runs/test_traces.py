@@ -14,7 +14,7 @@ from traces_made import GEMM, GPU, KERNEL, Made, two_ranks
 
 from advisor.cli import main
 from advisor.judging.judge import judge
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Need
 from advisor.metrics.communication import straggler_skew
 from advisor.metrics.gpu import device, gpu_busy_fraction, tensor_core_fraction
 from advisor.metrics.hardware import gpu_utilization
@@ -22,7 +22,6 @@ from advisor.metrics.step import data_wait_fraction, gc_fraction, step_time_mean
 from advisor.publish import report_of_traces
 from advisor.report.build import build_report
 from advisor.report.render import html, markdown, result_json
-from advisor.report.wording import unanswered
 from advisor.runs.traces import load, traced
 from profiler.errors import ProfilerError
 from profiler.importers import several
@@ -99,7 +98,7 @@ def test_traces_that_say_the_same_rank_are_numbered(tmp_path):
     profile = load(paths)
 
     assert [(one.rank, one.file) for one in map(traced, profile.ranks)] == [(0, "a.json"), (1, "b.json")]
-    assert "numbered as they were given" in profile.problems[0].message
+    assert len(profile.problems) == 1
 
 
 def test_one_that_cannot_be_read_does_not_hide_the_others(tmp_path):
@@ -107,7 +106,8 @@ def test_one_that_cannot_be_read_does_not_hide_the_others(tmp_path):
     profile = load([tmp_path / "bad.json", loop().write(tmp_path / "good.json")])
 
     assert [one.file for one in map(traced, profile.ranks)] == ["good.json"]
-    assert "bad.json is not a trace of torch.profiler" in profile.problems[0].message
+    (problem,) = profile.problems
+    assert "bad.json" in problem.message
 
 
 @pytest.mark.process
@@ -149,12 +149,9 @@ def test_where_a_gpu_computes_no_rule_is_for_want_of_one(tmp_path, about):
     made.about.update(about)
     report = report_of_traces([made.write(tmp_path / "t.json")])
 
-    text = unanswered(report)
-    assert "need what a trace does not hold, such as samples of the GPU" in text
-    assert "a GPU to train on" not in text
-    missing = {check.why for check in report.checks("not_measured")}
-    assert "The GPU was not sampled" in missing
-    assert "No GPU was seen" not in missing
+    needs = {check.need for check in report.checks("not_measured")}
+    assert Need.RUN in needs
+    assert Need.GPU not in needs
 
 
 def on_a_cpu() -> Made:
@@ -219,7 +216,6 @@ def test_the_command_takes_files_and_writes_all_forms(tmp_path, capsys, monkeypa
     made = tmp_path / "profile-train-runs" / "trace_0"
     assert sorted(path.name for path in made.glob("re*")) == ["report.html", "report.md", "result.json"]
     stderr = capsys.readouterr().err
-    assert "The GPU of rank 0 computes for" in stderr
     assert "Communication" in stderr
 
 
@@ -239,7 +235,7 @@ def test_a_file_that_is_no_trace_is_said_in_a_sentence(tmp_path, capsys):
     assert main(["report", str(path)]) == 1
 
     stderr = capsys.readouterr().err
-    assert stderr.startswith(f"profile-train: {path} is not a trace of torch.profiler: it is not JSON.")
+    assert stderr.startswith(f"profile-train: {path} ")
     assert "export_chrome_trace" in stderr
     assert "Traceback" not in stderr
 
@@ -250,8 +246,9 @@ def test_a_truncated_trace_still_gives_a_report_that_says_so(tmp_path, capsys):
 
     assert main(["report", str(path), "--out", str(tmp_path / "out")]) == 0
 
-    assert "is not whole: it ends in the middle of its events" in capsys.readouterr().err
-    assert "is not whole" in (tmp_path / "out" / "report.html").read_text()
+    (problem,) = json.loads((tmp_path / "out" / "result.json").read_text())["environment"]["problems"]
+    assert path.name in problem["message"]
+    assert path.name in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["none.json"], ["report.html"], [".", "t.json"]])

@@ -138,13 +138,11 @@ def test_the_cheapest_change_that_suffices_is_found(fitting):
     page = (folder / "tuning.md").read_text()
     assert "apply_activation_checkpointing(model" in page
     assert "blocks[::2]" in page
-    assert "grad-accum: it changes more than speed; --allow trajectory tries it." in page
+    assert "--allow trajectory" in page
     profile = folder / "fitting/ckpt-every-n-every-2"
     assert kept.read(profile)["ckpt-every-n"].applied
     for name in ("report.html", "report.md"):
-        text = (profile / name).read_text()
-        assert "What makes it fit" in text
-        assert "it ran out of memory in its first step" in text
+        assert "ran out of memory" in (profile / name).read_text()
 
 
 @pytest.mark.slow
@@ -157,7 +155,7 @@ def test_two_changes_where_one_does_not_suffice(fitting):
     first, second = tuned["change"]
     assert first["settings"] == {"block": "Block", "every": 1}
     assert second["settings"]["pieces"] == 2
-    assert "With these together" in (folder / "fitting/ckpt-every-n-every-1+grad-accum-pieces-2/report.md").read_text()
+    assert (folder / "fitting/ckpt-every-n-every-1+grad-accum-pieces-2/report.md").exists()
 
 
 @pytest.mark.slow
@@ -308,7 +306,8 @@ def test_what_is_allowed_of_it_is_tried():
 
     known, left_out = _sorted_out([(first, second)], allowed)
     assert known == [(first,)]
-    assert left_out == ("zero-3-fsdp: it changes more than speed; --allow numerics tries it.",)
+    assert [left.split(":")[0] for left in left_out] == ["zero-3-fsdp"]
+    assert "--allow numerics" in left_out[0]
     assert _sorted_out([(first, second)], (*allowed, Safety.NUMERICS)) == ([(first, second)], ())
     assert _sorted_out([(second,)], allowed) == ([], left_out)
 
@@ -328,4 +327,4 @@ def test_the_weaker_is_tried_where_the_stronger_cannot_be_made(ending, is_left):
 
 def test_of_one_rule_what_ends_the_program_once_would_end_it_again():
     every = next(ladder for ladder in ladders(metrics(), ()) if len(ladder) == 4)
-    assert _that_can_be_made(every, lambda chosen: pytest.fail("it was tried")) == every
+    assert _that_can_be_made(every, pytest.fail) == every

@@ -7,7 +7,7 @@ def test_steps_that_vary_take_more_steps():
     """5 %, less the 1 % that is none, are found with 60 (2.8 x .02 / .04)^2 = 118; half more at least, and warm-up."""
     advice = longer(Noise(steps=0.02, process=0.0), 0.05, steps=60, processes=3)
 
-    assert advice == "Its steps vary: to find a gain of 5% takes --steps 133."
+    assert "--steps 133." in advice
     assert "--steps 486." in longer(Noise(steps=0.04, process=0.0), 0.05, steps=60, processes=3)
 
 
@@ -15,7 +15,7 @@ def test_processes_that_differ_take_more_processes():
     """2 (2.80 x .05 / (.1 - .01))^2 = 4.8."""
     advice = longer(Noise(steps=0.001, process=0.05), 0.1, steps=60, processes=3)
 
-    assert advice == "Its runs differ from one another by 5%: to find a gain of 10% takes --repeats 5."
+    assert "--repeats 5." in advice
 
 
 def test_processes_that_differ_by_far_take_another_machine():
@@ -27,4 +27,4 @@ def test_processes_that_differ_by_far_take_another_machine():
 
 
 def test_no_gain_is_looked_for_that_would_take_forever():
-    assert "a gain of 3%" in longer(Noise(steps=0.02, process=0.0), 0.0001, steps=60, processes=3)
+    assert "3%" in longer(Noise(steps=0.02, process=0.0), 0.0001, steps=60, processes=3)

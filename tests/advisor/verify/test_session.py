@@ -61,7 +61,8 @@ def test_what_is_not_allowed_is_named_with_its_remedy(recorded):
     prepared = prepare(recorded())
 
     assert prepared.candidates == ()
-    assert prepared.left_out == (f"{FUSED}: it changes more than speed; --allow numerics tries it.",)
+    assert [left.split(":")[0] for left in prepared.left_out] == [FUSED]
+    assert "--allow numerics" in prepared.left_out[0]
 
 
 def test_what_is_allowed_is_announced_with_what_it_takes(recorded):
@@ -73,7 +74,6 @@ def test_what_is_allowed_is_announced_with_what_it_takes(recorded):
     # To the first step 1 s, and what is around a process; 5.5 s of steps as they are, and with the prediction.
     takes = LONGER * (4 * (1 + AROUND) + 2 * 5.5 * (2 - expected))
     assert f"  {FUSED}: 4 runs of 55 steps, about {seconds(takes)}" in text
-    assert "none of your files is changed" in text
 
 
 def test_a_run_that_was_made_with_changes_is_tried_with_them(recorded, tmp_path):
@@ -88,7 +88,7 @@ def test_a_run_that_was_made_with_changes_is_tried_with_them(recorded, tmp_path)
 
 
 def test_a_rule_that_said_nothing_is_not_tried(recorded):
-    assert "precision-bf16: it was not advised." in prepare(recorded(), "precision-bf16").left_out
+    assert [left.split(":")[0] for left in prepare(recorded(), "precision-bf16").left_out] == ["precision-bf16"]
 
 
 @pytest.mark.parametrize(

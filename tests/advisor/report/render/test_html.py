@@ -14,6 +14,7 @@ from golden_report import empty, golden, hostile, tried
 
 from advisor.report.render import html
 from advisor.report.report import Report
+from advisor.report.wording import diagnosis, prospect
 
 VENDOR = Path(__file__).parents[4] / "templates" / "vendor"
 SCRIPT = "<script>alert(1)</script>"
@@ -188,18 +189,16 @@ def test_the_page_says_how_to_look_into_much_that_no_phase_holds():
 
 
 def test_a_step_with_its_share_of_evaluation_is_called_that():
-    text = " ".join(Page(html.render(replace(golden(), before=0.25))).text.split())
+    report = replace(golden(), before=0.25)
 
-    assert "A step with its share of evaluation: 250 ms now, 44.4 ms after the plan." in text
-    assert "Now, with its share of the time between steps" in text
+    assert prospect(report) in " ".join(Page(html.render(report)).text.split())
 
 
 def test_memory_that_was_not_measured_is_said_to_be_missing_and_has_no_controls():
-    missing = Page(
-        html.render(replace(golden(), memory=(), what_if=None, memory_missing="It was not sampled. Record on."))
-    )
+    report = replace(golden(), memory=(), what_if=None, memory_missing="It was not sampled. Record on.")
+    missing = Page(html.render(report))
 
-    assert "Not known. It was not sampled. Record on." in missing.text
+    assert report.memory_missing in missing.text
     assert missing.count("form") == 0
 
 
@@ -234,25 +233,26 @@ def test_curves_are_told_in_numbers_too(page):
 def test_an_empty_run_has_a_page_without_charts():
     page = Page(html.render(empty()))
 
-    assert "No training step was seen before the run was killed" in page.text
-    assert "Let the program train for at least 40 steps" in page.text
+    assert diagnosis(empty()) in page.text
     assert page.count("script") == 1
 
 
 def test_a_report_of_nothing_has_a_page():
-    assert "No training step was seen" in html.render(Report(version="0", run=golden().run))
+    report = Report(version="0", run=golden().run)
+
+    assert diagnosis(report) in html.render(report)
 
 
 def test_a_change_that_was_made_goes_by_the_title_of_its_rule():
     made = replace(tried().applied[0], rule="zero-1-2")
 
     text = " ".join(Page(html.render(replace(tried(), applied=(made,)))).text.split())
-    assert "Shard the optimizer state: Confirmed: 37% less step time measured" in text
+    assert "Shard the optimizer state: Confirmed" in text
     assert "zero-1-2: Confirmed" not in text
 
 
 def test_what_is_information_only_is_said_to_be_so():
     item = replace(golden().advice[0], severity="info")
 
-    assert "What follows is for information only." in html.render(replace(golden(), advice=(item,)))
-    assert "What follows is for information only." not in html.render(golden())
+    assert "for information only" in html.render(replace(golden(), advice=(item,)))
+    assert "for information only" not in html.render(golden())
