@@ -3,6 +3,7 @@
 import multiprocessing.util
 import os
 import platform
+import signal
 import subprocess
 import sys
 import textwrap
@@ -20,6 +21,10 @@ os.environ["PROFILE_TRAIN_STACKS"] = "0"
 # Without it each of the hundreds of processes would compile this checkout anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A shell without job control starts what is in the background with SIGINT ignored, and its children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TIERS = ("process", "browser", "fake_gpu", "slow", "foreign", "compare", "gpu")
 STARTS = {"start", "tried", "started"}

@@ -237,15 +237,6 @@ def test_a_later_row_of_the_same_key_replaces_the_first(tmp_path):
     assert tables.runs == (RUN,)
 
 
-@pytest.fixture
-def interruptible():
-    """SIGINT interrupts, also where pytest was started in the background of a shell, which ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_while_a_recording_is_read_is_not_lost(tmp_path, monkeypatch):
     path = written(tmp_path, streams=[step(0)])
     authorize = reader._only_reading
