@@ -77,8 +77,9 @@ def test_sample(sample: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
     with subtests.test("output and exit status are those of the plain run"):
         assert profiled.stdout == plain.stdout
         assert profiled.exit_status == plain.returncode == 0
+    rule = (ON_GPU if torch.cuda.is_available() else ON_CPU)[sample]
     with subtests.test("the first advice is what is wrong"):
-        assert_first(profiled, (ON_GPU if torch.cuda.is_available() else ON_CPU)[sample])
+        assert_first(profiled, rule)
     with subtests.test("every step is counted, and its phases make it up"):
         last = int(profiled.stdout.splitlines()[-1].split()[1])  # the last line of the log names the last step
         assert profiled.result["steps"]["count"] == last
@@ -87,7 +88,7 @@ def test_sample(sample: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
             share for name, share in profiled.result["phases"].items() if share is not None and name not in between
         ]
         assert sum(shares) == pytest.approx(1, abs=0.02)
-    if rule := ON_GPU[sample]:
+    if rule:
         with subtests.test("the cure silences the advice"):
             fixed = record(tmp_path / "fixed", sample, "--fixed")
             assert rule not in fixed.advice, summary(fixed)
