@@ -12,6 +12,7 @@ import pytest
 
 from advisor import cli
 from advisor.cli import main
+from advisor.metrics.step import data_wait_fraction
 from advisor.rules import all_rules
 from profiler.errors import ProfilerError
 
@@ -99,7 +100,7 @@ def test_explain_tells_if_then_limits_and_sources(capsys, name):
 def test_explain_tells_of_a_metric_too(capsys):
     assert main(["explain", "data_wait_fraction"]) == 0
 
-    assert "no batch was ready" in " ".join(capsys.readouterr().out.split())
+    assert data_wait_fraction.label in " ".join(capsys.readouterr().out.split())
 
 
 def test_an_unknown_rule_is_our_error_with_a_way_out(capsys):
@@ -121,17 +122,17 @@ def test_a_file_is_answered_with_the_folder_to_give(tmp_path, capsys):
     (tmp_path / "report.html").touch()
 
     assert main(["report", str(tmp_path / "report.html")]) == 2
-    assert f"Give the run's folder: profile-train report {tmp_path}" in capsys.readouterr().err
+    assert f"profile-train report {tmp_path}" in capsys.readouterr().err
 
 
 def test_a_misspelt_command_is_answered_with_the_command(capsys):
     assert main(["explian", "host-logging"]) == 1
-    assert "Did you mean: profile-train explain\n" in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith(": profile-train explain\n")
 
 
 def test_a_program_that_is_not_there_is_no_misspelt_command(capsys):
     assert main(["no-such-program"]) == 1
-    assert "Did you mean" not in capsys.readouterr().err
+    assert "explain" not in capsys.readouterr().err
 
 
 def test_a_folder_without_a_recording_is_our_error(tmp_path, capsys):

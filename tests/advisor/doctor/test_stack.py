@@ -46,7 +46,7 @@ def test_all_is_well():
     found = [*stack.findings(CUDA, (H100,)), *gpus.findings(Seen((H100,), (SAMPLE,)), CUDA)]
 
     assert {each.state for each in found} == {CheckState.OK}
-    assert "code for sm_80 sm_90" in named(found, "torch").said
+    assert "sm_80 sm_90" in named(found, "torch").said
     assert "torch sees H100" in named(found, "torch and GPU").said
 
 
@@ -81,11 +81,12 @@ def test_a_machine_without_a_gpu_is_as_it_should_be():
 
 
 def test_a_driver_that_fails_is_to_be_fixed():
-    failed = Seen(problems=("NVML failed (mismatch), so no GPU was measured. The driver was updated: restart.",))
+    remedy = "The driver was updated: restart."
+    failed = Seen(problems=(f"NVML failed (mismatch), so no GPU was measured. {remedy}",))
 
     found = named(gpus.findings(failed, CUDA), "driver")
 
-    assert (found.state, found.remedy) == (CheckState.FIX, "The driver was updated: restart.")
+    assert (found.state, found.remedy) == (CheckState.FIX, remedy)
 
 
 def test_what_the_gpu_refuses_is_a_warning():
@@ -94,7 +95,7 @@ def test_what_the_gpu_refuses_is_a_warning():
     found = list(gpus.findings(Seen((refusing,), (silent,), ("GPU 0 refused power. Run as root.",)), CUDA))
 
     assert named(found, "NVML").state is CheckState.WARNING
-    assert "does not tell power" in named(found, "GPU samples").said
+    assert "power" in named(found, "GPU samples").said
     assert "NVreg_RestrictProfilingToAdminUsers=0" in named(found, "counters (GPM)").remedy
 
 
@@ -159,4 +160,4 @@ def test_an_interpreter_that_is_not_there_is_told():
     (found,) = stack.findings(stack.ask("/nowhere/python"), ())
 
     assert found.state is CheckState.FIX
-    assert "could not be started" in found.said
+    assert "/nowhere/python" in found.said

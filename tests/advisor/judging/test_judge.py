@@ -99,10 +99,11 @@ def test_every_rule_ends_in_one_of_four_ways_and_stops_no_other():
     )
     ends = {verdict.rule.id: (verdict.outcome, verdict.why, verdict.remedy) for verdict in judgement.verdicts}
     assert ends["blind"] == (Outcome.NOT_MEASURED, "Nobody looked", "Look.")
-    assert ends["broken"][:2] == (Outcome.CRASHED, "ZeroDivisionError: by nothing")
+    assert ends["broken"][0] is Outcome.CRASHED
+    assert "ZeroDivisionError" in ends["broken"][1]
     assert ends["breaks-later"][0] is Outcome.CRASHED
     assert ends["breaks-later"][2]
-    assert ends["silent"] == (Outcome.PASSED, "Not the case here: so.", None)
+    assert (ends["silent"][0], ends["silent"][2]) == (Outcome.PASSED, None)
     assert ends["speaks"][0] is Outcome.FIRED
     assert "step_time_mean = 0.1 (>= 0.05)" in ends["speaks"][1]
     assert ids(judgement) == ["speaks"]
@@ -378,7 +379,7 @@ def test_a_fault_of_validity_voids_the_predictions_of_the_others():
         (None, None, Severity.INFO),
     ]
     assert held_back(judgement, "does-not-fit") == ""
-    assert "Follow anomaly-mode and record again" in held_back(judgement, "one")
+    assert "anomaly-mode" in held_back(judgement, "one")
 
 
 def held_back(judgement, name):

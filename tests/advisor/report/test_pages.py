@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from advisor.metrics.step import data_wait_fraction
 from advisor.report import pages
 from advisor.rules import all_rules
 from profiler.errors import ProfilerError
@@ -56,7 +57,7 @@ def test_an_unknown_name_ends_in_the_nearest(name, meant):
 def test_a_metric_is_told_with_its_name_for_people_its_meaning_and_its_unit():
     page = pages.explained("data_wait_fraction", ())
 
-    assert "share of the step waiting for data" in page
-    assert "no batch was ready" in page
-    assert page.endswith("**Unit** a share or ratio\n")
+    assert data_wait_fraction.label in page
+    assert data_wait_fraction.doc.splitlines()[0] in page
+    assert page.endswith("share or ratio\n")
     assert pages.explained("queue_depth", ()).endswith("**Unit** a count\n")

@@ -73,7 +73,7 @@ subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zer
 def test_what_a_launcher_says_of_it_is_not_what_the_program_said(process, last, said):
     with pytest.raises(TrialFailed) as caught:
         read(*process(8, "failed", last))
-    assert str(caught.value) == f"It ended after 8 steps, too few to be measured: {said}"
+    assert str(caught.value).endswith(f": {said}")
 
 
 def test_a_change_that_could_not_be_made_is_never_measured(process, tmp_path):
@@ -86,7 +86,7 @@ def test_a_change_that_could_not_be_made_is_never_measured(process, tmp_path):
 
     with pytest.raises(TrialFailed) as caught:
         read(folder, log)
-    assert str(caught.value) == f"The change could not be made. {why}"
+    assert str(caught.value).endswith(f" {why}")
     assert not caught.value.by_chance
 
 

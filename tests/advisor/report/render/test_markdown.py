@@ -18,8 +18,8 @@ def test_snapshot_of_reports():
 def test_it_tells_how_to_look_into_much_that_no_phase_holds():
     much = tuple(replace(p, seconds=0.1, share=0.5) if p.name == "other" else p for p in golden().phases)
 
-    assert "`from profiler import region`" in markdown.render(replace(golden(), phases=much))
-    assert "from profiler import region" not in markdown.render(golden())
+    assert "region(" in markdown.render(replace(golden(), phases=much))
+    assert "region(" not in markdown.render(golden())
 
 
 def test_what_takes_another_machine_is_asked_for_last():
@@ -27,13 +27,13 @@ def test_what_takes_another_machine_is_asked_for_last():
     word = replace(gpu, rule="spot-switch", why="The discount was not declared", need=Need.DECLARATION)
 
     text = markdown.render(replace(golden(), checked=(gpu, word)))
-    assert text.index("The discount was not declared") < text.index("The allocator's statistics were not recorded")
+    assert text.index(word.why) < text.index(gpu.why)
 
 
 def test_a_tiny_share_needs_no_entity():
     overhead = replace(golden().overhead, fraction=1e-5)
 
-    assert "recording cost under 0.1%" in markdown.render(replace(golden(), overhead=overhead))
+    assert "under 0.1%" in markdown.render(replace(golden(), overhead=overhead))
 
 
 @pytest.mark.parametrize("attack", ["<script>alert(1)</script>", "<img src=x>", "&lt;"])
