@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from benchmarked import BENCHMARKS, imports
+from programs import PATIENCE
 
 
 @pytest.fixture
@@ -20,7 +21,9 @@ def measured(tmp_path, *options):
     path = tmp_path / "result.json"
     least = ["--rounds", "1", "--turns", "1", "--pairs", "1", "--json", path]
     line = [sys.executable, BENCHMARKS / "overhead.py", *options, *least]
-    done = subprocess.run(line, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        line, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(path.read_text())
     assert found["machine"]["cores"] > 0
@@ -109,7 +112,9 @@ def test_traces_are_read_beside_the_least_it_takes(tmp_path):
     path = tmp_path / "result.json"
     line = [sys.executable, BENCHMARKS / "traces.py", "--rounds", "1", "--events", "2000", "--json", path]
     environment = {name: value for name, value in os.environ.items() if name != "PROFILE_TRAIN_HTA"}
-    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
 
     assert done.returncode == 0, done.stderr
     found = json.loads(path.read_text())

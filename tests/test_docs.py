@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+from programs import PATIENCE
 
 from advisor import cli
 from advisor.settings.own_rules import load
@@ -55,7 +56,7 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("material", reason="needs the extra `docs`")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "site" / "rules" / "index.html").exists()
 

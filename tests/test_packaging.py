@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from programs import PATIENCE
 from traces_made import two_ranks
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,7 +39,7 @@ def run(*command: object, cwd: Path) -> str:
     """stdout; a failure shows stderr. Nothing of this checkout is on the path."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     words = [str(word) for word in command]
-    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -161,7 +162,7 @@ def test_a_program_without_torch_is_told_which_python_lacks_it(installed: Path, 
     (tmp_path / "train.py").write_text(TRAINING)
     environment = {"PATH": str(installed), "HOME": str(tmp_path)}
     command = [installed / "profile-train", "--no-report", "train.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 1
     assert f"{installed / 'python'}, which ran the program, has no torch" in done.stderr
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from programs import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 PROFILE_TRAIN = [sys.executable, "-c", "from advisor.cli import main; raise SystemExit(main())"]
@@ -41,7 +42,7 @@ class Recorded:
 
 
 def run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
+    return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE)
 
 
 def record(out: Path, sample: str, *arguments: str) -> Recorded:

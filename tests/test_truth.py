@@ -8,6 +8,7 @@ from fnmatch import fnmatch
 
 import pytest
 from benchmarked import BENCHMARKS, imports
+from programs import PATIENCE
 
 from advisor.rules import all_rules
 
@@ -42,7 +43,9 @@ def test_rows_are_recorded_cured_and_judged(tmp_path):
     out, page = tmp_path / "truth.json", tmp_path / "truth.md"
     line = [sys.executable, TRUTH / "truth.py", "--rows", "C10,HC1", "--repeats", "1", "--pairs", "1"]
     line += ["--json", out, "--markdown", page]
-    done = subprocess.run(line, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        line, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=2 * PATIENCE
+    )
     assert done.returncode == 0, done.stderr
     sick, healthy = json.loads(out.read_text())["rows"]
 

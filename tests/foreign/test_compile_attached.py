@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from programs import COMMAND, Ran, wait_until
+from programs import COMMAND, PATIENCE, Ran, wait_until
 
 pytestmark = pytest.mark.foreign
 
@@ -117,7 +117,7 @@ def run(tmp_path, how, attached, refused=False):
                 recorder.communicate()
                 assert recorder.returncode == 0
             (here / "end").touch()
-            assert program.wait(120) == 0
+            assert program.wait(PATIENCE) == 0
         finally:
             for process in filter(None, (recorder, program)):
                 process.kill()

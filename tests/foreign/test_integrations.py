@@ -5,7 +5,7 @@ import re
 import sys
 
 import pytest
-from programs import ROOT, Ran
+from programs import PATIENCE, ROOT, Ran
 
 ENV = {
     "PYTHONPATH": str(ROOT),
@@ -235,7 +235,7 @@ def notebook(*cells):
     from nbclient import NotebookClient
 
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    NotebookClient(book, timeout=300, kernel_name="python3", allow_errors=True).execute()
+    NotebookClient(book, timeout=round(PATIENCE), kernel_name="python3", allow_errors=True).execute()
     return [cell.outputs for cell in book.cells]
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from programs import PATIENCE
 
 from profiler.agent import window as module
 from profiler.agent.window import FEW, FIRST_COST, FIRST_SLOWER, HALF, MOST_STEPS, STEPS, UNSETTLED_AFTER, Windows
@@ -759,7 +760,7 @@ def test_a_real_loop_trains_the_same_and_its_window_shows_what_it_did(tmp_path):
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
+            timeout=PATIENCE,
         )
 
     plain = run("plain")
