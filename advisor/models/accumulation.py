@@ -5,17 +5,6 @@ from __future__ import annotations
 import math
 
 
-def step_time(micro: float, optimizer: float, communication: float, k: int, *, no_sync: bool) -> float:
-    """Return the seconds of an update of `k` micro-steps; without `no_sync` each one reduces gradients.
-
-    Raises:
-        ValueError: `k` is below 1, or a time is negative.
-    """
-    if k < 1 or min(micro, optimizer, communication) < 0:
-        raise ValueError(f"no update out of {k} micro-steps of {micro}, {optimizer} and {communication} s")
-    return k * micro + optimizer + communication * (1 if no_sync else k)
-
-
 def pieces(batch: int, largest: int) -> tuple[int, int]:
     """Return (k, micro-batch) so that k micro-batches of at most `largest` samples hold at least `batch`.
 

@@ -1,15 +1,8 @@
-"""The cost of training: GPU-hours, money, energy.
-
-Energy is not proportional to time. A busier GPU draws more power, so a faster run saves less energy than time.
-"""
+"""The cost of training: GPU-hours and money."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-# Energy at the meter over energy at the machine, an ordinary data centre (assumption; the best reach 1.1).
-PUE = 1.2
-
 
 # GPU-hours that a saving is given for: a profiled run is too short for its own hours to mean much.
 SAVING_OF = 100.0
@@ -55,26 +48,3 @@ def gpu_hours_ratio(gpus: tuple[int, int], step_times: tuple[float, float]) -> f
 def money(hours: float, gpu_price: float) -> float:
     """Return the price of some GPU-hours, in the currency of the price of one."""
     return hours * gpu_price
-
-
-def power(watts: float, idle: float, busy: tuple[float, float]) -> float:
-    """Return idle + (P0 - idle) busy1/busy0, a GPU's mean watts when it is busy for another share of time.
-
-    Raises:
-        ValueError: a share is outside 0 to 1 (the present one may not be 0), or `watts` is below `idle`.
-    """
-    before, after = busy
-    if not 0 < before <= 1 or not 0 <= after <= 1 or watts < idle:
-        raise ValueError(f"no GPU draws {watts} W, {idle} W idle, busy for {busy}")
-    return idle + (watts - idle) * after / before
-
-
-def energy(hours: float, watts: float, pue: float = PUE) -> float:
-    """Return the kWh at the meter for GPU-hours at a mean power; a measured energy takes precedence.
-
-    Raises:
-        ValueError: a number is negative, or `pue` is below 1.
-    """
-    if min(hours, watts) < 0 or pue < 1:
-        raise ValueError(f"no energy of {hours} h at {watts} W and a PUE of {pue}")
-    return hours * watts / 1000 * pue

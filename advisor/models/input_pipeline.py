@@ -86,32 +86,6 @@ def supply(
     return max(contention * t_w / workers, floor, shared)
 
 
-def step_time(
-    t_w: float,
-    t_g: float,
-    workers: int,
-    *,
-    u_w: float,
-    cores: float,
-    threads: float = 0.0,
-    contention: float = 1.0,
-    floor: float = 0.0,
-) -> float:
-    """Return the seconds per step: the sum of both times without workers, the longer one with them.
-
-    Raises:
-        ValueError: a time is negative.
-    """
-    if workers == 0:
-        if min(t_w, t_g) < 0:
-            raise ValueError(f"no negative times: {t_w}, {t_g}")
-        return t_w + t_g
-    return max(
-        t_g,
-        supply(t_w, workers, t_g=t_g, u_w=u_w, cores=cores, threads=threads, contention=contention, floor=floor),
-    )
-
-
 def prefetch_factor(t_w_p99: float, t_g: float, workers: int) -> int:
     """Return P*, the batches each worker prefetches so that the queue outlasts one slow batch.
 

@@ -16,11 +16,6 @@ FILL = 0.92
 # failed; where more is wanted, this is room to want it in (assumption).
 MISSING_ROOM = 0.2
 
-# Bytes a parameter of weights, gradients and optimizer state; the second is K = 12 of Rajbhandari et al., "ZeRO",
-# SC 2020: 16-bit weights with an fp32 master copy.
-FP32_ADAM = (4, 4, 8)
-MIXED_ADAM = (2, 2, 12)
-
 # Bytes a parameter of the optimizer's moments, in fp32 but for 8-bit Adam: two of one byte, and their scales (Dettmers
 # et al., "8-bit Optimizers via Block-wise Quantization", ICLR 2022).
 MOMENTS = {"adamw": 8.0, "adam": 8.0, "adamw8bit": 2.03, "sgd": 0.0, "momentum": 4.0, "lion": 4.0}

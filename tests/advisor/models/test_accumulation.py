@@ -4,16 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.models.accumulation import amortized_share, pieces, step_time
-
-
-def test_collectives_once_an_update_or_every_micro_step():
-    plain = step_time(90, 10, 50, 1, no_sync=True)
-    shared = step_time(90, 10, 50, 4, no_sync=True) / 4
-    repeated = step_time(90, 10, 50, 4, no_sync=False) / 4
-    assert (plain, shared, repeated) == pytest.approx((150, 105, 142.5))
-    assert plain / shared == pytest.approx(1.43, abs=0.005)
-    assert repeated / shared == pytest.approx(1.357, abs=0.0005)
+from advisor.models.accumulation import amortized_share, pieces
 
 
 @pytest.mark.parametrize(
@@ -27,13 +18,6 @@ def test_what_is_paid_once_an_update_is_shared():
     assert [amortized_share(k) for k in (1, 2, 4)] == pytest.approx([0, 0.5, 0.75])
 
 
-@given(st.floats(0, 10), st.floats(0, 10), st.floats(0, 10), st.integers(1, 100))
-def test_no_sync_never_costs(micro: float, optimizer: float, communication: float, k: int):
-    shared = step_time(micro, optimizer, communication, k, no_sync=True)
-    assert shared <= step_time(micro, optimizer, communication, k, no_sync=False)
-    assert shared / k <= step_time(micro, optimizer, communication, 1, no_sync=True) * (1 + 1e-9)
-
-
 @given(st.integers(1, 10000), st.integers(1, 1000))
 def test_pieces_fit_and_make_the_batch(batch: int, largest: int):
     k, micro = pieces(batch, largest)
@@ -45,8 +29,6 @@ def test_pieces_fit_and_make_the_batch(batch: int, largest: int):
 @pytest.mark.parametrize(
     "nonsense",
     [
-        lambda: step_time(1, 1, 1, 0, no_sync=True),
-        lambda: step_time(-1, 1, 1, 1, no_sync=True),
         lambda: pieces(8, 0),
         lambda: amortized_share(0),
     ],

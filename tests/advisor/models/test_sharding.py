@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.models.memory import FP32_ADAM, MIXED_ADAM, States, states
+from advisor.models.memory import States, states
 from advisor.models.sharding import DeepSpeedEstimate, exposed_offload, fsdp_states, offload_time
 
 GIB = 2**30
+FP32_ADAM, MIXED_ADAM = (4, 4, 8), (2, 2, 12)
 T5_3B = DeepSpeedEstimate(parameters=2851e6, largest=32e6, gpus=8)
 
 
