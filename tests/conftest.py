@@ -22,9 +22,11 @@ os.environ["PROFILE_TRAIN_STACKS"] = "0"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# A shell without job control starts what is in the background with SIGINT ignored, and its children inherit that.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell without job control starts what is in the background with SIGINT ignored, nohup with SIGHUP, and children
+# inherit that. A handler is none of theirs: it ends with exec.
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, lambda *_: None)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 TIERS = ("process", "browser", "fake_gpu", "slow", "foreign", "compare", "gpu")
 STARTS = {"start", "tried", "started"}
