@@ -87,6 +87,7 @@ def build_report(
         memory_total=max((gpu.memory_total for gpu in profile.gpus), default=None),
         what_if=asked,
         memory_missing="" if imported else memory_missing,
+        out_of_memory=bool(metrics.get(memory.ran_out_of_memory)),
         operations=operations(profile),
         operators=operator_table(profile, metrics.get(peak_rates)),
         code=stacks,

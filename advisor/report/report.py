@@ -299,6 +299,8 @@ class Report:
     what_if: WhatIf | None = None
     """What may be asked of that memory; None where its parts were not measured."""
     memory_missing: str = ""
+    out_of_memory: bool = False
+    """Whether a failed allocation ended the program."""
     """Why its parts are not known and how to get them; nothing where they are, or where nothing trains on a GPU."""
     operations: Operations | None = None
     operators: OperatorTable | None = None

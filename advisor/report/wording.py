@@ -20,6 +20,8 @@ SHORT = 60.0
 NOTABLE_TRACED = 0.05
 """Share of a trace's time from which it is worth a word in its first sentence."""
 
+_OUT_OF_MEMORY = "The program ran out of memory. "
+
 _ENDED = {"failed": "the run failed", "killed": "the run was killed", "attached": "the recording ended"}
 
 _INSIDE = {
@@ -105,7 +107,11 @@ _NEEDS_OF_TRACES = {
 
 
 def diagnosis(report: Report) -> str:
-    """Say where the time goes."""
+    """Say where the time goes, and first whether memory ran out."""
+    return _OUT_OF_MEMORY + _diagnosis(report) if report.out_of_memory else _diagnosis(report)
+
+
+def _diagnosis(report: Report) -> str:
     steps = report.steps
     if report.imported:
         return _of_traces(report)

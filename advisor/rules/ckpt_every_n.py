@@ -30,6 +30,7 @@ from advisor.models.state import Effect, Scenario, State
 from advisor.rules._pressure import pressure
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
+from advisor.units import size
 
 MIN_SHARE = Threshold(0.4, "Below this share of the peak, something other than activations fills the memory.")
 
@@ -65,7 +66,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
     which = f"every {_ordinal(every)} of the {blocks.number}" if every > 1 else f"each of the {blocks.number}"
     short = need - freed
     return Advice(
-        then=f"Checkpoint {which} {fact.block} blocks: that frees {freed / 1e9:.2f} GB of {need / 1e9:.2f} GB needed"
+        then=f"Checkpoint {which} {fact.block} blocks: that frees about {size(freed)} where "
+        f"{size(need)} must become free"
         + (". Sharding or offloading must free the rest. " if short > 0 else ". ")
         + _throughput(m, blocks, every),
         changes=spelling(m).checkpoint(fact.block or "", every),

@@ -425,7 +425,8 @@ class View:
             found.append(Tile("Saves", f"{digits(saved.gpu_hours)} of every {SAVING_OF:.0f} GPU-hours{paid}"))
         if item.cost:
             found.append(Tile("Cost of training", gain_text(item.cost, "").rstrip()))
-        for label, amount in (("GPU memory", item.memory), ("Host memory", item.host_memory)):
+        measured = item.verified is not None and item.verified.memory is not None
+        for label, amount in (("GPU memory", None if measured else item.memory), ("Host memory", item.host_memory)):
             if amount:
                 found.append(Tile(label, f"{'frees' if amount < 0 else 'takes'} about {size(abs(amount))} (estimated)"))
         return found

@@ -28,6 +28,7 @@ from profiler.schema import (
     TAG_EVALUATION,
     DdpFact,
     DeviceFact,
+    ErrorFact,
     HostSample,
     MemoryFact,
     ModelFact,
@@ -127,6 +128,13 @@ STARVED = Rule(
 BROKEN = replace(STARVED, id="broken", when=broken)
 
 
+def ended_by(error: str | None) -> Profile:
+    """The same steps, ended by an exception of this type."""
+    profile = a_profile()
+    fact = ErrorFact(type=error) if error else None
+    return replace(profile, ranks=tuple(replace(rank, error=fact) for rank in profile.ranks))
+
+
 def on_a_gpu(*, measured: bool) -> Profile:
     """The same steps on a device of 100 bytes, 60 of them allocated at the peak, 35 of them states."""
     profile = a_profile()
@@ -149,6 +157,11 @@ def test_where_a_gpu_was_used_and_not_measured_the_report_says_so_and_on_a_cpu_n
 
     assert unmeasured.what_if is cpu.what_if is None
     assert (bool(unmeasured.memory_missing), bool(cpu.memory_missing)) == (True, False)
+
+
+@pytest.mark.parametrize(("error", "is_out"), [("torch.OutOfMemoryError", True), ("ValueError", False), (None, False)])
+def test_a_run_that_ran_out_of_memory_is_known_as_one(error, is_out):
+    assert report_of(ended_by(error)).out_of_memory is is_out
 
 
 def test_forked_workers_are_named_only_where_there_were_any():
@@ -580,6 +593,7 @@ def test_snapshot_of_verdicts():
         "scattered steps": computing(info("window-too-short", measured(*loose))),
         "killed before it trained": empty(),
         "rules without an answer": report_of(a_profile(), STARVED, BROKEN, off, *wants),
+        "out of memory": report_of(ended_by("torch.OutOfMemoryError")),
         "memory was not measured": report_of(on_a_gpu(measured=False)),
     }
     texts = {
