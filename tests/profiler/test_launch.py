@@ -240,7 +240,7 @@ def test_a_signal_to_us_alone_reaches_the_program(script, start_plain, start_pro
     ended = []
     for start in (start_plain, start_profiled):
         running = start(program)
-        running.wait_for("ready")
+        running.wait_for("ready\n")
         running.send(number)
         ended.append(running.finish())
 
