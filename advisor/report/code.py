@@ -26,11 +26,13 @@ AROUND = 3
 """Lines shown before and after the hottest ones."""
 MOST_LINES = 40
 
-LEAST_SAMPLES = 40
-"""Samples below which no sentence names a line: a share of 20 % is then between 10 % and 35 %."""
+LEAST_SAMPLES = 10
+"""Samples below which no sentence names a line: even the interval of its share is then rough."""
 
 NAMED = 0.20
-"""Share of the step from which the first sentence names a place."""
+"""Share of the step from which the first sentence names a place ..."""
+NAMED_LOW = 0.10
+"""... and the least that the lower end of the share's interval must be: 40 samples show a share of 20 % so surely."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,7 @@ class Code:
         if self.samples < LEAST_SAMPLES:
             return None
         known = (place for place in self.places if place.phase in phases and is_own_work(place))
-        return next((place for place in known if place.share >= NAMED), None)
+        return next((place for place in known if place.share >= NAMED and place.low >= NAMED_LOW), None)
 
     @property
     def hottest_of_workers(self) -> Place | None:

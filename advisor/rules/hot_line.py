@@ -27,7 +27,7 @@ MIN_LOW = Threshold(0.10, "Twice the gain worth acting on (5 %), so that half of
 
 MIN_OTHER = Threshold(0.15, "Share of the step that hooks measured outside all phases: stacks and hooks must agree.")
 
-MIN_SAMPLES = Threshold(40, "With fewer, a share of 20 % is between 10 % and 35 %.")
+MIN_SAMPLES = Threshold(10, "With fewer, even the interval of the share is rough.")
 
 REMOVED: Triple = (0.0, 0.5, 1.0)
 """Of the line's time (assumption)."""

@@ -48,7 +48,7 @@ CASES = [
     Fires("on a GPU the host may only wait there: no gain", run(cpu=False), then="66%"),
     DoesNotFire("just below the limit", run(share=0.199, low=0.15)),
     DoesNotFire("too uncertain", run(share=0.25, low=0.09)),
-    DoesNotFire("too few samples", run(samples=39)),
+    DoesNotFire("too few samples", run(samples=9)),
     DoesNotFire("hooks saw no such time outside the phases", run(other=0.14)),
     DoesNotFire("the loss, on a line of the loop", run(whole=False, library="torch", called="cross_entropy")),
     NotMeasured("no stacks", given({other_fraction: 0.7, step_time_mean: 0.1})),

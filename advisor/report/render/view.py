@@ -9,7 +9,7 @@ from pathlib import PurePath
 from statistics import median
 
 from advisor.models.cost import SAVING_OF
-from advisor.report.code import LEAST_SAMPLES, NAMED, Place
+from advisor.report.code import LEAST_SAMPLES, NAMED, NAMED_LOW, Place
 from advisor.report.ranks import Named
 from advisor.report.render.operators_view import OperatorView
 from advisor.report.render.part import BarPart
@@ -225,7 +225,11 @@ class View:
         known = [place for place in self.places if place.phase not in ("backward", "optimizer")]
         if not self.report.code or self.report.code.samples < LEAST_SAMPLES:
             return []
-        return [f"{share(one.share)} {one.name} {self.place(one)}" for one in known if one.share >= NAMED / 2][:3]
+        return [
+            f"{share(one.share)} {one.name} {self.place(one)}"
+            for one in known
+            if one.share >= NAMED / 2 and one.low >= NAMED_LOW / 2
+        ][:3]
 
     @property
     def traced_gpu(self) -> bool:

@@ -82,6 +82,13 @@ def test_the_first_sentence_ends_on_the_line():
     assert conclude(report()).kind == "unexplained"
 
 
+@pytest.mark.parametrize(("samples", "low", "is_named"), [(10, 0.1, True), (9, 0.1, False), (10, 0.09, False)])
+def test_a_line_is_named_once_samples_make_it_sure(samples, low, is_named):
+    found = Code(samples=samples, places=(replace(PLACE, share=0.2, low=low),))
+
+    assert (found.hottest("other") is not None) is is_named
+
+
 @pytest.mark.parametrize(
     ("rule", "found"),
     [("data-workers-zero", False), ("host-logging", True), ("data-more-workers", True), ("hot-line", False)],
@@ -101,7 +108,7 @@ def test_waiting_for_workers_ends_on_their_line():
 
 
 def test_with_few_samples_no_line_is_named():
-    few = replace(report(), code=replace(report().code, samples=10))
+    few = replace(report(), code=replace(report().code, samples=9))
     assert "train.py:2" not in diagnosis(few)
     assert View(few).places_text == []
 
