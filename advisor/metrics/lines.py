@@ -144,7 +144,7 @@ def hot_place_share(m: Metrics) -> float:
 
 @metric("1", "share of the step in the hottest place, at least")
 def hot_place_share_low(m: Metrics) -> float:
-    """Lower end of the 95 % interval of `hot_place_share`, by the number of samples."""
+    """Lower end of the 95 % interval of that share, by the number of samples."""
     return m[hot_place].low
 
 

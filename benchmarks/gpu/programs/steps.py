@@ -12,6 +12,7 @@ parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--layers", type=int, nargs="*", default=[12, 40, 160], help="a pace for each: some 2, 5 and 20 ms")
 parser.add_argument("--seconds", type=float, default=2.0, help="of each pace, at the first pace's guess of a step")
 parser.add_argument("--steps", type=int, default=0, help="of each pace, in place of --seconds")
+parser.add_argument("--least", type=float, default=0.0, help="seconds of each pace, at least")
 parser.add_argument("--micro", type=int, default=1)
 parser.add_argument("--large", type=int, default=64, help="width of the layers")
 parser.add_argument("--batch", type=int, default=16)
@@ -25,7 +26,7 @@ for layers in args.layers:
     x = torch.randn(args.batch, args.large, device="cuda")
     pace = Pace()
     steps = args.steps or max(60, int(args.seconds / (layers * 125e-6)))
-    for _ in range(steps):
+    while len(pace.ends) <= steps or pace.ends[-1] - pace.ends[0] < args.least:
         for _ in range(args.micro):
             loss = model(x).square().mean()
             loss.backward()
