@@ -148,9 +148,12 @@ def hot_place_share_low(m: Metrics) -> float:
     return m[hot_place].low
 
 
-def is_own_work(place: Place) -> bool:
-    """Return whether the time is not that of one torch function, such as the loss, which the training needs."""
-    return place.whole or place.library != "torch"
+def is_own_work(place: Place, *, on_cpu: bool) -> bool:
+    """Return whether the time is not that of one torch function, such as the loss, which the training needs.
+
+    With a GPU, a line of the loop that calls no Python function may be a copy, in which the host waits for the GPU.
+    """
+    return place.whole or place.library not in ("torch", *(() if on_cpu else ("",)))
 
 
 def _loop(rows: Iterable[Stack]) -> frozenset[_Key]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.lines import Place, hot_places, is_own_work, places_between, sampled, stack_samples, worker_places
+from advisor.metrics.settings import on_cpu
 from advisor.runs.profile import Profile
 from advisor.runs.source import source
 from advisor.units import share
@@ -81,6 +82,8 @@ class Code:
     """What sampled stacks say."""
 
     samples: int
+    on_cpu: bool = True
+    """Whether there is no GPU for which a line may wait."""
     places: tuple[Place, ...]
     """The hottest places of a step."""
     workers: tuple[Place, ...] = ()
@@ -92,13 +95,13 @@ class Code:
         """Return the hottest place of these phases that deserves a sentence; None without one."""
         if self.samples < LEAST_SAMPLES:
             return None
-        known = (place for place in self.places if place.phase in phases and is_own_work(place))
+        known = (place for place in self.places if place.phase in phases and is_own_work(place, on_cpu=self.on_cpu))
         return next((place for place in known if place.share >= NAMED and place.low >= NAMED_LOW), None)
 
     @property
     def hottest_of_workers(self) -> Place | None:
         """Return the place in which loader workers spend most of the time that a batch takes, as above."""
-        known = (place for place in self.workers if place.low >= NAMED and is_own_work(place))
+        known = (place for place in self.workers if place.low >= NAMED and is_own_work(place, on_cpu=True))
         return next(known, None)
 
 
@@ -139,6 +142,7 @@ def code(m: Metrics, profile: Profile) -> Code | None:
     since = profile.runs[0].started_at if profile.runs else 0.0
     return Code(
         samples=m[stack_samples],
+        on_cpu=bool(m.get(on_cpu)),
         places=places,
         workers=m.get(worker_places) or (),
         between=m.get(places_between) or (),

@@ -60,7 +60,7 @@ def when(m: Metrics) -> Evidence | None:
     step,
     """
     place, count, other = m[hot_place], m[stack_samples], m[other_fraction]
-    if count < m[MIN_SAMPLES] or other < m[MIN_OTHER] or not is_own_work(place):
+    if count < m[MIN_SAMPLES] or other < m[MIN_OTHER] or not is_own_work(place, on_cpu=m[on_cpu]):
         return None
     if place.share < m[MIN_SHARE] or place.low < m[MIN_LOW]:
         return None

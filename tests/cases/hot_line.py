@@ -46,6 +46,8 @@ CASES = [
     Fires("a standard module", run(library="gzip", called="GzipFile.read"), code="Unpack the files once"),
     Fires("the model may be in it: no gain", run(forward=None), then="66%"),
     Fires("on a GPU the host may only wait there: no gain", run(cpu=False), then="66%"),
+    Fires("a line of the loop that calls no Python function", run(whole=False), then="66%"),
+    DoesNotFire("the same with a GPU, for which the host may wait there", run(whole=False, cpu=False)),
     DoesNotFire("just below the limit", run(share=0.199, low=0.15)),
     DoesNotFire("too uncertain", run(share=0.25, low=0.09)),
     DoesNotFire("too few samples", run(samples=9)),
