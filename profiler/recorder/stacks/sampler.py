@@ -14,8 +14,8 @@ import signal
 import subprocess
 import sys
 import time
-from bisect import bisect_right
-from collections import deque
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +39,6 @@ MOST_FAILURES = 2
 PATIENCE = 2.0
 """Seconds that py-spy has to write what it saw, once the program has ended."""
 
-KEPT_STEPS = 50_000
 _PDEATHSIG = 1
 
 
@@ -82,8 +81,10 @@ class StackSampler:
         self._failures = 0
         self._off = False
         self._turn = 0
-        self._ends: deque[float] = deque(maxlen=KEPT_STEPS)
-        self._steady: deque[tuple[float, float]] = deque(maxlen=KEPT_STEPS)
+        self._last = float("-inf")
+        """End of the last step."""
+        self._starts, self._ends = array("d"), array("d")
+        """Of the steady steps that samples may still fall into."""
         self._waiting: list[tuple[float, float, str, str, tuple[Frame, ...]]] = []
         """Samples whose step has not ended: time, seconds, role, phase, frames."""
         self._sums: dict[tuple[str, str, bool, tuple[Frame, ...]], Stack] = {}
@@ -94,9 +95,10 @@ class StackSampler:
     def note(self, step: Step) -> None:
         """Remember when a step of the sampled process ended."""
         if step.pid == self._rank:
-            self._ends.append(step.start + step.duration)
+            self._last = step.start + step.duration
             if not step.tags:
-                self._steady.append((step.start, step.start + step.duration))
+                self._starts.append(step.start)
+                self._ends.append(self._last)
 
     def poll(self, ranks: Iterable[int], workers: Callable[[int], list[int]]) -> None:
         """Take what has been sampled, and begin the next stretch.
@@ -213,17 +215,18 @@ class StackSampler:
 
     def _settle(self, *, final: bool) -> None:
         """Add the samples whose step is known: those before the end of the last step."""
-        last = self._ends[-1] if self._ends else float("-inf")
-        starts = [start for start, _ in self._steady]
         left = []
         for sample in self._waiting:
             moment, seconds, role, phase, frames = sample
-            if moment > last and not final:
+            if moment > self._last and not final:
                 left.append(sample)
                 continue
-            at = bisect_right(starts, moment) - 1
-            self._add(role, phase, at >= 0 and moment < self._steady[at][1], frames, seconds)
+            at = bisect_right(self._starts, moment) - 1
+            self._add(role, phase, at >= 0 and moment < self._ends[at], frames, seconds)
         self._waiting = left
+        coming = [stretch.begin for stretch in self._running]
+        over = bisect_left(self._ends, min([*coming, *(moment for moment, *_ in left)], default=self._now()))
+        del self._starts[:over], self._ends[:over]
 
     def _add(self, role: str, phase: str, steady: bool, frames: tuple[Frame, ...], seconds: float) -> None:
         key = role, phase, steady, frames

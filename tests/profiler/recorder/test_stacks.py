@@ -48,6 +48,16 @@ def test_a_recorded_worker():
     assert own == {"D.__getitem__"}, "the frames of the process that forked it are not its own"
 
 
+def test_steps_are_forgotten_once_no_sample_can_fall_into_them(tmp_path):
+    stacks = StackSampler(tmp_path, lambda: 50.0, lambda source, message: None)
+    stacks._rank = 7
+    for number in range(1000):
+        stacks.note(Step(pid=7, index=number, start=0.1 * number, duration=0.1))
+    stacks.rows()
+
+    assert len(stacks._starts) == len(stacks._ends) == pytest.approx(500, abs=1)
+
+
 @pytest.mark.parametrize(
     ("stack", "expected"),
     [
