@@ -226,7 +226,7 @@ class View:
         if not self.report.code or self.report.code.samples < LEAST_SAMPLES:
             return []
         return [
-            f"{share(one.share)} {one.name} {self.place(one)}"
+            f"{share(one.share)} {one.name} in {self.place(one)}"
             for one in known
             if one.share >= NAMED / 2 and one.low >= NAMED_LOW / 2
         ][:3]
