@@ -10,6 +10,9 @@ from advisor.metrics.communication import exposed_comm_seconds, straggler_wait
 from advisor.models.effects import Triple, shorter
 from advisor.models.state import Effect, Scenario, State
 
+PASSES = ("forward", "backward", "optimizer", "other")
+"""Phases in any of which idle time may lie that is no phase of its own."""
+
 
 def exposed(m: Metrics) -> float:
     """Return the seconds per step of exposed communication.

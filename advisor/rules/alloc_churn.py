@@ -13,15 +13,13 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import allocation_stall_fraction
 from advisor.metrics.step import modelled_phases, steady_step_count
 from advisor.models.effects import in_turn, relieve_host, up_to
-from advisor.rules._exposed import remove_exposed
+from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 MIN_STALL = Threshold(0.03, "A smaller share of the step is within its noise.")
 
 MIN_STEPS = Threshold(2, "Calls in one step may be the first of their sizes.")
-
-PHASES = ("forward", "backward", "optimizer", "other")
 
 CODE = """\
 # in the loop: no torch.cuda.empty_cache()
@@ -53,7 +51,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         changes=(Change(language="python", code=CODE),),
         basis="Half, 0.8 or all of the calls go away.",
         effect=in_turn(
-            remove_exposed("allocation", stalled * sum(m[modelled_phases].values()), up_to(1.0), PHASES),
+            remove_exposed("allocation", stalled * sum(m[modelled_phases].values()), up_to(1.0), PASSES),
             relieve_host(up_to(stalled)),
         ),
         memory=0,

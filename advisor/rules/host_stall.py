@@ -13,7 +13,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import host_stall_fraction, traced_kernels
 from advisor.metrics.step import modelled_phases, step_time_uncertainty
 from advisor.models.effects import Triple, in_turn, relieve_host
-from advisor.rules._exposed import remove_exposed
+from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
@@ -29,8 +29,6 @@ MIN_KERNELS = Threshold(
 
 # Of the stalls (assumption): nothing where the work is needed and cannot be done ahead.
 REMOVED: Triple = (0.0, 0.4, 0.8)
-
-PHASES = ("forward", "backward", "optimizer", "other")
 
 CODE = """\
 import torch
@@ -71,7 +69,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         changes=(Change(language="python", code=CODE),),
         basis="Nothing, 0.4 or 0.8 of these gaps goes away, and the same share of the host's time for the step.",
         effect=in_turn(
-            remove_exposed("stall", stalled * sum(m[modelled_phases].values()), REMOVED, within=PHASES),
+            remove_exposed("stall", stalled * sum(m[modelled_phases].values()), REMOVED, within=PASSES),
             relieve_host((REMOVED[0] * stalled, REMOVED[1] * stalled, REMOVED[2] * stalled)),
         ),
         memory=0,

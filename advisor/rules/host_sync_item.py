@@ -14,16 +14,13 @@ from advisor.metrics.gpu import device, gpu_busy_fraction
 from advisor.metrics.program import driver
 from advisor.metrics.step import modelled_phases, sync_causes, value_sync_fraction
 from advisor.models.effects import up_to
-from advisor.rules._exposed import remove_exposed
+from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 MIN_SYNC = Threshold(
     0.03, "One `.item()` per step was measured to be within the noise on a CPU; a smaller share is not visible."
 )
-
-# Where synchronising is no phase of its own, the idle time may lie in any of these.
-PHASES = ("forward", "backward", "optimizer", "other")
 
 CURES = {
     "item": "Take .item(), .cpu() and prints of tensors out of the step: sum values on the GPU and read them "
@@ -70,7 +67,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"{_cure(m)} The GPU idles {share(waiting)} of the step because the host waited.",
         changes=(Change(language="python", code=CODE),),
         basis="Half, 0.8 or all of the waiting goes away, at most the time that the GPU is idle.",
-        effect=remove_exposed("sync", idle * sum(m[modelled_phases].values()), up_to(1.0), PHASES),
+        effect=remove_exposed("sync", idle * sum(m[modelled_phases].values()), up_to(1.0), PASSES),
         memory=0,
         risk="No effect on training; logged values come later, as means over several steps.",
     )

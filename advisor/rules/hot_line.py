@@ -34,7 +34,7 @@ REMOVED: Triple = (0.0, 0.5, 1.0)
 
 TRY = {
     "": "Replace Python loops over samples by tensor operations on the whole batch, or do the work in the Dataset, "
-    "where loader workers (num_workers) run it beside the training.",
+    "where loader workers (num_workers) run it during the step.",
     "PIL": "Decode and transform images in the Dataset, with loader workers; torchvision.io decodes JPEG faster.",
     "cv2": "Move it into the Dataset, with loader workers, and call cv2.setNumThreads(0) there.",
     "pandas": "Convert the frame to tensors or NumPy arrays once, before the loop: indexing a frame costs more than "

@@ -12,7 +12,7 @@ from profiler.importers.breakdown import FETCH
 from profiler.importers.columns import ANNOTATION
 from profiler.importers.kineto import Trace
 from profiler.importers.spans import covers
-from profiler.importers.tables import optimizer_ranges
+from profiler.importers.tables import optimizer_ranges, summed
 from profiler.importers.work import GpuWork
 
 _WORKERS = f"{FETCH}_MultiProcessingDataLoaderIter"
@@ -54,7 +54,5 @@ def _annotations(trace: Trace) -> dict[str, int]:
     """Return the nanoseconds in annotated ranges, by name."""
     ranges = trace.ranges
     rows = np.flatnonzero(ranges.category == ANNOTATION)
-    names, at = np.unique(ranges.name[rows], return_inverse=True)
-    times = np.zeros(len(names), np.int64)
-    np.add.at(times, at, (ranges.end - ranges.start)[rows])
-    return {trace.names[number]: time for number, time in zip(names.tolist(), times.tolist(), strict=True)}
+    sums = summed(ranges.name[rows], np.zeros(len(rows), bool), (ranges.end - ranges.start)[rows])
+    return {trace.names[number]: time for number, _, _, time in sums}

@@ -81,7 +81,7 @@ def kernels(trace: Trace, work: GpuWork, calling: Callers, steps: Steps) -> tupl
     in_optimizer = covers(optimizer_ranges(trace), inside.asked)
     rows = []
     reached, dtypes = _reached(inside), _dtypes(trace, inside.name, calling.operator[chosen])
-    for number, of_optimizer, calls, total in _summed(inside.name, in_optimizer, inside.end - inside.start):
+    for number, of_optimizer, calls, total in summed(inside.name, in_optimizer, inside.end - inside.start):
         classified = kernel_kind(trace.names[number])
         kind = "optimizer" if of_optimizer and classified.kind in MAY_BE_OPTIMIZER else classified.kind
         dtype = classified.dtype or dtypes.get(number)
@@ -137,7 +137,7 @@ def operators_by_name(trace: Trace, steps: Steps) -> tuple[Kernel, ...]:
     rows, own = own_times(trace, steps)
     in_optimizer = covers(optimizer_ranges(trace), trace.ranges.start[rows])
     found = []
-    for number, of_optimizer, calls, total in _summed(trace.ranges.name[rows], in_optimizer, own):
+    for number, of_optimizer, calls, total in summed(trace.ranges.name[rows], in_optimizer, own):
         kind = operator_kind(trace.names[number])
         kind = "optimizer" if of_optimizer and kind in MAY_BE_OPTIMIZER else kind
         found.append(_kernel(trace, "cpu", number, kind, calls, total))
@@ -177,7 +177,7 @@ def own_times(trace: Trace, steps: Steps) -> tuple[Integers, Integers]:
     return rows[inside], own[inside]
 
 
-def _summed(name: npt.NDArray[np.int32], flag: Mask, times: Integers) -> Iterable[tuple[int, bool, int, int]]:
+def summed(name: npt.NDArray[np.int32], flag: Mask, times: Integers) -> Iterable[tuple[int, bool, int, int]]:
     """Yield the name, the flag, the count and the total time of each group of equal name and flag."""
     key = name.astype(np.int64) * 2 + flag
     found, at, calls = np.unique(key, return_inverse=True, return_counts=True)

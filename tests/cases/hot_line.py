@@ -1,28 +1,15 @@
 from dataclasses import replace
 
 from harness import DoesNotFire, Fires, NotMeasured, given
+from stack_places import NORMALIZE
 
-from advisor.metrics.lines import Place, hot_place, hot_place_share, hot_place_share_low, stack_samples
+from advisor.metrics.lines import hot_place, hot_place_share, hot_place_share_low, stack_samples
 from advisor.metrics.settings import on_cpu
 from advisor.metrics.step import forward_fraction, other_fraction, step_time_mean
 from advisor.models.state import State
 
-PLACE = Place(
-    phase="other",
-    file="/home/me/train.py",
-    line=41,
-    function="normalize",
-    whole=True,
-    share=0.66,
-    low=0.6,
-    high=0.72,
-    samples=300,
-    library="",
-    called="",
-)
 
-
-def run(place=PLACE, other=0.7, samples=450, forward=0.1, cpu=True, **changes):
+def run(place=NORMALIZE, other=0.7, samples=450, forward=0.1, cpu=True, **changes):
     place = replace(place, **changes)
     values = {hot_place: place, stack_samples: samples, other_fraction: other, step_time_mean: 0.1, on_cpu: cpu}
     shares = {hot_place_share: place.share, hot_place_share_low: place.low}

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from golden_report import golden
+from stack_places import NORMALIZE
 
-from advisor.metrics.lines import Place
 from advisor.report.code import Code, Heat, HotLine, _heat, _trees, evidence
 from advisor.report.conclusion import conclude
 from advisor.report.render import html, markdown, result_json
@@ -16,19 +16,7 @@ from advisor.report.wording import counsel, diagnosis
 from advisor.runs.source import source
 from profiler.schema import Stack
 
-PLACE = Place(
-    phase="other",
-    file="/home/me/train.py",
-    line=2,
-    function="<b>normalize",
-    whole=True,
-    share=0.66,
-    low=0.6,
-    high=0.72,
-    samples=300,
-    library="",
-    called="",
-)
+PLACE = replace(NORMALIZE, line=2, function="<b>normalize")
 
 
 def stack(*frames, total=1.0):
