@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "advisor.metrics": (COMMON, SMALL, "advisor.runs", "profiler.store"),
     RULES: (COMMON, SMALL, "advisor.metrics"),  # metrics only, never a run
+    "advisor.patches": (RULES, "profiler.agent.redact"),  # the program's source, no run
     "advisor.plan": (COMMON, SMALL),  # without a run
     "advisor.settings": (COMMON, RULES, "advisor.metrics", "advisor.plan"),
     "advisor.judging": (COMMON, SMALL, RULES, "advisor.metrics"),
@@ -55,7 +56,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
             "profiler.trial",
         ),
     ),
-    "advisor.report": (COMMON, SMALL, *JUDGED, RULES, "advisor.verify.kept"),
+    "advisor.report": (COMMON, SMALL, *JUDGED, RULES, "advisor.patches", "advisor.verify.kept"),
     COMMANDS: (
         *(COMMON, SMALL, *JUDGED, WAYS_IN, "advisor.report", "advisor.settings", "profiler.agent.installed"),
         *("profiler.recorder", "profiler.store"),

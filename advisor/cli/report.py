@@ -11,6 +11,9 @@ from advisor.cli.command import Command
 from advisor.cli.options import Criteria
 from profiler.printable import say
 
+SECTIONS = ("advice", "evidence", "operators", "hot-lines", "metrics", "ranks")
+"""Names of `agent_text.SECTIONS`, which takes long to import."""
+
 REPORTS = ("report.html", "report.md", "result.json")
 OF_A_RUN = ("run-*.db", "recording*.json")
 """Files that a run's folder holds from its first moment; a folder without them may hold traces."""
@@ -55,6 +58,19 @@ def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Pa
     "--out", type=click.Path(path_type=Path), help="Folder for the report.  [RUN; profile-train-runs/<trace>]"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print result.json to stdout; write nothing.")
+@click.option(
+    "--for",
+    "reader",
+    type=click.Choice(["agent"]),
+    help="Print a compact text for a coding agent; write nothing.",
+)
+@click.option(
+    "--section",
+    "sections",
+    multiple=True,
+    type=click.Choice(list(SECTIONS)),
+    help="With --for agent: print this section in place of the summary. Repeat it for several.",
+)
 @click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
 @click.option("--summary/--no-summary", default=True, help="Print what was found.")
 @options.criteria
@@ -62,6 +78,8 @@ def report(
     paths: tuple[Path, ...],
     out: Path | None,
     as_json: bool,
+    reader: str | None,
+    sections: tuple[str, ...],
     open_report: bool,
     summary: bool,
     criteria: Criteria,
@@ -69,13 +87,15 @@ def report(
     """Make the report of a run or of traces."""
     # Imported only now: other commands start that much sooner.
     from advisor.publish import report_of, report_of_traces, write
-    from advisor.report.render import result_json
+    from advisor.report.render import agent_text, result_json
     from advisor.report.render.terminal import summarize
     from advisor.runs.traces import in_folder as traces_in
     from profiler import ours
     from profiler.recorder.folder import DEFAULT
     from profiler.recorder.record import finish_orphan
 
+    if sections and not reader:
+        raise click.UsageError("--section is a part of --for agent: give both.")
     given, note = paths[0], None
     recorded = given.is_dir() and any(any(given.glob(name)) for name in OF_A_RUN)
     if recorded:
@@ -88,6 +108,10 @@ def report(
     made = report_of(given, *judged) if recorded else report_of_traces(paths, *judged)
     if as_json:
         click.echo(result_json.render(made), nl=False)
+        return
+    if reader:
+        texts = [agent_text.section(made, name) for name in sections] or [agent_text.summary(made)]
+        click.echo("\n".join(texts), nl=False)
         return
     folder = out or (given if recorded else Path(DEFAULT) / given.absolute().name.partition(".")[0])
     several = " ..." if len(paths) > 1 and given.is_file() else ""

@@ -17,6 +17,7 @@ from advisor.metrics.settings import AMD, UNTIMED, untimed
 from advisor.report import pages
 from advisor.report.anatomy import WhatIf, what_if
 from advisor.report.code import Code, code, evidence
+from advisor.report.next_step import next_step
 from advisor.report.operations import operations
 from advisor.report.operator_table import operator_table
 from advisor.report.quantities import meaning, quantities
@@ -67,7 +68,7 @@ def build_report(
     traces = tuple(one for rank in profile.ranks if (one := traced(rank)) is not None)
     steps = _steps(profile, metrics)
     stacks = code(metrics, profile)
-    return Report(
+    report = Report(
         version=profile.runs[0].version if profile.runs else __version__,
         run=_run_of_traces(traces) if imported else _run(profile),
         steps=steps,
@@ -104,6 +105,7 @@ def build_report(
         traces=traces,
         imported=imported,
     )
+    return replace(report, next=next_step(report, profile.runs[0].started_at if profile.runs else None))
 
 
 def _run_of_traces(traces: Sequence[Traced]) -> RunInfo:
@@ -240,6 +242,7 @@ def _recommendation(finding: Finding, verified: Verified | None, past: str, stac
         evidence=tuple(_measured(fact) for fact in finding.evidence.facts),
         then=advice.then,
         changes=advice.changes,
+        intervention=advice.intervention,
         alone=finding.alone,
         in_plan=finding.in_plan,
         cost=finding.cost,

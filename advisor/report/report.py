@@ -16,7 +16,7 @@ from advisor.report.operator_table import OperatorTable
 from advisor.report.quantities import Quantity
 from advisor.report.ranks import EachRank, Ranks
 from advisor.report.timeline import Chart
-from advisor.rules.base import Change, Source
+from advisor.rules.base import Change, Intervention, Source
 from advisor.runs.environment import Group
 from advisor.runs.traces import Traced
 from advisor.units import quantity, seconds, share
@@ -187,6 +187,8 @@ class Recommendation:
     evidence: tuple[Measured, ...] = ()
     then: str
     changes: tuple[Change, ...] = ()
+    intervention: Intervention | None = None
+    """How it is tried from outside; None if it must be made by hand."""
     alone: Gain | None = None
     """Shares of the step time this change removes by itself."""
     in_plan: Gain | None = None
@@ -273,6 +275,24 @@ class Overhead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NextStep:
+    """The one thing to do after a report, for a program or a coding agent."""
+
+    do: Literal["verify", "apply", "change", "record", "look", "stop"] = "stop"
+    rule: str | None = None
+    what: str = ""
+    """In a sentence."""
+    command: tuple[str, ...] = ()
+    """What tries the change; RUN stands for the run's folder."""
+    patch: str | None = None
+    """The change as a unified diff; None if it cannot be one."""
+    folder: str | None = None
+    """Folder in which `git apply` takes the patch."""
+    no_patch: str = ""
+    """Why there is no patch, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """All that is shown."""
 
@@ -324,6 +344,7 @@ class Report:
     """Of each rank that has one: somebody else's, or a window of ours with GPU work."""
     imported: bool = False
     """This is about traces that torch.profiler wrote without us."""
+    next: NextStep = NextStep()
 
     @property
     def largest_phase(self) -> Phase | None:

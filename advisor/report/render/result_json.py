@@ -45,6 +45,7 @@ def result(report: Report) -> dict[str, Any]:
             "nodes": report.run.nodes,
         },
         "conclusion": asdict(conclude(report)),
+        "next": {**asdict(report.next), "command": list(report.next.command)},
         "machine": {
             "cores": report.cores.cores if report.cores else None,
             "others_cpu": report.cores.others if report.cores else None,

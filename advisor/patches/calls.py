@@ -1,0 +1,132 @@
+"""Find calls by the full name of what is called, and set their arguments in the text."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator, Mapping
+
+from advisor.patches.source import Edit, NoPatch, Source
+
+_NOTHING = (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+"""Tokens between which an argument may stand."""
+
+
+def calls(tree: ast.Module, package: str, name: str) -> list[ast.Call]:
+    """Return the calls of `name` somewhere in `package`, as the file's imports spell it."""
+    known = dict(_imported(tree))
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            first, *rest = _dotted(node.func)
+            full = ".".join([known.get(first, ""), *rest])
+            if full.startswith(f"{package}.") and full.endswith(f".{name}"):
+                found.append(node)
+    return found
+
+
+def at_line(found: list[ast.Call], line: int) -> list[ast.Call]:
+    """Return the calls that begin in that line, else those that it lies in."""
+    return [call for call in found if call.lineno == line] or [
+        call for call in found if call.lineno <= line <= (call.end_lineno or 0)
+    ]
+
+
+def with_arguments(
+    source: Source,
+    call: ast.Call,
+    wanted: Mapping[str, object],
+    positions: Mapping[str, int],
+    off: Mapping[str, object],
+) -> list[Edit]:
+    """Return the edits that give the call these keyword arguments.
+
+    Args:
+        source: The source that holds the call.
+        call: The call.
+        wanted: The arguments to set.
+        positions: Where an argument stands if it is given by position.
+        off: Arguments that must not keep another value, wherever they may be given.
+
+    Raises:
+        NoPatch: `*args` hides which arguments are given.
+    """
+    given = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
+    unpacked = [keyword.value for keyword in call.keywords if keyword.arg is None]
+    values = {**{name: value for name, value in off.items() if name in given or unpacked}, **wanted}
+    edits, new = [], {}
+    for name, value in values.items():
+        position = positions.get(name)
+        if name in given:
+            edits.append(Edit(*source.span(given[name]), repr(value)))
+        elif position is not None and any(isinstance(each, ast.Starred) for each in call.args[: position + 1]):
+            raise NoPatch(f"Its `*` arguments may hold `{name}`.")
+        elif position is not None and position < len(call.args):
+            edits.append(Edit(*source.span(call.args[position]), repr(value)))
+        else:
+            new[name] = repr(value)
+    if len(unpacked) > 1 and new:
+        raise NoPatch("Several `**` arguments may hold what is to be set.")
+    if unpacked and new:  # it may hold them already, and twice is an error
+        start, end = source.span(unpacked[0])
+        held = source.text[start:end]
+        return [*edits, Edit(start, end, f"dict({', '.join([held, *map('='.join, new.items())])})")]
+    return [*edits, *_added(source, call, [f"{name}={value}" for name, value in new.items()])]
+
+
+def _added(source: Source, call: ast.Call, arguments: list[str]) -> Iterator[Edit]:
+    """Yield the edits that add arguments at the end, on lines of their own where the others are."""
+    if not arguments:
+        return
+    last, closing = _last_two(source, call)
+    comma = source.text[last - 1] == ","
+    if source.text[last - 1] == "(":
+        yield Edit(last, last, ", ".join(arguments))
+    elif "\n" not in source.text[last:closing]:
+        begin = source.span(call)[0]
+        separator = f",{source.newline}{source.indent(last)}" if "\n" in source.text[begin:last] else ", "
+        yield Edit(last, last, (separator.removeprefix(",") if comma else separator) + ", ".join(arguments))
+    else:
+        end = source.text.index("\n", last)
+        end -= source.text[end - 1] == "\r"
+        if not comma:
+            yield Edit(last, last, ",")
+        lines = f",{source.newline}{source.indent(last - 1)}".join(["", *arguments])
+        yield Edit(end, end, lines.removeprefix(",") + ("," if comma else ""))
+
+
+def _last_two(source: Source, call: ast.Call) -> tuple[int, int]:
+    """Return where the last token before the call's closing parenthesis ends, and where that parenthesis begins."""
+    start, end = source.span(call)
+    segment = source.text[start:end]
+    starts = [0]
+    for line in io.StringIO(segment, newline=""):
+        starts.append(starts[-1] + len(line))
+    tokens = [
+        token
+        for token in tokenize.generate_tokens(io.StringIO(segment, newline="").readline)
+        if token.type not in _NOTHING
+    ]
+    row, column = tokens[-2].end
+    return start + starts[row - 1] + column, end - 1
+
+
+def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield each imported name and its full name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield (alias.asname, alias.name) if alias.asname else (alias.name.split(".")[0],) * 2
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+def _dotted(node: ast.expr) -> list[str]:
+    """Return the parts of a dotted name; one empty part if it is something else."""
+    if isinstance(node, ast.Name):
+        return [node.id]
+    if isinstance(node, ast.Attribute) and (inner := _dotted(node.value)) != [""]:
+        return [*inner, node.attr]
+    return [""]

@@ -1,0 +1,214 @@
+"""Turn an intervention into a unified diff of the program's source, where a line of source can hold it."""
+
+from __future__ import annotations
+
+import ast
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from advisor.patches.calls import at_line, calls, with_arguments
+from advisor.patches.source import Edit, NoPatch, Source, unified
+from advisor.rules.base import Intervention
+from profiler.agent.redact import redact_text
+
+MOST_BYTES = 1 << 21
+"""Largest file to read: a run may come from anybody, and name any file."""
+
+LOADER = {"num_workers": 5, "pin_memory": 7, "prefetch_factor": None, "persistent_workers": None}
+"""Arguments of DataLoader that an intervention sets, and where they stand if given by position."""
+
+WITHOUT_WORKERS: dict[str, object] = {"prefetch_factor": None, "persistent_workers": False, "timeout": 0}
+"""What DataLoader refuses to be given otherwise if it has no workers."""
+
+SWITCHES = {
+    "matmul_precision": "set_float32_matmul_precision",
+    "threads": "set_num_threads",
+}
+"""Settings that a function of torch sets."""
+
+BY_HAND = {
+    "environment": "It is a variable of the environment, which no line of the program holds.",
+    "loader": "It also makes copies to the GPU non-blocking, which is no argument of the loader.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A unified diff that `git apply` takes in `folder`."""
+
+    folder: Path
+    file: Path
+    diff: bytes
+
+    @property
+    def text(self) -> str:
+        """Return the diff as text to show.
+
+        Raises:
+            NoPatch: it is not UTF-8, or a line of it seems to hold a secret.
+        """
+        try:
+            text = self.diff.decode()
+        except UnicodeDecodeError:
+            raise NoPatch(f"{self.file.name} is not UTF-8, so the patch is written to a file only.") from None
+        if any(redact_text(line) != line for line in text.splitlines()):
+            raise NoPatch(f"A line of {self.file.name} beside it seems to hold a secret.")
+        return text
+
+
+def patch(change: Intervention, words: Sequence[str], cwd: str, since: float | None = None) -> Patch:
+    """Return the change as a patch of the program that these words start in `cwd`.
+
+    Raises:
+        NoPatch: no line of source can hold it, or none that can be found for sure; or the file has changed `since`
+            that Unix time.
+    """
+    settings = change.settings
+    if change.name == "loader" and not settings.get("non_blocking"):
+        return _patched(Path(cwd, str(settings["file"])), lambda source: _loader(source, settings), cwd, since)
+    if change.name == "fused_optimizer":
+        return _patched(_script(words, cwd), lambda source: _fused(source, str(settings["name"])), cwd, since)
+    if change.name == "flags":
+        return _patched(_script(words, cwd), lambda source: _flags(source, settings), cwd, since)
+    raise NoPatch(BY_HAND.get(change.name, "No line of the program can be found for it: make this change by hand."))
+
+
+def _patched(file: Path, edit: Callable[[Source], Source], cwd: str, since: float | None) -> Patch:
+    try:
+        file = file.resolve(strict=True)
+        status = file.stat()
+        if file.suffix != ".py" or not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
+            raise NoPatch(f"{file} is not a Python script.")
+        if since is not None and status.st_mtime > since:
+            raise NoPatch(f"{file.name} has changed since the run: record again.")
+        before = Source(file.read_bytes())
+    except (OSError, RuntimeError) as error:
+        raise NoPatch(f"{file} cannot be read: {error}.") from None
+    after = edit(before)
+    if after.content == before.content:
+        raise NoPatch(f"{file.name} is as it was advised already.")
+    folder = _repository(file) or _around(file, Path(cwd).resolve())
+    return Patch(folder, file, unified(before.content, after.content, file.relative_to(folder).as_posix()))
+
+
+def _repository(file: Path) -> Path | None:
+    return next((folder for folder in file.parents if (folder / ".git").exists()), None)
+
+
+def _around(file: Path, cwd: Path) -> Path:
+    return cwd if file.is_relative_to(cwd) else file.parent
+
+
+def _script(words: Sequence[str], cwd: str) -> Path:
+    """Return the program's script: the first of its words that is one."""
+    for word in words:
+        if word.endswith(".py") and Path(cwd, word).is_file():
+            return Path(cwd, word)
+    raise NoPatch("The program was not started by the name of a script.")
+
+
+def _loader(source: Source, settings: Mapping[str, Any]) -> Source:
+    wanted = {name: settings[name] for name in LOADER if settings.get(name) is not None}
+    positions = {name: position for name, position in LOADER.items() if position is not None}
+    without = wanted.get("num_workers") == 0
+    if without:
+        wanted = {name: value for name, value in wanted.items() if name not in WITHOUT_WORKERS}
+    found = at_line(calls(source.tree, "torch", "DataLoader"), settings["line"])
+    if not found:
+        raise NoPatch(f"Its line {settings['line']} does not call torch's DataLoader.")
+    edits = [
+        each
+        for call in found
+        for each in with_arguments(source, call, wanted, positions, WITHOUT_WORKERS if without else {})
+    ]
+    return _checked(source, edits, "torch", "DataLoader")
+
+
+def _fused(source: Source, name: str) -> Source:
+    found = calls(source.tree, "torch.optim", name)
+    if len(found) != 1:
+        raise NoPatch(
+            f"The script makes {name} in {len(found)} places, and the change was tried on all of them."
+            if found
+            else f"The script does not make torch's {name} itself."
+        )
+    edits = with_arguments(source, found[0], {"fused": True}, {}, {"foreach": False})
+    return _checked(source, edits, "torch.optim", name)
+
+
+def _checked(source: Source, edits: Sequence[Edit], package: str, name: str) -> Source:
+    """Return the edited source, if nothing but arguments of these calls differs."""
+    after = source.edited(edits)
+    new = Source(after.content).tree  # to be changed here
+    for changed, plain in zip(calls(new, package, name), calls(source.tree, package, name), strict=True):
+        changed.args, changed.keywords = plain.args, plain.keywords
+    if ast.dump(new) != ast.dump(source.tree):
+        raise NoPatch("The edit would change more of the script than these arguments.")
+    return after
+
+
+def _flags(source: Source, settings: Mapping[str, Any]) -> Source:
+    given = {name: value for name, value in settings.items() if value is not None}
+    if len(given) != 1:
+        raise NoPatch("It sets several switches at once.")
+    ((name, value),) = given.items()
+    if name == "anomaly" and value is False:
+        return _without_anomaly(source)
+    if name in SWITCHES:
+        found = calls(source.tree, "torch", SWITCHES[name])
+        if any(len(call.args) != 1 or isinstance(call.args[0], ast.Starred) for call in found):
+            raise NoPatch(f"The script calls {SWITCHES[name]} in a way that cannot be edited.")
+        if found:
+            return source.edited([Edit(*source.span(call.args[0]), repr(value)) for call in found])
+        return _after_imports(source, f"{{}}.{SWITCHES[name]}({value!r})")
+    if name == "cudnn_benchmark":
+        if "cudnn.benchmark" in source.text:
+            raise NoPatch("The script itself sets torch.backends.cudnn.benchmark.")
+        return _after_imports(source, f"{{}}.backends.cudnn.benchmark = {value!r}")
+    raise NoPatch("No line of the program can be found for it: make this change by hand.")
+
+
+def _without_anomaly(source: Source) -> Source:
+    """Return the source with anomaly detection switched off wherever it asks for it."""
+    edits = []
+    for call in calls(source.tree, "torch", "set_detect_anomaly"):
+        if call.args:
+            edits.append(Edit(*source.span(call.args[0]), "False"))
+    for call in calls(source.tree, "torch", "detect_anomaly"):
+        if not isinstance(call.func, ast.Attribute):
+            raise NoPatch("It imports detect_anomaly by name: remove its call by hand.")
+        start, end = source.span(call)
+        owner = source.text[slice(*source.span(call.func.value))]
+        edits.append(Edit(start, end, f"{owner}.set_detect_anomaly(False)"))
+    if not edits:
+        raise NoPatch("The script does not ask for anomaly detection itself.")
+    return source.edited(edits)
+
+
+def _after_imports(source: Source, code: str) -> Source:
+    """Return the source with a line after the imports that follow the one of torch; `{}` is torch's name there."""
+    body = source.tree.body
+    for number, node in enumerate(body):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name == "torch" or (alias.name.startswith("torch.") and not alias.asname):
+                    return _inserted(source, body[number:], code.format(alias.asname or "torch"))
+    raise NoPatch("The script does not `import torch` at its top.")
+
+
+def _inserted(source: Source, body: Sequence[ast.stmt], line: str) -> Source:
+    last = next(
+        (
+            number
+            for number, node in enumerate(body)
+            if number + 1 == len(body) or not isinstance(body[number + 1], ast.Import | ast.ImportFrom)
+        )
+    )
+    end = body[last].end_lineno or body[last].lineno
+    if last + 1 < len(body) and body[last + 1].lineno == end:
+        raise NoPatch("Its imports share a line with other code.")
+    at = source.line_end(end)
+    return source.edited([Edit(at, at, f"{source.newline}{source.newline}{line}")])

@@ -1,0 +1,175 @@
+"""Render a report for a coding agent: a summary that fits into 2,000 tokens, and sections on request."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+
+from advisor.report.render.fenced import fenced
+from advisor.report.render.view import View
+from advisor.report.report import Recommendation, Report
+from advisor.report.wording import busy, counsel, diagnosis, prospect, remarks
+from advisor.units import seconds, share, size
+
+LONGEST = 6000
+"""Bytes of a summary. A token is three or more of them in such text, so it has at most 2,000."""
+LONGEST_SECTION = 24_000
+LONGEST_LINE = 600
+RESERVE = 40
+"""Bytes for the line that says how many are left out."""
+
+MOST_ADVICE = 5
+MOST_PROBLEMS = 3
+MOST_ROWS = 40
+
+
+def summary(report: Report) -> str:
+    """Return what was found, what to do, and which sections hold more."""
+    more = [name for name, section in SECTIONS.items() if next(section(report), None)]
+    ends = [f"sections (--section NAME): {', '.join(more) or 'none'}"]
+    return _within([*_summary(report)], LONGEST, ends)
+
+
+def section(report: Report, name: str) -> str:
+    """Return the section of that name."""
+    return _within([*SECTIONS[name](report)] or ["Nothing of it was measured."], LONGEST_SECTION)
+
+
+def _within(lines: list[str], longest: int, ends: list[str] | None = None) -> str:
+    """Return as many of the lines as fit, fenced, and say how many were left out."""
+    kept = list[str]()
+    room = longest - len(fenced(ends or ()).encode()) - RESERVE
+    for line in lines:
+        cut = line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} [cut]"
+        taken = len(cut.encode(errors="replace")) + 1
+        if taken > room:
+            kept.append(f"[{len(lines) - len(kept)} more lines left out]")
+            break
+        kept.append(cut)
+        room -= taken
+    return fenced([*kept, *(ends or ())])
+
+
+def _summary(report: Report) -> Iterator[str]:
+    view, steps = View(report), report.steps
+    yield f"run: {shlex.join(report.run.command)}"
+    yield f"ended: {report.run.ended}, ranks: {report.run.ranks}, nodes: {report.run.nodes}"
+    yield from filter(None, (busy(report), f"diagnosis: {diagnosis(report)}"))
+    if steps and steps.mean is not None:
+        low, high = (seconds(end) for end in steps.interval) if steps.interval else ("?", "?")
+        yield f"step: mean {seconds(steps.mean)} (95 %: {low} to {high}), {steps.steady} steady of {steps.count}"
+    if view.phases:
+        parts = sorted(view.phases, key=lambda phase: -(phase.share or 0.0))
+        yield f"phases: {', '.join(f'{each.name} {share(each.share or 0.0)}' for each in parts)}"
+    if view.places_text:
+        yield f"hot lines: {'; '.join(view.places_text)}"
+    yield from _next(report)
+    for number, item in enumerate(report.advice[:MOST_ADVICE], start=1):
+        yield f"advice {number}: {item.rule} [{item.severity}] {item.title}; {'; '.join(view.gains(item)) or 'no gain'}"
+        if item.verified:
+            yield f"  tried: {item.verified.verdict.value}. {view.tried(item)}"
+    if len(report.advice) > MOST_ADVICE:
+        yield f"  {len(report.advice) - MOST_ADVICE} more: section advice"
+    yield from filter(None, (prospect(report), remarks(report)))
+    for note in view.problems[:MOST_PROBLEMS]:
+        yield f"problem: {note.source}: {note.message}"
+
+
+def _next(report: Report) -> Iterator[str]:
+    step = report.next
+    yield f"next: {step.do}{f' {step.rule}' if step.rule else ''}. {step.what or counsel(report)}"
+    if step.command:
+        yield f"  command: {shlex.join(step.command)}"
+    if step.patch:
+        yield f"  patch, for `git apply` in {step.folder}:"
+        yield from (f"    {line}" for line in step.patch.splitlines())
+    elif step.no_patch:
+        yield f"  no patch: {step.no_patch}"
+
+
+def _advice(report: Report) -> Iterator[str]:
+    view = View(report)
+    for item in report.advice:
+        yield f"{item.rule} [{item.severity}] {item.title}"
+        yield f"  if: {item.condition}"
+        yield f"  then: {item.then}"
+        yield f"  gain: {'; '.join(view.gains(item)) or 'none predicted'}. {item.basis}"
+        yield f"  risk: {item.risk}"
+        yield from (f"  {name}: {text}" for name, text in _aside(item) if text)
+        for change in item.changes:
+            yield f"  change: {view.where(change)} {view.differences(change, '->')}".rstrip()
+            yield from (f"    {line}" for line in change.code.splitlines())
+
+
+def _aside(item: Recommendation) -> Iterator[tuple[str, str]]:
+    yield "wrong when", item.wrong_when
+    yield "held back", item.held_back
+    yield "past", item.past
+    if item.verified:
+        yield "tried", f"{item.verified.verdict.value}. {View.tried(item)} {item.verified.why}"
+
+
+def _evidence(report: Report) -> Iterator[str]:
+    for item in report.advice:
+        if item.evidence or item.note:
+            yield f"{item.rule}: {item.note}"
+        yield from (f"  {View.fact(fact)} ({fact.metric}). {fact.brief}" for fact in item.evidence)
+
+
+def _operators(report: Report) -> Iterator[str]:
+    table = report.operators
+    if table is None:
+        return
+    yield f"per step, of {seconds(table.seconds)} of GPU work on {table.gpu or 'a GPU'}:"
+    for row in table.rows[:MOST_ROWS]:
+        roof = "" if row.roof.share is None else f", {share(row.roof.share)} of the roofline ({row.roof.bound})"
+        gain = f", {seconds(row.roof.gain)} to be had" if row.roof.gain else ""
+        where = f" in {'.'.join(row.path)}" if row.path else ""
+        yield f"  {share(row.share)} {seconds(row.seconds)} {row.name}{where}, {row.calls:.3g} calls{roof}{gain}"
+
+
+def _hot_lines(report: Report) -> Iterator[str]:
+    view = View(report)
+    code = report.code
+    if code is None:
+        return
+    for title, places in (
+        ("a step", code.places),
+        ("making batches", code.workers),
+        ("the run, between steps", code.between),
+    ):
+        for place in places[:MOST_ROWS]:
+            span = f"{share(place.low)} to {share(place.high)}"
+            yield f"{share(place.share)} of {title} ({span}): {place.name} in {view.place(place)}, {place.phase}"
+    for heat in code.heated:
+        yield f"source of {heat.place.name} in {view.place(heat.place)}{' (changed since)' if heat.changed else ''}:"
+        yield from (
+            f"  {line.number:5} {share(line.share) if line.share else '':>6} {line.text}" for line in heat.lines
+        )
+
+
+def _metrics(report: Report) -> Iterator[str]:
+    measured = [one for one in report.quantities if one.value is not None]
+    yield from (f"{one.name} = {one.text}" for one in measured)
+    if missing := [one.name for one in report.quantities if one.value is None]:
+        yield f"not measured: {', '.join(missing)}"
+
+
+def _ranks(report: Report) -> Iterator[str]:
+    for one in report.each_rank.rows:
+        where = f"rank {one.rank} on {one.host or f'node {one.node}'}"
+        phases = ", ".join(f"{name} {seconds(each)}" for name, each in one.phases.items())
+        time = "not measured" if one.step_time is None else seconds(one.step_time)
+        peak = "" if one.memory_peak is None else f", memory peak {size(one.memory_peak)}"
+        yield f"{where}: step {time}{peak}. {phases}. {one.remark}".rstrip(" .")
+
+
+SECTIONS: dict[str, Callable[[Report], Iterator[str]]] = {
+    "advice": _advice,
+    "evidence": _evidence,
+    "operators": _operators,
+    "hot-lines": _hot_lines,
+    "metrics": _metrics,
+    "ranks": _ranks,
+}
+"""Sections by name."""
