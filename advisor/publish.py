@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from advisor.atomic_write import keep
+from advisor.compare.comparison import Comparison
 from advisor.judging.calibration import Calibration
 from advisor.judging.judge import judge
 from advisor.metrics.base import Goals, Metrics
@@ -15,6 +16,7 @@ from advisor.report.render import html, markdown, result_json
 from advisor.report.report import Report
 from advisor.runs import traces
 from advisor.runs.load import load
+from advisor.runs.profile import Profile
 from advisor.settings.own_rules import RuleSet
 from advisor.settings.own_rules import load as load_rules
 from advisor.verify import kept
@@ -23,9 +25,13 @@ from profiler.schema import Problem
 
 
 def report_of(
-    folder: Path, goals: Goals | None = None, rules: RuleSet | None = None, past: Calibration | None = None
+    folder: Path,
+    goals: Goals | None = None,
+    rules: RuleSet | None = None,
+    past: Calibration | None = None,
+    profile: Profile | None = None,
 ) -> Report:
-    """Return the report on a run; nothing is written.
+    """Return the report on a run, or on its `profile` where that is loaded; nothing is written.
 
     Without `rules`, the built-in and installed ones judge the run. Trials in `past` set the width of intervals and the
     confidence in models.
@@ -33,7 +39,7 @@ def report_of(
     Raises:
         ProfilerError: the folder holds no recording, or none that can be read.
     """
-    profile, chosen = load(folder), rules or load_rules()
+    profile, chosen = profile or load(folder), rules or load_rules()
     notes = [Problem(time=0.0, source="rules", message=line) for line in chosen.broken]
     try:
         verified = kept.read(folder)
@@ -47,18 +53,20 @@ def report_of(
 
 
 def report_of_traces(
-    paths: Sequence[Path],
+    traced: Sequence[Path] | Profile,
     goals: Goals | None = None,
     rules: RuleSet | None = None,
     past: Calibration | None = None,
 ) -> Report:
-    """Return the report on traces that torch.profiler wrote, one file per rank; nothing is written.
+    """Return the report on traces that torch.profiler wrote, one file per rank, or on their profile.
+
+    Nothing is written.
 
     Raises:
         ProfilerError: none of the traces can be read.
     """
     chosen = rules or load_rules()
-    profile = traces.load(paths)
+    profile = traced if isinstance(traced, Profile) else traces.load(traced)
     notes = [Problem(time=0.0, source="rules", message=line) for line in chosen.broken]
     profile = replace(profile, problems=(*profile.problems, *notes))
     metrics = Metrics(profile, goals)
@@ -82,8 +90,8 @@ def publish(
     return report
 
 
-def write(report: Report, folder: Path, elsewhere: str) -> None:
-    """Write all forms of a report into `folder`, each whole or not at all.
+def write(report: Report, folder: Path, elsewhere: str, compared: Comparison | None = None) -> None:
+    """Write all forms of a report, with a comparison if there is one, into `folder`, each whole or not at all.
 
     `elsewhere` is the command that chooses another folder. A file that profile-train did not write keeps its name, and
     the report's file gets another. The files have mode 0600, whatever the umask: a report reveals paths, arguments and
@@ -93,9 +101,9 @@ def write(report: Report, folder: Path, elsewhere: str) -> None:
         ProfilerError: not all of them could be written.
     """
     forms = {
-        "result.json": result_json.render(report),
-        "report.html": html.render(report),
-        "report.md": markdown.render(report),
+        "result.json": result_json.render(report, compared),
+        "report.html": html.render(report, compared),
+        "report.md": markdown.render(report, compared),
     }
     failures = []
     for name, text in forms.items():

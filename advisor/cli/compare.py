@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from advisor.cli import completion, forms, options
+from advisor.cli import completion, forms, options, sources
 from profiler.printable import say
-
-if TYPE_CHECKING:
-    from advisor.metrics.base import Metrics
 
 SLOWER = 3
 UNTOLD = 4
@@ -32,12 +29,12 @@ Examples:
 
 @click.command(
     short_help="Compare two recorded runs.",
-    help="Compare two recorded runs (their folders): step time, phases, memory, settings and environment of RUN_B "
-    "next to RUN_A's, with intervals and a verdict.",
+    help="Compare two recorded runs (their folders), or traces: step time, phases, memory, GPU work by operator, "
+    "settings and environment of RUN_B next to RUN_A's, with intervals and a verdict.",
     epilog=EPILOG,
 )
-@click.argument("run_a", type=click.Path(path_type=Path), shell_complete=completion.runs)
-@click.argument("run_b", type=click.Path(path_type=Path), shell_complete=completion.runs)
+@click.argument("run_a", type=click.Path(path_type=Path), shell_complete=completion.runs_and_files)
+@click.argument("run_b", type=click.Path(path_type=Path), shell_complete=completion.runs_and_files)
 @click.option(
     "--fail-if-slower",
     "slower",
@@ -55,6 +52,7 @@ def compare(
     # Imported only now: other commands start that much sooner.
     from advisor.compare.change import RELEVANT, ChangeVerdict
     from advisor.compare.comparison import compare
+    from advisor.metrics.base import Metrics
     from advisor.report.render.compare_view import headline, sections
     from advisor.report.render.section import Page
 
@@ -63,7 +61,7 @@ def compare(
     if run_a.resolve() == run_b.resolve():
         raise click.UsageError(f"RUN_A and RUN_B are the same run, {run_a}.")
     matters = next((value for value in (slower, relevant) if value is not None), RELEVANT)
-    found = compare(_metrics(run_a), _metrics(run_b), (str(run_a), str(run_b)), matters)
+    found = compare(Metrics(sources.read((run_a,))), Metrics(sources.read((run_b,))), (str(run_a), str(run_b)), matters)
     command = shlex.join(["profile-train", "compare", str(run_a), str(run_b)])
     about = "Two runs are only two samples: repeat a comparison that matters."
     page = Page("profile-train compare", "comparison of two runs", about, command)
@@ -79,16 +77,6 @@ def compare(
     if out is not None or form not in (None, "text") or status:
         say(headline(found))
     return status
-
-
-def _metrics(folder: Path) -> Metrics:
-    from advisor.metrics.base import Metrics
-    from advisor.runs.load import load
-    from profiler.recorder.record import finish_orphan
-
-    if folder.is_dir() and (note := finish_orphan(folder)) is not None:
-        say(note)
-    return Metrics(load(folder))
 
 
 def _json(result: dict[str, Any]) -> str:

@@ -6,17 +6,14 @@ from pathlib import Path
 
 import click
 
-from advisor.cli import completion, options
+from advisor.cli import completion, options, sources
 from advisor.cli.command import Command
 from advisor.cli.options import Criteria
-from profiler.printable import say
 
 SECTIONS = ("advice", "evidence", "operators", "hot-lines", "metrics", "ranks")
 """Names of `agent_text.SECTIONS`, which takes long to import."""
 
 REPORTS = ("report.html", "report.md", "result.json")
-OF_A_RUN = ("run-*.db", "recording*.json")
-"""Files that a run's folder holds from its first moment; a folder without them may hold traces."""
 
 
 def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -43,7 +40,8 @@ def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Pa
     help="Make the report of a recorded RUN (its folder) again, or of TRACES that torch.profiler exported anywhere: "
     "trace.json or trace.json.gz, one a rank, or the folder of all of them.",
     epilog="\b\nExamples:\n  profile-train report runs/first --gpu-price 2.50\n"
-    "  profile-train report trace_*.json.gz --out report",
+    "  profile-train report trace_*.json.gz --out report\n"
+    "  profile-train report after.json.gz --against before.json.gz",
 )
 @click.argument(
     "paths",
@@ -56,6 +54,12 @@ def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Pa
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder for the report.  [RUN; profile-train-runs/<trace>]"
+)
+@click.option(
+    "--against",
+    metavar="RUN|TRACE",
+    type=click.Path(path_type=Path, exists=True),
+    help="Compare with this run, trace or folder of traces, operator by operator.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print result.json to stdout; write nothing.")
 @click.option(
@@ -77,6 +81,7 @@ def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Pa
 def report(
     paths: tuple[Path, ...],
     out: Path | None,
+    against: Path | None,
     as_json: bool,
     reader: str | None,
     sections: tuple[str, ...],
@@ -86,28 +91,27 @@ def report(
 ) -> None:
     """Make the report of a run or of traces."""
     # Imported only now: other commands start that much sooner.
+    from advisor.compare.comparison import compare
+    from advisor.metrics.base import Metrics
     from advisor.publish import report_of, report_of_traces, write
     from advisor.report.render import agent_text, result_json
     from advisor.report.render.terminal import summarize
-    from advisor.runs.traces import in_folder as traces_in
     from profiler import ours
     from profiler.recorder.folder import DEFAULT
-    from profiler.recorder.record import finish_orphan
 
     if sections and not reader:
         raise click.UsageError("--section is a part of --for agent: give both.")
-    given, note = paths[0], None
-    recorded = given.is_dir() and any(any(given.glob(name)) for name in OF_A_RUN)
-    if recorded:
-        note = finish_orphan(given)
-    elif given.is_dir():
-        paths, note = traces_in(given)
-    if note:
-        say(note)
+    if against and reader:
+        raise click.UsageError("--for agent leaves a comparison out: use `profile-train compare A B --format json`.")
+    given, recorded = paths[0], sources.is_recorded(paths[0])
+    profile = sources.read(paths)
     judged = (criteria.goals, criteria.rules, criteria.past())
-    made = report_of(given, *judged) if recorded else report_of_traces(paths, *judged)
+    made = report_of(given, *judged, profile=profile) if profile.runs else report_of_traces(profile, *judged)
+    compared = None
+    if against is not None:
+        compared = compare(Metrics(sources.read((against,))), Metrics(profile), (str(against), str(given)))
     if as_json:
-        click.echo(result_json.render(made), nl=False)
+        click.echo(result_json.render(made, compared), nl=False)
         return
     if reader:
         texts = [agent_text.section(made, name) for name in sections] or [agent_text.summary(made)]
@@ -115,8 +119,8 @@ def report(
         return
     folder = out or (given if recorded else Path(DEFAULT) / given.absolute().name.partition(".")[0])
     several = " ..." if len(paths) > 1 and given.is_file() else ""
-    write(made, folder, f"profile-train report {given}{several} --out FOLDER")
+    write(made, folder, f"profile-train report {given}{several} --out FOLDER", compared)
     if summary:
-        summarize(made, folder)
+        summarize(made, folder, compared=compared)
     if open_report:
         click.launch(str(ours.where(folder, "report.html")))

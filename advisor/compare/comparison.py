@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from advisor.compare.change import RELEVANT, ChangeVerdict, difference, for_few, ratio, unbounded, verdict
+from advisor.compare.operators import OperatorChanges, operator_changes
 from advisor.compare.settings import Difference, differences
 from advisor.metrics import hardware, host, memory, step
 from advisor.metrics.base import Metric, Metrics, Missing
@@ -29,10 +30,11 @@ SAMPLES_DIFFER = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two runs."""
+    """One of the two runs, or of two sets of traces."""
 
     folder: str
     command: tuple[str, ...]
+    """Empty for traces."""
     ended: Outcome
     steps: int
     """Steady steps of the primary rank: the basis of its means."""
@@ -90,6 +92,8 @@ class Comparison:
     memory: tuple[ComparedQuantity, ...]
     machine: tuple[ComparedQuantity, ...]
     """Activity of GPUs and cores; not judged."""
+    operators: OperatorChanges | None
+    """The GPU's work by operator; None unless both runs have a profiler window of it, or are traces."""
     settings: tuple[Difference, ...]
     environment: tuple[Difference, ...]
 
@@ -150,6 +154,7 @@ def compare(
         between=between,
         memory=tuple(both.amount(one) for one in _MEMORY),
         machine=tuple(both.shown(one) for one in _MACHINE),
+        operators=operator_changes(before, after),
         settings=settings,
         environment=environment,
     )
@@ -388,14 +393,14 @@ def _widened(m: Metrics, steps: Sequence[Step], interval: Interval) -> Interval:
 
 
 def _side(m: Metrics, folder: str) -> Side:
-    run = m.profile.runs[0]
+    run = m.profile.runs[0] if m.profile.runs else None
     batch, batches = m.get(loader), m.get(step.batches_per_step)
     ranks = m.get(data_parallel_size) or 1
     samples = batch.batch_size * batches * ranks if batch and batch.batch_size and batches else None
     return Side(
         folder=folder,
-        command=run.command,
-        ended=run.outcome,
+        command=run.command if run else (),
+        ended=run.outcome if run else "attached",
         steps=m.get(step.steady_step_count) or 0,
         samples=samples,
         ranks=m.get(world_size),

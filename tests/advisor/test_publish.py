@@ -201,7 +201,7 @@ def test_a_form_that_fails_leaves_the_old_files(folder, monkeypatch):
     publish(folder)
     before = (folder / "result.json").read_text()
 
-    def fail(_report):
+    def fail(*_):
         raise RuntimeError
 
     monkeypatch.setattr(module.markdown, "render", fail)

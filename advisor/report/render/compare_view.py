@@ -10,6 +10,7 @@ from dataclasses import replace
 from advisor.compare.change import ChangeVerdict
 from advisor.compare.comparison import LEAST_STEPS, ComparedQuantity, Comparison, Side
 from advisor.compare.settings import Difference
+from advisor.report.render.operator_changes_view import section as operator_section
 from advisor.report.render.part import BarPart
 from advisor.report.render.section import Bar, Section, Table
 from advisor.report.render.view import ENDINGS, View
@@ -18,6 +19,9 @@ from advisor.runs.environment import Row as Fact
 from advisor.units import count, digits, quantity, seconds, share, span
 
 UNMEASURED = "not measured"
+
+BRIEF = 8
+"""Rows of a table in a summary."""
 
 COLUMNS = ("", "A", "B", "Change", "Verdict")
 
@@ -38,7 +42,8 @@ _STEPS = {
 
 def sections(found: Comparison) -> tuple[Section, ...]:
     """Return the sections worth showing."""
-    made = [_time(found)]
+    work = [operator_section(found.operators)] if found.operators else []
+    made = [_time(found), *work] if found.verdict.is_decided else [*work, _time(found)]
     for id_, title, tables in (
         ("memory", "Memory", (_rows("Peaks", found.memory),)),
         ("machine", "The machine", (_shown("Means over the steady steps", found.machine),)),
@@ -48,10 +53,21 @@ def sections(found: Comparison) -> tuple[Section, ...]:
         shown = tuple(table for table in tables if table.rows)
         if shown:
             made.append(Section(id=id_, title=title, headline=title, sentences=(), tables=shown))
-        elif id_ in ("settings", "environment"):
+        elif id_ in ("settings", "environment") and found.before.command and found.after.command:
             alike = f"{title.partition(' that ')[0]}: no difference was seen."
             made.append(Section(id=id_, title=title, headline=alike, sentences=(), tables=()))
     return (*made[:-1], replace(made[-1], notes=_NOTES))
+
+
+def brief(found: Comparison) -> tuple[Section, ...]:
+    """Return what a summary has room for: the verdict, and the operators that changed most."""
+    work = [operator_section(found.operators)] if found.operators else []
+    time = replace(_time(found), tables=())
+    return (time, *(replace(each, tables=tuple(map(_shortened, each.tables[:1]))) for each in work))
+
+
+def _shortened(table: Table) -> Table:
+    return replace(table, rows=table.rows[:BRIEF], marks=table.marks[:BRIEF], note="")
 
 
 def headline(found: Comparison) -> str:
@@ -151,7 +167,8 @@ def _sentences(found: Comparison) -> Iterable[str]:
 
 def _side(side: Side) -> str:
     ended = "" if side.ended in ("completed", "attached") else f", {ENDINGS[side.ended]}"
-    return f"{side.folder} ({shlex.join(side.command)}), {count(side.steps, 'steady step')}{ended}."
+    command = f" ({shlex.join(side.command)})" if side.command else ""
+    return f"{side.folder}{command}, {count(side.steps, 'steady step')}{ended}."
 
 
 def _tiles(found: Comparison) -> Iterable[tuple[str, str]]:

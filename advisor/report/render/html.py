@@ -8,15 +8,17 @@ import json
 
 from markupsafe import Markup
 
+from advisor.compare.comparison import Comparison
 from advisor.report.render import charts
+from advisor.report.render.compare_view import sections
 from advisor.report.render.templates import environment, folder
 from advisor.report.render.view import View
 from advisor.report.report import Report
 from advisor.report.wording import gain_text
 
 
-def render(report: Report) -> str:
-    """Return the whole page.
+def render(report: Report, compared: Comparison | None = None) -> str:
+    """Return the whole page, with what a comparison found if there is one.
 
     Its content security policy allows its own scripts and style sheet, known by their hashes, and nothing else: no
     eval, no handler, no request, no image, no string that becomes HTML. Style attributes may be inline, because they
@@ -40,6 +42,7 @@ def render(report: Report) -> str:
         .render(
             report=report,
             version=report.version,
+            compared=sections(compared) if compared else (),
             view=View(report),
             gain=gain_text,
             policy=policy,

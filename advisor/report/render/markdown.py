@@ -6,6 +6,8 @@ import re
 
 from markupsafe import Markup
 
+from advisor.compare.comparison import Comparison
+from advisor.report.render.compare_view import sections
 from advisor.report.render.templates import environment
 from advisor.report.render.view import View
 from advisor.report.report import Report
@@ -19,11 +21,12 @@ _SPECIAL = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _SPAN = re.compile(r"(?<!`)`([^`|]+)`(?!`)")
 
 
-def render(report: Report) -> str:
+def render(report: Report, compared: Comparison | None = None) -> str:
     """Return GitHub-flavored Markdown in which external text is only text."""
     made = environment()
     made.filters |= {"text": text, "code": code, "fence": fence}
-    return made.get_template("report.md").render(report=report, view=View(report), gain=gain_text)
+    found = sections(compared) if compared else ()
+    return made.get_template("report.md").render(report=report, view=View(report), gain=gain_text, compared=found)
 
 
 def text(value: object) -> Markup:

@@ -64,9 +64,8 @@ class OperatorView:
         lines = [f"Most time: {', '.join(f'`{row.name}` {share(row.share)}' for row in rows)}."]
         gains = [row for row in self.table.gains if row.roof.gain and row.roof.gain >= NOTABLE * self.table.elapsed]
         for row in gains[:NAMED]:
-            of = f" of {_shapes(row)}" if any(row.inputs) else ""
-            module = next((name for name in reversed(row.path) if "::" not in name), "")
-            at = f" in {module}" if module else ""
+            of = f" of {shapes(row.inputs)}" if any(row.inputs) else ""
+            at = f" in {inside}" if (inside := module(row.path)) else ""
             lines.append(
                 f"`{row.name}`{of}{at}: {share(row.roof.share or 0.0)} of its roofline, bound by {row.roof.bound}; "
                 f"{seconds(row.roof.gain or 0.0)} less at what its kind typically attains."
@@ -118,16 +117,16 @@ class OperatorView:
 
 def _row(row: OperatorRow) -> Row:
     roof = row.roof
-    about = [part for part in (row.phase or "", row.kind, _shapes(row), row.dtype or "") if part]
+    about = [part for part in (row.phase or "", row.kind, shapes(row.inputs), row.dtype or "") if part]
     kernels = (
         "" if row.kernels is None or row.kernels <= row.calls else f"{digits(row.kernels / row.calls)} kernels, most "
     )
     if row.kernel and row.kernel != row.name:
-        about.append(f"{kernels}{_shortened(row.kernel)}")
+        about.append(f"{kernels}{shortened(row.kernel)}")
     return Row(
-        name=_shortened(row.name),
+        name=shortened(row.name),
         place=" / ".join(("...", *row.path[-INNERMOST:]) if len(row.path) > INNERMOST else row.path),
-        shapes=_shapes(row),
+        shapes=shapes(row.inputs),
         about=", ".join(about),
         kind=row.kind,
         phase=row.phase or "",
@@ -151,10 +150,16 @@ def _cell(value: float | None, worded: Callable[[float], str]) -> Cell:
     return ("", None) if value is None else (worded(value), value)
 
 
-def _shapes(row: OperatorRow) -> str:
+def shapes(inputs: tuple[tuple[int, ...], ...]) -> str:
     """Return the shapes of the tensors, such as "141x512, 512x2048"."""
-    return ", ".join("x".join(map(str, shape)) for shape in row.inputs if shape)
+    return ", ".join("x".join(map(str, shape)) for shape in inputs if shape)
 
 
-def _shortened(name: str) -> str:
+def module(path: tuple[str, ...]) -> str:
+    """Return the innermost range of a path that is not an operator; empty if there is none."""
+    return next((name for name in reversed(path) if "::" not in name), "")
+
+
+def shortened(name: str) -> str:
+    """Return a kernel's name, cut off where it is too long for a line."""
     return name if len(name) <= KERNEL_LENGTH else f"{name[: KERNEL_LENGTH - 3]}..."

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from advisor.compare.comparison import Comparison
 from advisor.judging.judge import Gain
 from advisor.report.code import Code, Place
 from advisor.report.conclusion import conclude
@@ -22,12 +23,13 @@ from profiler.schema import PHASES
 SCHEMA = "profile-train/result@1"
 
 
-def render(report: Report) -> str:
+def render(report: Report, compared: Comparison | None = None) -> str:
     """Return the result as JSON; its schema is docs/result.schema.json.
 
     It is ASCII, so characters that a terminal would obey, or an encoder refuse, are escaped.
     """
-    return json.dumps(result(report), indent=2, allow_nan=False) + "\n"
+    made = result(report) | ({"against": compared.result()} if compared else {})
+    return json.dumps(made, indent=2, allow_nan=False) + "\n"
 
 
 def result(report: Report) -> dict[str, Any]:

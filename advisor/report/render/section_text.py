@@ -15,6 +15,9 @@ from advisor.plan.settings import Setting
 from advisor.report.render.section import Section, Table
 from profiler.printable import printable
 
+LONG = 36
+"""Characters of a row's name from which it breaks into lines, not its numbers."""
+
 _MARKS = {"better": "green", "worse": "red"}
 
 
@@ -55,9 +58,11 @@ def _table(table: Table, *, ascii_only: bool) -> RenderableType:
         pad_edge=False,
         show_edge=False,
     )
-    grid.add_column("  " + table.columns[0], no_wrap=True)
+    long = any(len(row[0]) > LONG for row in table.rows)
+    grid.add_column("  " + table.columns[0], no_wrap=not long, overflow="fold" if long else "ellipsis")
     for column in table.columns[1:]:
-        grid.add_column(column, justify="left" if table.words else "right", overflow="fold")
+        numbers = long and not table.words
+        grid.add_column(column, justify="left" if table.words else "right", overflow="fold", no_wrap=numbers)
     for number, row in enumerate(table.rows):
         chosen = number == table.chosen
         style = "bold green" if chosen else _MARKS.get(table.marks[number]) if table.marks else None

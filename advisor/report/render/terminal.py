@@ -10,9 +10,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from advisor.compare.comparison import Comparison
 from advisor.judging.judge import WINDOW_TOO_SHORT
 from advisor.judging.verdict import Verdict
 from advisor.report.conclusion import conclude
+from advisor.report.render.compare_view import brief
+from advisor.report.render.section_text import show
 from advisor.report.render.view import View
 from advisor.report.report import Recommendation, Report
 from advisor.report.wording import busy, counsel, diagnosis, inside_other, is_scattered, prospect, remarks
@@ -37,19 +40,22 @@ _VERDICTS = {Verdict.CONFIRMED: "green", Verdict.BETTER: "green", Verdict.HARMFU
 STYLES = {"action": "bold red", "suggest": "yellow", "info": "cyan"}
 
 
-def summarize(report: Report, folder: Path, console: Console | None = None) -> None:
-    """Print the summary. Whatever comes from outside is text, never markup."""
+def summarize(report: Report, folder: Path, console: Console | None = None, compared: Comparison | None = None) -> None:
+    """Print the summary, with what a comparison found if there is one.
+
+    Whatever comes from outside is text, never markup.
+    """
     console = console or Console(stderr=True, highlight=False)
     if console.is_terminal:
-        _summarize(report, folder, console)
+        _summarize(report, folder, console, compared)
         return
     with console.capture() as captured:
-        _summarize(report, folder, console)
+        _summarize(report, folder, console, compared)
     # Rich pads lines to the width of the terminal.
     console.out(re.sub(r" +$", "", captured.get(), flags=re.MULTILINE), end="", highlight=False)
 
 
-def _summarize(report: Report, folder: Path, console: Console) -> None:
+def _summarize(report: Report, folder: Path, console: Console, compared: Comparison | None) -> None:
     view = View(report)
     console.print()
     if said := busy(report):
@@ -72,6 +78,8 @@ def _summarize(report: Report, folder: Path, console: Console) -> None:
     if len(view.path) > SEVERAL and (said := prospect(report)):
         console.print()
         console.print(Text(printable(said)))
+    if compared:
+        show(brief(compared), console)
     if view.problems:
         console.print()
         _problems(view, console)

@@ -4,10 +4,13 @@ import json
 import os
 from pathlib import Path
 
+import jsonschema
 import pytest
 from traces_made import GEMM, GPU, Made
 
 from advisor.cli import main
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "result.schema.json").read_text())
 
 
 @pytest.fixture
@@ -93,3 +96,18 @@ def test_an_exported_timeline_beside_its_recording_does_not_stand_for_it(traced,
     assert main(["report", "log"]) == 1
 
     assert "run-h.db" in capsys.readouterr().err
+
+
+def test_against_another_trace_the_report_holds_the_comparison(traced, capsys):
+    before, after = str(traced("before.json", length=100)), str(traced("after.json", length=200))
+    found = report_json(capsys, after, "--against", before, "--json")
+
+    jsonschema.validate(found, SCHEMA)
+    work = found["against"]["operators"]
+    assert work["before"] == pytest.approx(work["after"])
+    assert found["against"]["steps"][0]["change"]["estimate"] == pytest.approx(1, abs=0.2)
+    assert "against" not in report_json(capsys, after, "--json")
+    assert main(["report", after, "--against", before, "--out", "made"]) == 0
+    assert 'id="against"' in Path("made/report.html").read_text()
+    assert main(["compare", before, after, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == found["against"]

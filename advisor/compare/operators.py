@@ -1,0 +1,157 @@
+"""Compare the operators of two windows or traces: the time that each takes per step, and which kernels were exchanged.
+
+An operator is matched by phase, call path, name, shapes and dtype. What remains is matched with less and less of
+these, so that a cast, another batch size or a moved module does not hide the pair. Operators that only one side has, at
+a place that both have, were exchanged: two operators that one replaces, for instance.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+
+from advisor.metrics.base import Metrics
+from advisor.metrics.peaks import peak_rates
+from advisor.report.operator_table import OperatorRow, OperatorTable, operator_table
+
+LEAST = 0.005
+"""Share of the first side's GPU time from which a difference has a row of its own."""
+MOST = 30
+"""Most rows; the others are summed up."""
+
+# What must agree, from all to little. Operators of one name may differ in their shapes, then in their place.
+_KEYS: tuple[Callable[[OperatorRow], Hashable], ...] = (
+    lambda row: (row.phase, row.path, row.name, row.inputs, row.dtype),
+    lambda row: (row.phase, row.path, row.name, row.inputs),
+    lambda row: (row.phase, row.path, row.name),
+    lambda row: (row.phase, row.name, row.inputs),
+    lambda row: (row.phase, row.path) if row.path else None,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSide:
+    """The operators of one side that were matched with those of the other, per step."""
+
+    names: tuple[str, ...]
+    """Most time first."""
+    inputs: tuple[tuple[int, ...], ...]
+    """Shapes of the first one's arguments."""
+    kernel: str
+    """The kernel of the first one that takes most time."""
+    calls: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorChange:
+    """An operator of both sides, or of one; None: not in that side's table."""
+
+    path: tuple[str, ...]
+    phase: str | None
+    kind: str
+    before: OperatorSide | None
+    after: OperatorSide | None
+
+    @property
+    def difference(self) -> float:
+        """Return by how many seconds per step the second side takes more."""
+        return (self.after.seconds if self.after else 0.0) - (self.before.seconds if self.before else 0.0)
+
+    @property
+    def exchanged(self) -> bool:
+        """Return whether another operator, or another kernel, does the work."""
+        if self.before is None or self.after is None:
+            return False
+        return self.before.names != self.after.names or self.before.kernel != self.after.kernel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorChanges:
+    """What changed in the GPU's work, per step; the largest difference first."""
+
+    before: float
+    """Seconds of GPU work."""
+    after: float
+    gpus: tuple[str, str]
+    steps: tuple[float, float]
+    marked: bool
+    """Whether both sides mark steps; else a whole trace counts as one."""
+    rows: tuple[OperatorChange, ...]
+    others: float
+    """Sum of the differences without a row."""
+    least: tuple[float | None, float | None]
+    """Per side, seconds below which an operator may be missing in its table; None if the table is complete."""
+
+
+def operator_changes(before: Metrics, after: Metrics) -> OperatorChanges | None:
+    """Return what changed; None unless both sides have an operator table."""
+    tables = [operator_table(each.profile, each.get(peak_rates)) for each in (before, after)]
+    if tables[0] is None or tables[1] is None:
+        return None
+    return changes(tables[0], tables[1])
+
+
+def changes(before: OperatorTable, after: OperatorTable) -> OperatorChanges:
+    """Return what changed between two tables."""
+    found = sorted(_matched(before.rows, after.rows), key=lambda each: -abs(each.difference))
+    rows = tuple(each for each in found if abs(each.difference) >= LEAST * before.seconds or _new_kernel(each, before))
+    return OperatorChanges(
+        before=before.seconds,
+        after=after.seconds,
+        gpus=(before.gpu, after.gpu),
+        steps=(before.steps, after.steps),
+        marked=before.marked and after.marked,
+        rows=rows[:MOST],
+        others=after.seconds - before.seconds - sum(each.difference for each in rows[:MOST]),
+        least=(_least(before), _least(after)),
+    )
+
+
+def _new_kernel(change: OperatorChange, before: OperatorTable) -> bool:
+    """Return whether another kernel does work that matters, even if it takes as long."""
+    return change.exchanged and change.before is not None and change.before.seconds >= 2 * LEAST * before.seconds
+
+
+def _least(table: OperatorTable) -> float | None:
+    return min((row.seconds for row in table.rows), default=None) if table.rest else None
+
+
+def _matched(before: Iterable[OperatorRow], after: Iterable[OperatorRow]) -> Iterable[OperatorChange]:
+    left, right = list(before), list(after)
+    for key in _KEYS:
+        ours, theirs = _grouped(left, key), _grouped(right, key)
+        for shared in ours.keys() & theirs.keys() - {None}:
+            yield _change(ours.pop(shared), theirs.pop(shared))
+        left = [row for rows in ours.values() for row in rows]
+        right = [row for rows in theirs.values() for row in rows]
+    for row in left:
+        yield _change([row], [])
+    for row in right:
+        yield _change([], [row])
+
+
+def _grouped(rows: Iterable[OperatorRow], key: Callable[[OperatorRow], Hashable]) -> dict[Hashable, list[OperatorRow]]:
+    groups: dict[Hashable, list[OperatorRow]] = defaultdict(list)
+    for row in rows:
+        groups[key(row)].append(row)
+    return groups
+
+
+def _change(before: list[OperatorRow], after: list[OperatorRow]) -> OperatorChange:
+    first = max(after or before, key=lambda row: row.seconds)
+    return OperatorChange(path=first.path, phase=first.phase, kind=first.kind, before=_side(before), after=_side(after))
+
+
+def _side(rows: list[OperatorRow]) -> OperatorSide | None:
+    if not rows:
+        return None
+    ordered = sorted(rows, key=lambda row: -row.seconds)
+    return OperatorSide(
+        names=tuple(dict.fromkeys(row.name for row in ordered)),
+        inputs=ordered[0].inputs,
+        kernel=ordered[0].kernel,
+        calls=sum(row.calls for row in rows),
+        seconds=sum(row.seconds for row in rows),
+    )

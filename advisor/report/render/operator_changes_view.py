@@ -1,0 +1,119 @@
+"""Present what changed in the GPU's work between two sides, as a section of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from advisor.compare.operators import LEAST, OperatorChange, OperatorChanges, OperatorSide
+from advisor.report.render.operators_view import KERNEL_LENGTH, module, shapes, shortened
+from advisor.report.render.section import Section, Table
+from advisor.units import digits, seconds, share
+
+MARKED = 0.05
+"""Share of the operator's own time from which a difference is marked as better or worse."""
+
+
+def section(found: OperatorChanges) -> Section:
+    """Return the section."""
+    tables = (
+        Table(
+            "Operators, largest difference first",
+            ("", "A", "B", "Difference", "Of A's GPU time"),
+            (*(_row(each, found) for each in found.rows), *_others(found)),
+            note=_note(found),
+            marks=(*(_mark(each) for each in found.rows), *("" for _ in _others(found))),
+        ),
+        Table(
+            "Kernels exchanged",
+            ("", "A", "B"),
+            tuple(
+                (_place(each), _work(each.before, each.after), _work(each.after, each.before))
+                for each in found.rows
+                if each.exchanged
+            ),
+            words=True,
+        ),
+    )
+    return Section(
+        id="gpu-work",
+        title="GPU work",
+        headline=headline(found),
+        sentences=tuple(_sentences(found)),
+        tables=tuple(table for table in tables if table.rows),
+    )
+
+
+def headline(found: OperatorChanges) -> str:
+    """Return in one sentence by how much the GPU's work changed."""
+    per = "a step" if found.marked else "in all"
+    change = found.after / found.before - 1
+    amount = "no difference" if abs(change) < LEAST else f"{share(abs(change))} {'more' if change > 0 else 'less'}"
+    return f"The GPU works {seconds(found.after)} {per} in B, {seconds(found.before)} in A: {amount}."
+
+
+def _sentences(found: OperatorChanges) -> Iterable[str]:
+    named = [f"`{_name(each)}` {_signed(each.difference)}" for each in found.rows[:3] if each.difference]
+    if named:
+        yield f"Most of it: {', '.join(named)}."
+    if found.gpus[0] != found.gpus[1]:
+        yield f"They ran on different GPUs: {found.gpus[0] or 'not known'} in A, {found.gpus[1] or 'not known'} in B."
+
+
+def _row(each: OperatorChange, found: OperatorChanges) -> tuple[str, ...]:
+    return (
+        _place(each),
+        _time(each.before, found.least[0]),
+        _time(each.after, found.least[1]),
+        _signed(each.difference),
+        f"{100 * each.difference / found.before:+.1f}%",
+    )
+
+
+def _others(found: OperatorChanges) -> tuple[tuple[str, ...], ...]:
+    if abs(found.others) < LEAST * found.before:
+        return ()
+    return (("All others", "", "", _signed(found.others), f"{100 * found.others / found.before:+.1f}%"),)
+
+
+def _time(side: OperatorSide | None, least: float | None) -> str:
+    if side is None:
+        return "none" if least is None else f"none, or below {seconds(least)}"
+    return seconds(side.seconds)
+
+
+def _mark(each: OperatorChange) -> str:
+    whole = max(side.seconds for side in (each.before, each.after) if side)
+    return "" if abs(each.difference) < MARKED * whole else "worse" if each.difference > 0 else "better"
+
+
+def _name(each: OperatorChange) -> str:
+    side = each.after or each.before
+    return ", ".join(map(shortened, side.names[:2])) if side else ""
+
+
+def _place(each: OperatorChange) -> str:
+    side = each.after or each.before
+    about = [part for part in (shapes(side.inputs) if side else "", each.phase or "", module(each.path)) if part]
+    return f"{_name(each)} ({'; '.join(about)})" if about else _name(each)
+
+
+def _work(side: OperatorSide | None, other: OperatorSide | None) -> str:
+    """Return the side's operators, unless both sides have the same, with the kernel, the calls and the time."""
+    if side is None:
+        return ""
+    names = "" if other and side.names == other.names else ", ".join(side.names)
+    kernel = "" if side.kernel in side.names else side.kernel.removeprefix("void ")
+    done = ": ".join(part[: 2 * KERNEL_LENGTH] for part in (names, kernel) if part)
+    return f"{done}, {digits(side.calls)} x, {seconds(side.seconds)}"
+
+
+def _signed(value: float) -> str:
+    return "0" if not value else f"{'+' if value > 0 else '-'}{seconds(abs(value))}"
+
+
+def _note(found: OperatorChanges) -> str:
+    windows = "One window of each, with no interval: small differences may be chance. "
+    return (
+        f"{windows}Operators are matched by phase, place, name and shapes, and what remains by less of these. Below "
+        f"{share(LEAST)} of A's GPU time they are summed up."
+    )
