@@ -82,6 +82,12 @@ class Run:
 
     It is a digest of the command and of the scheduler's name for this start.
     """
+    user: str | None = None
+    """The user's name, from $LOGNAME or $USER."""
+    project: str | None = None
+    """Folder name of the git repository that holds the script."""
+    commit: str | None = None
+    """Commit checked out there as the recording began; None of an attached program. Changed files do not show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

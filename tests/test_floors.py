@@ -16,6 +16,7 @@ WAYS_IN = "profiler.attach profiler.integrations profiler.launch profiler.sandbo
 SMALL = "advisor advisor.atomic_write advisor.entry.profile_train_pytest advisor.models advisor.stats advisor.units"
 RULES = "advisor.rules advisor.testing"
 COMMANDS = "advisor.compare advisor.doctor advisor.export advisor.watch"
+FLEET = "advisor.fleet"
 JUDGED = ("advisor.judging", "advisor.metrics", "advisor.runs")
 
 # One row per part: its packages and modules, and what of other parts they may import.
@@ -61,13 +62,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(COMMON, SMALL, *JUDGED, WAYS_IN, "advisor.report", "advisor.settings", "profiler.agent.installed"),
         *("profiler.recorder", "profiler.store"),
     ),
+    FLEET: (COMMON, "profiler.store"),  # what runs hold, without judging them again
     # Renderers see the report and the types that it is made of.
     "advisor.report.render": (
-        *(COMMON, SMALL, RULES, COMMANDS, "advisor.judging", "advisor.plan", "advisor.report", "advisor.runs"),
+        *(COMMON, SMALL, RULES, COMMANDS, FLEET, "advisor.judging", "advisor.plan", "advisor.report", "advisor.runs"),
         "advisor.verify",
     ),
     "advisor.cli advisor.manual advisor.publish": (
-        *(COMMON, SMALL, *JUDGED, RULES, COMMANDS, WAYS_IN, "advisor.plan", "advisor.report"),
+        *(COMMON, SMALL, *JUDGED, RULES, COMMANDS, WAYS_IN, FLEET, "advisor.plan", "advisor.report"),
         *(
             "advisor.report.render",
             "advisor.settings",

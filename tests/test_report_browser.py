@@ -8,6 +8,7 @@ from itertools import islice, product
 
 import pytest
 from browser import CHROMIUM, DRIVER, opened, until
+from fleet_made import DAY, START, advised, result, row, write
 from golden_report import empty, golden, hostile, tried
 from profiles import RUN, metrics, rank, steps
 
@@ -692,3 +693,49 @@ def test_sharding_needs_somebody_to_share_with(page):
     assert choose("stage", "2").endswith("With one GPU, ZeRO changes nothing.")
     assert choose("ranks", "8").startswith("24.9 GiB of 79.1 GiB: fits")
     assert page.find_element("css selector", "#what-if tr[data-part=optim] .then").text == "358 MiB"
+
+
+@pytest.fixture(scope="module")
+def fleet_page(tmp_path_factory):
+    """The page of eight runs of two users, on four hosts."""
+    pytest.importorskip("duckdb", reason="needs the extra `fleet`")
+    folder = tmp_path_factory.mktemp("fleet")
+    for number in range(8):
+        run = row(number, user=("ann", "bob")[number % 2], host=f"node{number // 2}", started_at=START + DAY * number)
+        advice = [advised("data-workers-zero", 0.3, title="Load data in workers")]
+        write(folder / f"runs/{number}", run, result(advice=advice))
+    assert main(["fleet", str(folder / "runs"), "--data", str(folder / "data"), "--gpu-price", "2"]) == 0
+    return (folder / "data/fleet.html").as_uri()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_of_a_fleet_filters_and_searches(browser, fleet_page, width):
+    page = opened(browser, fleet_page, width=width, charts=False)
+    until(lambda: page.execute_script("return document.documentElement.dataset.fleet === 'ready'"))
+
+    def rows(table):
+        return page.execute_script(
+            "return [...document.querySelectorAll(`#by-${arguments[0]} tbody tr`)].filter((row) => !row.hidden)"
+            ".map((row) => [...row.cells].map((cell) => cell.textContent))",
+            table,
+        )
+
+    def choose(selector, value):
+        page.execute_script(
+            "const one = document.querySelector(arguments[0]); one.value = arguments[1];"
+            "one.dispatchEvent(new Event('input', { bubbles: true }))",
+            selector,
+            value,
+        )
+
+    before = rows("user")
+    choose("select[data-column=project]", "")  # drawn by the script, it reads as the file did
+    assert rows("user") == before
+    assert [row[0] for row in before] == ["ann", "bob"]
+    choose("select[data-column=user]", "bob")
+    assert [row[:3] for row in rows("user")] == [["bob", "4", "32"]]
+    assert len(rows("host")) == 4
+    choose("#fleet-search", "node2")
+    assert [row[0] for row in rows("host")] == ["node2"]
+    assert page.execute_script("return document.documentElement.scrollWidth") <= width
+    assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []

@@ -26,6 +26,7 @@ COMMANDS = (
     "compare",
     "export",
     "merge",
+    "fleet",
     "verify",
     "tune",
     "plan",

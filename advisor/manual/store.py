@@ -21,15 +21,15 @@ def document() -> str:
         "stands for that many merged neighbors and holds their means.",
     ]
     for cls, name in NAMES.items():
-        meanings = _meanings(cls)
-        rows = [(f"`{one.name}`", f"`{one.type}`", meanings.get(one.name, "")) for one in dataclasses.fields(cls)]
+        said = meanings(cls)
+        rows = [(f"`{one.name}`", f"`{one.type}`", said.get(one.name, "")) for one in dataclasses.fields(cls)]
         about = " ".join(inspect.cleandoc(cls.__doc__ or "").split())
         parts += [f"## {name}", about, markdown.table(("Column", "Type", "Meaning"), rows)]
     return markdown.document(*parts)
 
 
-def _meanings(cls: type) -> dict[str, str]:
-    """Return the docstring below each field."""
+def meanings(cls: type) -> dict[str, str]:
+    """Return the docstring below each field of a dataclass."""
     (defined,) = ast.parse(inspect.getsource(cls)).body
     assert isinstance(defined, ast.ClassDef), "a dataclass"
     return {

@@ -2,6 +2,7 @@
 
   opt_in = ["precision-fp8"]      # may be advised as strongly as its gain deserves
   rules_path = "tools/rules"      # relative to this file
+  fleet = "/shared/fleet"         # the data set of `profile-train fleet`; likewise
 
   [goals]
   gpu_price = 2.5
@@ -38,7 +39,7 @@ else:
     import tomli as tomllib
 
 PYPROJECT = "pyproject.toml"
-KEYS = ("opt_in", "rules_path", "goals", "rules")
+KEYS = ("opt_in", "rules_path", "fleet", "goals", "rules")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,8 @@ class Config:
     goals: Mapping[str, Any] = field(default_factory=dict)
     """Fields of Goals; `validation` still names its file."""
     rules: RuleSet
+    fleet: Path | None = None
+    """The data set of many runs."""
 
     def declared(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the file's goals, overridden by those given on the command line; None there means not given."""
@@ -86,12 +89,13 @@ def configure(
             "Give a path as seen from there.",
         )
     goals = _goals(top.table("goals"))
+    fleet = None if (name := top.text("fleet")) is None else file.parent / name
     if not judging:
-        return Config(goals=goals, rules=RuleSet(()))
+        return Config(goals=goals, rules=RuleSet(()), fleet=fleet)
     if found and rules_path is not None and own_rules is None:
         _trust(rules_path, f"Name it if you trust it: --rules {rules_path}", code=True)
     rules = load(own_rules or rules_path)
-    return Config(goals=goals, rules=replace(rules, rules=_configured(rules.rules, top)))
+    return Config(goals=goals, rules=replace(rules, rules=_configured(rules.rules, top)), fleet=fleet)
 
 
 def _trust(path: Path, remedy: str, *, code: bool = False) -> None:

@@ -223,8 +223,8 @@ def _begin(wanted: Wanted, folder: Path, rings: Path, hooked: _Hooked, stop: _St
 
 def _recorder(wanted: Wanted, folder: Path, rings: Path, words: tuple[str, ...]) -> Recorder:
     origin = time.perf_counter_ns()
-    run = new_run(redact_command(words), origin, wanted.budget)
-    run = replace(run, cwd=target.folder(wanted.pid) or run.cwd)
+    run = new_run(redact_command(words), origin, wanted.budget, cwd=target.folder(wanted.pid))
+    run = replace(run, user=None, commit=None)  # ours are not the program's, and the commit may have changed since
     return Recorder(folder, rings, run, wanted.pid, origin=origin, rate=wanted.rate, stacks=wanted.stacks)
 
 

@@ -23,6 +23,7 @@ from profiler.recorder.drain import Drain, EventSource
 from profiler.recorder.ending import Asked, sentence
 from profiler.recorder.gpu import GpuSampler
 from profiler.recorder.host import HostSampler, machine
+from profiler.recorder.origin import origin as origin_of
 from profiler.recorder.scheduling import Scheduling
 from profiler.schema import Fact, Outcome, Problem, Run, Step
 from profiler.store import Tables, Writer, find, read
@@ -43,13 +44,15 @@ SILENCE = 2.0
 COMMIT_EVERY = 0.5
 
 
-def new_run(command: tuple[str, ...], origin: int, budget: float, job: str | None = None) -> Run:
-    """Return the row of a recording that begins now on this machine."""
-    here = machine()
+def new_run(
+    command: tuple[str, ...], origin: int, budget: float, job: str | None = None, cwd: str | None = None
+) -> Run:
+    """Return the row of a recording that begins now on this machine; `cwd` is that of the program if not ours."""
+    here, cwd = machine(), cwd or os.getcwd()
     return Run(
         id=uuid.uuid4().hex,
         command=command,
-        cwd=os.getcwd(),
+        cwd=cwd,
         host=socket.gethostname(),
         started_at=time.time() - (time.perf_counter_ns() - origin) / 1e9,
         cores=here.cores,
@@ -62,6 +65,7 @@ def new_run(command: tuple[str, ...], origin: int, budget: float, job: str | Non
         version=__version__,
         budget=budget,
         job=job,
+        **origin_of(command, cwd, os.environ)._asdict(),
     )
 
 

@@ -23,6 +23,9 @@ from profiler.store.remote import is_remote
 from profiler.store.tables import APPLICATION, COLUMNS, FAILURES, NAMES, RECORD_AGAIN, Tables, check, columns_of, listed
 from profiler.store.thin import Newest, Thin
 
+MOST_RUNS = 100
+"""Rows of the table of runs that are read: a recording has one."""
+
 
 def find(folder: Path) -> list[Path]:
     """Return the files of a run folder's nodes, by name.
@@ -68,11 +71,13 @@ def runs(folder: Path) -> tuple[Run, ...]:
     Raises:
         ProfilerError: there is no recording, or one cannot be read.
     """
-    found = list[Run]()
-    for path in find(folder):
-        with _opened(path) as connection:
-            found += _rows(connection, Run)[0]
-    return tuple(found)
+    return tuple(run for path in find(folder) for run in run_rows(path))
+
+
+def run_rows(path: Path) -> tuple[Run, ...]:
+    """Return what was run, of one node's file; as `runs`."""
+    with _opened(path) as connection:
+        return tuple(_rows(connection, Run, f"rowid IN (SELECT rowid FROM runs ORDER BY rowid LIMIT {MOST_RUNS})")[0])
 
 
 def survey(path: Path) -> Survey:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 
 from markupsafe import Markup
 
@@ -25,17 +26,12 @@ def render(report: Report, compared: Comparison | None = None) -> str:
     set the widths of the bars' parts, with or without scripts; without requests they can leak nothing.
     """
     item = charts.item(report.charts) if report.charts else None
-    memory = _data(report.what_if.anatomy.as_data()) if report.what_if else None
-    drawing = [_licence() + _text("vendor/uPlot.iife.min.js"), _text("charts.js")] if item else []
-    asking = [_text("memory_model.js"), _text("memory.js")] if memory else []
-    sorting = [_text("operators.js")] if report.operators else []
-    scripts = [_plain(script) for script in (*drawing, *asking, *sorting, _text("report.js"))]
-    style = _plain((_text("vendor/uPlot.min.css") if item else "") + _text("report.css"))
-    policy = (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
-        f"script-src {' '.join(map(_hash, scripts))}; style-src-elem {_hash(style)}; "
-        "require-trusted-types-for 'script'; trusted-types 'none'"
-    )
+    memory = as_data(report.what_if.anatomy.as_data()) if report.what_if else None
+    drawing = [_licence() + text_of("vendor/uPlot.iife.min.js"), text_of("charts.js")] if item else []
+    asking = [text_of("memory_model.js"), text_of("memory.js")] if memory else []
+    sorting = [text_of("operators.js")] if report.operators else []
+    scripts = [as_read(script) for script in (*drawing, *asking, *sorting, text_of("report.js"))]
+    style = as_read((text_of("vendor/uPlot.min.css") if item else "") + text_of("report.css"))
     return (
         environment()
         .get_template("report.html")
@@ -45,25 +41,35 @@ def render(report: Report, compared: Comparison | None = None) -> str:
             compared=sections(compared) if compared else (),
             view=View(report),
             gain=gain_text,
-            policy=policy,
+            policy=policy(scripts, style),
             style=Markup(style),
             scripts=[Markup(script) for script in scripts],
-            charts=Markup(_data(item)) if item else None,
+            charts=Markup(as_data(item)) if item else None,
             memory_model=Markup(memory) if memory else None,
         )
     )
 
 
-def _text(name: str) -> str:
+def policy(scripts: Sequence[str], style: str) -> str:
+    """Return the content security policy of a page with these scripts and this style sheet."""
+    return (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
+        f"script-src {' '.join(map(_hash, scripts))}; style-src-elem {_hash(style)}; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+
+
+def text_of(name: str) -> str:
+    """Return the text of a template's file."""
     return (folder() / name).read_text(encoding="utf-8")
 
 
 def _licence() -> str:
     """Return the license of uPlot, which requires it in every copy: each page is one."""
-    return f"/*\n{_text('vendor/LICENSE')}*/\n"
+    return f"/*\n{text_of('vendor/LICENSE')}*/\n"
 
 
-def _plain(text: str) -> str:
+def as_read(text: str) -> str:
     """Return the text as a browser reads it, so that the hash matches."""
     return text.replace("\r\n", "\n").replace("</script", "<\\/script")
 
@@ -73,6 +79,6 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def _data(item: dict[str, object]) -> str:
+def as_data(item: dict[str, object]) -> str:
     """Return JSON that cannot end the element it is in."""
     return json.dumps(item, separators=(",", ":")).replace("<", "\\u003c")

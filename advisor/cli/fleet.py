@@ -1,0 +1,91 @@
+"""Show which of many runs waste most, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from advisor.cli import completion, options
+from advisor.cli.command import Command
+from profiler.errors import ProfilerError
+from profiler.printable import say
+
+DEFAULT = "profile-train-fleet"
+
+EPILOG = """
+\b
+Examples:
+  profile-train fleet /shared/runs --gpu-price 2.50
+  profile-train fleet s3://bucket/runs --data /shared/fleet --engine ray
+  profile-train fleet --since 2026-01-01  # what was imported before
+"""
+
+
+@click.command(
+    cls=Command,
+    short_help="Show which of many runs waste most, and why.",
+    help="Import the runs in FOLDERS or URLs (s3://, gs:// through fsspec) into one data set of Parquet files, and "
+    "make a page of all of them: hours and money lost by cause, project, user, script and host, regressions, slow "
+    "hosts, and the changes that would save most. Needs the extra `fleet`; for s3:// also s3fs, for gs:// gcsfs.",
+    epilog=EPILOG,
+)
+@click.argument("places", metavar="[FOLDER|URL]...", nargs=-1, shell_complete=completion.files)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help=f"Folder of the data set, the page and its JSON.  [`fleet` of the configuration; {DEFAULT}]",
+)
+@click.option("--since", default="", metavar="DATE", help="Show runs from this day on: 2026-01-31.")
+@click.option("--hours", type=click.Choice(["gpu", "cpu"]), help="Which hours to show.  [gpu, if any run used one]")
+@click.option("--gpu-price", metavar="PRICE", type=click.FloatRange(min=0), help="Of a GPU-hour.  [each run's own]")
+@click.option(
+    "--engine", type=click.Choice(["processes", "ray"]), default="processes", show_default=True, help="What reads runs."
+)
+@click.option("--address", metavar="ADDRESS", help="Of the Ray cluster.  [the one that Ray finds]")
+@click.option("--json", "as_json", is_flag=True, help="Print fleet.json to stdout; write no page.")
+@click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
+@options.CONFIG
+def fleet(
+    places: tuple[str, ...],
+    data: Path | None,
+    since: str,
+    hours: str | None,
+    gpu_price: float | None,
+    engine: str,
+    address: str | None,
+    as_json: bool,
+    open_page: bool,
+    config: Path | None,
+) -> None:
+    """Import runs and make the page of all."""
+    # Imported only now: other commands start that much sooner.
+    from advisor.atomic_write import keep
+    from advisor.fleet.dataset import import_runs, opened
+    from advisor.fleet.overview import overview
+    from advisor.report.render import fleet_html, fleet_json
+    from advisor.settings.config import configure
+
+    chosen = options.configuration(config, judging=False) or configure(judging=False)
+    folder = data or chosen.fleet or Path(DEFAULT)
+    price = gpu_price if gpu_price is not None else chosen.goals.get("gpu_price")
+    if address and engine != "ray":
+        raise click.UsageError("--address takes --engine ray.")
+    if places:
+        done = import_runs(folder, places, engine, address)
+        wrong = f", {done.not_complete} of them not complete" if done.not_complete else ""
+        say(f"{done.found} run folders found; {done.read} new or changed ones read{wrong}.")
+        if not done.found:
+            raise ProfilerError("Nothing was found to import.", "A run folder holds result.json or run-HOST.db.")
+    with opened(folder, loaded=True) as connection:
+        made = overview(connection, since=since, price=price, unit=hours and hours.upper())
+    text = fleet_json.render(made)
+    if as_json:
+        click.echo(text, nl=False)
+        return
+    command = " ".join(("profile-train fleet", *places))
+    keep(folder, "fleet.json", text)
+    page = keep(folder, "fleet.html", fleet_html.render(made, command))
+    say(f"{page} is written.")
+    if open_page:
+        click.launch(str(page))

@@ -1,0 +1,1 @@
+"""Many runs together: read into rows, kept as Parquet, asked by SQL."""

@@ -1,0 +1,178 @@
+"""The Parquet data set of a fleet: append-only files, partitioned by day, opened by DuckDB in this process.
+
+`FLEET/runs/day=2026-11-23/<import>.parquet`, and the same of `advice`. A file has a name of its own and appears whole;
+a run imported again gets a further row, and readers keep the newest. So any number of importers may write at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from advisor.fleet.columns import TABLES, columns
+from advisor.fleet.engine import batches, rows
+from advisor.fleet.places import find, listing
+from advisor.fleet.read import Rows, fingerprint
+from profiler.errors import ProfilerError
+
+MEMORY = "1500MB"
+"""Most that DuckDB holds; what is larger goes through files of its own."""
+
+CURRENT = """
+SELECT run_id, import_id FROM (
+  SELECT run_id, import_id, row_number() OVER (PARTITION BY run_id ORDER BY imported_at DESC, import_id DESC) AS place
+  FROM all_runs WHERE run_id IN (SELECT run_id FROM all_runs GROUP BY run_id HAVING count(*) > 1)
+) AS numbered WHERE place > 1
+UNION
+SELECT run_id, import_id FROM all_runs
+WHERE status = 'unreadable' AND folder IN (SELECT folder FROM all_runs WHERE status <> 'unreadable')
+"""
+"""What rows are superseded: by a newer import of the run, or by the run of a folder that could not be read before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import did, in numbers of run folders."""
+
+    found: int = 0
+    read: int = 0
+    not_complete: int = 0
+
+
+def import_runs(fleet: Path, places: Sequence[str], engine: str = "processes", address: str | None = None) -> Imported:
+    """Add the runs in those places that the data set does not hold, or that have changed since.
+
+    Raises:
+        ProfilerError: a place cannot be reached, or the data set cannot be written.
+    """
+    known = _known(fleet)
+    found = read = wrong = 0
+    folders = (folder for place in places for folder in find(place))
+    for batch in batches(folders):
+        found += len(batch)
+        new = [folder for folder in batch if _stamp(folder) not in known.get(folder, ())]
+        if not new:
+            continue
+        import_id = uuid.uuid4().hex
+        made = {one.run.run_id: one for one in rows(new, import_id, engine, address)}  # a run may have been copied
+        write(fleet, import_id, made.values())
+        read += len(new)
+        wrong += sum(one.run.status != "complete" for one in made.values())
+    return Imported(found, read, wrong)
+
+
+def write(fleet: Path, import_id: str, found: Iterable[Rows]) -> None:
+    """Write rows into new files. The runs come last: without them, nothing else of an import counts."""
+    try:
+        fleet.mkdir(mode=0o700, parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=fleet, prefix=".import-"))
+    except OSError as error:
+        raise ProfilerError(
+            f"{fleet} cannot be written: {error.strerror}.", "Name another folder with --data."
+        ) from error
+    try:
+        files = {name: scratch / f"{name}.json" for name in TABLES}
+        with files["runs"].open("w") as runs, files["advice"].open("w") as advice:
+            for one in found:
+                runs.write(json.dumps(asdict(one.run)) + "\n")
+                advice.writelines(json.dumps(asdict(row)) + "\n" for row in one.advice)
+        with _connected() as connection:
+            for name in ("advice", "runs"):
+                if files[name].stat().st_size:
+                    _write_table(connection, name, files[name], fleet, import_id)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _write_table(connection: Any, name: str, lines: Path, fleet: Path, import_id: str) -> None:
+    kinds = ", ".join(f"'{column}': '{kind}'" for column, kind in columns(name).items())
+    source = (
+        f"read_json({_quoted(lines)}, format='newline_delimited', columns={{{kinds}}}, maximum_object_size=67108864)"
+    )
+    made = lines.with_suffix("")
+    connection.execute(
+        f"COPY (SELECT * FROM {source}) TO {_quoted(made)} "
+        "(FORMAT parquet, COMPRESSION zstd, PARTITION_BY (day), WRITE_PARTITION_COLUMNS true)"
+    )
+    for day in made.iterdir():
+        target = fleet / name / day.name
+        target.mkdir(parents=True, exist_ok=True)
+        for number, file in enumerate(sorted(day.iterdir())):
+            os.replace(file, target / f"{import_id}-{number}.parquet")
+
+
+@contextmanager
+def opened(fleet: Path, *, loaded: bool = False) -> Iterator[Any]:
+    """Yield a DuckDB connection with the views `runs` and `advice`: each run once, as it was last imported.
+
+    `loaded`: read all of them once, for many queries.
+
+    Raises:
+        ProfilerError: there is no data set.
+    """
+    files = {name: sorted(map(str, (fleet / name).glob("day=*/*.parquet"))) for name in TABLES}
+    if not files["runs"]:
+        raise ProfilerError(f"{fleet} holds no runs.", "Import some: profile-train fleet FOLDER_OF_RUNS")
+    with _connected() as connection:
+        for name in TABLES:
+            kinds = columns(name)
+            if files[name]:
+                listed = ", ".join(map(_quoted, files[name]))
+                source = f"read_parquet([{listed}], union_by_name=true, hive_partitioning=false)"
+                present = {row[0] for row in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
+            else:
+                source, present = "(SELECT 1) WHERE false", set()
+            names = (f"{one if one in present else 'NULL'}::{kind} AS {one}" for one, kind in kinds.items())
+            connection.execute(f"CREATE VIEW all_{name} AS SELECT {', '.join(names)} FROM {source}")
+        connection.execute(f"CREATE TEMP TABLE superseded AS {CURRENT}")
+        (dropped,) = connection.execute("SELECT count(*) FROM superseded").fetchone()
+        kept = "WHERE (run_id, import_id) NOT IN (SELECT (run_id, import_id) FROM superseded)" if dropped else ""
+        for name in TABLES:
+            kind = "TEMP TABLE" if loaded else "VIEW"
+            connection.execute(f"CREATE {kind} {name} AS SELECT * FROM all_{name} {kept}")
+        yield connection
+
+
+def _known(fleet: Path) -> dict[str, set[str]]:
+    """Return the fingerprints under which each folder was imported."""
+    if not any(fleet.glob("runs/day=*/*.parquet")):
+        return {}
+    found: dict[str, set[str]] = {}
+    with opened(fleet) as connection:
+        for folder, stamp in connection.execute("SELECT folder, fingerprint FROM all_runs").fetchall():
+            found.setdefault(folder, set()).add(stamp)
+    return found
+
+
+def _stamp(folder: str) -> str:
+    try:
+        return fingerprint(listing(folder))
+    except Exception:  # noqa: BLE001 - reading it will say what is wrong
+        return ""
+
+
+@contextmanager
+def _connected() -> Iterator[Any]:
+    try:
+        import duckdb
+    except ImportError as error:
+        raise ProfilerError(
+            f"profile-train fleet needs DuckDB, which is not installed here ({error}).",
+            "pip install 'profile-train[fleet]'; for s3:// also s3fs, for gs:// gcsfs",
+        ) from error
+    settings = {"memory_limit": MEMORY, "autoinstall_known_extensions": "false"}
+    with duckdb.connect(":memory:", config=settings) as connection:
+        connection.execute("SET preserve_insertion_order = false")
+        yield connection
+
+
+def _quoted(path: Path | str) -> str:
+    return "'" + str(path).replace("'", "''") + "'"

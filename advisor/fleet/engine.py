@@ -1,0 +1,86 @@
+"""Map the reading of runs over many folders: in this process, in several, or on a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from itertools import islice
+from multiprocessing import get_context
+
+from advisor.fleet.read import Rows, read
+from profiler.errors import ProfilerError
+
+ENGINES = ("processes", "ray")
+
+FEW = 24
+"""Folders that are read sooner than a process starts."""
+
+AT_ONCE = 20_000
+"""Folders whose rows are held in memory and written together."""
+
+
+def rows(folders: Sequence[str], import_id: str, engine: str = "processes", address: str | None = None) -> list[Rows]:
+    """Return the rows of each folder, in no certain order."""
+    one = partial(read, import_id=import_id)
+    if engine == "ray":
+        return _by_ray(folders, one, address)
+    if len(folders) <= FEW:
+        return list(map(one, folders))
+    return list(_by_processes(folders, one))
+
+
+def batches(folders: Iterator[str], size: int = AT_ONCE) -> Iterator[list[str]]:
+    """Yield the folders in lists of at most `size`."""
+    while found := list(islice(folders, size)):
+        yield found
+
+
+def _by_processes(folders: Sequence[str], one: partial[Rows]) -> Iterator[Rows]:
+    # Not forked: DuckDB's threads run in this process.
+    context, workers = get_context("spawn"), min(os.cpu_count() or 1, 16)
+    done = 0
+    try:
+        with ProcessPoolExecutor(workers, context) as pool:
+            for found in pool.map(one, folders, chunksize=32):
+                done += 1
+                yield found
+    except BrokenProcessPool as error:
+        raise ProfilerError(
+            f"A process that read runs was killed near {folders[done]} ({error}).",
+            "Free memory, and repeat the command: what was read is kept.",
+        ) from error
+
+
+def _by_ray(folders: Sequence[str], one: partial[Rows], address: str | None) -> list[Rows]:
+    try:
+        import ray
+    except ImportError as error:
+        raise ProfilerError(
+            f"--engine ray needs Ray, which is not installed here ({error}).", "pip install ray"
+        ) from error
+    if not ray.is_initialized():
+        ray.init(address=address or "auto", log_to_driver=False)
+    # Ray Data holds rows as columns; a run's rows stay one value.
+    found = ray.data.from_items([{"folder": folder} for folder in folders]).map(
+        lambda row: {"rows": _packed(one(row["folder"]))}
+    )
+    return [_unpacked(row["rows"]) for row in found.iter_rows()]
+
+
+def _packed(found: Rows) -> str:
+    import json
+    from dataclasses import asdict
+
+    return json.dumps(asdict(found))
+
+
+def _unpacked(text: str) -> Rows:
+    import json
+
+    from advisor.fleet.columns import AdviceRow, RunRow
+
+    found = json.loads(text)
+    return Rows(RunRow(**found["run"]), tuple(AdviceRow(**row) for row in found["advice"]))

@@ -1,0 +1,340 @@
+"""What a fleet of runs shows: hours lost, by cause and by owner; changes, regressions, slow hosts, runs to look at."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from advisor.fleet import queries
+from advisor.fleet.columns import CAUSES
+from profiler.errors import ProfilerError
+
+MOST_ROWS = 50
+"""Rows of a table on the page; the rest is one row of sums."""
+MOST_CELLS = 3000
+"""Cells that the page's filters add up: about 300 kB."""
+MOST_WORKS = 300
+EACH = 20
+"""Newest runs of a commit on a host that are compared."""
+
+FEWEST_RUNS = 4
+"""Of either side of a comparison: that four are all slower than four others happens by chance once in seventy times."""
+LEAST_CHANGE = 0.05
+SPREADS = 3.0
+"""Least difference, in standard deviations of single runs: many scripts are compared, so chance gets many tries."""
+FEWEST_HOSTS = 3
+"""With two hosts, it is unknown which one is unusual."""
+MAD = 1.4826
+"""Standard deviation over the median absolute deviation, of normally distributed values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Some of the fleet's runs; hours are of GPUs or of cores, as `Fleet.unit` says. None: not measured."""
+
+    name: str | None = None
+    runs: int
+    hours: float
+    money: float | None
+    measured: float
+    """Hours of the runs whose phases were measured: those that `lost` can be a share of."""
+    ended_badly: float
+    """Hours of runs that failed or were killed; what of them was of use is not known."""
+    lost_money: float | None
+    lost: Mapping[str, float | None]
+    """Hours by cause."""
+
+    @property
+    def lost_hours(self) -> float:
+        """Return the hours lost to all causes, which do not overlap."""
+        return sum(hours or 0.0 for hours in self.lost.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetChange:
+    """A change to a script."""
+
+    project: str | None
+    script: str
+    rule: str
+    title: str
+    runs: int
+    alone: float
+    """Hours saved by it alone."""
+    in_plan: float
+    """Hours saved after the changes before it in each run's plan."""
+    saves: float = 0.0
+    """Hours that it adds to the changes chosen before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slower:
+    """Step times of the same work, in seconds: `after` is slower than `before`."""
+
+    project: str | None
+    script: str
+    host: str | None
+    before_name: str
+    after_name: str
+    before: float
+    after: float
+    runs: tuple[int, int]
+    day: str = ""
+
+    @property
+    def change(self) -> float:
+        """Return the relative slowdown."""
+        return self.after / self.before - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A run worth a look."""
+
+    folder: str
+    project: str | None
+    user: str | None
+    script: str | None
+    host: str | None
+    started: float | None
+    outcome: str | None
+    hours: float
+    lost: Mapping[str, float | None]
+    """Hours by cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """All that the page and fleet.json show."""
+
+    unit: str
+    """GPU or CPU."""
+    since: str
+    total: Part
+    other: Part | None
+    """Runs whose hours are of the other unit."""
+    status: Mapping[str, int]
+    by: Mapping[str, Sequence[Part]]
+    """The largest parts by dimension."""
+    weeks: Sequence[Part]
+    changes: Sequence[FleetChange]
+    plan_hours: float
+    """Hours that all advice together would have saved."""
+    regressions: Sequence[Slower]
+    slow_hosts: Sequence[Slower]
+    look: Sequence[Look]
+    unread: Sequence[tuple[str, str, str]]
+    cells: Sequence[Mapping[str, Any]]
+
+
+def overview(connection: Any, *, since: str = "", price: float | None = None, unit: str | None = None) -> Fleet:
+    """Ask the data set everything; `unit` is GPU wherever a run used one, unless it is given."""
+    given = {"since": _date(since), "price": "NULL" if price is None else repr(float(price))}
+
+    def ask(query: str, **more: Any) -> list[dict[str, Any]]:
+        cursor = connection.execute(query.format(**{**given, **more}))
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    units = {kind: part(ask(queries.ALL, hours=f"{kind.lower()}_hours")[0]) for kind in ("GPU", "CPU")}
+    unit = unit or ("GPU" if units["GPU"].runs or not units["CPU"].runs else "CPU")
+    other = units["CPU" if unit == "GPU" else "GPU"]
+    given["hours"] = f"{unit.lower()}_hours"
+    if unit == "CPU":
+        given["price"] = "NULL * gpu_hours"  # a price is that of a GPU-hour
+    compared = ask(queries.COMPARABLE, fewest=2 * FEWEST_RUNS, most=MOST_WORKS, each=EACH)
+    chosen, planned = choose(ask(queries.CHANGES), ask(queries.PLANS))
+    cells = ask(queries.CELLS, most=MOST_CELLS)
+    return Fleet(
+        unit=unit,
+        since=given["since"],
+        total=units[unit],
+        other=other if other.runs else None,
+        status={row["status"]: row["runs"] for row in ask(queries.STATUS)},
+        by={
+            name: [part(row) for row in ask(queries.BY, column=column, most=MOST_ROWS)]
+            for name, column in queries.DIMENSIONS.items()
+        },
+        weeks=_weeks([part(row) for row in ask(queries.BY, column="day", most=10_000)]),
+        changes=chosen,
+        plan_hours=planned,
+        regressions=regressions(compared)[:MOST_ROWS],
+        slow_hosts=slow_hosts(compared)[:MOST_ROWS],
+        look=[_look(row) for row in ask(queries.LOOK, most=MOST_ROWS)],
+        unread=[(row["folder"], row["status"], row["note"]) for row in ask(queries.UNREAD, most=MOST_ROWS)],
+        cells=cells,
+    )
+
+
+def part(row: Mapping[str, Any]) -> Part:
+    """Return a row of sums as a Part."""
+    return Part(
+        name=row.get("name"),
+        runs=row["runs"],
+        hours=row["hours"] or 0.0,
+        money=row["money"],
+        measured=row["measured"] or 0.0,
+        ended_badly=row["ended_badly"] or 0.0,
+        lost_money=row["lost_money"],
+        lost={cause: row[f"lost_{cause}"] for cause in CAUSES},
+    )
+
+
+def choose(
+    advised: Iterable[Mapping[str, Any]], plans: Iterable[Mapping[str, Any]], most: int = 3
+) -> tuple[list[FleetChange], float]:
+    """Return the changes that together would save most hours, and the hours that all advice would save.
+
+    Changes to one script claim the same idle time. What several of them save together is taken as the sum of what each
+    adds in its run's plan, or as the best of them alone if that is more: never as the sum of what each would save
+    alone, nor as more than the script's whole plan.
+    """
+    ceilings = {(row["project"], row["script"]): row["hours"] or 0.0 for row in plans}
+    left = [FleetChange(**{**row, "alone": row["alone"] or 0.0, "in_plan": row["in_plan"] or 0.0}) for row in advised]
+    chosen = list[FleetChange]()
+    while left and len(chosen) < most:
+        gains = [_added(one, chosen, ceilings.get((one.project, one.script), 0.0)) for one in left]
+        best = max(range(len(left)), key=lambda i: (gains[i], left[i].alone, left[i].rule))
+        if gains[best] <= 0:
+            break
+        one = left.pop(best)
+        chosen.append(
+            FleetChange(**{**{name: getattr(one, name) for name in FleetChange.__slots__}, "saves": gains[best]})
+        )
+    return chosen, sum(ceilings.values())
+
+
+def _added(one: FleetChange, chosen: Sequence[FleetChange], ceiling: float) -> float:
+    before = [each for each in chosen if (each.project, each.script) == (one.project, one.script)]
+    return _together([*before, one], ceiling) - _together(before, ceiling)
+
+
+def _together(changes: Sequence[FleetChange], ceiling: float) -> float:
+    alone = max((change.alone for change in changes), default=0.0)
+    return min(ceiling, max(alone, sum(change.in_plan for change in changes)))
+
+
+def regressions(rows: Sequence[Mapping[str, Any]]) -> list[Slower]:
+    """Return the commits from which the same work is slower than with the commit before, on the same hosts."""
+    found = list[Slower]()
+    for runs in _grouped(rows, "work").values():
+        commits = _grouped((row for row in runs if row["commit_id"]), "commit_id")
+        ordered = sorted(commits.values(), key=lambda each: min(row["started"] for row in each))
+        enough = [each for each in ordered if len(each) >= FEWEST_RUNS]
+        for before, after in pairwise(enough):
+            hosts = {row["host"] for row in before} & {row["host"] for row in after}
+            sides = [[row for row in side if row["host"] in hosts] for side in (before, after)]
+            if slower := _slower(sides[0], sides[1], (before[0]["commit_id"], after[0]["commit_id"])):
+                found.append(slower)
+    return sorted(found, key=lambda one: -one.change)
+
+
+def slow_hosts(rows: Sequence[Mapping[str, Any]]) -> list[Slower]:
+    """Return the hosts that are slower than every other host at the same work from the same commit.
+
+    Without a commit, only runs of one day are taken for the same.
+    """
+    found: dict[str, Slower] = {}
+    same = defaultdict[tuple[str, str], list[Mapping[str, Any]]](list)
+    for row in rows:
+        same[row["work"], row["commit_id"] or row["day"]].append(row)
+    for runs in same.values():
+        hosts = {name: each for name, each in _grouped(runs, "host").items() if name and len(each) >= FEWEST_RUNS}
+        if len(hosts) < FEWEST_HOSTS:
+            continue
+        middles = {name: median(row["step_p50_s"] for row in each) for name, each in hosts.items()}
+        worst = max(middles, key=lambda name: middles[name])
+        peers = [row for name, each in hosts.items() if name != worst for row in each]
+        slower = _slower(peers, hosts[worst], names=(f"{len(hosts) - 1} other hosts", worst))
+        if slower and (worst not in found or found[worst].change < slower.change):
+            found[worst] = slower
+    return sorted(found.values(), key=lambda one: -one.change)
+
+
+def _slower(
+    before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], names: tuple[str, str]
+) -> Slower | None:
+    """Return the slowdown if it stands clear of chance: every run is slower, by far more than runs differ."""
+    if min(len(before), len(after)) < FEWEST_RUNS:
+        return None
+    times = [[row["step_p50_s"] for row in side] for side in (before, after)]
+    middles = [median(side) for side in times]
+    spread = max(MAD * median(abs(time - middle) for time in side) for side, middle in zip(times, middles, strict=True))
+    difference = middles[1] - middles[0]
+    if min(times[1]) <= max(times[0]) or difference < max(LEAST_CHANGE * middles[0], SPREADS * spread):
+        return None
+    hosts = {row["host"] for row in after}
+    return Slower(
+        project=after[0]["project"],
+        script=after[0]["script"],
+        host=hosts.pop() if len(hosts) == 1 else None,
+        before_name=names[0],
+        after_name=names[1],
+        before=middles[0],
+        after=middles[1],
+        runs=(len(before), len(after)),
+        day=min(row["day"] for row in after),
+    )
+
+
+def _look(row: Mapping[str, Any]) -> Look:
+    return Look(
+        **{name: row[name] for name in ("folder", "project", "script", "host", "started", "outcome", "hours")},
+        user=row["user_name"],
+        lost={cause: None if (lost := row[f"lost_{cause}"]) is None else lost * row["hours"] for cause in CAUSES},
+    )
+
+
+def _grouped(rows: Iterable[Mapping[str, Any]], column: str) -> dict[Any, list[Mapping[str, Any]]]:
+    found = defaultdict[Any, list[Mapping[str, Any]]](list)
+    for row in rows:
+        found[row[column]].append(row)
+    return found
+
+
+def _weeks(days: Sequence[Part]) -> list[Part]:
+    """Return the parts of days, by their Mondays."""
+    from datetime import date, timedelta
+
+    weeks = defaultdict[str, list[Part]](list)
+    for day in days:
+        monday = date.fromisoformat(day.name or "")
+        weeks[(monday - timedelta(days=monday.weekday())).isoformat()].append(day)
+    return [merged(name, parts) for name, parts in sorted(weeks.items())]
+
+
+def merged(name: str, parts: Sequence[Part]) -> Part:
+    """Return several parts as one; a sum of which nothing was measured is None."""
+
+    def total(values: Iterable[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return sum(known) if known else None
+
+    return Part(
+        name=name,
+        runs=sum(one.runs for one in parts),
+        hours=sum(one.hours for one in parts),
+        money=total(one.money for one in parts),
+        measured=sum(one.measured for one in parts),
+        ended_badly=sum(one.ended_badly for one in parts),
+        lost_money=total(one.lost_money for one in parts),
+        lost={cause: total(one.lost[cause] for one in parts) for cause in CAUSES},
+    )
+
+
+def _date(text: str) -> str:
+    """Return an ISO date as it may stand in a query; "" is before all dates.
+
+    Raises:
+        ProfilerError: it is none.
+    """
+    from datetime import date
+
+    try:
+        return date.fromisoformat(text).isoformat() if text else ""
+    except ValueError:
+        raise ProfilerError(f"{text!r} is not a date.", "Write --since 2026-01-31.") from None

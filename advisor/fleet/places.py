@@ -1,0 +1,120 @@
+"""Find run folders and fetch their files: on this machine, or wherever fsspec reaches (s3://, gs://, ...)."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from profiler.errors import ProfilerError
+
+STORES = ".db"
+PATTERNS = ("result.json", "run-*.db")
+PROTOCOLS = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
+"""The package that a protocol of fsspec needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A file of a run folder, not yet read."""
+
+    place: str
+    name: str
+    size: int
+    stamp: str
+    """Changes when the file does."""
+
+
+def is_url(place: str) -> bool:
+    """Return whether fsspec has to reach it."""
+    return "://" in place
+
+
+def find(place: str) -> Iterator[str]:
+    """Yield the run folders in a folder, itself included. Links are not followed, nor run folders searched."""
+    if is_url(place):
+        filesystem, path = _remote(place)
+        for folder, _, files in filesystem.walk(path):
+            if any(_is_ours(name) for name in files):
+                yield filesystem.unstrip_protocol(folder)
+        return
+    if not os.path.isdir(place):
+        raise ProfilerError(f"There is no folder {place}.", "Give a folder of runs, or a URL such as s3://bucket/runs.")
+    waiting = [os.path.abspath(place)]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                inside = list(entries)
+        except OSError:  # of another user: not ours to read
+            continue
+        if any(_is_ours(entry.name) for entry in inside):
+            yield folder
+            continue
+        deeper = (entry for entry in inside if entry.is_dir(follow_symlinks=False))
+        waiting += sorted((entry.path for entry in deeper), reverse=True)
+
+
+def listing(folder: str) -> list[Listed]:
+    """Return the files of a run folder that it is read from, by name."""
+    if is_url(folder):
+        filesystem, path = _remote(folder)
+        rows = (row for row in filesystem.ls(path, detail=True) if row["type"] == "file")
+        found = [_listed(filesystem, row) for row in rows if _is_ours(_name(row["name"]))]
+    else:
+        with os.scandir(folder) as entries:
+            found = [_local(entry) for entry in entries if _is_ours(entry.name)]
+    return sorted(found, key=lambda one: one.name)
+
+
+def fetch(file: Listed, most: int, scratch: Path) -> Path:
+    """Return a path at which the file can be read; of a URL, that of a copy in `scratch`.
+
+    Raises:
+        ProfilerError: it is too large, or not a regular file.
+    """
+    if file.size > most:
+        raise ProfilerError(f"{file.name} has {file.size:,} bytes, more than the {most:,} that are read.", "")
+    if not is_url(file.place):
+        if not stat.S_ISREG(os.lstat(file.place).st_mode):
+            raise ProfilerError(f"{file.name} is a link or a device: it is not followed.", "")
+        return Path(file.place)
+    filesystem, path = _remote(file.place)
+    copy = scratch / file.name
+    copy.write_bytes(filesystem.read_block(path, 0, most))
+    return copy
+
+
+def _local(entry: os.DirEntry[str]) -> Listed:
+    about = entry.stat(follow_symlinks=False)
+    return Listed(entry.path, entry.name, about.st_size, str(about.st_mtime_ns))
+
+
+def _listed(filesystem: Any, row: dict[str, Any]) -> Listed:
+    stamp = next((str(row[key]) for key in ("ETag", "etag", "LastModified", "mtime", "created") if row.get(key)), "")
+    return Listed(filesystem.unstrip_protocol(row["name"]), _name(row["name"]), int(row["size"] or 0), stamp)
+
+
+def _name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def _is_ours(name: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in PATTERNS)
+
+
+def _remote(url: str) -> tuple[Any, str]:
+    protocol = url.partition("://")[0]
+    needed = PROTOCOLS.get(protocol, "fsspec")
+    try:
+        import fsspec
+
+        return fsspec.core.url_to_fs(url)  # type: ignore[no-any-return]
+    except (ImportError, ValueError) as error:
+        raise ProfilerError(
+            f"{url} cannot be reached ({error}).", f"pip install 'profile-train[fleet]' {needed}"
+        ) from error

@@ -1,0 +1,306 @@
+"""Read one run folder into rows. A pure function, so that any engine can map it over any number of folders.
+
+A folder may be broken, half-written, from another version, or made by an attacker: whatever it holds, it becomes a row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import posixpath
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from advisor.fleet.columns import BETWEEN_STEPS, CAUSES, AdviceRow, RunRow
+from advisor.fleet.places import STORES, Listed, fetch, listing
+from profiler.errors import ProfilerError
+from profiler.schema import Run
+from profiler.store import reader
+
+SCHEMA = "profile-train/result@1"
+LARGEST = {"result.json": 32 * 2**20, "store": 512 * 2**20}
+"""Bytes of a file from which it is not read: a run of a week has a tenth of that."""
+
+TEXT = 500
+"""Characters kept of a text."""
+
+MOST_ADVICE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of one run folder."""
+
+    run: RunRow
+    advice: tuple[AdviceRow, ...] = ()
+
+
+def read(folder: str, import_id: str = "", now: float | None = None) -> Rows:
+    """Return the rows of a run folder, a path or URL. Raises nothing."""
+    now = time.time() if now is None else now
+    stamp = ""
+    try:
+        found = listing(folder)
+        stamp = fingerprint(found)
+        with tempfile.TemporaryDirectory() as scratch:
+            return _read(folder, found, stamp, import_id, now, Path(scratch))
+    except ProfilerError as error:
+        note = str(error)
+    except (OSError, ValueError, RecursionError, MemoryError, ArithmeticError) as error:
+        note = f"{type(error).__name__}: {error}"
+    except Exception as error:  # noqa: BLE001 - a store on the network raises errors of its own
+        note = f"{type(error).__name__}: {error}"
+    return Rows(
+        RunRow(
+            run_id=f"unreadable-{_digest(folder)}",
+            import_id=import_id,
+            imported_at=now,
+            day=_day(None, now),
+            folder=_text(folder, 4096) or "",
+            fingerprint=stamp,
+            status="unreadable",
+            note=_text(note) or "",
+        )
+    )
+
+
+def fingerprint(files: Sequence[Listed]) -> str:
+    """Return a digest of the files that a run is read from, without reading them."""
+    return _digest(repr(sorted((one.name, one.size, one.stamp) for one in files)))
+
+
+def _read(folder: str, files: Sequence[Listed], stamp: str, import_id: str, now: float, scratch: Path) -> Rows:
+    stored, note = _stored(files, scratch)
+    result, why = _result(files, scratch)
+    if not stored and result is None:
+        raise ProfilerError(note or why or "The folder holds no recording.", "")
+    first = stored[0] if stored else None
+    about = _table(result, "run")
+    command = first.command if first else tuple(str(word) for word in _rows(about, "command")[:100])
+    started = first.started_at if first else _unix(about.get("started"))
+    duration = _number(first.duration) if first else _number(about.get("duration_s"))
+    project = _text(first.project) if first else None
+    script = script_of(command, first.cwd if first else "", project)
+    shared: dict[str, Any] = {
+        "run_id": _text(first.id if first else f"folder-{_digest(folder)}", 100),
+        "import_id": import_id,
+        "day": _day(started, now),
+        "project": project,
+        "script": _text(script),
+    }
+    measured = _measured(result or {}, stored, duration, script)
+    hours = {name: measured[name] for name in ("gpu_hours", "cpu_hours")}
+    advice = _advice(result or {}, measured.pop("base"), {**shared, **hours, "started": _number(started)})
+    planned = [one.saves_in_plan for one in advice if one.saves_in_plan is not None]
+    run = RunRow(
+        **shared,
+        imported_at=now,
+        folder=_text(folder, 4096) or "",
+        fingerprint=stamp,
+        status="complete" if result is not None else "partial",
+        note=_text(" ".join(filter(None, (note, why)))) or "",
+        version=_text(first.version) if first else None,
+        started=_number(started),
+        duration_s=duration,
+        outcome=_text(first.outcome if first else about.get("ended"), 20),
+        command=_text(" ".join(command)),
+        commit_id=_text(first.commit, 64) if first else None,
+        user_name=_text(first.user) if first else None,
+        host=_text(first.host) if first else None,
+        nodes=_whole(about.get("nodes")) or (len(stored) or None),
+        ranks=_whole(about.get("ranks")),
+        plan_saves=sum(planned) if result is not None else None,
+        **measured,
+    )
+    return Rows(run, advice)
+
+
+def _stored(files: Sequence[Listed], scratch: Path) -> tuple[list[Run], str]:
+    """Return what each node's store says was run, and what is wrong with them."""
+    runs, notes = list[Run](), list[str]()
+    for one in files:
+        if not one.name.endswith(STORES):
+            continue
+        try:
+            runs += reader.run_rows(fetch(one, LARGEST["store"], scratch))
+        except ProfilerError as error:
+            notes.append(error.message)
+    return runs, " ".join(notes)
+
+
+def _result(files: Sequence[Listed], scratch: Path) -> tuple[dict[str, Any] | None, str]:
+    """Return result.json, or why it cannot be used."""
+    one = next((file for file in files if file.name == "result.json"), None)
+    if one is None:
+        return None, "There is no result.json: profile-train report makes it."
+    try:
+        found = json.loads(fetch(one, LARGEST["result.json"], scratch).read_bytes(), parse_constant=_refuse)
+    except ProfilerError as error:
+        return None, error.message
+    except (OSError, ValueError, RecursionError) as error:
+        return None, f"result.json cannot be read ({error}): profile-train report makes it again."
+    schema = found.get("schema") if isinstance(found, dict) else None
+    if schema != SCHEMA:
+        return None, f"result.json is of the schema {str(schema)[:60]!r}; this profile-train reads {SCHEMA}."
+    return found, ""
+
+
+def _measured(result: dict[str, Any], stored: Sequence[Run], duration: float | None, script: str) -> dict[str, Any]:
+    """Return the columns that were measured, and the share of the run's hours that its gains refer to (`base`)."""
+    environment, steps = _table(result, "environment"), _table(result, "steps")
+    times = _table(steps, "time_s")
+    mean, count = _number(times.get("mean")), _whole(steps.get("count"))
+    stepping = min(1.0, count * mean / duration) if mean and count and duration else None
+    found: dict[str, Any] = {f"lost_{cause}": None for cause in CAUSES}
+    phases, between = _table(result, "phases"), {"checkpoint_save": "checkpoint_save_share"}
+    between["epoch_start"] = "epoch_restart_share"
+    for cause in CAUSES:
+        if cause in BETWEEN_STEPS:
+            found[f"lost_{cause}"] = _share(_metric(result, between[cause]))
+        elif stepping is not None and (share := _share(phases.get(cause))) is not None:
+            found[f"lost_{cause}"] = share * stepping
+    outside = [_share(_metric(result, name)) for name in (*between.values(), "evaluation_share")]
+    gpu = next((group for name, group in environment.items() if _is(name, "gpu")), None)
+    hours = _number(_metric(result, "gpu_hours"))
+    no_gpu = (
+        any(_is(name, "machine") for name in environment) and gpu is None and hours is None and duration is not None
+    )
+    hosts = {run.host: _number(run.cores) or 0.0 for run in stored}  # one may have several recorders
+    cores = sum(hosts.values()) or _number(_table(result, "machine").get("cores"))
+    machine: Any = next((group for name, group in environment.items() if _is(name, "machine")), {})
+    device = _text(_table({"": gpu or machine}, "").get("name" if gpu else "cpu_model"))
+    representative = _table(result, "machine").get("representative")
+    return found | {
+        "base": None if stepping is None else min(1.0, stepping + sum(share or 0.0 for share in outside)),
+        "device": device,
+        "gpu_hours": hours,
+        "cpu_hours": cores * duration / 3600 if no_gpu and cores and duration else None,
+        "gpu_price": _number(_table(_table(result, "goals"), "declared").get("gpu_price")),
+        "steps": count,
+        "step_time_s": mean,
+        "step_p50_s": _number(times.get("p50")),
+        "crowded": None if not isinstance(representative, bool) else not representative,
+        "work": _work(result, script, device),
+    }
+
+
+def _work(result: dict[str, Any], script: str, device: str | None) -> str | None:
+    environment = _table(result, "environment")
+    model = next((group for name, group in environment.items() if _is(name, "model")), None)
+    batch = _number(_metric(result, "batch_bytes"))
+    if not isinstance(model, dict) or batch is None or device is None:
+        return None
+    micro, ranks = _table(result, "steps").get("micro_steps_per_step"), _table(result, "run").get("ranks")
+    same = (script, model.get("name"), model.get("parameters"), batch, micro, ranks, device)
+    return _digest(repr(same))
+
+
+def _advice(result: dict[str, Any], base: float | None, shared: dict[str, Any]) -> tuple[AdviceRow, ...]:
+    """Return the advice that is worth following; its gains are of the run's hours, in the order of its plan."""
+    rows, left = list[AdviceRow](), 1.0
+    for item in _rows(result, "advice")[:MOST_ADVICE]:
+        if not isinstance(item, dict) or item.get("severity") not in ("action", "suggest"):
+            continue
+        gain = _table(item, "gain")
+        alone = _share(_table(gain, "step_time_removed").get("expected"))
+        planned = _share(_table(gain, "in_plan").get("expected"))
+        rows.append(
+            AdviceRow(
+                **shared,
+                rule=_text(item.get("rule"), 100) or "?",
+                title=_text(item.get("title")) or "?",
+                position=len(rows),
+                saves_alone=None if alone is None or base is None else alone * base,
+                saves_in_plan=None if planned is None or base is None else left * planned * base,
+            )
+        )
+        left *= 1 - (planned or 0.0)
+    return tuple(rows)
+
+
+def script_of(command: Sequence[str], cwd: str, project: str | None) -> str:
+    """Return the name by which runs of one script know each other, wherever its repository lies."""
+    name = next((word for word in command if word.endswith(".py")), "")
+    if not name and "-m" in command[:-1]:
+        return command[command.index("-m") + 1]
+    name = name or (posixpath.basename(command[0]) if command else "?")
+    whole = posixpath.normpath(posixpath.join(cwd, name))
+    parts = whole.split("/")
+    if project in parts[:-1]:
+        inside = parts[len(parts) - parts[::-1].index(project) :]
+        return "/".join(inside)
+    return posixpath.basename(name) if name.startswith("/") else name
+
+
+def _is(name: str, kind: str) -> bool:
+    """Return whether a group of the environment is of that kind; several are numbered."""
+    return name == kind or name.startswith(f"{kind} ")
+
+
+def _metric(result: dict[str, Any], name: str) -> Any:
+    return _table(_table(result, "metrics"), name).get("value")
+
+
+def _table(within: dict[str, Any] | None, name: str) -> dict[str, Any]:
+    found = (within or {}).get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _rows(within: dict[str, Any], name: str) -> list[Any]:
+    found = within.get(name)
+    return found if isinstance(found, list) else []
+
+
+def _number(value: Any) -> float | None:
+    """Return a finite number that is not negative, below any that is real."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
+        return None
+    return float(value)
+
+
+def _whole(value: Any) -> int | None:
+    found = _number(value)
+    return None if found is None else int(found)
+
+
+def _share(value: Any) -> float | None:
+    found = _number(value)
+    return None if found is None else min(1.0, found)
+
+
+def _text(value: Any, most: int = TEXT) -> str | None:
+    """Return a text that any engine can hold; nothing else becomes one."""
+    if not isinstance(value, str):
+        return None
+    return value[:most].replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def _unix(iso: Any) -> float | None:
+    try:
+        return datetime.fromisoformat(iso).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _day(started: float | None, now: float) -> str:
+    for moment in (started, now):
+        try:
+            if moment is not None and math.isfinite(moment) and moment > 0:
+                return datetime.fromtimestamp(moment, timezone.utc).date().isoformat()
+        except (OverflowError, OSError, ValueError):
+            continue
+    return "1970-01-01"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not JSON")

@@ -1,0 +1,154 @@
+"""Render fleet.html: one file that holds everything it needs, bounded whatever the number of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+from markupsafe import Markup
+
+from advisor.fleet.columns import CAUSES
+from advisor.fleet.overview import MOST_CELLS, MOST_ROWS, Fleet, Look, Part
+from advisor.fleet.queries import DIMENSIONS
+from advisor.report.render.html import as_data, as_read, policy, text_of
+from advisor.report.render.templates import environment
+from advisor.units import digits, money, share
+from profiler.version import __version__
+
+WEEKS = 26
+"""Weeks of the trend that are shown."""
+
+NAMELESS = "not recorded"
+
+
+def render(fleet: Fleet, command: str) -> str:
+    """Return the whole page."""
+    scripts = [as_read(text_of(name)) for name in ("fleet.js", "report.js")]
+    style = as_read(text_of("report.css") + text_of("fleet.css"))
+    return (
+        environment()
+        .get_template("fleet.html")
+        .render(
+            fleet=fleet,
+            view=FleetView(fleet),
+            command=command,
+            version=__version__,
+            policy=policy(scripts, style),
+            style=Markup(style),
+            scripts=[Markup(script) for script in scripts],
+            data=Markup(as_data(cells(fleet))),
+        )
+    )
+
+
+def cells(fleet: Fleet) -> dict[str, object]:
+    """Return what the page's filters add up: names once, and the cells as rows of numbers."""
+    names: dict[str, dict[str | None, int]] = {name: {} for name in DIMENSIONS}
+
+    def number(dimension: str, name: str | None) -> int:
+        known = names[dimension]
+        return known.setdefault(name, len(known))
+
+    rows = [
+        [
+            cell["week"],
+            *(number(name, cell[column]) for name, column in DIMENSIONS.items()),
+            cell["runs"],
+            *(_short(cell[key]) for key in ("hours", "measured", "ended_badly", "lost_money")),
+            *(_short(cell[f"lost_{cause}"]) for cause in CAUSES),
+        ]
+        for cell in fleet.cells
+    ]
+    return {
+        "causes": list(CAUSES),
+        "most": MOST_ROWS,
+        "nameless": NAMELESS,
+        "names": {name: list(known) for name, known in names.items()},
+        "cells": rows,
+    }
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.5g}")
+
+
+class FleetView:
+    """The fleet in words and formatted numbers."""
+
+    causes = CAUSES
+    nameless = NAMELESS
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self.total = fleet.total
+        self.unit = f"{fleet.unit}-hours"
+        self.weeks = list(fleet.weeks)[-WEEKS:]
+        self.busiest = max((week.hours for week in self.weeks), default=0.0)
+        self.capped = len(fleet.cells) >= MOST_CELLS
+        covered = sum(cell["hours"] or 0.0 for cell in fleet.cells)
+        self.covered = covered / fleet.total.hours if fleet.total.hours else 1.0
+        self.unread_count = sum(count for status, count in fleet.status.items() if status != "complete")
+
+    @property
+    def headline(self) -> str:
+        """Return the page's first sentence."""
+        if not self.total.runs:
+            return "No run with measured hours was imported."
+        lost = self.lost_share(self.total)
+        if lost is None:
+            return f"{digits(self.total.hours)} {self.unit}; what they were lost to was not measured."
+        worst = self.worst(self.total)
+        return f"{lost} of {digits(self.total.measured)} measured {self.unit} were lost" + (
+            f", most to {worst[0].lower()}{worst[1:]}." if worst else "."
+        )
+
+    @property
+    def counsel(self) -> str:
+        """Return what to change first."""
+        if not self._fleet.changes:
+            return ""
+        first = self._fleet.changes[0]
+        return f"Begin with {first.script}: {first.title}. It would have saved {digits(first.saves)} {self.unit}."
+
+    def tiles(self) -> Sequence[tuple[str, str, str]]:
+        """Return label, value and note of the numbers at the top."""
+        total, fleet = self.total, self._fleet
+        found = [("Runs", f"{sum(fleet.status.values()):,}", f"{self.unread_count:,} not complete")]
+        found.append((self.unit, digits(total.hours), f"of {total.runs:,} runs"))
+        found.append(("Lost", digits(total.lost_hours), f"{self.lost_share(total) or 'not measured'}"))
+        if total.lost_money is not None:
+            found.append(("Money lost", money(total.lost_money), "at the declared price"))
+        found.append(("In failed runs", digits(total.ended_badly), f"{self.unit}, failed or killed"))
+        found.append(("All advice saves", digits(fleet.plan_hours), self.unit))
+        return found
+
+    def lost_share(self, part: Part) -> str | None:
+        """Return the lost hours as a share of those in which it was measured."""
+        return share(min(1.0, part.lost_hours / part.measured)) if part.measured else None
+
+    def hours(self, value: float | None) -> str:
+        """Return hours without their unit."""
+        return "not measured" if value is None else digits(value)
+
+    def worst(self, lost: Part | Look) -> str:
+        """Return the label of the cause that most hours are lost to."""
+        causes = {cause: hours for cause, hours in lost.lost.items() if hours}
+        return CAUSES[max(causes, key=lambda cause: causes[cause])] if causes else ""
+
+    def reason(self, run: Look) -> str:
+        """Return why a run is worth a look."""
+        if run.outcome in ("failed", "killed"):
+            return f"{run.outcome} after {digits(run.hours)} {self.unit}"
+        lost = sum(hours or 0.0 for hours in run.lost.values())
+        return f"{share(lost / run.hours) if run.hours else '?'} lost, most to {self.worst(run).lower()}"
+
+    def when(self, unix: float | None) -> str:
+        """Return a time as a date, UTC."""
+        try:
+            return "" if unix is None else datetime.fromtimestamp(unix, timezone.utc).strftime("%Y-%m-%d %H:%M")
+        except (OverflowError, OSError, ValueError):
+            return ""
+
+    def name(self, commit: str) -> str:
+        """Return a commit as people write it; other names as they are."""
+        return commit[:10] if len(commit) in (40, 64) and commit.isalnum() else commit

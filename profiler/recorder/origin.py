@@ -1,0 +1,75 @@
+"""Read whose program this is: the user, the repository and its commit.
+
+Only variables and small regular files are read: no process is started, and nothing is asked of a directory service,
+because either could hang.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+MOST_BYTES = 4 * 2**20
+"""Of one file of git: `packed-refs` has a line per tag."""
+
+HEIGHT = 40
+"""Folders above the script in which a repository is looked for."""
+
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_REFERENCE = re.compile(r"ref: (refs/[^\s\0]+)\s*")
+
+
+class Origin(NamedTuple):
+    """Where a program comes from; None where that is not known."""
+
+    user: str | None = None
+    project: str | None = None
+    commit: str | None = None
+
+
+def origin(command: Sequence[str], cwd: str, environment: Mapping[str, str]) -> Origin:
+    """Return the user, the name of the repository that holds the script, and the commit that is checked out there."""
+    user = next((environment[name] for name in ("LOGNAME", "USER") if environment.get(name)), None)
+    script = next((word for word in command if word.endswith(".py")), "")
+    folder = Path(cwd, script).parent if script else Path(cwd)
+    for place in (folder, *folder.parents)[:HEIGHT]:
+        found = place / ".git"
+        if found.is_dir():
+            return Origin(user, place.resolve().name, _commit(found))
+        if found.is_file():  # a worktree or a submodule: the file names the folder
+            elsewhere = place / _text(found).removeprefix("gitdir:").strip()
+            return Origin(user, place.resolve().name, _commit(elsewhere))
+    return Origin(user)
+
+
+def _commit(git: Path) -> str | None:
+    """Return the commit that a .git folder has checked out."""
+    head = _text(git / "HEAD")
+    named = _REFERENCE.fullmatch(head)
+    if named is None:
+        return _checked(head)
+    common = git / (_text(git / "commondir").strip() or ".")  # of a worktree
+    loose = _checked(_text(common / named[1])) if ".." not in named[1] else None
+    if loose:
+        return loose
+    lines = _text(common / "packed-refs").splitlines()
+    return next((_checked(line.partition(" ")[0]) for line in lines if line.endswith(f" {named[1]}")), None)
+
+
+def _checked(text: str) -> str | None:
+    found = _COMMIT.fullmatch(text.strip())
+    return found[0] if found else None
+
+
+def _text(path: Path) -> str:
+    """Return the text of a regular file; "" for anything else. A pipe in its place does not block."""
+    try:
+        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+            regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            return file.read(MOST_BYTES).decode(errors="replace") if regular else ""
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,179 @@
+"""The data set: append-only, each run once, whoever imports and how often."""
+
+import json
+import threading
+
+import pytest
+from fleet_made import DAY, START, advised, result, row, write
+
+from advisor.cli import main
+from advisor.fleet.columns import TABLES, columns
+from advisor.fleet.dataset import Imported, import_runs, opened
+from advisor.fleet.overview import overview
+from advisor.fleet.places import find
+from advisor.fleet.read import read
+from profiler.errors import ProfilerError
+
+pytest.importorskip("duckdb", reason="needs the extra `fleet`")
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Three runs of two scripts by two users, one of which failed, on two days."""
+    advice = [advised("workers", 0.4, title="Start workers"), advised("bf16", 0.3, 0.2)]
+    write(tmp_path / "runs/a", row(1), result(advice=advice, price=2.0))
+    write(tmp_path / "runs/b", row(2, user="bob", started_at=START + DAY), result(advice=advice))
+    other = row(3, command=("eval.py",), host="node2", outcome="failed", duration=1800.0, started_at=START + DAY)
+    write(tmp_path / "runs/c", other, result(duration=1800.0, outcome="failed"))
+    return tmp_path / "runs"
+
+
+def asked(fleet, query):
+    with opened(fleet) as connection:
+        return connection.execute(query).fetchall()
+
+
+def test_an_import_twice_is_an_import_once(tmp_path, runs):
+    fleet = tmp_path / "fleet"
+    assert import_runs(fleet, [str(runs)]) == Imported(3, 3, 0)
+    files = sorted(fleet.rglob("*.parquet"))
+    assert import_runs(fleet, [str(runs)]) == Imported(3, 0, 0)
+    assert sorted(fleet.rglob("*.parquet")) == files
+    assert {path.parent.name for path in files} == {"day=2025-12-29", "day=2025-12-30"}
+
+
+def test_a_run_that_changed_replaces_itself(tmp_path, runs):
+    fleet = tmp_path / "fleet"
+    import_runs(fleet, [str(runs)])
+    (runs / "a/result.json").write_text(json.dumps(result(duration=7200.0)))
+    write(runs / "d", row(4), result())
+    assert import_runs(fleet, [str(runs)]).read == 2
+    assert asked(fleet, f"SELECT gpu_hours FROM runs WHERE run_id = '{1:032x}'") == [(16.0,)]
+    assert asked(fleet, "SELECT count(*) FROM runs") == [(4,)]
+    assert asked(fleet, f"SELECT count(*) FROM advice WHERE run_id = '{1:032x}'") == [(0,)]
+
+
+def test_a_copy_of_a_run_counts_once_and_a_repaired_one_replaces_its_row(tmp_path, runs):
+    fleet = tmp_path / "fleet"
+    write(runs / "copy", row(1), result())
+    (runs / "late").mkdir()
+    (runs / "late/run-node1.db").touch()
+    assert import_runs(fleet, [str(runs)]).not_complete == 1
+    assert asked(fleet, "SELECT count(*), count(DISTINCT run_id) FROM runs") == [(4, 4)]
+    (runs / "late/run-node1.db").unlink()
+    (runs / "late").rmdir()
+    write(runs / "late", row(9), result())
+    import_runs(fleet, [str(runs)])
+    assert asked(fleet, "SELECT count(*) FROM runs WHERE status = 'unreadable'") == [(0,)]
+
+
+def test_two_importers_at_once_make_each_run_one(tmp_path, runs):
+    fleet = tmp_path / "fleet"
+    failures = []
+
+    def run():
+        try:
+            import_runs(fleet, [str(runs)])
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            failures.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert asked(fleet, "SELECT count(*), count(DISTINCT run_id) FROM runs") == [(3, 3)]
+    assert asked(fleet, "SELECT count(*) FROM advice") == [(4,)]
+    assert not list(fleet.glob(".import-*"))
+
+
+def test_rows_of_an_older_table_and_columns_of_a_newer_one_are_read(tmp_path, runs):
+    import duckdb
+
+    fleet = tmp_path / "fleet"
+    import_runs(fleet, [str(runs)])
+    target = fleet / "runs/day=2024-01-01"
+    target.mkdir()
+    older = "SELECT 'x' AS run_id, 'i' AS import_id, 1.0 AS imported_at, 'complete' AS status, 'f' AS folder, 7 AS new"
+    duckdb.connect().execute(f"COPY ({older}) TO '{target}/old.parquet' (FORMAT parquet)")
+    assert asked(fleet, "SELECT gpu_hours FROM runs WHERE run_id = 'x'") == [(None,)]
+
+
+def test_a_url_is_read_through_fsspec(tmp_path, runs):
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    memory.put(str(runs), "/bucket/runs", recursive=True)
+    fleet = tmp_path / "fleet"
+    assert import_runs(fleet, ["memory://bucket/runs"]) == Imported(3, 3, 0)
+    assert import_runs(fleet, ["memory://bucket/runs"]).read == 0
+    local = {read(folder).run.run_id for folder in find(str(runs))}
+    assert {run for (run,) in asked(fleet, "SELECT run_id FROM runs")} == local
+
+
+def test_a_url_whose_package_is_missing_names_it():
+    with pytest.raises(ProfilerError) as refused:
+        list(find("abfs://container/runs"))
+    assert "adlfs" in refused.value.remedy
+
+
+def test_the_overview_adds_hours_up(tmp_path, runs):
+    fleet = tmp_path / "fleet"
+    import_runs(fleet, [str(runs)])
+    with opened(fleet, loaded=True) as connection:
+        made = overview(connection)
+        later = overview(connection, since="2025-12-30", price=3.0)
+        cores = overview(connection, unit="CPU")
+    assert (made.unit, made.total.runs, made.total.hours) == ("GPU", 3, 20.0)
+    assert made.total.lost["data_wait"] == pytest.approx(20.0 * 0.9 * 0.2)
+    assert made.total.lost["communication"] is None
+    assert made.total.money == 16.0  # of the one run that declares a price
+    assert later.total.money == 36.0
+    assert made.total.ended_badly == 4.0
+    assert {part.name: part.hours for part in made.by["user"]} == {"ann": 12.0, "bob": 8.0}
+    assert [week.runs for week in made.weeks] == [3]
+    assert [(one.rule, one.saves) for one in made.changes] == [
+        ("workers", pytest.approx(5.76)),
+        ("bf16", pytest.approx(1.728)),
+    ]
+    assert made.plan_hours == pytest.approx(sum(one.saves for one in made.changes))
+    assert made.look[0].outcome == "failed"
+    assert sum(cell["hours"] for cell in made.cells) == 20.0
+    assert cores.total.runs == 0
+
+
+def test_advice_that_the_newest_run_no_longer_gives_is_not_a_change(tmp_path, runs):
+    write(runs / "fixed", row(5, started_at=START + 2 * DAY), result())
+    import_runs(tmp_path / "fleet", [str(runs)])
+    with opened(tmp_path / "fleet", loaded=True) as connection:
+        assert overview(connection).changes == []
+
+
+def test_the_command_writes_the_page_and_its_json(tmp_path, runs, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["fleet", str(runs), "--data", "fleet", "--gpu-price", "2"]) == 0
+    assert (tmp_path / "fleet/fleet.html").is_file()
+    assert json.loads((tmp_path / "fleet/fleet.json").read_text())["total"]["money"] == 40.0
+    capsys.readouterr()
+    assert main(["fleet", "--data", "fleet", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["total"]["runs"] == 3
+
+
+def test_the_configuration_names_the_data_set(tmp_path, runs, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "settings.toml").write_text('fleet = "ours"\n')
+    assert main(["fleet", str(runs), "--config", "settings.toml"]) == 0
+    assert (tmp_path / "ours/fleet.json").is_file()
+
+
+@pytest.mark.parametrize("words", [("nowhere",), ("--since", "yesterday"), ("empty",), ()])
+def test_a_mistake_is_an_error_with_a_remedy(tmp_path, runs, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    if "--since" in words:
+        import_runs(tmp_path / "profile-train-fleet", [str(runs)])
+    assert main(["fleet", *words]) == 1
+
+
+def test_every_column_has_a_type():
+    assert all(set(columns(name).values()) <= {"VARCHAR", "DOUBLE", "BIGINT", "BOOLEAN"} for name in TABLES)
