@@ -71,6 +71,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "advisor.cli advisor.manual advisor.publish": (
         *(COMMON, SMALL, *JUDGED, RULES, COMMANDS, WAYS_IN, FLEET, "advisor.plan", "advisor.report"),
         *(
+            "advisor.patches",
             "advisor.report.render",
             "advisor.settings",
             "advisor.verify",

@@ -12,10 +12,11 @@ from advisor.cli import completion, options, trials
 from advisor.cli.command import Command
 from advisor.cli.options import Criteria
 from advisor.cli.trials import TrialOptions
-from profiler.printable import say
+from profiler.printable import printable, say
 
 if TYPE_CHECKING:
     from advisor.metrics.base import Goals
+    from advisor.verify.session import Session
 
 
 @click.command(
@@ -33,19 +34,31 @@ if TYPE_CHECKING:
     shell_complete=completion.runs,
 )
 @click.argument("rules", metavar="[RULE]...", nargs=-1, shell_complete=completion.rules)
+@click.option(
+    "--patch",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the first change that is confirmed to this file, as a unified diff for `git apply`.",
+)
 @trials.options
 @options.criteria
-def verify(folder: Path, rules: tuple[str, ...], how: TrialOptions, criteria: Criteria) -> None:
+def verify(folder: Path, rules: tuple[str, ...], file: Path | None, how: TrialOptions, criteria: Criteria) -> None:
     """Try the advice on a recorded run."""
     try:
-        try_advice(folder, rules, how, criteria, criteria.goals)
+        session = try_advice(folder, rules, how, criteria, criteria.goals)
+        if file is not None:
+            click.echo(
+                write_patch(session, file) if session else f"Nothing was tried, so {file} was not written.", err=True
+            )
     except KeyboardInterrupt:
         say("interrupted; the same command goes on where it was.")
         raise click.Abort from None
 
 
-def try_advice(folder: Path, rules: Sequence[str], how: TrialOptions, criteria: Criteria, wanted: Goals) -> None:
-    """Announce the trial, ask for confirmation, run it, and make the report again.
+def try_advice(
+    folder: Path, rules: Sequence[str], how: TrialOptions, criteria: Criteria, wanted: Goals
+) -> Session | None:
+    """Announce the trial, ask for confirmation, run it, and make the report again; None if there is nothing to try.
 
     Raises:
         ProfilerError: the run cannot be run again, or another recording replaced it meanwhile.
@@ -79,8 +92,35 @@ def try_advice(folder: Path, rules: Sequence[str], how: TrialOptions, criteria: 
         click.echo("This run has no advice that can be tried.", err=True)
         if trial.on_demand:
             click.echo(f"Tried only if named: {', '.join(trial.on_demand)}.", err=True)
-        return
+        return None
     trials.confirm(session.announcement(trial), how.yes)
     with TrialProgress(Console(stderr=True, highlight=False)) as progress:
         trial.carry_out(progress)
     summarize(publish(folder, wanted, rules=criteria.rules, past=criteria.past()), folder)
+    return trial
+
+
+def write_patch(session: Session, file: Path) -> str:
+    """Write the first confirmed change of the plan as a patch, and return what to do with it, or why there is none."""
+    # Imported only now: other commands start that much sooner.
+    from advisor.atomic_write import whole
+    from advisor.patches.patch import patch
+    from advisor.patches.source import NoPatch
+    from advisor.verify import kept
+
+    tried, program = kept.read(session.folder), session.trials.program
+    confirmed = [finding for finding in session.candidates if tried[finding.rule.id].verdict.is_kept]
+    if not confirmed:
+        return f"No change was confirmed, so {file} was not written."
+    finding, *others = confirmed
+    assert finding.advice.intervention is not None, "it was tried"
+    try:
+        made = patch(finding.advice.intervention, program.words, program.cwd)
+    except NoPatch as no:
+        return f"{finding.rule.id} was confirmed, but {file} was not written. {no}"
+    with whole(file) as temporary:
+        temporary.write_bytes(made.diff)
+    also = (
+        f" Record again before you make the next change: {', '.join(one.rule.id for one in others)}." if others else ""
+    )
+    return printable(f"To apply {finding.rule.id}: cd {made.folder} && git apply {file.absolute()}{also}")
