@@ -87,7 +87,7 @@ CREATE VIEW superseded AS SELECT run_id, import_id FROM (
   SELECT run_id, import_id, row_number() OVER (PARTITION BY run_id ORDER BY imported_at DESC, import_id DESC) AS place
   FROM all_runs WHERE run_id IN (SELECT run_id FROM all_runs GROUP BY run_id HAVING count(*) > 1)
 ) AS numbered WHERE place > 1
-UNION
+UNION DISTINCT
 SELECT run_id, import_id FROM all_runs
 WHERE status = 'unreadable' AND folder IN (SELECT folder FROM all_runs WHERE status <> 'unreadable');
 

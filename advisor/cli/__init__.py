@@ -87,8 +87,8 @@ def _version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None
 @click.group(
     cls=_Commands,
     help="Find out what slows a PyTorch training, what to change, and the gain.\n\n"
-    "The program runs as it always does. profile-train's options (--out, --budget ...: profile-train run --help) come "
-    "before it; everything after belongs to it.",
+    "The program runs as it always does. Options (profile-train run --help) come before it; what "
+    "follows is its own.",
     epilog=EPILOG,
     subcommand_metavar="[COMMAND] [OPTIONS] SCRIPT [ARGS]...",
     options_metavar="",

@@ -180,7 +180,7 @@ def part(row: Mapping[str, Any]) -> Part:
         measured=row["measured"] or 0.0,
         ended_badly=row["ended_badly"] or 0.0,
         lost_money=row["lost_money"],
-        lost={cause: row[f"lost_{cause}"] for cause in CAUSES},
+        lost={cause: row[f"hours_{cause}"] for cause in CAUSES},
     )
 
 

@@ -13,7 +13,7 @@ DIMENSIONS = {"project": "project", "user": "user_name", "script": "script", "ho
 LOST = " + ".join(f"coalesce(lost_{cause}, 0)" for cause in CAUSES)
 MEASURED = f"coalesce({', '.join(f'lost_{cause}' for cause in CAUSES)})"
 
-_SUMS = ", ".join(f"sum({{hours}} * lost_{cause}) AS lost_{cause}" for cause in CAUSES)
+_SUMS = ", ".join(f"sum({{hours}} * lost_{cause}) AS hours_{cause}" for cause in CAUSES)
 TOTALS = f"""count(*) AS runs, sum({{hours}}) AS hours, sum({{hours}} * coalesce({{price}}, gpu_price)) AS money,
   sum(CASE WHEN {MEASURED} IS NOT NULL THEN {{hours}} END) AS measured,
   sum(CASE WHEN outcome IN ('failed', 'killed') THEN {{hours}} END) AS ended_badly,

@@ -55,7 +55,7 @@ def cells(fleet: Fleet) -> dict[str, object]:
             *(number(name, cell[column]) for name, column in DIMENSIONS.items()),
             cell["runs"],
             *(_short(cell[key]) for key in ("hours", "measured", "ended_badly", "lost_money")),
-            *(_short(cell[f"lost_{cause}"]) for cause in CAUSES),
+            *(_short(cell[f"hours_{cause}"]) for cause in CAUSES),
         ]
         for cell in fleet.cells
     ]
