@@ -925,6 +925,47 @@ class Launching:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """What ran on one stream or thread in a step."""
+
+    name: str
+    levels: int = 1
+    """How deep its pieces lie in one another."""
+    items: tuple[tuple[int, int, int, int, int, int], ...] = ()
+    """Start and length in nanoseconds, positions of name and kind, level, and how many pieces it stands for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """The longest stretch of a part of a step, in seconds."""
+
+    part: str
+    start: float
+    """From the start of the step."""
+    seconds: float
+    host: str = ""
+    """What the host was in for most of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLook:
+    """One step to look into."""
+
+    which: Literal["typical", "slowest"]
+    number: int | None = None
+    """None: the trace marks no steps, and this is all of it."""
+    seconds: float
+    parts: dict[str, float] = field(default_factory=dict)
+    """Seconds by the names of importers.breakdown, or by phase without a GPU."""
+    stretches: tuple[Stretch, ...] = ()
+    tick: float = 0.0
+    """Seconds below which neighboring pieces are merged; 0 if none are."""
+    names: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    lanes: tuple[Lane, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFact:
     """kind "trace": what a trace with GPU work shows beyond its rows; made by the recorder of each window. What it does
     not show is None, or empty."""
@@ -955,6 +996,8 @@ class TraceFact:
     critical: dict[str, float] = field(default_factory=dict)
     """Seconds of the median step's critical path, by kind of link."""
     exchanges: tuple[Exchange, ...] = ()
+    looks: tuple[StepLook, ...] = ()
+    """A typical step and the slowest one; of several windows of a run, only those of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from advisor.report import pages
 from advisor.report.anatomy import WhatIf, what_if
 from advisor.report.code import Code, code, evidence
 from advisor.report.next_step import next_step
+from advisor.report.one_step import one_step
 from advisor.report.operations import operations
 from advisor.report.operator_table import operator_table
 from advisor.report.quantities import meaning, quantities
@@ -91,6 +92,7 @@ def build_report(
         out_of_memory=bool(metrics.get(memory.ran_out_of_memory)),
         operations=operations(profile),
         operators=operator_table(profile, metrics.get(peak_rates)),
+        one_step=one_step(profile),
         code=stacks,
         ranks=many,
         each_rank=each_rank(metrics, profile),

@@ -11,6 +11,7 @@ from advisor.metrics.base import Goals, Need
 from advisor.metrics.host import CoreUse
 from advisor.report.anatomy import WhatIf
 from advisor.report.code import Code
+from advisor.report.one_step import OneStep
 from advisor.report.operations import Operations
 from advisor.report.operator_table import OperatorTable
 from advisor.report.quantities import Quantity
@@ -325,6 +326,8 @@ class Report:
     operations: Operations | None = None
     operators: OperatorTable | None = None
     """What launches the GPU's work, of the first rank."""
+    one_step: OneStep | None = None
+    """A typical step and the slowest one, to look into."""
     code: Code | None = None
     """Where in the program's code the time goes; None where no stacks were sampled."""
     ranks: Ranks | None = None

@@ -66,6 +66,10 @@ MOST_EVICTED = 0.3
 
 # On CUDA, against foreach, practitioners report the low end (assumption).
 ON_CUDA: Triple = (1.3, 2.0, 4.0)
+ON_CUDA_BASIS = "The optimizer's part of the step is divided by {}, {} or {}; the rest stays.".format(
+    *map(digits, ON_CUDA)
+)
+RISK = "Low: the same update, rounded in another order."
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -100,11 +104,11 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"{fact.name} and tensors of such sizes; better cache use in the forward and backward passes saves "
         "nothing, 12 or 25 % of that part."
         if _is_on_cpu(fact)
-        else f"The optimizer's part of the step is divided by {low}, {expected} or {high}; the rest stays.",
+        else ON_CUDA_BASIS,
         effect=_effect(fact, speedup),
         memory=0 if fact.device != "cpu" else None,
         intervention=Intervention(name="fused_optimizer", settings={"name": fact.name}, safety=Safety.NUMERICS),
-        risk="Low: the same update, rounded in another order.",
+        risk=RISK,
     )
 
 
@@ -117,14 +121,13 @@ def _in_trace(m: Metrics, share: float) -> Evidence | None:
 
 def _advice_for_trace(m: Metrics) -> Advice:
     name = m[trace].optimizer
-    low, expected, high = (digits(each) for each in ON_CUDA)
     return Advice(
         then=f"Build {name} with fused=True: one pass over all parameters instead of several.",
         changes=(Change(language="python", code=f"optimizer = torch.optim.{name}(parameters, ..., fused=True)\n"),),
-        basis=f"The optimizer's part of the step is divided by {low}, {expected} or {high}; the rest stays.",
+        basis=ON_CUDA_BASIS,
         effect=divide("optimizer", by=ON_CUDA),
         memory=None,
-        risk="Low: the same update, rounded in another order.",
+        risk=RISK,
     )
 
 

@@ -20,13 +20,14 @@ from profiler.importers.critical_path import Part, critical_path
 from profiler.importers.gpu_time import shares
 from profiler.importers.kineto import TraceDevice
 from profiler.importers.launches import Launches, launches
+from profiler.importers.one_step import looks
 from profiler.importers.phases import steps_on_gpu, steps_on_host
 from profiler.importers.queue import Queue, queues
 from profiler.importers.settings import Settings, settings_of
 from profiler.importers.steps import steps_of
 from profiler.importers.syncs import syncs
 from profiler.importers.work import device_count, work_of
-from profiler.schema import Exchange, Kernel, Launching, Operator, Step, Sync, TraceFact, Waiting, Window
+from profiler.schema import Exchange, Kernel, Launching, Operator, Step, StepLook, Sync, TraceFact, Waiting, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,7 @@ class Analysis:
     collectives: tuple[Collectives, ...]
     critical: dict[Part, float] | None
     """Seconds of the median step's critical path, by part."""
+    looks: tuple[StepLook, ...]
     settings: Settings
     problems: tuple[str, ...]
 
@@ -79,6 +81,7 @@ class Analysis:
             launches=_launching(calls) if calls and calls.calls else None,
             critical={str(part): spent for part, spent in (self.critical or {}).items()},
             exchanges=tuple(_exchange(each) for each in self.collectives),
+            looks=self.looks,
         )
 
 
@@ -125,6 +128,7 @@ def analyse(path: Path) -> Analysis:
         launches=launches(inside) if on_gpu else None,
         collectives=collectives(trace, inside),
         critical=critical_path(work, host, *median).seconds() if on_gpu else None,
+        looks=looks(trace, work, host, steps),
         settings=settings_of(trace, inside),
         problems=tuple(problems),
     )

@@ -75,30 +75,31 @@ class Breakdown:
 
 def breakdown(work: GpuWork, host: HostActivity, begin: int, end: int) -> Breakdown:
     """Return the breakdown of the time from `begin` to `end`."""
+    collective, memory = (within(work.spans(work.kind == kind), begin, end) for kind in (COMMUNICATION, MEMORY))
+    parts = parts_of(work, host, begin, end)
+    idle = difference(_whole(begin, end), work.spans(np.ones(len(work), bool)))
+    return Breakdown(
+        whole=end - begin,
+        **{name: spans.total for name, spans in parts.items()},
+        communication=collective.total,
+        memory=memory.total,
+        overlap=collective.total - parts["communication_exposed"].total,
+        longest_idle=int((idle.end - idle.start).max(initial=0)),
+    )
+
+
+def parts_of(work: GpuWork, host: HostActivity, begin: int, end: int) -> dict[str, Spans]:
+    """Return when each of PARTS was, from `begin` to `end`."""
     compute, collective, memory = (
         within(work.spans(work.kind == kind), begin, end) for kind in (COMPUTE, COMMUNICATION, MEMORY)
     )
     exposed = difference(collective, compute)
-    computed_or_sent = either(compute, exposed)
-    moving = difference(memory, computed_or_sent)
+    moving = difference(memory, either(compute, exposed))
     active = work.spans(np.ones(len(work), bool))
     idle = difference(_whole(begin, end), active)
     data = intersection(idle, host.fetches)
-    sync, launch, queued = why_idle(difference(idle, data), active, work, host, begin)
-    return Breakdown(
-        whole=end - begin,
-        compute=compute.total,
-        communication_exposed=exposed.total,
-        memory_exposed=moving.total,
-        idle_data=data.total,
-        idle_sync=sync.total,
-        idle_launch=launch.total,
-        idle_queued=queued.total,
-        communication=collective.total,
-        memory=memory.total,
-        overlap=collective.total - exposed.total,
-        longest_idle=int((idle.end - idle.start).max(initial=0)),
-    )
+    why = why_idle(difference(idle, data), active, work, host, begin)
+    return dict(zip(PARTS, (compute, exposed, moving, data, *why), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def steps_on_gpu(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares,
         computing.append(mine)
     # What had been queued belongs to the pass that is next, a late launch to what the host was at meanwhile.
     following = np.append(asked, OTHER)[np.searchsorted(work.start, parts.other.end, "left")]
-    during = _passes(trace, steps, union(steps.host[:1], steps.host[-1:]))
+    during = passes_of(trace, steps, union(steps.host[:1], steps.host[-1:]))
     for number, each in enumerate((BACKWARD, FORWARD, OPTIMIZER)):
         chosen = following == each
         queued = Spans(parts.other.start[chosen], parts.other.end[chosen])
@@ -65,10 +65,10 @@ def steps_on_host(trace: Trace, steps: Steps) -> tuple[Step, ...]:
     data = union(ranges.start[single], ranges.end[single])
     rest = difference(union(steps.host[:-1], steps.host[1:]), data)
     waiting: dict[str, Spans | None] = {"data_wait": data if single.any() else None}
-    return _rows(trace, steps, steps.host, waiting, _passes(trace, steps, rest))
+    return _rows(trace, steps, steps.host, waiting, passes_of(trace, steps, rest))
 
 
-def _passes(trace: Trace, steps: Steps, time: Spans) -> list[Spans]:
+def passes_of(trace: Trace, steps: Steps, time: Spans) -> list[Spans]:
     """Return when the host was in backward passes, forward passes and updates, within `time`."""
     updating = intersection(time, optimizer_ranges(trace))
     rest = difference(time, updating)

@@ -396,6 +396,7 @@ class Recorder:
         for path in folder.glob(place.WINDOWS):
             redact_trace(path, known_secrets(os.environ, self.run.command))
         for source in self._drain.sources.values():
+            traces = []
             for position, fact in enumerate(source.windows):
                 path = folder / Path(str(fact.get("path", ""))).name  # wherever the run folder is by now
                 try:
@@ -416,5 +417,8 @@ class Recorder:
                 self._store.append(list(kernels))
                 self._store.append(list(operators))
                 self._store.append(list(syncs))
-                if trace:
-                    self._store.put(Fact(pid=source.pid, time=self.now, kind="trace", body=asdict(trace)))
+                traces += [trace] if trace else []
+            best = max(traces, key=lambda each: (not each.shapes, each.steps or 0, each.id), default=None)
+            for trace in traces:
+                body = asdict(trace if trace is best else replace(trace, looks=()))
+                self._store.put(Fact(pid=source.pid, time=self.now, kind="trace", body=body))

@@ -143,10 +143,12 @@ def check_page(source):
     )
     scripts = [attributes for tag, attributes in page.elements if tag == "script"]
     data = [attributes for attributes in scripts if attributes]
-    assert data == [{"type": "application/json", "id": name} for name in ("charts-data", "memory-data")[: len(data)]]
-    drawing, asking = ({"id": f"{name}-data", "type": "application/json"} in data for name in ("charts", "memory"))
+    held = {attributes.get("id") for attributes in data}
+    known = [name for name in ("charts-data", "one-step-data", "memory-data") if name in held]
+    assert data == [{"type": "application/json", "id": name} for name in known]
+    drawing, looking, asking = (f"{name}-data" in known for name in ("charts", "one-step", "memory"))
     sorting = any(attributes.get("id") == "operators-table" for _, attributes in page.elements)
-    assert len(scripts) - len(data) == 1 + 2 * drawing + 2 * asking + sorting
+    assert len(scripts) - len(data) == 1 + 2 * drawing + 2 * asking + looking + sorting
     for tag, attributes in page.elements:
         assert not [name for name in attributes if name.startswith("on")]
         assert "src" not in attributes

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from advisor.compare.comparison import Comparison
+from advisor.report.one_step import OneStep
 from advisor.report.render import charts
 from advisor.report.render.compare_view import sections
 from advisor.report.render.templates import environment, folder
@@ -25,12 +26,15 @@ def render(report: Report, compared: Comparison | None = None) -> str:
     eval, no handler, no request, no image, no string that becomes HTML. Style attributes may be inline, because they
     set the widths of the bars' parts, with or without scripts; without requests they can leak nothing.
     """
+    view = View(report)
     item = charts.item(report.charts) if report.charts else None
     memory = as_data(report.what_if.anatomy.as_data()) if report.what_if else None
     drawing = [_licence() + text_of("vendor/uPlot.iife.min.js"), text_of("charts.js")] if item else []
     asking = [text_of("memory_model.js"), text_of("memory.js")] if memory else []
+    found = report.one_step
+    looking = [text_of("one_step.js")] if found else []
     sorting = [text_of("operators.js")] if report.operators else []
-    scripts = [as_read(script) for script in (*drawing, *asking, *sorting, text_of("report.js"))]
+    scripts = [as_read(script) for script in (*drawing, *asking, *looking, *sorting, text_of("report.js"))]
     style = as_read((text_of("vendor/uPlot.min.css") if item else "") + text_of("report.css"))
     return (
         environment()
@@ -39,15 +43,33 @@ def render(report: Report, compared: Comparison | None = None) -> str:
             report=report,
             version=report.version,
             compared=sections(compared) if compared else (),
-            view=View(report),
+            view=view,
             gain=gain_text,
             policy=policy(scripts, style),
             style=Markup(style),
             scripts=[Markup(script) for script in scripts],
             charts=Markup(as_data(item)) if item else None,
+            one_step=Markup(as_data(_steps(found, view))) if found else None,
             memory_model=Markup(memory) if memory else None,
         )
     )
+
+
+def _steps(found: OneStep, view: View) -> dict[str, object]:
+    """Return what `one_step.js` draws."""
+    return {
+        "labels": {name: view.part_label(name) for step in found.steps for name in step.kinds},
+        "steps": [
+            {
+                "length": round(step.seconds * 1e9),
+                "names": step.names,
+                "kinds": step.kinds,
+                "lanes": [{"name": lane.name, "levels": lane.levels, "items": lane.items} for lane in step.lanes],
+                "places": {each.part: [round(each.start * 1e9), round(each.seconds * 1e9)] for each in step.stretches},
+            }
+            for step in found.steps
+        ],
+    }
 
 
 def policy(scripts: Sequence[str], style: str) -> str:

@@ -10,6 +10,7 @@ from advisor.compare.comparison import Comparison
 from advisor.judging.judge import Gain
 from advisor.report.code import Code, Place
 from advisor.report.conclusion import conclude
+from advisor.report.one_step import OneStep
 from advisor.report.operator_table import OperatorTable
 from advisor.report.quantities import Quantity
 from advisor.report.ranks import MOST_ROWS, EachRank, Spread
@@ -88,6 +89,7 @@ def result(report: Report) -> dict[str, Any]:
         },
         **({"traces": [_traced(each) for each in report.traces]} if report.traces else {}),
         **({"operators": _operators(report.operators)} if report.operators else {}),
+        **({"one_step": _one_step(report.one_step)} if report.one_step else {}),
     }
 
 
@@ -251,6 +253,22 @@ def _operators(table: OperatorTable) -> dict[str, Any]:
             for row in rows
         ],
     }
+
+
+def _one_step(found: OneStep) -> list[dict[str, Any]]:
+    return [
+        {
+            "which": step.which,
+            "number": step.number,
+            "time_s": step.seconds,
+            "parts_s": step.parts,
+            "longest": [
+                {"part": each.part, "start_s": each.start, "time_s": each.seconds, "host": each.host or None}
+                for each in step.stretches
+            ],
+        }
+        for step in found.steps
+    ]
 
 
 def _traced(one: Traced) -> dict[str, Any]:

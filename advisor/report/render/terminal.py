@@ -69,7 +69,9 @@ def _summarize(report: Report, folder: Path, console: Console, compared: Compari
     if view.phases:
         console.print()
         console.print(Padding(_phases(view, console), (0, 0, 0, 2)))
-    if notes := [*filter(None, (_places(view), _look(report), view.regions_text, view.between_text, *_ranks(view)))]:
+    slow = view.why_slow.replace("`", "")
+    look = _look(report)
+    if notes := [*filter(None, (_places(view), slow, look, view.regions_text, view.between_text, *_ranks(view)))]:
         console.print()
         console.print(Padding(Text(printable("\n".join(notes))), (0, 0, 0, 2)))
     if advice := _worth_a_line(report):

@@ -19,6 +19,7 @@ from advisor.report.report import LABELS, Measured, Note, Phase, RankPhases, Rec
 from advisor.report.wording import gain_text
 from advisor.rules.base import Change
 from advisor.runs.environment import Row
+from advisor.runs.traces import PARTS as TRACED_PARTS
 from advisor.runs.traces import Traced
 from advisor.units import count, digits, money, quantity, seconds, share, size
 
@@ -203,6 +204,43 @@ class View:
         """Return the operator table; None without one."""
         table = self.report.operators
         return OperatorView(table, imported=self.report.imported) if table else None
+
+    @staticmethod
+    def part_label(name: str) -> str:
+        """Return the name of a part of a step for readers."""
+        return TRACED_PARTS[name][1] if name in TRACED_PARTS else LABELS[name][0] if name in LABELS else name
+
+    @property
+    def why_slow(self) -> str:
+        """Return what made the slowest step slow; empty if none stands out."""
+        found = self.report.one_step
+        if found is None:
+            return ""
+        names = {name for step in found.steps for name in step.parts}
+        return found.why({name: self.part_label(name) for name in names})
+
+    @property
+    def step_lead(self) -> str:
+        """Return what made the slowest step slow, or why there is no such step."""
+        if self.report.one_step and self.report.one_step.typical.number is None:
+            return "The trace marks no steps: this is all of it."
+        single = self.report.traces and self.report.traces[0].steps == 1
+        return self.why_slow or ("One whole step was traced." if single else "No step stands out from the typical one.")
+
+    @property
+    def step_notes(self) -> list[str]:
+        """Return what the drawing of single steps leaves out, one sentence each."""
+        found = self.report.one_step
+        if found is None:
+            return []
+        if not found.placed:
+            return ["Only the length of each phase was recorded: the order drawn here is that of a training loop."]
+        notes = ["From when the GPU reached the step to when it reached the next; the host may be ahead of the GPU."]
+        if not self.report.imported:
+            notes.append("The host is slower while it is profiled.")
+        if tick := max(step.tick for step in found.steps):
+            notes.append(f"Neighbors shorter than {seconds(tick)} are drawn as one.")
+        return notes
 
     @property
     def places(self) -> list[Place]:

@@ -1,0 +1,124 @@
+"""Look into one typical step and the slowest one: what ran when, and what made the slow one slow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from advisor.runs.profile import Profile, Rank
+from advisor.units import seconds
+from profiler.schema import PHASES, Lane, Step, StepLook
+
+FEW = 3
+"""Steps below which none is typical."""
+STANDS_OUT = 1.05
+"""Times a typical step from which the slowest one is shown."""
+CAUSE = 0.3
+"""Share of the difference from which a part is named as the cause."""
+
+PLACES = {
+    "host-sync-item": ("idle_sync",),
+    "h2d-overlap": ("memory_exposed",),
+    "data-pin-memory": ("memory_exposed",),
+    "data-wait-traced": ("idle_data",),
+    "data-workers-zero": ("idle_data",),
+    "data-more-workers": ("idle_data",),
+    "launch-bound-graphs": ("idle_launch",),
+    "compile-model": ("idle_launch",),
+    "host-stall": ("idle_launch",),
+    "alloc-churn": ("idle_launch",),
+    "comm-overlap": ("communication_exposed",),
+    "comm-compress-bf16": ("communication_exposed",),
+    "ddp-no-sync": ("communication_exposed",),
+}
+"""Parts of a step in which a rule's evidence lies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneStep:
+    """Steps to look into."""
+
+    steps: tuple[StepLook, ...]
+    placed: bool
+    """Whether it is known when each thing ran; else only how long each phase took."""
+
+    @property
+    def typical(self) -> StepLook:
+        """Return the typical step."""
+        return self.steps[0]
+
+    @property
+    def slowest(self) -> StepLook | None:
+        """Return the slowest step; None if it does not stand out."""
+        return self.steps[1] if len(self.steps) > 1 else None
+
+    @property
+    def cause(self) -> tuple[str, float] | None:
+        """Return the part that grew most in the slowest step, and by how much; None if no part explains it."""
+        if self.slowest is None:
+            return None
+        grown = {name: spent - self.typical.parts.get(name, 0.0) for name, spent in self.slowest.parts.items()}
+        name = max(grown, key=lambda part: grown[part], default=None)
+        longer = self.slowest.seconds - self.typical.seconds
+        return (name, grown[name]) if name is not None and grown[name] >= CAUSE * longer else None
+
+    def place(self, rule: str) -> str | None:
+        """Return the part of the typical step in which the rule's evidence lies, if it is there."""
+        known = {stretch.part for stretch in self.typical.stretches}
+        return next((part for part in PLACES.get(rule, ()) if part in known), None)
+
+    def why(self, labels: Mapping[str, str]) -> str:
+        """Return in one sentence what made the slowest step slow, given the names of parts."""
+        slow = self.slowest
+        if slow is None:
+            return ""
+        longer = slow.seconds - self.typical.seconds
+        took = f"The slowest step takes {seconds(slow.seconds)}, {seconds(longer)} more than a typical one"
+        if self.cause is None:
+            return f"{took}; no single part explains it."
+        part, grown = self.cause
+        host = next((each.host for each in slow.stretches if each.part == part), "")
+        inside = f"; in the longest stretch of it, the host was in `{host}`" if host else ""
+        return f'{took}: {seconds(grown)} more of "{labels.get(part, part)}"{inside}.'
+
+
+def one_step(profile: Profile) -> OneStep | None:
+    """Return the steps of the first rank: those of its longest window, else the recorded ones; None without any."""
+    if not profile.ranks:
+        return None
+    rank = profile.ranks[0]
+    looks = next((fact.looks for fact in rank.traces if fact.looks), ())
+    if looks:
+        return OneStep(steps=looks, placed=True)
+    recorded = _recorded(rank)
+    return OneStep(steps=recorded, placed=False) if recorded else None
+
+
+def _recorded(rank: Rank) -> tuple[StepLook, ...]:
+    steps = sorted((step for step in rank.steps if not step.tags and step.count == 1), key=lambda step: step.duration)
+    if len(steps) < FEW:
+        return ()
+    typical, slowest = steps[(len(steps) - 1) // 2], steps[-1]
+    shown = [_phases(typical, "typical")]
+    if slowest.duration > STANDS_OUT * typical.duration:
+        shown.append(_phases(slowest, "slowest"))
+    return tuple(shown)
+
+
+def _phases(step: Step, which: Literal["typical", "slowest"]) -> StepLook:
+    """Return a step with its phases laid end to end: only their lengths were recorded."""
+    parts = {name: value for name in PHASES if (value := getattr(step, name))}
+    items, at = [], 0
+    for position, length in enumerate(parts.values()):
+        items.append((at, round(length * 1e9), position, position, 0, 1))
+        at += round(length * 1e9)
+    return StepLook(
+        which=which,
+        number=step.index,
+        seconds=step.duration,
+        parts=parts,
+        names=tuple(parts),
+        kinds=tuple(parts),
+        lanes=(Lane(name="Phases", items=tuple(items)),),
+    )

@@ -1,0 +1,198 @@
+"""Look into single steps of a trace: what ran when, on which stream and thread, few enough pieces to draw them.
+
+A step is shown from when the GPU reached it to when it reached the next; the host is shown at what it did meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.importers.breakdown import HostActivity, named, parts_of
+from profiler.importers.columns import CALL, MODULE, MODULE_PREFIX, Integers, Numbers
+from profiler.importers.kineto import Trace
+from profiler.importers.nesting import around
+from profiler.importers.phases import passes_of
+from profiler.importers.spans import Spans, union
+from profiler.importers.steps import MARK, PROFILER_STEP, Steps, numbers
+from profiler.importers.tables import shown
+from profiler.importers.work import GpuWork
+from profiler.schema import Lane, StepLook, Stretch
+
+MOST = 2500
+"""Most pieces of a step: some 60 kB of the page."""
+COLUMNS = 4096
+"""Parts of a step below whose length pieces are merged, if there are too many: a wide screen has fewer pixels."""
+STREAMS, THREADS, LEVELS = 6, 2, 6
+"""Most streams and host threads, and the depth to which a thread's ranges are shown."""
+STANDS_OUT = 1.05
+"""Times a typical step from which the slowest one is shown."""
+NAME = 90
+"""Most characters of a name."""
+
+_KINDS = ("compute", "communication", "memory")
+_UNSEEN = (MARK, PROFILER_STEP)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The pieces of one lane."""
+
+    name: str
+    start: Integers
+    end: Integers
+    text: Integers
+    kind: Integers
+    level: Integers
+
+
+def looks(trace: Trace, work: GpuWork, host: HostActivity, steps: Steps) -> tuple[StepLook, ...]:
+    """Return the step of median length and, if it stands out, the slowest; of a trace without marks all of it."""
+    lengths = np.diff(steps.reached)
+    order = np.argsort(lengths, kind="stable")
+    typical, slowest = int(order[(len(order) - 1) // 2]), int(order[-1])
+    found = [_look(trace, work, host, steps, typical, "typical")]
+    if lengths[slowest] > STANDS_OUT * lengths[typical]:
+        found.append(_look(trace, work, host, steps, slowest, "slowest"))
+    return tuple(found)
+
+
+def _look(
+    trace: Trace, work: GpuWork, host: HostActivity, steps: Steps, at: int, which: Literal["typical", "slowest"]
+) -> StepLook:
+    begin, end = int(steps.reached[at]), int(steps.reached[at + 1])
+    names, kinds = Numbers(), Numbers()
+    near = work.where((work.start < end) & (work.end > begin))
+    passes = dict(zip(("backward", "forward", "optimizer"), passes_of(trace, steps, _span(begin, end)), strict=True))
+    parts = parts_of(near, host, begin, end) if len(work) else passes
+    ranges = trace.ranges
+    host_rows = np.flatnonzero((ranges.category <= CALL) & (ranges.start < end) & (ranges.end > begin))
+    host_rows = host_rows[~named(trace, lambda name: name.startswith(_UNSEEN))[host_rows]]
+    rows = [
+        *([_spans("GPU", parts, names, kinds)] if len(work) else []),
+        *_streams(trace, near, names, kinds),
+        _spans("Host: pass", passes, names, kinds),
+        _spans("Host: waits", {"fetch": host.fetches, "wait": host.waits}, names, kinds),
+        *_threads(trace, near, host_rows, names, kinds, (end - begin) // COLUMNS),
+    ]
+    rows = [clipped for row in rows if len((clipped := _clipped(row, begin, end)).start)]
+    tick, lanes = 0, [_lane(row, begin, 0) for row in rows]
+    while sum(len(lane.items) for lane in lanes) > MOST:
+        tick = 2 * tick or max(1, (end - begin) // COLUMNS)
+        lanes = [_lane(row, begin, tick) for row in rows]
+    return StepLook(
+        which=which,
+        number=numbers(trace, steps)[at] if steps.marked else None,
+        seconds=(end - begin) * 1e-9,
+        parts={name: spans.total * 1e-9 for name, spans in parts.items()},
+        stretches=tuple(
+            _longest(trace, host_rows, name, spans, begin)
+            for name, spans in parts.items()
+            if name != "compute" and len(spans.start) and len(work)
+        ),
+        tick=tick * 1e-9,
+        names=tuple(names),
+        kinds=tuple(kinds),
+        lanes=tuple(lanes),
+    )
+
+
+def _span(begin: int, end: int) -> Spans:
+    return union(np.array([begin], np.int64), np.array([end], np.int64))
+
+
+def _spans(name: str, parts: dict[str, Spans], names: Numbers, kinds: Numbers) -> _Row:
+    """Return a lane of sets of time, named by their keys."""
+    sizes = [len(each.start) for each in parts.values()]
+    return _Row(
+        name,
+        np.concatenate([each.start for each in parts.values()]),
+        np.concatenate([each.end for each in parts.values()]),
+        np.repeat([names[each] for each in parts], sizes).astype(np.int64),
+        np.repeat([kinds[each] for each in parts], sizes).astype(np.int64),
+        np.zeros(sum(sizes), np.int64),
+    )
+
+
+def _streams(trace: Trace, near: GpuWork, names: Numbers, kinds: Numbers) -> list[_Row]:
+    streams, place = np.unique(near.stream, return_inverse=True)
+    busy = np.bincount(place.reshape(-1), near.end - near.start, minlength=len(streams))
+    found = []
+    for stream in sorted(streams[np.argsort(-busy, kind="stable")][:STREAMS].tolist()):
+        mine = near.where(near.stream == stream)
+        kind = np.array([kinds[each] for each in _KINDS])[mine.kind]
+        text = _texts(trace, mine.name, names)
+        level = np.zeros(len(mine), np.int64)
+        found.append(_Row(f"Stream {trace.streams[stream][1]}", mine.start, mine.end, text, kind, level))
+    return found
+
+
+def _threads(trace: Trace, near: GpuWork, rows: Integers, names: Numbers, kinds: Numbers, least: int) -> list[_Row]:
+    """Return the threads that launch most, with what they ran; of very many ranges those that can be seen."""
+    ranges = trace.ranges
+    rows = rows[ranges.category[rows] <= MODULE]
+    if len(rows) > 20 * MOST:
+        rows = rows[ranges.end[rows] - ranges.start[rows] >= least]
+    launching = np.bincount(near.thread[near.thread >= 0], minlength=int(ranges.thread.max(initial=0)) + 1)
+    count = np.bincount(ranges.thread[rows], minlength=len(launching))
+    found = []
+    for thread in np.lexsort((-count, -launching)).tolist()[:THREADS]:
+        mine = rows[ranges.thread[rows] == thread]
+        outer = around(ranges.thread[mine], ranges.start[mine], ranges.end[mine])
+        level, at = np.zeros(len(mine), np.int64), outer
+        while (at >= 0).any():
+            level += at >= 0
+            at = np.where(at >= 0, outer[at], -1)
+        mine, level = mine[level < LEVELS], level[level < LEVELS]
+        kind = np.full(len(mine), kinds["operator"])
+        text = _texts(trace, ranges.name[mine], names)
+        found.append(_Row("Host: thread", ranges.start[mine], ranges.end[mine], text, kind, level))
+    return found
+
+
+def _texts(trace: Trace, numbered: npt.NDArray[np.int32], names: Numbers) -> Integers:
+    """Return the position of each name among those of the step."""
+    distinct, place = np.unique(numbered, return_inverse=True)
+    texts = [names[shown(trace.names[each].removeprefix(MODULE_PREFIX))[:NAME]] for each in distinct.tolist()]
+    return np.array(texts, np.int64)[place.reshape(-1)]
+
+
+def _clipped(row: _Row, begin: int, end: int) -> _Row:
+    start, stop = np.maximum(row.start, begin), np.minimum(row.end, end)
+    some = stop > start
+    return _Row(row.name, start[some], stop[some], row.text[some], row.kind[some], row.level[some])
+
+
+def _lane(row: _Row, begin: int, tick: int) -> Lane:
+    """Return the lane; neighbors that are all shorter than `tick` become one piece per tick.
+
+    It looks like the longest of them.
+    """
+    order = np.lexsort((row.start, row.level))
+    start, end, level = row.start[order], row.end[order], row.level[order]
+    small = end - start < tick
+    bucket = start // max(1, tick)
+    alike = small[1:] & small[:-1] & (level[1:] == level[:-1]) & (bucket[1:] == bucket[:-1])
+    first = np.flatnonzero(np.append(True, ~alike))
+    group = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(start))))
+    longest = order[np.lexsort((end - start, group))[np.append(first[1:], len(start)) - 1]]
+    count = np.diff(np.append(first, len(start)))
+    reach = np.maximum.reduceat(end, first)
+    columns = (start[first] - begin, reach - start[first], row.text[longest], row.kind[longest], level[first], count)
+    items = tuple(zip(*(column.tolist() for column in columns), strict=True))
+    return Lane(name=row.name, levels=int(level.max(initial=0)) + 1, items=items)
+
+
+def _longest(trace: Trace, rows: Integers, name: str, spans: Spans, begin: int) -> Stretch:
+    """Return the longest stretch of a part, and what the host was in for most of it: the shortest such range."""
+    at = int((spans.end - spans.start).argmax())
+    start, end = int(spans.start[at]), int(spans.end[at])
+    ranges = trace.ranges
+    from_, to = ranges.start[rows], ranges.end[rows]
+    over = rows[2 * (np.minimum(to, end) - np.maximum(from_, start)) > end - start]
+    inside = over[(ranges.end[over] - ranges.start[over]).argmin()] if len(over) else -1
+    doing = shown(trace.names[ranges.name[inside]].removeprefix(MODULE_PREFIX))[:NAME] if inside >= 0 else ""
+    return Stretch(part=name, start=(start - begin) * 1e-9, seconds=(end - start) * 1e-9, host=doing)
