@@ -492,6 +492,8 @@ class Problem:
     pid: int | None = None
     source: str
     message: str
+    code: str = ""
+    """The type of the error, or why a trial's change was not made; empty where `source` is enough."""
 
 
 # ---- what Fact.body holds, by kind; later facts of the same kind and id replace earlier ones ----

@@ -250,7 +250,9 @@ class Agent:
         if self.outlet is None:
             self._unreported.append((source, error))
         else:
-            self.fact("problem", {"source": source, "message": f"{type(error).__name__}: {error}"})
+            code = getattr(error, "problem_code", None)
+            message = f"{error}" if code else f"{type(error).__name__}: {error}"
+            self.fact("problem", {"source": source, "message": message, "code": code or type(error).__name__})
 
     def _call(self, callbacks: list[Callable[[], None]]) -> None:
         """Call each callback; one that raises is removed, and the hook that called it stays."""

@@ -306,9 +306,8 @@ class EventSource:
     def _is_problem(self, time: float, fact: dict[str, Any]) -> list[Any]:
         source = str(fact["source"])
         self._segmenter.unmeasured.update(_MEASURED_BY.get(source, ()))
-        return [
-            Problem(time=time, pid=self.process.pid, source=source, message=_unmeasured(source, str(fact["message"])))
-        ]
+        message, code = _unmeasured(source, str(fact["message"])), str(fact.get("code", ""))
+        return [Problem(time=time, pid=self.process.pid, source=source, message=message, code=code)]
 
     def _is_window(self, time: float, fact: dict[str, Any]) -> list[Any]:
         fact["cost_s"] = fit(fact["cost_s"], float)

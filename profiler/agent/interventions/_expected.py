@@ -11,7 +11,26 @@ from ..session import Agent
 SETTLED = 10
 
 
-def expect(agent: Agent, made: Callable[[], object], missing: str, *, by_the_end: bool = False) -> None:
+class NotMade(RuntimeError):
+    """A change that was not made, or not everywhere.
+
+    `code` says why: "no-target" (the program has nothing to change), "program-does" (it does itself what the change is
+    about) or "unsuitable" (it does something that the change does not allow).
+    """
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.problem_code = code
+
+
+def expect(
+    agent: Agent,
+    made: Callable[[], object],
+    missing: str,
+    *,
+    code: str = "no-target",
+    by_the_end: bool = False,
+) -> None:
     """Fail the trial with the message `missing` unless `made()` is true after the first steps.
 
     With `by_the_end` it is checked after the last step instead, and not at all if the program trains to its own end.
@@ -35,7 +54,7 @@ def expect(agent: Agent, made: Callable[[], object], missing: str, *, by_the_end
         agent.on_step.remove(at_step)
         try:
             if not made():
-                agent.problem("trial", RuntimeError(missing))
+                agent.problem("trial", NotMade(missing, code))
         except Exception as error:
             agent.problem("trial", error)
 

@@ -11,6 +11,7 @@ from typing import Any
 from ..session import Agent
 from ..stack import is_users
 from ._attribute import replace_attribute
+from ._expected import NotMade
 
 # Steps that are looked at, and calls of a function that must have returned nothing: all of that is warm-up.
 WATCHED = 5
@@ -98,7 +99,7 @@ class LogFunctions:
             each()
         self._stop = []
         if len(self._synced) >= WATCHED - 2 and is_trial(self._agent):
-            self._agent.problem("trial", RuntimeError("The training loop itself writes its log to the disk."))
+            self._agent.problem("trial", NotMade("The training loop itself writes its log to the disk.", "unsuitable"))
         # The first step's writing came before anything was known, the last one's is to come.
         often = [(code, names) for code, (steps, names) in self._writers.items() if len(steps) >= WATCHED - 2]
         for code, names in often:

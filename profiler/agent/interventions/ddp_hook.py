@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any
 
 from ..session import Agent
-from ._expected import expect
+from ._expected import NotMade, expect
 
 _HOOKS = {"bfloat16": "bf16_compress_hook", "float16": "fp16_compress_hook"}
 
@@ -30,7 +30,7 @@ class DdpHook:
         Anything that torch refuses, such as bfloat16 without NCCL or a second hook, is reported as a problem.
 
         Raises:
-            ValueError: there is nothing to change.
+            NotMade: there is nothing to change.
             TypeError: `arguments` names no argument of DistributedDataParallel.
         """
         from torch.distributed.algorithms.ddp_comm_hooks import (  # type: ignore[import-not-found,unused-ignore]
@@ -38,7 +38,7 @@ class DdpHook:
         )
 
         if self.dtype is None and not self.arguments:
-            raise ValueError("There is nothing to change.")
+            raise NotMade("There is nothing to change.", "no-target")
         cls = agent.torch.nn.parallel.DistributedDataParallel
         hook = None if self.dtype is None else getattr(default_hooks, _HOOKS[self.dtype])
         changed: list[Any] = []

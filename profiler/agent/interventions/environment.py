@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..session import Agent
-from ._expected import expect
+from ._expected import NotMade, expect
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Environment:
         A variable that the program changes after importing torch is reported as a problem.
 
         Raises:
-            RuntimeError: the program changed one before it imported torch.
+            NotMade: the program changed one before it imported torch.
         """
         otherwise = f"The program itself sets what is to be changed of {', '.join(self.variables)}."
         if not self._holds():
-            raise RuntimeError(otherwise)
-        expect(agent, self._holds, otherwise)
+            raise NotMade(otherwise, "program-does")
+        expect(agent, self._holds, otherwise, code="program-does")
         return lambda: None
 
     def _holds(self) -> bool:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..session import Agent
-from ._expected import expect
+from ._expected import NotMade, expect
 from ._forward import replace_forward
 from ._tensors import replaced, tensors
 
@@ -43,7 +43,8 @@ class Evaluation:
 
             @staticmethod
             def backward(context: Any, gradient: Any) -> Any:
-                agent.problem("trial", RuntimeError("A backward pass needs what a model computed in eval mode."))
+                error = NotMade("A backward pass needs what a model computed in eval mode.", "unsuitable")
+                agent.problem("trial", error)
                 return None, None
 
         def with_nothing_behind(tensor: Any) -> Any:

@@ -40,7 +40,8 @@ class Flags:
                 agent.on_step.remove(at_step)
 
         agent.on_step.append(at_step)
-        expect(agent, lambda: self._holds(torch), "The program itself sets what is to be changed.", by_the_end=True)
+        missing = "The program itself sets what is to be changed."
+        expect(agent, lambda: self._holds(torch), missing, code="program-does", by_the_end=True)
         return self._without_anomaly(agent) if self.anomaly is False else lambda: None
 
     def _set(self, torch: Any) -> None:

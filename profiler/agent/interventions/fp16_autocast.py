@@ -18,7 +18,7 @@ from typing import Any
 from ..session import Agent
 from ..tracebacks import step_aside
 from ._attribute import replace_attribute
-from ._expected import expect
+from ._expected import NotMade, expect
 from .autocast import Autocast
 
 # Updates before which it is looked whether the gradients are as the backward pass has left them.
@@ -114,7 +114,7 @@ class _Scaling:
     def scaled(self, plain: Any, scaler: Any, *args: Any, **kwargs: Any) -> Any:
         """Fail the trial if the program's own scaler scales a loss."""
         if scaler is not self._scaler and scaler.is_enabled():
-            self._fail("The program scales its loss itself.")
+            self._fail("The program scales its loss itself.", "program-does")
         return plain(scaler, *args, **kwargs)
 
     def clipped(self, plain: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
@@ -193,8 +193,8 @@ class _Scaling:
                 self._fail("Its gradients are changed between backward pass and update.")
                 return
 
-    def _fail(self, why: str) -> None:
-        self._agent.problem("trial", RuntimeError(why))
+    def _fail(self, why: str, code: str = "unsuitable") -> None:
+        self._agent.problem("trial", NotMade(why, code))
 
 
 def _with_gradients(optimizer: Any) -> list[Any]:

@@ -19,7 +19,7 @@ from typing import Any
 from ..session import Agent
 from ._attribute import replace_attribute
 from ._blocks import blocks
-from ._expected import expect
+from ._expected import NotMade, expect
 
 _WRAPPER = "DistributedDataParallel"
 
@@ -72,7 +72,8 @@ class Fsdp2:
                 super().__init__()
                 given = signature.bind(*args, **kwargs).arguments
                 if given.get("process_group") is not None:
-                    agent.problem("trial", RuntimeError("The program chooses the ranks that train the model."))
+                    error = NotMade("The program chooses the ranks that train the model.", "program-does")
+                    agent.problem("trial", error)
                 self.module = given["module"]
                 shard(self.module)
 

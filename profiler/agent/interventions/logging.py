@@ -19,7 +19,7 @@ from typing import Any
 
 from ..importing import when_imported
 from ..session import Agent
-from ._expected import expect
+from ._expected import NotMade, expect
 from ._log_functions import LogFunctions, is_trial
 
 _TENSORBOARD = "torch.utils.tensorboard.writer"
@@ -40,10 +40,10 @@ class Logging:
         """Change handlers and prints at once, the others when they are imported.
 
         Raises:
-            ValueError: `every` is less than 2.
+            NotMade: `every` is less than 2.
         """
         if self.every < 2:
-            raise ValueError("Every step is logged already.")
+            raise NotMade("Every step is logged already.", "no-target")
         left_out: list[bool] = []
         printed: list[bool] = []
         undo: list[Callable[[], None]] = []

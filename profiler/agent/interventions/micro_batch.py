@@ -25,7 +25,7 @@ from ..session import Agent
 from ..stack import place
 from ..tracebacks import step_aside
 from ._attribute import replace_attribute
-from ._expected import expect
+from ._expected import NotMade, expect
 
 _CLIPPING = {"clip_grad_norm_": "max_norm", "clip_grad_value_": "clip_value"}
 """Functions of torch.nn.utils, with the name of the argument that sets their limit."""
@@ -43,10 +43,10 @@ class MicroBatch:
         """Change every loader and optimizer made from now on.
 
         Raises:
-            ValueError: `pieces` is less than 2.
+            NotMade: `pieces` is less than 2.
         """
         if self.pieces < 2:
-            raise ValueError("A batch in one piece is as it was.")
+            raise NotMade("A batch in one piece is as it was.", "no-target")
         torch = agent.torch
         from torch.optim import lr_scheduler  # type: ignore[import-not-found,unused-ignore]
 
@@ -177,7 +177,7 @@ class _Accumulation:
 
     def fail(self, why: str) -> None:
         """Fail the trial: the update cannot be shown to be the same."""
-        self._agent.problem("trial", RuntimeError(why))
+        self._agent.problem("trial", NotMade(why, "unsuitable"))
 
 
 class _Pieces:

@@ -14,7 +14,7 @@ from typing import Any
 from ..dynamo import not_for_dynamo
 from ..session import Agent
 from ..tracebacks import step_aside
-from ._expected import expect
+from ._expected import NotMade, expect
 from ._forward import replace_forward
 
 
@@ -30,7 +30,7 @@ class NoSync:
         An update after passes that were not reduced is reported as a problem: an epoch may end with fewer.
 
         Raises:
-            ValueError: `passes` is less than 2.
+            NotMade: `passes` is less than 2.
         """
         from torch.nn.parallel import DistributedDataParallel  # type: ignore[import-not-found,unused-ignore]
         from torch.optim.optimizer import (  # type: ignore[import-not-found,unused-ignore]
@@ -38,7 +38,7 @@ class NoSync:
         )
 
         if self.passes < 2:
-            raise ValueError("An update is made of one backward pass: every one has to reduce its gradients.")
+            raise NotMade("An update is made of one backward pass: every one has to reduce its gradients.", "no-target")
         models: dict[Any, _Accumulation] = {}
 
         def act(root: Any) -> None:
@@ -87,7 +87,7 @@ class _Accumulation:
         if not self._agent.torch.is_grad_enabled():
             return plain(*args, **kwargs)
         if not model.require_backward_grad_sync:
-            self._fail("The program leaves out the reduction itself.")
+            self._fail("The program leaves out the reduction itself.", "program-does")
             return plain(*args, **kwargs)
         self._open = True
         # The forward pass decides: it prepares the reduction, or does not.
@@ -114,8 +114,8 @@ class _Accumulation:
             self._fail(f"An update came after {self._passed} of {self._passes} backward passes.")
         self._passed = 0
 
-    def _fail(self, why: str) -> None:
-        self._agent.problem("trial", RuntimeError(why))
+    def _fail(self, why: str, code: str = "unsuitable") -> None:
+        self._agent.problem("trial", NotMade(why, code))
 
 
 def _after_backward(torch: Any, act: Callable[[], None]) -> Callable[[], None]:

@@ -35,6 +35,11 @@ class Tried:
         """Why, if it has."""
         return self.ran.problems["trial"]
 
+    @property
+    def codes(self):
+        """Of what the trial failed by."""
+        return {problem.code for problem in self.ran.tables.problems if problem.source == "trial"}
+
 
 @pytest.fixture
 def tried(script, tmp_path):

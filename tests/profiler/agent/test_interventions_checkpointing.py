@@ -1,6 +1,5 @@
 """Blocks are computed again in the backward pass, with the same numbers."""
 
-import pytest
 from programs import TORCH
 
 LOOP = (
@@ -62,10 +61,3 @@ def test_chosen_blocks_are_computed_twice_and_the_losses_are_the_same_to_the_bit
     assert changed.losses == plain.losses
     assert len(set(changed.losses[0])) > 25
     assert not changed.failed
-
-
-@pytest.mark.parametrize("block", ["Brick", "block"])
-def test_a_model_without_such_blocks_is_told(tried, block):
-    changed = tried(LOOP, ("checkpointing", {"block": block}))
-
-    assert f"No model has a block {block}" in changed.failed[0]

@@ -72,11 +72,4 @@ def test_a_model_that_judges_another_ones_output_passes_gradients_on(tried):
 def test_a_model_that_is_trained_in_eval_mode_is_told(tried):
     changed = tried(loop(each_step="model.eval()"), CHANGE)
 
-    assert "A backward pass needs what a model computed in eval mode" in changed.failed[0]
-
-
-def test_a_program_that_never_evaluates_is_told(tried):
-    text = "import torch\ntorch.nn.Module.eval = lambda module: module\n" + loop()
-    changed = tried(text, CHANGE)
-
-    assert "No model computed in eval mode with gradients enabled" in changed.failed[0]
+    assert "unsuitable" in changed.codes

@@ -41,6 +41,8 @@ for step in range(100):
         print(f"seen: {told}\\n", end="", flush=True)  # in one piece: the other rank writes too
 """
 )
+ALONE = "import os\nos.environ.update(RANK='0', WORLD_SIZE='1', MASTER_ADDR='127.0.0.1', MASTER_PORT='0')\n"
+"""A rank without others: it does all that ranks do, and costs one import of torch."""
 TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node", "2")
 DDP = "torch.nn.parallel.DistributedDataParallel(net); model.register_comm_hook(None, hook)"
 CHANGE = ("no_sync", {"passes": 3})
@@ -73,25 +75,12 @@ def test_the_last_pass_of_an_update_reduces_and_the_ranks_train_as_before(tried)
 
 
 def test_an_update_of_fewer_passes_is_told(tried):
-    changed = tried(loop(short=15), CHANGE, launcher=TORCHRUN)
+    changed = tried(ALONE + loop(short=15), CHANGE)
 
-    assert "An update came after 2 of 3 backward passes" in changed.failed[0]
+    assert changed.codes == {"unsuitable"}
 
 
 def test_a_program_that_leaves_it_out_itself_is_told(tried):
-    changed = tried(loop(own=True), CHANGE, launcher=TORCHRUN)
+    changed = tried(ALONE + loop(own=True), CHANGE)
 
-    assert "The program leaves out the reduction itself" in changed.failed[0]
-
-
-def test_a_model_that_reduces_nothing_is_told(tried):
-    text = "import os\nos.environ.update(RANK='0', WORLD_SIZE='1', MASTER_ADDR='127.0.0.1', MASTER_PORT='0')\n"
-    changed = tried(text + loop(model="net"), CHANGE)
-
-    assert "No model is under DistributedDataParallel" in changed.failed[0]
-
-
-def test_one_pass_an_update_leaves_nothing_out(tried):
-    changed = tried(loop(), ("no_sync", {"passes": 1}), launcher=TORCHRUN)
-
-    assert "one backward pass" in changed.failed[0]
+    assert "program-does" in changed.codes

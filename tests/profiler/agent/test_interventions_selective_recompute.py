@@ -1,6 +1,5 @@
 """Of a block, only products with weights are kept for the backward pass; the rest is computed again."""
 
-import pytest
 from programs import TORCH
 
 LOOP = (
@@ -70,10 +69,3 @@ def test_attentions_scores_are_computed_again_and_products_with_weights_are_not(
     assert changed.seen == [False, [0, 2]]
     assert changed.losses == plain.losses
     assert len(set(changed.losses[0])) > 25
-
-
-@pytest.mark.slow
-def test_a_model_without_such_blocks_is_told(tried):
-    changed = tried(LOOP, ("selective_recompute", {"block": "Brick"}))
-
-    assert "No model has a block Brick" in changed.failed[0]

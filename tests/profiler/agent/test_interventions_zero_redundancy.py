@@ -33,6 +33,8 @@ for step in range(100):
         print(f"seen: {told}\\n", end="", flush=True)  # in one piece: the other rank writes too
 """
 )
+ALONE = "import os\nos.environ.update(RANK='0', WORLD_SIZE='1', MASTER_ADDR='127.0.0.1', MASTER_PORT='0')\n"
+"""A rank without others: it does all that ranks do, and costs one import of torch."""
 TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node", "2")
 CHANGE = ("zero_redundancy", {"name": "AdamW"})
 
@@ -56,10 +58,10 @@ def test_each_rank_keeps_a_part_and_the_losses_are_the_same(tried):
     assert changed.ran.run.outcome == "completed"
 
 
-def test_ranks_that_train_models_of_their_own_are_told(tried):
-    changed = tried(loop("net"), CHANGE, launcher=TORCHRUN)
+def test_a_rank_that_trains_a_model_of_its_own_is_told(tried):
+    changed = tried(ALONE + loop("net"), CHANGE)
 
-    assert "No AdamW was made by ranks that train one model" in changed.failed[0]
+    assert changed.codes == {"no-target"}
 
 
 def test_a_program_without_ranks_is_as_it_was_and_that_is_told(tried):
@@ -70,5 +72,5 @@ def test_a_program_without_ranks_is_as_it_was_and_that_is_told(tried):
     )
     changed = tried(alone, CHANGE)
 
-    assert "No AdamW was made" in changed.failed[0]
+    assert changed.codes == {"no-target"}
     assert changed.losses == tried(alone).losses
