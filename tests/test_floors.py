@@ -68,9 +68,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(COMMON, SMALL, RULES, COMMANDS, FLEET, "advisor.judging", "advisor.plan", "advisor.report", "advisor.runs"),
         "advisor.verify",
     ),
+    "advisor.mcp": (COMMON, "advisor", "advisor.report.render", "profiler.store"),  # runs the command line as a child
     "advisor.cli advisor.manual advisor.publish": (
         *(COMMON, SMALL, *JUDGED, RULES, COMMANDS, WAYS_IN, FLEET, "advisor.plan", "advisor.report"),
         *(
+            "advisor.mcp",
             "advisor.patches",
             "advisor.report.render",
             "advisor.settings",

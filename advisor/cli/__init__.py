@@ -31,6 +31,7 @@ COMMANDS = (
     "tune",
     "plan",
     "doctor",
+    "mcp",
     "rules",
     "explain",
 )
@@ -87,8 +88,7 @@ def _version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None
 @click.group(
     cls=_Commands,
     help="Find out what slows a PyTorch training, what to change, and the gain.\n\n"
-    "The program runs as it always does. Options (profile-train run --help) come before it; what "
-    "follows is its own.",
+    "Your program runs as always, after the options: profile-train run --help.",
     epilog=EPILOG,
     subcommand_metavar="[COMMAND] [OPTIONS] SCRIPT [ARGS]...",
     options_metavar="",

@@ -1,0 +1,1 @@
+"""The server for coding agents: the commands as tools of the Model Context Protocol."""
