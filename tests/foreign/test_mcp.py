@@ -81,6 +81,24 @@ async def _stdio(root, forever):
         assert not (await client.call_tool("explain", {"name": "data-workers-zero"})).is_error
 
 
+def test_a_client_that_goes_leaves_no_program_running(tmp_path):
+    forever = tmp_path / "forever.py"
+    forever.write_text("import pathlib, time\npathlib.Path('began').touch()\ntime.sleep(10_000)\n")
+
+    async def go_half_way():
+        command, *arguments = [*COMMAND, "mcp"]
+        server = StdioServerParameters(command=command, args=arguments, cwd=str(tmp_path))
+        async with Client(server) as client, anyio.create_task_group() as tasks:
+            tasks.start_soon(client.call_tool, "profile", {"command": [sys.executable, str(forever)]})
+            while not (tmp_path / "began").exists():
+                await anyio.sleep(0.1)
+            raise InterruptedError
+
+    with pytest.raises(BaseException, match="unhandled"):  # an ExceptionGroup, which Python 3.10 lacks
+        anyio.run(go_half_way)
+    assert not mine(str(forever))
+
+
 def test_agents_over_http(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
