@@ -50,7 +50,7 @@ def _by_processes(folders: Sequence[str], one: partial[Rows]) -> Iterator[Rows]:
     except BrokenProcessPool as error:
         raise ProfilerError(
             f"A process that read runs was killed near {folders[done]} ({error}).",
-            "Free memory, and repeat the command: what was read is kept.",
+            f"Free memory, and repeat the command: it keeps what it had read, {AT_ONCE:,} runs at a time.",
         ) from error
 
 
@@ -62,7 +62,7 @@ def _by_ray(folders: Sequence[str], one: partial[Rows], address: str | None) -> 
             f"--engine ray needs Ray, which is not installed here ({error}).", "pip install ray"
         ) from error
     if not ray.is_initialized():
-        ray.init(address=address or "auto", log_to_driver=False)
+        ray.init(address=address, log_to_driver=False)  # without an address: a cluster that runs here, or a new one
     # Ray Data holds rows as columns; a run's rows stay one value.
     found = ray.data.from_items([{"folder": folder} for folder in folders]).map(
         lambda row: {"rows": _packed(one(row["folder"]))}

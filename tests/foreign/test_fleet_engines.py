@@ -3,7 +3,7 @@
 import pytest
 from fleet_made import DAY, START, advised, result, row, write
 
-from advisor.fleet import queries
+from advisor.fleet import engine, queries
 from advisor.fleet.columns import TABLES
 from advisor.fleet.dataset import CURRENT, import_runs, opened
 
@@ -58,3 +58,18 @@ def comparable(rows):
             return one
 
     return sorted(([value(one) for one in each] for each in rows), key=repr)
+
+
+def test_ray_reads_what_processes_read(tmp_path):
+    ray = pytest.importorskip("ray", reason="needs Ray")
+    pytest.importorskip("ray.data", reason="needs Ray Data")
+    for number in range(6):
+        write(tmp_path / str(number), row(number), result(advice=[advised("workers", 0.4)]) if number else None)
+    (tmp_path / "2/result.json").write_text("{")
+    folders = sorted(str(folder) for folder in tmp_path.iterdir())
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+        by_ray = engine.rows(folders, "import", "ray")
+    finally:
+        ray.shutdown()
+    assert sorted(by_ray, key=repr) == sorted(engine.rows(folders, "import"), key=repr)
