@@ -1,4 +1,4 @@
-"""Keep torch.compile away from the agent's wrappers."""
+"""Keep torch.compile and TorchScript from noticing the agent's wrappers."""
 
 from __future__ import annotations
 
@@ -34,3 +34,17 @@ def not_for_dynamo(torch: Any, function: Any, *, callees: bool = False) -> None:
             frames.skip_code(function.__code__)
     except AttributeError:  # another torch: one break more in a loop that is compiled as a whole
         return
+
+
+def in_script(torch: Any, plain: Any, wrapper: Any) -> Callable[[], None]:
+    """Let TorchScript compile calls of `wrapper` as those of `plain`; return the removal.
+
+    It finds torch's functions by identity, in a table that is usually made while torch is imported. If it is made
+    later, it holds the wrapper anyway.
+    """
+    table = getattr(getattr(torch.jit, "_builtins", None), "_builtin_table", None)
+    name = table.get(id(plain)) if type(table) is dict else None
+    if name is None:
+        return lambda: None
+    table[id(wrapper)] = name
+    return lambda: table.pop(id(wrapper), None)

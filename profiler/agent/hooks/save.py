@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ..dynamo import not_for_dynamo
+from ..dynamo import in_script, not_for_dynamo
 from ..importing import when_imported
 from ..outlet import clock
 from ..ring import SAVE
@@ -63,12 +63,18 @@ def _hook(agent: Agent, name: str, owners: tuple[Any, ...]) -> Callable[[], None
             agent.put((thread, SAVE, begin, clock()))
 
     not_for_dynamo(agent.torch, save)
+    forget = in_script(agent.torch, plain, save)
     for owner in owners:
         setattr(owner, name, save)
 
     def undo() -> None:
+        kept = False
         for owner in owners:
             if getattr(owner, name) is save:
                 setattr(owner, name, plain)
+            else:
+                kept = True
+        if not kept:  # else the program may still call it
+            forget()
 
     return undo

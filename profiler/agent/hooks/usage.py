@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ..dynamo import not_for_dynamo
+from ..dynamo import in_script, not_for_dynamo
 from ..look import dict_of
 from ..session import Agent
 from ..tracebacks import not_counted, step_aside
@@ -193,11 +193,13 @@ class Usage:
             return plain(*args, **kwargs)
 
         not_for_dynamo(torch, set_anomaly_enabled)
+        forget = in_script(torch, plain, set_anomaly_enabled)
         torch.set_anomaly_enabled = set_anomaly_enabled
 
         def undo() -> None:
             if torch.set_anomaly_enabled is set_anomaly_enabled:
                 torch.set_anomaly_enabled = plain
+                forget()
 
         return undo
 
@@ -208,6 +210,7 @@ class Usage:
         def undo() -> None:
             if torch.set_num_threads is set_num_threads:
                 torch.set_num_threads = plain
+                forget()
 
         @functools.wraps(plain)
         def set_num_threads(*args: Any, **kwargs: Any) -> Any:
@@ -215,5 +218,6 @@ class Usage:
             undo()
             return plain(*args, **kwargs)
 
+        forget = in_script(torch, plain, set_num_threads)
         torch.set_num_threads = set_num_threads
         return undo

@@ -366,6 +366,22 @@ def test_finishing_never_raises(agent, monkeypatch, broken):
     assert agent.outlet is None
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated")
+def test_torchscript_compiles_a_call_of_torch_save(agent):
+    table = torch.jit._builtins._get_builtin_table()
+    before = len(table)
+    agent.uninstall.append(("save", save.install(agent)))
+
+    @torch.jit.script
+    def saved(x):
+        torch.save(x, "/dev/null")
+        return x
+
+    assert "aten::save" in str(saved.graph)
+    agent.stop()
+    assert len(table) == before
+
+
 def test_stopping_takes_every_hook_out_and_leaves_torch_as_it_was(agent):
     import gc as collector
 
