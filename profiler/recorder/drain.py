@@ -80,6 +80,8 @@ class EventSource:
         self._before: Process | None = None
         """The continued row, as the earlier process left it."""
         self.process = Process(pid=self.pid, parent=self._reader.parent, started=self._seconds(self._reader.clock_ns))
+        self.introduced = False
+        """Whether the process has said what it is: a later worker may continue another's row."""
         self._segmenter = Segmenter(self.pid, origin)
         self._gpu_times = GpuTimes(origin)
         self.sketches: dict[str, Quantiles] = {}
@@ -285,6 +287,7 @@ class EventSource:
         return unix_time() - (perf_counter_ns() - self._origin) / 1e9 + self.process.started
 
     def _is_process(self, time: float, fact: dict[str, Any]) -> list[Any]:
+        self.introduced = True
         for name in _PROCESS_FIELDS:
             with contextlib.suppress(KeyError, Misfit):
                 self.process = replace(self.process, **{name: _bounded(fit(fact[name], hints(Process)[name]))})

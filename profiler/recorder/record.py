@@ -219,7 +219,7 @@ class Recorder:
             self._next_commit = now + COMMIT_EVERY
             self._look_at_stacks()
             for source in self._drain.sources.values():
-                self._store.put(source.process)
+                self._keep_process(source)
             if now >= self._next_sketch:
                 self._next_sketch = now + SKETCH_EVERY
                 for source in self._drain.sources.values():
@@ -290,7 +290,7 @@ class Recorder:
             self._store.set_cursor(f"ring {name}", source.cursor)
             self._store.set_cursor(f"facts {name}", source.offset)
             if final:
-                self._keep_sums(source)
+                self._keep_sums(source, final=True)
             elif source.process.role == "worker" and source.pid not in self._host.pids and not rows:
                 # A worker of an epoch that is over: what it wrote is read, its memory can go.
                 self._bury(name)
@@ -321,9 +321,14 @@ class Recorder:
         for fact in self._scheduling.facts():
             self._store.put(fact)
 
-    def _keep_sums(self, source: EventSource) -> None:
+    def _keep_process(self, source: EventSource, *, final: bool = False) -> None:
+        """Store the row of a process that has said what it is, or never will."""
+        if source.introduced or final:
+            self._store.put(source.process)
+
+    def _keep_sums(self, source: EventSource, *, final: bool = False) -> None:
         """Store the totals of a process's whole life."""
-        self._store.put(source.process)
+        self._keep_process(source, final=final)
         for quantity, sketch in source.sketches.items():
             self._store.put(sketch.to_sketch(source.process.pid, quantity))
 

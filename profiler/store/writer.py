@@ -72,7 +72,8 @@ class Writer:
 
     LIMITS: ClassVar[dict[type, int]] = {
         Step: 20_000,  # a process, each of steady and tagged steps: 4 MB, and more than a chart shows
-        Batch: 2_500,  # a worker and loader: of 8 workers as many as steps; a table of 16 times that is 4 MB
+        Batch: 1_250,  # a worker and loader; a table of 16 times that is full as early as that of steps, so a file
+        # reaches its size then. Metrics need sums, which merging keeps, and the sketch.
         GpuSample: 10_000,  # a GPU: 17 minutes singly at 10 Hz, and 26 s a row after 24 h
         HostSample: 10_000,
         MemorySample: 10_000,  # a device and rank

@@ -253,6 +253,15 @@ def test_workers_that_are_started_anew_every_epoch_do_not_fill_the_store(tmp_pat
     assert sum(sketch.count for sketch in sketches) == 40
 
 
+def test_a_process_has_no_row_before_it_says_what_it_is(program):
+    source = program.source()
+    source.rows()
+    assert not source.introduced
+    program.say(line("process", role="worker", worker_id=1, parent=7))
+    source.rows()
+    assert source.introduced
+
+
 def test_steps_without_a_tag_are_sketched(program):
     source = program.source()
     for _ in range(4):
