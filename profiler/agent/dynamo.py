@@ -43,8 +43,7 @@ def in_script(torch: Any, plain: Any, wrapper: Any) -> Callable[[], None]:
     later, it holds the wrapper anyway.
     """
     table = getattr(getattr(torch.jit, "_builtins", None), "_builtin_table", None)
-    name = table.get(id(plain)) if type(table) is dict else None
-    if name is None:
+    if type(table) is not dict or (name := table.get(id(plain))) is None:
         return lambda: None
     table[id(wrapper)] = name
     return lambda: table.pop(id(wrapper), None)

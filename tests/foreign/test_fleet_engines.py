@@ -1,5 +1,7 @@
 """A foreign engine reads a fleet's Parquet files with the SQL that DuckDB is asked with."""
 
+from dataclasses import replace
+
 import pytest
 from fleet_made import DAY, START, advised, result, row, write
 
@@ -60,6 +62,7 @@ def comparable(rows):
     return sorted(([value(one) for one in each] for each in rows), key=repr)
 
 
+@pytest.mark.filterwarnings("ignore")  # of Ray itself
 def test_ray_reads_what_processes_read(tmp_path):
     ray = pytest.importorskip("ray", reason="needs Ray")
     pytest.importorskip("ray.data", reason="needs Ray Data")
@@ -72,4 +75,8 @@ def test_ray_reads_what_processes_read(tmp_path):
         by_ray = engine.rows(folders, "import", "ray")
     finally:
         ray.shutdown()
-    assert sorted(by_ray, key=repr) == sorted(engine.rows(folders, "import"), key=repr)
+    assert at_one_time(by_ray) == at_one_time(engine.rows(folders, "import"))
+
+
+def at_one_time(found):
+    return sorted(((replace(one.run, imported_at=0), one.advice) for one in found), key=repr)
