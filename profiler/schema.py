@@ -145,6 +145,8 @@ class Step:
     """Number of backward passes."""
     batches: float = 0.0
     """Number of batches fetched for training."""
+    forwards: float | None = None
+    """Number of calls of a model, evaluation left out; None where none showed."""
     data_wait: float | None = None
     """Time in `next()` of a training loader while no batch was ready."""
     loader_overhead: float | None = None

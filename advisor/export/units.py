@@ -32,7 +32,7 @@ _BY_UNIT = {
     "cores": ("cpu", "cpu_workers", "machine_cpu", "steal"),
     "1": ("budget", "reached", "scatter", "utilization", "sm_active", "sm_occupancy", "tensor_active", "dram_active"),
     "count": (
-        *("count", "micro_steps", "batches", "fetches_empty", "queue_depth", "samples", "files", "events"),
+        *("count", "micro_steps", "batches", "forwards", "fetches_empty", "queue_depth", "samples", "files", "events"),
         *("events_lost", "retries", "ooms", "steps", "kernels", "calls", "processes", "zeros", "cores", "cores_total"),
         "flop",
     ),

@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from advisor.metrics.base import Metrics, Missing, metric
-from advisor.metrics.settings import primary_rank
+from advisor.metrics.settings import on_cpu, primary_rank
+from advisor.metrics.step import forwards_per_step, micro_steps_per_step
+from advisor.runs.source import source
+from advisor.runs.syntax import Syntax, syntax
 from profiler.schema import Stack
 
 Z = 1.96
@@ -24,6 +27,30 @@ MOST_PLACES = 12
 
 INNER = 0.8
 """Share of a function's time from which the function that it calls is named instead of it."""
+
+OWN = 0.7
+"""Share of a function's time in no other function of the program, from which its hottest line is what takes it."""
+
+WORTH_READING = 0.05
+"""Share of the step from which the source around a place is read."""
+
+MANY_FORWARDS = 4.0
+"""Calls of a model per backward pass from which some are evaluations or single rows; a GAN or a teacher has 2 or 3."""
+
+KNOWN = {
+    **dict.fromkeys(("PIL", "cv2", "json", "gzip", "re", "pandas", "matplotlib", "sklearn", "torchmetrics", "wandb")),
+    **dict.fromkeys(("tensorboard", "logging", "copy", "bz2", "lzma", "csv", "pickle", "zipfile", "mlflow")),
+    **dict.fromkeys(("tqdm", "seaborn"), "logging"),
+    **dict.fromkeys(("threading", "queue"), "lock"),
+    **dict.fromkeys(("transformers", "tokenizers", "sentencepiece", "tiktoken"), "tokenizers"),
+}
+"""Libraries and standard modules that say what kind of work a line is, by that kind where it has another name."""
+
+CALLS = {"time.sleep": "sleep", "gc.collect": "gc", "acquire": "lock", "double": "float64", "deepcopy": "copy"}
+"""Kinds by what the hottest line calls."""
+
+VALUES = frozenset(("item", "cpu", "numpy", "tolist"))
+"""Methods by which a tensor's values come to Python."""
 
 LOOPS = ("forward", "backward", "optimizer", "data_wait")
 """Phases that a training loop is made of. A function that holds two of them is a part of it."""
@@ -61,6 +88,16 @@ class Place:
     """
     called: str
     """The library's function that the line calls, where most of the time passes in one; else empty."""
+    phases: tuple[tuple[str, float], ...] = ()
+    """Share of the step by phase, the largest first; empty if all of it is in `phase`."""
+    own: float = 1.0
+    """Part of the time in which no other function of the program runs below this one."""
+    kind: str = ""
+    """What takes the time, as far as frames and source show it: "loop", "sleep", a library, ...; else empty."""
+
+    def share_in(self, phase: str) -> float:
+        """Return the share of the step that it takes in one phase."""
+        return dict(self.phases or ((self.phase, self.share),)).get(phase, 0.0)
 
     @property
     def name(self) -> str:
@@ -105,7 +142,7 @@ def stack_samples(m: Metrics) -> int:
 def hot_places(m: Metrics) -> tuple[Place, ...]:
     """The program's own functions and lines that take most of a step, the hottest first."""
     rows = m[sampled]
-    return tuple(_places(rows, sum(row.total for row in rows), _loop(rows)))
+    return _with_kinds(m, _places(rows, sum(row.total for row in rows), _loop(rows)))
 
 
 @metric(None)
@@ -114,7 +151,7 @@ def worker_places(m: Metrics) -> tuple[Place, ...]:
     rows = [row for row in m[primary_rank].stacks if row.role == "worker" and row.phase in ("fetch", "collate")]
     if not rows:
         raise Missing("No Python stacks of loader workers were sampled", _REMEDY)
-    return tuple(_places(rows, sum(row.total for row in rows), frozenset()))
+    return _with_kinds(m, _places(rows, sum(row.total for row in rows), frozenset()))
 
 
 @metric(None)
@@ -129,16 +166,20 @@ def places_between(m: Metrics) -> tuple[Place, ...]:
 
 @metric(None)
 def hot_place(m: Metrics) -> Place:
-    """The place outside model, loader and optimizer that takes most of a step."""
-    places = [place for place in m[hot_places] if place.phase in ("other", "logging", "metric")]
-    if not places:
+    """The place that takes most of a step, of those whose kind is known or that lie outside model and loader.
+
+    A line of the training loop that waits for a torch function, such as the loss, is none.
+    """
+    cpu = bool(m.get(on_cpu))
+    place = next((place for place in m[hot_places] if is_worth_naming(place, OUTSIDE, on_cpu=cpu)), None)
+    if place is None:
         raise Missing("No line of the program's own was sampled outside model, loader and optimizer", _REMEDY)
-    return places[0]
+    return place
 
 
 @metric("1", "share of the step in the hottest place")
 def hot_place_share(m: Metrics) -> float:
-    """Share of the step in the one function or line outside model, loader and optimizer that takes most of it."""
+    """Share of the step in that one function or line."""
     return m[hot_place].share
 
 
@@ -148,12 +189,69 @@ def hot_place_share_low(m: Metrics) -> float:
     return m[hot_place].low
 
 
+@metric(None)
+def anomaly_place(m: Metrics) -> tuple[str, int]:
+    """File and line of the program's own code, as far as it was sampled, that turn anomaly detection on."""
+    since = m.profile.runs[0].started_at if m.profile.runs else 0.0
+    files = {frame[0] for row in m[sampled] for frame in _own(row)}
+    for file in sorted(files):
+        for number, line in enumerate(source(file, since) or (), 1):
+            if "detect_anomaly" in line.partition("#")[0] and "import" not in line:
+                return file, number
+    raise Missing("No line that turns anomaly detection on was found", _REMEDY)
+
+
+OUTSIDE = ("other", "logging", "metric")
+"""Phases of stacks that lie outside model, loader and optimizer."""
+
+
+def is_worth_naming(place: Place, phases: Sequence[str], *, on_cpu: bool) -> bool:
+    """Return whether a place is more than the model at work: its kind is known, or it is own work in these phases."""
+    return bool(place.kind) or (place.phase in phases and is_own_work(place, on_cpu=on_cpu))
+
+
 def is_own_work(place: Place, *, on_cpu: bool) -> bool:
     """Return whether the time is not that of one torch function, such as the loss, which the training needs.
 
     With a GPU, a line of the loop that calls no Python function may be a copy, in which the host waits for the GPU.
     """
     return place.whole or place.library not in ("torch", *(() if on_cpu else ("",)))
+
+
+def _with_kinds(m: Metrics, places: Iterable[Place]) -> tuple[Place, ...]:
+    """Return the places with their kinds, by their frames and by the source as it ran."""
+    since = m.profile.runs[0].started_at if m.profile.runs else 0.0
+    forwards = (m.get(forwards_per_step) or 0.0) / max(1.0, m.get(micro_steps_per_step) or 1.0)
+    known = []
+    for place in places:
+        text = source(place.file, since) if place.share >= WORTH_READING else None
+        around = syntax(text, place.line) if text else None
+        known.append(replace(place, kind=kind_of(place, around, forwards)))
+    return tuple(known)
+
+
+def kind_of(place: Place, around: Syntax | None, forwards: float) -> str:
+    """Return what takes the time of a place; empty if nothing shows it.
+
+    `forwards` are the calls of a model per backward pass, 0 if unknown.
+    """
+    around = around or Syntax()
+    if place.phase in ("backward", "optimizer", "checkpoint_save", "evaluation"):
+        return ""
+    if place.own >= OWN and (called := next((kind for name, kind in CALLS.items() if name in around.calls), "")):
+        return called
+    if place.library in KNOWN:
+        return KNOWN[place.library] or place.library
+    if not place.whole:
+        return ""
+    if forwards >= MANY_FORWARDS and around.loop and place.share_in("forward"):
+        return "one_row" if around.one_row else "evaluation" if around.no_grad else ""
+    if around.generator and place.phase == "other":
+        return "generator"
+    # A loop over modules is the model; so is a line that only calls other functions of the program.
+    if around.loop and place.own >= OWN and not place.called.endswith("_call_impl"):
+        return "loop"
+    return "values" if place.phase in OUTSIDE and around.calls & VALUES else ""
 
 
 def _loop(rows: Iterable[Stack]) -> frozenset[_Key]:
@@ -188,8 +286,8 @@ def _places(rows: Sequence[Stack], total: float, loop: frozenset[_Key]) -> list[
         if not own:
             continue
         called = next((frame for frame in own if (frame[0], frame[2]) not in loop and frame[2] != "<module>"), None)
-        if called is not None:
-            parts[row.phase, called[0], called[2], 0].append(row)
+        if called is not None:  # whatever its phases: a metric calls the model, and computes for itself
+            parts["", called[0], called[2], 0].append(row)
         else:
             file, line, function, _ = own[-1]
             parts[row.phase, file, function, line].append(row)
@@ -208,8 +306,12 @@ def _places(rows: Sequence[Stack], total: float, loop: frozenset[_Key]) -> list[
 
 
 def _place(key: tuple[str, str, str, int], rows: list[Stack], total: float, count: int) -> Place:
-    phase, file, function, line = key
+    _, file, function, line = key
     seconds = sum(row.total for row in rows)
+    phases: dict[str, float] = defaultdict(float)
+    for row in rows:
+        phases[row.phase] += row.total / total
+    by_phase = tuple(sorted(phases.items(), key=lambda item: -item[1]))
     if not line:
         file, function = _innermost(rows, (file, function), seconds)
         line = _hottest_line(rows, file, function)
@@ -217,7 +319,7 @@ def _place(key: tuple[str, str, str, int], rows: list[Stack], total: float, coun
     low, high = interval(share, count)
     library, called = _passes_in(rows, seconds)
     return Place(
-        phase=phase,
+        phase=by_phase[0][0],
         file=file,
         line=line,
         function=function,
@@ -228,6 +330,8 @@ def _place(key: tuple[str, str, str, int], rows: list[Stack], total: float, coun
         samples=sum(row.samples for row in rows),
         library=library,
         called=called,
+        phases=by_phase,
+        own=sum(row.total for row in rows if _own(row)[-1][::2] == (file, function)) / seconds if seconds else 1.0,
     )
 
 

@@ -52,6 +52,7 @@ _NAMES = {
     "duration": "The time of steps",
     "micro_steps": "The number of backward passes",
     "batches": "The number of batches",
+    "forwards": "The number of calls of a model",
     "fetch_host": "The host's time for fetching batches",
     "data_wait": "Waiting for data",
     "loader_overhead": "Taking batches from the loader",
@@ -295,6 +296,12 @@ def micro_steps_per_step(m: Metrics) -> float:
 def batches_per_step(m: Metrics) -> float:
     """Training batches fetched per optimizer update."""
     return _mean(m, "batches")
+
+
+@metric("count", "calls of a model per step")
+def forwards_per_step(m: Metrics) -> float:
+    """Calls of a model per optimizer update, evaluation left out."""
+    return _mean(m, "forwards")
 
 
 @metric("1", "share of the step waiting for data")

@@ -233,7 +233,10 @@ def _regions(profile: Profile) -> tuple[RegionFact, ...]:
 
 def _recommendation(finding: Finding, verified: Verified | None, past: str, stacks: Code | None) -> Recommendation:
     rule, advice = finding.rule, finding.advice
-    line = evidence(rule.id, stacks)
+    behind = evidence(rule.id, stacks)
+    line = behind.text if behind else ""
+    place = behind.place if behind else None
+    changed = next(((each.file, each.line) for each in advice.changes if each.file and each.line), None)
     return Recommendation(
         rule=rule.id,
         severity=finding.severity.value,
@@ -245,6 +248,7 @@ def _recommendation(finding: Finding, verified: Verified | None, past: str, stac
         then=advice.then,
         changes=advice.changes,
         intervention=advice.intervention,
+        place=(place.file, place.line) if place and not place.library.startswith("torch") else changed,
         alone=finding.alone,
         in_plan=finding.in_plan,
         cost=finding.cost,

@@ -7,12 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from advisor.metrics.base import Metrics
-from advisor.metrics.lines import Place, hot_places, is_own_work, places_between, sampled, stack_samples, worker_places
+from advisor.metrics.lines import (
+    Place,
+    hot_places,
+    is_own_work,
+    is_worth_naming,
+    places_between,
+    sampled,
+    stack_samples,
+    worker_places,
+)
 from advisor.metrics.settings import on_cpu
 from advisor.runs.profile import Profile
 from advisor.runs.source import source
 from advisor.units import share
-from profiler.schema import Stack
+from profiler.schema import BETWEEN, Stack
 
 __all__ = ["Call", "CallTree", "Code", "Heat", "HotLine", "Place", "code", "evidence"]
 
@@ -92,10 +101,16 @@ class Code:
     heated: tuple[Heat, ...] = ()
 
     def hottest(self, *phases: str) -> Place | None:
-        """Return the hottest place of these phases that deserves a sentence; None without one."""
+        """Return the hottest place of these phases, or of a known kind, that deserves a sentence; None without one."""
         if self.samples < LEAST_SAMPLES:
             return None
-        known = (place for place in self.places if place.phase in phases and is_own_work(place, on_cpu=self.on_cpu))
+        known = (place for place in self.places if is_worth_naming(place, phases, on_cpu=self.on_cpu))
+        return next((place for place in known if place.share >= NAMED and place.low >= NAMED_LOW), None)
+
+    @property
+    def hottest_between(self) -> Place | None:
+        """Return the place in which most of the run passes between steps, as above."""
+        known = (place for place in self.between if place.phase in BETWEEN)
         return next((place for place in known if place.share >= NAMED and place.low >= NAMED_LOW), None)
 
     @property
@@ -121,16 +136,25 @@ _EVIDENCE = {
 _OF = {"workers": "making batches", "between": "the run", "places": "a step"}
 
 
-def evidence(rule: str, found: Code | None) -> str:
-    """Return the line behind a rule's finding, as a sentence; empty if no sample shows one."""
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The place behind a rule's finding."""
+
+    place: Place
+    text: str
+    """The place in a sentence."""
+
+
+def evidence(rule: str, found: Code | None) -> Behind | None:
+    """Return the line behind a rule's finding; None if no sample shows one."""
     if found is None:
-        return ""
+        return None
     for name, of in _OF.items():
         known = (place for place in getattr(found, name) if place.phase in _EVIDENCE.get(rule, ()))
         place = next(known, None)
         if place is not None and place.low >= SMALLEST:
-            return f"{share(place.share)} of {of} is {place.name} in {place.where}."
-    return ""
+            return Behind(place, f"{share(place.share)} of {of} is {place.name} in {place.where}.")
+    return None
 
 
 def code(m: Metrics, profile: Profile) -> Code | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from advisor.judging.judge import ACTION_EXPECTED, NOISE_MARGIN, SUGGEST_EXPECTED, WINDOW_TOO_SHORT
+from advisor.metrics.lines import Place
 from advisor.metrics.step import typical_step_uncertainty
 from advisor.report.report import Recommendation, Report
 
@@ -18,8 +19,8 @@ BLIND = 0.5
 UNEXPLAINED = ("other", "data_wait", "sync", "communication", "gc", "loader_overhead")
 """Phases in which nothing is trained. If one of them is the largest, the run is not in order."""
 
-HOT_LINE = "hot-line"
-"""The rule that names a line outside model, loader and optimizer."""
+NAMED_BY_STACKS = {"other": ("other", "logging", "metric"), "data_wait": ("data_wait",)}
+"""Phases in which any of the program's own lines is worth naming, and what stacks call them."""
 
 Kind = Literal["no_steps", "too_few_steps", "act", "unsure", "unexplained", "too_noisy", "nothing"]
 
@@ -33,10 +34,37 @@ class Conclusion:
     """The advice to begin with ("act"), or the most likely gain ("unsure")."""
     phase: str | None = None
     """The largest phase, if no finding explains it ("unexplained")."""
+    file: str | None = None
+    line: int | None = None
+    """Where to look first: the line that takes most of the step or the run, else that of the advice to begin with."""
 
 
 def conclude(report: Report) -> Conclusion:
-    """Return what follows from the run."""
+    """Return what follows from the run, and where to look first."""
+    found = _conclude(report)
+    hot = named(report)
+    item = next((item for item in report.advice if item.rule == found.rule), None)
+    place = (hot.file, hot.line) if hot else item.place if item else None
+    return replace(found, file=place[0], line=place[1]) if place else found
+
+
+def named(report: Report) -> Place | None:
+    """Return the place in the program's code that takes most of the step, or of the run between steps.
+
+    In a phase of the model, of the optimizer or of loader workers, only a place of a known kind is one; None if there
+    is none worth a sentence.
+    """
+    most, code = report.largest_phase, report.code
+    if most is None or code is None or report.imported:
+        return None
+    within = code.hottest(*NAMED_BY_STACKS.get(most.name, ()))
+    if within is None and most.name == "data_wait":
+        within = code.hottest_of_workers
+    between = code.hottest_between
+    return max((place for place in (within, between) if place), key=lambda place: place.share, default=None)
+
+
+def _conclude(report: Report) -> Conclusion:
     steps = report.steps
     first = next((item for item in report.advice if item.severity != "info" and not item.tried_in_vain), None)
     if not steps or not steps.count:
@@ -68,14 +96,13 @@ def hidden_gain(report: Report) -> float | None:
 def _most_likely(report: Report) -> Recommendation | None:
     """Return the first piece of information with a gain worth trying; they are ordered by gain.
 
-    Where the largest phase is everything else, the line that takes it comes first: other changes leave it as it is.
+    Where a line takes most of the step, advice on it comes first: other changes leave it as it is.
     """
     worth = [
         item
         for item in report.advice
         if item.in_plan and item.in_plan.expected >= SUGGEST_EXPECTED and not item.tried_in_vain
     ]
-    largest = report.largest_phase
-    if largest is not None and largest.name == "other":
-        worth.sort(key=lambda item: item.rule != HOT_LINE)
+    if place := named(report):
+        worth.sort(key=lambda item: item.place != (place.file, place.line))
     return worth[0] if worth else None

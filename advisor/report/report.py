@@ -190,6 +190,8 @@ class Recommendation:
     changes: tuple[Change, ...] = ()
     intervention: Intervention | None = None
     """How it is tried from outside; None if it must be made by hand."""
+    place: tuple[str, int] | None = None
+    """File and line that it is about: what stacks show, else where the first change is made."""
     alone: Gain | None = None
     """Shares of the step time this change removes by itself."""
     in_plan: Gain | None = None

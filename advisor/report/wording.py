@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from advisor.judging.judge import Gain
 from advisor.metrics.base import Need
-from advisor.report.conclusion import LARGE_OTHER, conclude, hidden_gain, too_short
+from advisor.models.effects import LAUNCHED
+from advisor.report.code import LEAST_SAMPLES, NAMED_LOW
+from advisor.report.conclusion import LARGE_OTHER, NAMED_BY_STACKS, conclude, hidden_gain, named, too_short
 from advisor.report.report import NOTHING, Recommendation, Report
 from advisor.units import digits, seconds, share, span
 
@@ -19,6 +22,9 @@ SHORT = 60.0
 
 NOTABLE_TRACED = 0.05
 """Share of a trace's time from which it is worth a word in its first sentence."""
+
+COMPUTING = 0.5
+"""Share of the step in model and optimizer from which computing is what limits it."""
 
 _OUT_OF_MEMORY = "The program ran out of memory. "
 
@@ -51,9 +57,6 @@ _BETWEEN_INSIDE = {
 }
 
 _NOT_EXPLAINED = "the largest part of the step, and nothing that was checked explains it"
-_NAMED_BY_STACKS = {"other": ("other", "logging", "metric"), "data_wait": ("data_wait",)}
-"""Phases whose hottest line the first sentence names, and what stacks call them."""
-
 _REGION = 'add `from profiler import region`, wrap parts of the loop in `with region("NAME"):`, and record again'
 _NEXT = {
     "other": f"That is {_NOT_EXPLAINED}. To see what it is, {_REGION}.",
@@ -130,12 +133,14 @@ def _of_steps(report: Report, mean: float) -> str:
         return f"A step{_ranks(report)} takes {seconds(mean)}."
     inside = _INSIDE[most.name] if most.name != "other" else _other(report)
     caution = _UNWATCHED if report.loader_watched is False else ""
-    if most.name in _NAMED_BY_STACKS and report.code and (place := report.code.hottest(*_NAMED_BY_STACKS[most.name])):
-        it = f"{share(place.share)} of it is {place.name} in {place.where}"
-        return f"A step{_ranks(report)} takes {seconds(mean)}; {it}.{caution}"
-    if most.name == "data_wait" and report.code and (place := report.code.hottest_of_workers):
-        inside += f"; {share(place.share)} of making a batch is {place.name} in {place.where}"
-    return f"A step{_ranks(report)} takes {seconds(mean)}, {share(most.share)} of it {inside}.{caution}"
+    place = named(report)
+    start = f"A step{_ranks(report)} takes {seconds(mean)}"
+    if place and report.code and place in report.code.places:
+        return f"{start}; {share(place.share)} of it is {place.name} in {place.where}.{caution}"
+    if place and report.code:
+        of = "making a batch" if place in report.code.workers else f"the run is {_BETWEEN_INSIDE[place.phase]}:"
+        inside += f"; {share(place.share)} of {of} {'is ' if of == 'making a batch' else ''}{place.name} in {place.where}"
+    return f"{start}, {share(most.share)} of it {inside}.{caution}"
 
 
 def _ranks(report: Report) -> str:
@@ -153,18 +158,15 @@ def counsel(report: Report) -> str:
         case "too_few_steps":
             return ""
         case "act":
-            return _begin(next(item for item in report.advice if item.rule == found.rule), bool(busy(report)))
+            item = next(item for item in report.advice if item.rule == found.rule)
+            return _begin(item, _named(report, item), bool(busy(report)))
         case "unsure":
             item = next(item for item in report.advice if item.rule == found.rule)
-            return f"Not sure yet: {_doubt(report)}. Most likely gain: {_inside(item.title)}."
+            return f"Not sure yet: {_doubt(report)}. Most likely gain: {_named(report, item)}."
         case "unexplained" if report.imported:
             return _NEXT_TRACE
         case "unexplained":
-            phases = _NAMED_BY_STACKS.get(found.phase or "other", ())
-            place = report.code.hottest(*phases) if report.code else None
-            if place is None and report.code and found.phase == "data_wait":
-                place = report.code.hottest_of_workers
-            if place is not None:
+            if (place := named(report)) is not None:
                 return f"Look at {place.name} in {place.where} first: nothing else that was checked explains it."
             return _NEXT[found.phase or "other"] if report.loader_watched is not False else _NEXT["other"]
         case "too_noisy":
@@ -201,7 +203,7 @@ def inside_other(report: Report) -> str:
     other = next((phase for phase in report.phases if phase.name == "other"), None)
     if other is None or report.imported or (other.share or 0.0) < LARGE_OTHER or conclude(report).phase == "other":
         return ""
-    if report.code and report.code.hottest(*_NAMED_BY_STACKS["other"]):
+    if report.code and report.code.hottest(*NAMED_BY_STACKS["other"]):
         return ""
     unseen = all(phase.share is None for phase in report.phases if phase.name == "forward")
     hint = " The forward pass may be in it: no model was called as model(x)." if unseen else ""
@@ -306,15 +308,23 @@ def _why_unseen(report: Report) -> str:
     return _UNSEEN if run.ranks else _UNSEEN + _KEPT_OUT
 
 
-def _begin(first: Recommendation, is_busy: bool) -> str:
+def _begin(first: Recommendation, what: str, is_busy: bool) -> str:
     """Return the first piece of advice with its gain, measured or predicted, and a caution if the machine was busy."""
     caution = " On an idle machine, its gain may differ." if is_busy else ""
     tried = first.verified
     if tried and tried.verdict.is_kept and tried.removed:
-        return f"Begin with this: {_inside(first.title)}, for {gain_text(Gain(*tried.removed))}, as measured.{caution}"
+        return f"Begin with this: {what}, for {gain_text(Gain(*tried.removed))}, as measured.{caution}"
     gains = ((first.in_plan, "step time"), (first.cost, "cost"))
     promise = next((f", for {gain_text(gain, of)}" for gain, of in gains if gain and gain.expected > 0), "")
-    return f"Begin with this: {_inside(first.title)}{promise}.{caution if promise else ''}"
+    return f"Begin with this: {what}{promise}.{caution if promise else ''}"
+
+
+def _named(report: Report, item: Recommendation) -> str:
+    """Return the title of advice as it reads within a sentence, with its line unless the first sentence has it."""
+    place = named(report)
+    if item.place is None or (place and item.place == (place.file, place.line)):
+        return _inside(item.title)
+    return f"{_inside(item.title)} ({PurePath(item.place[0]).name}:{item.place[1]})"
 
 
 def _doubt(report: Report) -> str:
@@ -324,13 +334,26 @@ def _doubt(report: Report) -> str:
 
 
 def _nothing(report: Report) -> str:
-    """Return that nothing was found, and what could not have been found."""
+    """Return that nothing was found, what the limit is, and what could not have been found."""
+    limit = _limit(report)
     if too_short(report) is None:
-        return "No change worth making was found."
+        return f"No change worth making was found.{limit}"
     hidden = hidden_gain(report)
     if hidden is None:
-        return "No change worth making was found, but too few steps were recorded to be sure."
-    return f"No change worth making was found; steps vary so much that gains below {share(hidden)} would not show."
+        return f"No change worth making was found, but too few steps were recorded to be sure.{limit}"
+    hides = f"steps vary so much that gains below {share(hidden)} would not show"
+    return f"No change worth making was found; {hides}.{limit}"
+
+
+def _limit(report: Report) -> str:
+    """Say that computing is the limit, by its share of the step, and where most of the forward pass is; else nothing."""
+    computing = sum(phase.share or 0.0 for phase in report.phases if phase.name in LAUNCHED)
+    if computing < COMPUTING or report.imported or report.gpu_hours is not None:
+        return ""
+    places = report.code.places if report.code and report.code.samples >= LEAST_SAMPLES else ()
+    place = next((one for one in places if one.phase == "forward" and one.low >= NAMED_LOW), None)
+    where = f"; most of the forward pass is {place.name} in {place.where}" if place else ""
+    return f" Computing is the limit: it takes {share(computing)} of a step{where}."
 
 
 def is_scattered(report: Report) -> bool:

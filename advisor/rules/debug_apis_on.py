@@ -9,9 +9,10 @@ Wrong when: you are looking for that fault right now.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from advisor.metrics.base import Metrics
+from advisor.metrics.lines import anomaly_place
 from advisor.metrics.settings import debug_modes
 from advisor.models.effects import Triple, divide, in_turn, relieve_host, shares_of
 from advisor.models.state import Effect
@@ -89,7 +90,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     slow = [MODES[mode] for mode in on if MODES[mode].phases]
     return Advice(
         then=f"Turn off {found.note}, unless you are using it to find a bug; then record again.",
-        changes=tuple(change for mode in on for change in _changes(m, mode)),
+        changes=tuple(_located(m, change, mode) for mode in on for change in _changes(m, mode)),
         basis="Forward and backward divided by 1.2, 2.8 or 5 for anomaly detection (measured 2 to 3.4 for a whole "
         "step); all three phases divided by 1, 1.5 or 3 for a profiler that records every step (measured "
         "about 2), no gain for one that may record only a few steps; assumptions for the others.",
@@ -98,6 +99,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
         intervention=_intervention([mode for mode in on if MODES[mode].phases]),
         risk="No effect on results. Without anomaly detection the origin of a NaN is not reported.",
     )
+
+
+def _located(m: Metrics, change: Change, mode: str) -> Change:
+    """Return the change with the line that turns anomaly detection on, if sampled code shows it."""
+    place = m.get(anomaly_place) if mode == "anomaly" and change.line is None else None
+    return replace(change, file=place[0], line=place[1]) if place else change
 
 
 def _changes(m: Metrics, mode: str) -> tuple[Change, ...]:

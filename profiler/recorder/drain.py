@@ -422,7 +422,7 @@ def _unmeasured(source: str, message: str) -> str:
 # What of a step is unknown once a hook of the agent has taken itself out.
 _MEASURED_BY = {
     "dataloader": ("data_wait", "loader_overhead", "epoch_start", "fetch_host", "fetches_empty", "queue_depth"),
-    "forward": ("forward", "evaluation"),
+    "forward": ("forward", "forwards", "evaluation"),
     "backward": ("backward",),
     "save": ("checkpoint_save",),
     "gc": ("gc",),

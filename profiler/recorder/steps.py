@@ -217,7 +217,7 @@ class Segmenter:
                 if span.kind == ring.OPTIMIZER:
                     own_times[position] -= closure(spans, position)
         wait = overhead = epoch = fetch_host = 0
-        batches = empty = depth = backward = backward_end = queued = 0
+        batches = empty = depth = backward = backward_end = queued = calls = 0
         sums: dict[int, int] = {}
         for span, own in zip(spans, own_times, strict=True):
             kind = span.kind
@@ -243,6 +243,7 @@ class Segmenter:
                 self._first_fetch.add(span.id)
             else:
                 sums[kind] = sums.get(kind, 0) + own
+                calls += kind == ring.FORWARD
                 if kind == ring.OPTIMIZER:
                     tags |= span.a & _AGENT_TAGS
                 elif kind == ring.BACKWARD and span.start >= backward_end:  # checkpointing runs others inside it
@@ -269,6 +270,7 @@ class Segmenter:
             tags=tags,
             micro_steps=float(max(1, min(backward, available) if available else backward)),
             batches=float(batches),
+            forwards=float(calls) if calls else None,
             data_wait=wait / 1e9 if training.fetches else None,
             loader_overhead=overhead / 1e9 if training.fetches else None,
             forward=None if forwards is None else forwards / 1e9,

@@ -56,7 +56,7 @@ MERGES: dict[type, Merge] = {
         | _each("sum", "count")
         | _each("or", "tags")
         | _each("total", "duration", "micro_steps", "batches", *PHASES, *BETWEEN, "fetch_host", "fetches_empty")
-        | _each("mean", "queue_depth", "host_launch"),
+        | _each("mean", "forwards", "queue_depth", "host_launch"),
     ),
     Batch: Merge(
         lambda batch: (batch.pid, batch.loader),

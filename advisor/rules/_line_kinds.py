@@ -1,0 +1,164 @@
+"""What to do about a hot line, by the kind of work that it does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.models.effects import Triple
+
+SOME: Triple = (0.0, 0.5, 1.0)
+"""Of the line's time goes, where nothing shows what it does (assumption)."""
+MOST: Triple = (0.4, 0.85, 1.0)
+"""Where the same is done faster. Measured, 13 programs with a Python loop or rows of a frame: 60 to 100 %."""
+SELDOM: Triple = (0.8, 0.97, 1.0)
+"""Where it is done every hundredth step instead."""
+
+WORKERS = "or do it in the Dataset, where loader workers (num_workers) run it during the step"
+
+
+@dataclass(frozen=True, slots=True)
+class LineKind:
+    """What is known of one kind of work."""
+
+    what: str
+    """What it is, to follow "66% of a step is f() in train.py:41"; empty if only the line is known."""
+    then: str
+    """What to try."""
+    removed: Triple = MOST
+    """Share of the line's time that goes."""
+    code: str = ""
+    """Python to copy; `{name}` is the function."""
+    backward: bool = False
+    """Whether the backward pass consists of what it computes, too."""
+
+
+EVERY = "if step % 100 == 0:\n    {name}  # as before\n"
+
+BATCHES = """\
+from torch.utils.data import DataLoader, IterableDataset
+
+
+class Batches(IterableDataset):
+    def __iter__(self):
+        return iter({name})  # with several workers: seed by torch.utils.data.get_worker_info().id
+
+
+loader = DataLoader(Batches(), batch_size=None, num_workers=1)  # makes batches during the step
+"""
+
+KINDS = {
+    "": LineKind(
+        "",
+        f"Make it faster, do it less often, or take it out of the loop: use operations on whole tensors, {WORKERS}.",
+        SOME,
+    ),
+    "loop": LineKind(
+        ", a loop in Python",
+        f"Replace the loop over samples or elements by tensor operations on the whole batch, {WORKERS}.",
+        backward=True,
+    ),
+    "generator": LineKind(
+        ", a generator that makes batches while the model waits",
+        "Put it into an IterableDataset with a loader worker, which makes the next batch during the step; and replace "
+        "loops over elements by tensor operations.",
+        (0.3, 0.8, 1.0),
+        BATCHES,
+    ),
+    "one_row": LineKind(
+        ", which calls the model with one row at a time",
+        "Give the model the observations of several environments, or of a whole episode, in one call.",
+        (0.3, 0.75, 0.97),
+        "rows = torch.stack(observations)  # of all environments\nactions = model(rows)  # one call for all of them\n",
+        backward=True,
+    ),
+    "evaluation": LineKind(
+        ", which calls the model many times without gradients: an evaluation in each step",
+        "Evaluate every hundredth step, or on a part of the data.",
+        SELDOM,
+        EVERY,
+    ),
+    "sleep": LineKind(", which sleeps", "Take the sleep out of the loop.", (0.5, 1.0, 1.0)),
+    "gc": LineKind(
+        ", which runs Python's garbage collector", "Call gc.collect() once per epoch, or not at all.", SELDOM
+    ),
+    "lock": LineKind(
+        ", which waits for a lock or a queue", "Let what it waits for run ahead: a thread, or a loader worker.", SOME
+    ),
+    "float64": LineKind(
+        ", in float64", "Use float32: float64 takes twice the memory, and many times as long on a GPU.", (0.2, 0.5, 0.7)
+    ),
+    "values": LineKind(
+        ", which takes values out of tensors",
+        "Compute it with tensor operations (torch.sort, cumsum, sum), or every hundredth step.",
+        (0.4, 0.95, 1.0),
+        EVERY,
+    ),
+    "copy": LineKind(
+        ", which copies objects deeply",
+        "Copy only what changes: deepcopy visits every object. For weights, use torch.no_grad() and copy_().",
+    ),
+    "PIL": LineKind(
+        ", in Pillow",
+        "Decode once and keep smaller images, or decode with torchvision.io.decode_jpeg, which is faster; "
+        f"Image.draft() reads a JPEG at a smaller size. Or {WORKERS.removeprefix('or ')}.",
+        SOME,
+    ),
+    "cv2": LineKind(
+        ", in OpenCV",
+        "Read at the size that is needed (cv2.IMREAD_REDUCED_COLOR_2), keep smaller images, and call "
+        f"cv2.setNumThreads(0) in workers; {WORKERS}.",
+        SOME,
+    ),
+    "pandas": LineKind(
+        ", in pandas",
+        "Convert the frame once, before the loop: torch.from_numpy(frame.to_numpy()). Indexing a frame by row builds a "
+        "Series each time.",
+    ),
+    "numpy": LineKind(", in NumPy", "Use whole arrays, or convert to tensors once, before the loop.", SOME),
+    "json": LineKind(
+        ", parsing JSON",
+        f"Parse once, before the loop, and keep tensors or a memory-mapped array; orjson parses faster. {WORKERS[3:]}.",
+    ),
+    **dict.fromkeys(
+        ("gzip", "bz2", "lzma", "zipfile"),
+        LineKind(
+            ", unpacking compressed files",
+            "Unpack once, before the training, or pack with Zstandard, which unpacks several times as fast; "
+            f"{WORKERS}.",
+        ),
+    ),
+    **dict.fromkeys(
+        ("csv", "pickle"),
+        LineKind(
+            ", reading files", f"Read once, before the loop, into tensors or a memory-mapped array; {WORKERS}.", MOST
+        ),
+    ),
+    "re": LineKind(
+        ", with regular expressions",
+        "Take the text apart once, before the training, and keep the result; where that cannot be, avoid patterns "
+        "that try several ways (nested quantifiers).",
+    ),
+    "tokenizers": LineKind(
+        ", which tokenizes",
+        "Tokenize once, before the training (datasets: map(batched=True)), with a fast tokenizer; or in loader "
+        "workers, with TOKENIZERS_PARALLELISM=false.",
+    ),
+    **dict.fromkeys(
+        ("sklearn", "torchmetrics"),
+        LineKind(
+            ", a metric",
+            "Collect predictions at each step, and compute the metric once per epoch.",
+            SELDOM,
+            EVERY,
+        ),
+    ),
+    **dict.fromkeys(
+        ("matplotlib", "seaborn"),
+        LineKind(", which plots", "Plot every hundredth step, or after the training.", SELDOM, EVERY),
+    ),
+    **dict.fromkeys(
+        ("logging", "tensorboard", "wandb", "mlflow"),
+        LineKind(", which logs", "Log every hundredth step.", SELDOM, EVERY),
+    ),
+}
+"""By the kind that `advisor.metrics.lines.kind_of` gives."""

@@ -1,0 +1,113 @@
+"""Say what the source around a line shows: a Python loop, a pass without gradients, a generator."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_WITHOUT_GRADIENTS = frozenset(("no_grad", "inference_mode"))
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    """What surrounds a line in its function."""
+
+    loop: bool = False
+    """Whether the line is repeated by a loop or a comprehension."""
+    no_grad: bool = False
+    """Whether it runs without gradients."""
+    generator: bool = False
+    """Whether the function yields."""
+    calls: frozenset[str] = frozenset()
+    """Names of the functions and methods that the line calls; of a module's or object's with its name, too."""
+    one_row: bool = False
+    """Whether the function adds a batch dimension of one: unsqueeze(0) or [None]."""
+
+
+@lru_cache(maxsize=32)
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def syntax(lines: Sequence[str], number: int) -> Syntax | None:
+    """Return what surrounds a line; None if the source is not Python or has no such line."""
+    tree = _parsed("\n".join(lines))
+    if tree is None or not 0 < number <= len(lines):
+        return None
+    around = list(_around(tree, number))
+    last = max((at for at, node in enumerate(around) if isinstance(node, _FUNCTIONS)), default=0)
+    function, inside = around[last], around[last + 1 :]
+    within = list(_within(function))
+    of_line = [node for node in within if getattr(node, "lineno", 0) <= number <= (getattr(node, "end_lineno", 0) or 0)]
+    return Syntax(
+        loop=any(isinstance(node, _LOOPS) and _repeats(node, number) for node in inside),
+        no_grad=_has_no_grad(around[: last + 1], inside),
+        generator=any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in within),
+        calls=frozenset(name for node in of_line if isinstance(node, ast.Call) for name in _names(node.func)),
+        one_row=any(_adds_a_row(node) for node in within),
+    )
+
+
+def _around(tree: ast.AST, number: int) -> Iterator[ast.AST]:
+    """Yield the nodes that hold the line, from the outermost one."""
+    node: ast.AST | None = tree
+    while node is not None:
+        yield node
+        held = (
+            child
+            for child in ast.iter_child_nodes(node)
+            if getattr(child, "lineno", number + 1) <= number <= (getattr(child, "end_lineno", 0) or 0)
+        )
+        # Of several on one line a comprehension matters most.
+        node = max(held, key=lambda child: any(isinstance(one, _LOOPS) for one in ast.walk(child)), default=None)
+
+
+def _repeats(loop: ast.AST, number: int) -> bool:
+    """Return whether the line is in the loop, not only in what it iterates over, which is evaluated once."""
+    body = getattr(loop, "body", None)
+    return not isinstance(body, list) or any(one.lineno <= number <= (one.end_lineno or 0) for one in body)
+
+
+def _within(function: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a function, without those of functions inside it."""
+    waiting = list(ast.iter_child_nodes(function))
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, _FUNCTIONS):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _has_no_grad(functions: Sequence[ast.AST], inside: Sequence[ast.AST]) -> bool:
+    decorators = [one for node in functions for one in getattr(node, "decorator_list", ())]
+    contexts = [item.context_expr for node in inside if isinstance(node, ast.With) for item in node.items]
+    return any(
+        _name(one.func if isinstance(one, ast.Call) else one) in _WITHOUT_GRADIENTS for one in (*decorators, *contexts)
+    )
+
+
+def _adds_a_row(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call) and _name(node.func) == "unsqueeze":
+        return bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value == 0
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.slice, ast.Constant) and node.slice.value is None
+    return False
+
+
+def _names(function: ast.AST) -> tuple[str, ...]:
+    name = _name(function)
+    base = _name(function.value) if isinstance(function, ast.Attribute) else ""
+    return (name, f"{base}.{name}") if base else (name,)
+
+
+def _name(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""

@@ -1,0 +1,113 @@
+"""Whether the report names the planted line first, and whether taking it out gains what was predicted.
+
+    python benchmarks/truth/lines/score.py [FOLDER] [--only NAME,...] [--verify] [--seconds 8]
+
+Each program in programs/ has one slow place, on lines marked "# planted", or none (healthy_*). It is recorded as a user
+does. The first line that the report names, in its first sentence or its first advice, must be a planted one; of a
+healthy program none may be named. With --verify each program is recorded once more with `--fixed`, which takes the
+fault out, and the gain by the two recordings must lie in the interval that the advice on the line predicted.
+
+FOLDER keeps the recordings; those already there are judged again. A program whose library is not installed is skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
+
+from checkout import COMMAND
+
+from advisor.publish import report_of
+from advisor.report.conclusion import conclude, named
+from advisor.report.report import Report
+
+PROGRAMS = Path(__file__).resolve().with_name("programs")
+RIGHT = 22 / 24
+"""Share of the faulty programs whose planted line is named first, at least. Of a healthy one no line may be named."""
+COVERED = 0.8
+"""Share of the predictions whose interval holds the measured gain, at least."""
+SLACK = 0.03
+"""Share of the step by which two recordings of one program differ."""
+
+
+def recorded(name: str, folder: Path, seconds: float, *words: str) -> Report | None:
+    """Record a program, unless that was done before, and judge it; None if it cannot be run here."""
+    run = folder / "-".join([name, *(word.strip("-") for word in words)])
+    if not (run / "result.json").exists():
+        line = [*COMMAND, "--out", str(run), str(PROGRAMS / f"{name}.py"), *words]
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("PROFILE_TRAIN")}
+        environment |= {"SECONDS": str(seconds), "OMP_NUM_THREADS": "1", "PROFILE_TRAIN_CALIBRATION": os.devnull}
+        with tempfile.TemporaryDirectory() as here, open(folder / f"{run.name}.log", "w+") as log:
+            status = subprocess.run(line, cwd=here, env=environment, stdout=log, stderr=log, check=False).returncode
+            log.seek(0)
+            if "ModuleNotFoundError" in log.read():
+                return None
+        if status:
+            raise SystemExit(f"{name} ended with {status}: see {log.name}")
+    return report_of(run)
+
+
+def planted(name: str) -> set[int]:
+    """Return the numbers of a program's marked lines."""
+    lines = (PROGRAMS / f"{name}.py").read_text().splitlines()
+    return {number for number, line in enumerate(lines, 1) if re.search(r"# planted$", line)}
+
+
+def prediction(report: Report, lines: set[int]) -> tuple[float, float] | None:
+    """Return the interval of the gain that the first advice on a planted line predicts."""
+    for item in report.advice:
+        if item.alone and item.place and item.place[1] in lines:
+            return item.alone.low, item.alone.high
+    return None
+
+
+def main() -> int:
+    """Print a line for each program; return 1 if a bar is missed."""
+    asked = argparse.ArgumentParser()
+    asked.add_argument("folder", nargs="?", type=Path)
+    asked.add_argument("--only", default="")
+    asked.add_argument("--verify", action="store_true")
+    asked.add_argument("--seconds", type=float, default=8.0)
+    options = asked.parse_args()
+    folder = options.folder or Path(tempfile.mkdtemp())
+    folder.mkdir(parents=True, exist_ok=True)
+    names = options.only.split(",") if options.only else sorted(each.stem for each in PROGRAMS.glob("*.py"))
+    hits = faulty = alarms = covered = predicted = 0
+    for name in names:
+        if name == "clock":
+            continue
+        report = recorded(name, folder, options.seconds)
+        if report is None:
+            print(f"SKIP {name}: a library is missing")
+            continue
+        lines, found = planted(name), conclude(report)
+        place = found.line if lines or named(report) or found.kind == "act" else None
+        is_right = place in lines if lines else place is None
+        faulty += bool(lines)
+        hits += bool(lines) and is_right
+        alarms += not lines and not is_right
+        told = f"{'ok' if is_right else 'MISS':5}{name:20}{place or '-':>5} {found.kind:12}{found.rule or '-':22}"
+        if options.verify and lines:
+            after = recorded(name, folder, options.seconds, "--fixed")
+            interval = prediction(report, lines)
+            if after and after.before and report.before:
+                gain = 1 - after.before / report.before
+                inside = interval is not None and interval[0] - SLACK <= gain <= interval[1] + SLACK
+                predicted += interval is not None
+                covered += inside
+                text = "none" if interval is None else f"{interval[0]:.0%} to {interval[1]:.0%}"
+                told += f" predicted {text}, measured {gain:.0%}{'' if inside else '  <-'}"
+        print(told, flush=True)
+    print(f"Right line first: {hits} of {faulty}. Lines named in healthy ones: {alarms}. Covered: {covered}/{predicted}.")
+    return int(hits < RIGHT * faulty or alarms > 0 or covered < COVERED * predicted)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
