@@ -17,7 +17,7 @@ from advisor.metrics.settings import on_cpu, primary_rank
 from advisor.metrics.step import forwards_per_step, micro_steps_per_step
 from advisor.runs.source import source
 from advisor.runs.syntax import Syntax, syntax
-from profiler.schema import Stack
+from profiler.schema import BETWEEN, Stack
 
 Z = 1.96
 """Of a 95 % interval."""
@@ -146,6 +146,16 @@ def hot_places(m: Metrics) -> tuple[Place, ...]:
 
 
 @metric(None)
+def sampled_phases(m: Metrics) -> dict[str, float]:
+    """Share of the sampled time by the phase that stacks lie in."""
+    phases: dict[str, float] = defaultdict(float)
+    for row in m[sampled]:
+        phases[row.phase] += row.total
+    total = sum(phases.values())
+    return {phase: seconds / total for phase, seconds in phases.items()} if total else {}
+
+
+@metric(None)
 def worker_places(m: Metrics) -> tuple[Place, ...]:
     """The program's own functions and lines that take most of the time in which loader workers make batches."""
     rows = [row for row in m[primary_rank].stacks if row.role == "worker" and row.phase in ("fetch", "collate")]
@@ -175,6 +185,17 @@ def hot_place(m: Metrics) -> Place:
     if place is None:
         raise Missing("No line of the program's own was sampled outside model, loader and optimizer", _REMEDY)
     return place
+
+
+@metric(None)
+def hot_place_between(m: Metrics) -> float:
+    """Part of what is sampled in saving, evaluation and starting epochs that passes in that place's function."""
+    place = m[hot_place]
+    rows = [row for row in m[primary_rank].stacks if row.role == "rank" and row.phase in BETWEEN and not row.steady]
+    total = sum(row.total for row in rows)
+    if not place.whole or not total:
+        return 0.0
+    return sum(row.total for row in rows if any(one[::2] == (place.file, place.function) for one in _own(row))) / total
 
 
 @metric("1", "share of the step in the hottest place")

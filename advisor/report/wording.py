@@ -138,8 +138,9 @@ def _of_steps(report: Report, mean: float) -> str:
     if place and report.code and place in report.code.places:
         return f"{start}; {share(place.share)} of it is {place.name} in {place.where}.{caution}"
     if place and report.code:
-        of = "making a batch" if place in report.code.workers else f"the run is {_BETWEEN_INSIDE[place.phase]}:"
-        inside += f"; {share(place.share)} of {of} {'is ' if of == 'making a batch' else ''}{place.name} in {place.where}"
+        of_workers = place in report.code.workers
+        of = "making a batch is" if of_workers else f"the run is {_BETWEEN_INSIDE[place.phase]}:"
+        inside += f"; {share(place.share)} of {of} {place.name} in {place.where}"
     return f"{start}, {share(most.share)} of it {inside}.{caution}"
 
 
@@ -346,7 +347,7 @@ def _nothing(report: Report) -> str:
 
 
 def _limit(report: Report) -> str:
-    """Say that computing is the limit, by its share of the step, and where most of the forward pass is; else nothing."""
+    """Say that computing is the limit, if it takes most of the step, and where most of the forward pass is."""
     computing = sum(phase.share or 0.0 for phase in report.phases if phase.name in LAUNCHED)
     if computing < COMPUTING or report.imported or report.gpu_hours is not None:
         return ""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from advisor.models.effects import Triple
 
 SOME: Triple = (0.0, 0.5, 1.0)
-"""Of the line's time goes, where nothing shows what it does (assumption)."""
+"""Of the line's time goes, where nothing shows what it does, or the work is needed (assumption)."""
 MOST: Triple = (0.4, 0.85, 1.0)
-"""Where the same is done faster. Measured, 13 programs with a Python loop or rows of a frame: 60 to 100 %."""
+"""Where the same can be done on whole tensors or once (assumption)."""
 SELDOM: Triple = (0.8, 0.97, 1.0)
-"""Where it is done every hundredth step instead."""
+"""Where it is done every hundredth step instead (assumption: a part of it may have to stay in each step)."""
 
 WORKERS = "or do it in the Dataset, where loader workers (num_workers) run it during the step"
 
@@ -67,7 +67,7 @@ KINDS = {
     "one_row": LineKind(
         ", which calls the model with one row at a time",
         "Give the model the observations of several environments, or of a whole episode, in one call.",
-        (0.3, 0.75, 0.97),
+        (0.3, 0.75, 1.0),
         "rows = torch.stack(observations)  # of all environments\nactions = model(rows)  # one call for all of them\n",
         backward=True,
     ),
@@ -84,9 +84,7 @@ KINDS = {
     "lock": LineKind(
         ", which waits for a lock or a queue", "Let what it waits for run ahead: a thread, or a loader worker.", SOME
     ),
-    "float64": LineKind(
-        ", in float64", "Use float32: float64 takes twice the memory, and many times as long on a GPU.", (0.2, 0.5, 0.7)
-    ),
+    "float64": LineKind(", in float64", "Use float32 if it is precise enough: float64 takes twice the memory.", SOME),
     "values": LineKind(
         ", which takes values out of tensors",
         "Compute it with tensor operations (torch.sort, cumsum, sum), or every hundredth step.",
@@ -99,7 +97,7 @@ KINDS = {
     ),
     "PIL": LineKind(
         ", in Pillow",
-        "Decode once and keep smaller images, or decode with torchvision.io.decode_jpeg, which is faster; "
+        "Decode once and keep smaller images, or decode with torchvision.io.decode_jpeg, which may be faster; "
         f"Image.draft() reads a JPEG at a smaller size. Or {WORKERS.removeprefix('or ')}.",
         SOME,
     ),
@@ -117,14 +115,14 @@ KINDS = {
     "numpy": LineKind(", in NumPy", "Use whole arrays, or convert to tensors once, before the loop.", SOME),
     "json": LineKind(
         ", parsing JSON",
-        f"Parse once, before the loop, and keep tensors or a memory-mapped array; orjson parses faster. {WORKERS[3:]}.",
+        f"Parse once, before the loop, and keep tensors or a memory-mapped array; or try orjson, "
+        f"which may parse faster; {WORKERS}.",
     ),
     **dict.fromkeys(
         ("gzip", "bz2", "lzma", "zipfile"),
         LineKind(
             ", unpacking compressed files",
-            "Unpack once, before the training, or pack with Zstandard, which unpacks several times as fast; "
-            f"{WORKERS}.",
+            f"Unpack once, before the training, or pack with Zstandard, which may unpack faster; {WORKERS}.",
         ),
     ),
     **dict.fromkeys(

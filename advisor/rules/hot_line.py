@@ -5,8 +5,9 @@ the source around the hottest line shows what kind of work it is: a loop over sa
 model called with one row at a time or evaluated in each step, decoding, parsing, plotting, a copy, a sleep. Where the
 kind is not known, the line outside model, loader and optimizer that takes most of the step is named.
 
-The gain is that of removing most of its time, by kind; of an unknown one none, half or all of it: what the line
-computes may be needed.
+The gain is a prediction. At most all of the line's time goes: its part of the samples in a phase, of the seconds that
+hooks measured there, and its part of what falls between steps. How much of it goes at least is an assumption, by kind;
+of an unknown one none: what the line computes may be needed.
 
 Wrong when: the line is the training itself: a loss or a model of functions instead of modules, or a simulator whose
 speed is what it is. A loop over time, in which each turn needs the one before, has no batch form.
@@ -21,9 +22,11 @@ from advisor.metrics.lines import (
     OUTSIDE,
     Place,
     hot_place,
+    hot_place_between,
     hot_place_share,
     hot_place_share_low,
     is_worth_naming,
+    sampled_phases,
     stack_samples,
 )
 from advisor.metrics.settings import on_cpu
@@ -43,7 +46,7 @@ MIN_SHARE = Threshold(0.20, "A loss outside the model, or reading it, takes less
 
 MIN_LOW = Threshold(0.10, "Twice the gain worth acting on (5 %), so that half of it is worth having.")
 
-MIN_MEASURED = Threshold(0.15, "Share of the step that hooks measured in the line's phase: stacks and hooks must agree.")
+MIN_MEASURED = Threshold(0.15, "Share of the step that hooks measured in its phase: stacks and hooks must agree.")
 
 MIN_SAMPLES = Threshold(10, "With fewer, even the interval of the share is rough.")
 
@@ -89,7 +92,7 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then do what helps with its kind of work: on whole tensors, in loader workers, once, or less often."""
     place = m[hot_place]
-    kind = KINDS[place.kind or (place.library if place.library in KINDS else "")]  # a place of unknown kind may still name its library
+    kind = KINDS[place.kind or (place.library if place.library in KINDS else "")]
     calls = m.get(forwards_per_step) if place.kind in MANY else None
     times = f" ({digits(calls)} calls a step)" if calls else ""
     # Where no forward pass was seen, the line may be the model; on a GPU the host may only wait there.
@@ -103,8 +106,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"{share(place.share)} of a step is {place.name} in {place.where}{kind.what}{times}. {kind.then}",
         changes=(code,),
-        basis=f"{_part(kind.removed)} of the line's time goes away, by the kind of its work: its share is that of the "
-        "samples taken in it.",
+        basis=f"{_part(kind.removed)} of the line's time goes away (assumption, by the kind of its work). Its time is "
+        "its part of the samples of a phase, of the seconds that hooks measured there.",
         effect=_effect(m, place, kind) if known else None,
         memory=0,
         risk="Depends on the change: compare the losses of some steps before and after.",
@@ -116,24 +119,29 @@ def _part(removed: tuple[float, float, float]) -> str:
     return f"{low}, {expected} or {high}"
 
 
+def _part_of(m: Metrics, place: Place, phase: str) -> float:
+    """Return the part of a phase, as hooks measure it, that is the place's, by the samples taken in that phase."""
+    names = [name for name, metric in MEASURED.items() if metric is MEASURED[phase]]
+    sampled = sum(m[sampled_phases].get(name, 0.0) for name in names)
+    return min(1.0, sum(place.share_in(name) for name in names) / sampled) if sampled else 0.0
+
+
 def _effect(m: Metrics, place: Place, kind: LineKind) -> Effect:
-    """Return the effect of removing parts of the line's time from each phase that it lies in."""
-    step = m[step_time_mean]
-    parts: dict[str, float] = {}
-    for phase, metric in MEASURED.items():
-        measured = m.get(metric) or 0.0
-        name = "other" if metric is other_fraction else phase
-        parts[name] = min(parts.get(name, 0.0) + place.share_in(phase), measured)
-    forward = m.get(forward_fraction) or 0.0
-    passes = parts["forward"] / forward if kind.backward and forward else 0.0
+    """Return the effect of removing parts of the line's time from each phase that it lies in, and between steps."""
+    parts = {phase: _part_of(m, place, phase) for phase in ("other", "forward", "data_wait")}
+    seconds = {phase: part * (m.get(MEASURED[phase]) or 0.0) * m[step_time_mean] for phase, part in parts.items()}
+    passes = parts["forward"] if kind.backward else 0.0
+    between = m.get(hot_place_between) or 0.0
 
     def effect(state: State, scenario: Scenario) -> State:
         removed = scenario.of(kind.removed)
         for phase in ("other", "forward"):
-            state = state.without(phase, parts[phase] * step * removed)
+            state = state.without(phase, seconds[phase] * removed)
+        for part in state.between:
+            state = state.scaled(part, 1 - between * removed)
         state = state.scaled("backward", 1 - passes * removed)
         # Without workers all waiting is serial: making batches faster makes the step faster.
-        return replace(state, load=max(0.0, state.load - parts["data_wait"] * step * removed))
+        return replace(state, load=max(0.0, state.load - seconds["data_wait"] * removed))
 
     return effect
 

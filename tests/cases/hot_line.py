@@ -3,20 +3,37 @@ from dataclasses import replace
 from harness import DoesNotFire, Fires, NotMeasured, given
 from stack_places import NORMALIZE
 
-from advisor.metrics.lines import hot_place, hot_place_share, hot_place_share_low, stack_samples
+from advisor.metrics.lines import (
+    hot_place,
+    hot_place_between,
+    hot_place_share,
+    hot_place_share_low,
+    sampled_phases,
+    stack_samples,
+)
 from advisor.metrics.settings import on_cpu
-from advisor.metrics.step import forward_fraction, other_fraction, step_time_mean
+from advisor.metrics.step import (
+    data_wait_fraction,
+    forward_fraction,
+    forwards_per_step,
+    other_fraction,
+    step_time_mean,
+)
 from advisor.models.state import State
 
 
-def run(place=NORMALIZE, other=0.7, samples=450, forward=0.1, cpu=True, **changes):
+def run(place=NORMALIZE, other=0.66, samples=450, forward=0.1, cpu=True, also=None, **changes):
     place = replace(place, **changes)
     values = {hot_place: place, stack_samples: samples, other_fraction: other, step_time_mean: 0.1, on_cpu: cpu}
-    shares = {hot_place_share: place.share, hot_place_share_low: place.low}
+    shares = {hot_place_share: place.share, hot_place_share_low: place.low, **(also or {})}
+    shares = {sampled_phases: dict(place.phases or ((place.phase, place.share),)), **shares}
     return given({**values, **shares, **({} if forward is None else {forward_fraction: forward})})
 
 
 STEP = State(phases={"forward": 0.03, "other": 0.07})
+
+WAIT = {data_wait_fraction: 0.66}
+FORWARD = {"phase": "forward", "phases": (("forward", 0.6),), "share": 0.6}
 
 CASES = [
     Fires(
@@ -28,6 +45,45 @@ CASES = [
         removed=(0.0, 0.33, 0.66),
         by_hand=True,
     ),
+    Fires(
+        "what hooks measured in its phase is shared as the samples taken there are",
+        run(also={sampled_phases: {"other": 0.88}}),
+        state=STEP,
+        removed=(0.0, 0.2475, 0.495),
+        by_hand=True,
+    ),
+    Fires(
+        "a loop in Python",
+        run(kind="loop"),
+        then="a loop in Python",
+        state=STEP,
+        removed=(0.264, 0.561, 0.66),
+        by_hand=True,
+    ),
+    Fires(
+        "an evaluation between steps",
+        run(kind="loop", also={hot_place_between: 0.5}),
+        state=State(phases={"other": 0.066}, between={"evaluation": 0.034}),
+        removed=(0.332, 0.7055, 0.83),
+        by_hand=True,
+    ),
+    Fires(
+        "a loop in the Dataset",
+        run(kind="loop", phase="data_wait", other=0.05, also=WAIT),
+        state=State(phases={"forward": 0.034}, load=0.066),
+        removed=(0.264, 0.561, 0.66),
+        by_hand=True,
+    ),
+    Fires(
+        "one row at a time, with the passes back through it",
+        run(kind="one_row", other=0.05, forward=0.6, also={forwards_per_step: 200.0}, **FORWARD),
+        then="200 calls a step",
+        state=State(phases={"forward": 0.06, "backward": 0.04}),
+        removed=(0.3, 0.75, 1.0),
+        by_hand=True,
+    ),
+    Fires("a sleep", run(kind="sleep"), then="which sleeps", code="Take the sleep out"),
+    Fires("a generator", run(kind="generator"), code="IterableDataset"),
     Fires("just above the limit", run(share=0.201, low=0.15)),
     Fires("a plot", run(library="matplotlib", called="Figure.savefig"), code="if step % 100 == 0"),
     Fires("a standard module", run(library="gzip", called="GzipFile.read"), code="Unpack once"),
@@ -36,6 +92,7 @@ CASES = [
     Fires("a line of the loop that calls no Python function", run(whole=False), then="66%"),
     DoesNotFire("the same with a GPU, for which the host may wait there", run(whole=False, cpu=False)),
     DoesNotFire("just below the limit", run(share=0.199, low=0.15)),
+    DoesNotFire("the model itself", run(other=0.05, forward=0.6, **FORWARD)),
     DoesNotFire("too uncertain", run(share=0.25, low=0.09)),
     DoesNotFire("too few samples", run(samples=9)),
     DoesNotFire("hooks saw no such time outside the phases", run(other=0.14)),

@@ -93,7 +93,7 @@ def main() -> int:
         faulty += bool(lines)
         hits += bool(lines) and is_right
         alarms += not lines and not is_right
-        told = f"{'ok' if is_right else 'MISS':5}{name:20}{place or '-':>5} {found.kind:12}{found.rule or '-':22}"
+        row = f"{'ok' if is_right else 'MISS':5}{name:20}{place or '-':>5} {found.kind:12}{found.rule or '-':22}"
         if options.verify and lines:
             after = recorded(name, folder, options.seconds, "--fixed")
             interval = prediction(report, lines)
@@ -102,10 +102,12 @@ def main() -> int:
                 inside = interval is not None and interval[0] - SLACK <= gain <= interval[1] + SLACK
                 predicted += interval is not None
                 covered += inside
-                text = "none" if interval is None else f"{interval[0]:.0%} to {interval[1]:.0%}"
-                told += f" predicted {text}, measured {gain:.0%}{'' if inside else '  <-'}"
-        print(told, flush=True)
-    print(f"Right line first: {hits} of {faulty}. Lines named in healthy ones: {alarms}. Covered: {covered}/{predicted}.")
+                bounds = "none" if interval is None else f"{interval[0]:.0%} to {interval[1]:.0%}"
+                row += f" predicted {bounds}, measured {gain:.0%}{'' if inside else '  <-'}"
+        print(row, flush=True)
+    print(
+        f"Right line first: {hits} of {faulty}. Lines named in healthy ones: {alarms}. Covered: {covered}/{predicted}."
+    )
     return int(hits < RIGHT * faulty or alarms > 0 or covered < COVERED * predicted)
 
 

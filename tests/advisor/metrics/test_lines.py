@@ -4,9 +4,21 @@ from dataclasses import replace
 
 import pytest
 from profiles import metrics, rank
+from stack_places import NORMALIZE as NORMALIZING
 
 from advisor.metrics.base import Missing
-from advisor.metrics.lines import hot_place, hot_places, interval, places_between, stack_samples, worker_places
+from advisor.metrics.lines import (
+    hot_place,
+    hot_place_between,
+    hot_places,
+    interval,
+    kind_of,
+    places_between,
+    sampled_phases,
+    stack_samples,
+    worker_places,
+)
+from advisor.runs.syntax import Syntax
 from profiler.schema import Stack
 
 MAIN = ("/home/me/train.py", 50, "main", "")
@@ -94,3 +106,39 @@ def test_the_interval_holds_the_share(share, count):
 
 def test_the_interval_of_forty_samples():
     assert interval(0.2, 40) == pytest.approx((0.105, 0.347), abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("place", "around", "forwards", "kind"),
+    [
+        ({}, None, 0.0, ""),
+        ({}, Syntax(loop=True), 0.0, "loop"),
+        ({"own": 0.5}, Syntax(loop=True), 0.0, ""),  # it calls other functions of the program
+        ({"called": "Module._call_impl"}, Syntax(loop=True), 0.0, ""),
+        ({"phase": "backward"}, Syntax(loop=True), 0.0, ""),
+        ({"whole": False}, Syntax(loop=True), 0.0, ""),
+        ({}, Syntax(generator=True), 0.0, "generator"),
+        ({}, Syntax(calls=frozenset(("sleep", "time.sleep"))), 0.0, "sleep"),
+        ({"own": 0.5}, Syntax(calls=frozenset(("time.sleep",))), 0.0, ""),
+        ({}, Syntax(calls=frozenset(("item",))), 0.0, "values"),
+        ({"library": "PIL"}, None, 0.0, "PIL"),
+        ({"library": "transformers"}, None, 0.0, "tokenizers"),
+        ({"phase": "forward"}, Syntax(loop=True, one_row=True, no_grad=True), 40.0, "one_row"),
+        ({"phase": "forward"}, Syntax(loop=True, no_grad=True), 40.0, "evaluation"),
+        ({"phase": "forward", "called": "Module._call_impl"}, Syntax(loop=True, no_grad=True), 2.0, ""),
+    ],
+)
+def test_a_place_has_the_kind_that_its_frames_and_source_show(place, around, forwards, kind):
+    assert kind_of(replace(NORMALIZING, **place), around, forwards) == kind
+
+
+def test_a_place_has_its_part_of_what_falls_between_steps():
+    m = of(
+        *STEP,
+        stack("other", 50.0, MAIN, NORMALIZE),
+        stack("evaluation", 6.0, MAIN, NORMALIZE, steady=False),
+        stack("checkpoint_save", 2.0, MAIN, steady=False),
+        stack("other", 9.0, MAIN, NORMALIZE, steady=False),
+    )
+    assert m[hot_place_between] == pytest.approx(0.75)
+    assert m[sampled_phases] == pytest.approx({"forward": 0.125, "backward": 0.25, "other": 0.625})

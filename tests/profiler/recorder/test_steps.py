@@ -251,7 +251,7 @@ def test_gradient_accumulation_makes_several_micro_steps(loop):
             loop.backward(3)
         loop.optimizer(4)
     step = loop.steps()[1]
-    assert (step.micro_steps, step.batches) == (4, 4)
+    assert (step.micro_steps, step.batches, step.forwards) == (4, 4, 4)
     assert phases(step) == {"data_wait": 4, "forward": 8, "backward": 12, "optimizer": 4}
 
 

@@ -34,7 +34,9 @@ class Clips(Dataset):
         return torch.tensor(samples), index % 4
 
 
-model = nn.Sequential(nn.Conv1d(1, 16, 64, stride=32), nn.ReLU(), nn.AdaptiveAvgPool1d(8), nn.Flatten(), nn.Linear(128, 4))
+model = nn.Sequential(
+    nn.Conv1d(1, 16, 64, stride=32), nn.ReLU(), nn.AdaptiveAvgPool1d(8), nn.Flatten(), nn.Linear(128, 4)
+)
 optimizer = torch.optim.Adam(model.parameters())
 loader = DataLoader(Clips(), batch_size=8, shuffle=True)
 while running():

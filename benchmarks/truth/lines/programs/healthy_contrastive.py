@@ -28,5 +28,5 @@ while running():
     loss.backward()
     optimizer.step()
     with torch.no_grad():
-        for old, new in zip(teacher.parameters(), encoder.parameters()):
+        for old, new in zip(teacher.parameters(), encoder.parameters(), strict=True):
             old.lerp_(new, 0.01)

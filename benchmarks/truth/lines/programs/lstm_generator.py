@@ -24,8 +24,8 @@ def normalize(window):
 def batches(size=32, length=48):
     while running():
         starts = [random.randrange(len(series) - length - 1) for _ in range(size)]
-        windows = [normalize([list(row) for row in series[start : start + length]]) for start in starts]  # planted
-        yield torch.tensor(windows), torch.tensor([series[start + length][0] for start in starts])  # planted
+        windows = [normalize([list(row) for row in series[start : start + length]]) for start in starts]
+        yield torch.tensor(windows), torch.tensor([series[start + length][0] for start in starts])
 
 
 def fast_batches(size=32, length=48):

@@ -10,7 +10,7 @@ optimizer = torch.optim.Adam(model.parameters())
 
 
 def auc(scores, labels):
-    pairs = sorted(zip(scores.tolist(), labels.tolist()))  # planted
+    pairs = sorted(zip(scores.tolist(), labels.tolist(), strict=True))  # planted
     ranks = [rank for rank, (_, label) in enumerate(pairs, 1) if label == 1]  # planted
     positives = len(ranks)
     return (sum(ranks) - positives * (positives + 1) / 2) / (positives * (len(pairs) - positives) or 1)

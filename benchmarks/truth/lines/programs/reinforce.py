@@ -43,7 +43,7 @@ def episodes(envs):
         action = Categorical(logits=policy(observations))
         drawn = action.sample()
         chosen.append(action.log_prob(drawn))
-        seen = [env.step(each) for env, each in zip(envs, drawn.tolist())]
+        seen = [env.step(each) for env, each in zip(envs, drawn.tolist(), strict=True)]
         observations = torch.tensor([each[0] for each in seen])
         rewards.append(torch.tensor([each[1] for each in seen]))
     return torch.cat(chosen), torch.cat(rewards)
@@ -54,7 +54,7 @@ while running():
     if FIXED:
         chosen, rewards = episodes(envs)
     else:
-        chosen, rewards = map(torch.cat, zip(*[episode(env) for env in envs]))
+        chosen, rewards = map(torch.cat, zip(*[episode(env) for env in envs], strict=True))
     loss = -(chosen * (rewards - rewards.mean())).mean()
     optimizer.zero_grad()
     loss.backward()

@@ -1,0 +1,56 @@
+"""What the source around a line shows."""
+
+import pytest
+
+from advisor.runs.syntax import Syntax, syntax
+
+LINES = """\
+import torch
+
+@torch.no_grad()
+def score(model, rows):
+    total = 0
+    for row in rows.tolist():
+        total += model(row.unsqueeze(0)).item()
+    return total
+
+def batches():
+    while True:
+        yield [clean(text) for text in texts]
+
+def once(x):
+    with torch.inference_mode():
+        return model(x)
+    gc.collect()
+    return x[None]
+""".splitlines()
+
+
+@pytest.mark.parametrize(
+    ("number", "loop", "no_grad", "generator", "one_row"),
+    [
+        (5, False, True, False, True),
+        (6, False, True, False, True),  # what is iterated over is evaluated once
+        (7, True, True, False, True),
+        (12, True, False, True, False),
+        (16, False, True, False, True),
+        (17, False, False, False, True),
+    ],
+)
+def test_a_line_has_what_surrounds_it_in_its_function(number, loop, no_grad, generator, one_row):
+    found = syntax(LINES, number)
+    assert found is not None
+    assert (found.loop, found.no_grad, found.generator, found.one_row) == (loop, no_grad, generator, one_row)
+
+
+def test_a_call_is_known_with_and_without_its_module():
+    assert syntax(LINES, 17).calls == {"collect", "gc.collect"}
+
+
+@pytest.mark.parametrize(("lines", "number"), [(["def ("], 1), (["\0"], 1), (["x = 1"], 0), (["x = 1"], 2)])
+def test_what_is_no_python_or_no_line_shows_nothing(lines, number):
+    assert syntax(lines, number) is None
+
+
+def test_a_line_of_no_function_is_in_none():
+    assert syntax(["x = 1"], 1) == Syntax()
