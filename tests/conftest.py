@@ -22,11 +22,11 @@ os.environ["PROFILE_TRAIN_STACKS"] = "0"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# A shell without job control starts what is in the background with SIGINT ignored, nohup with SIGHUP, and children
-# inherit that. A handler is none of theirs: it ends with exec.
-for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, lambda *_: None)):
+# A shell without job control starts what is in the background with SIGINT and SIGQUIT ignored, nohup with SIGHUP, and
+# children inherit that. A handler is none of theirs: it ends with exec.
+for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
-        signal.signal(_number, _handler)
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else lambda *_: None)
 
 TIERS = ("process", "browser", "fake_gpu", "slow", "foreign", "compare", "gpu")
 STARTS = {"start", "tried", "started"}
