@@ -951,6 +951,10 @@ class Stretch:
     """What the host was in for most of it."""
 
 
+STANDS_OUT = 1.05
+"""Times a typical step from which the slowest one is shown."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLook:
     """One step to look into."""

@@ -69,7 +69,7 @@ class OperatorChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorChanges:
-    """What changed in the GPU's work, per step; the largest difference first."""
+    """Hold what changed in the GPU's work, per step; the largest difference first."""
 
     before: float
     """Seconds of GPU work."""

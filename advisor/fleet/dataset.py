@@ -40,7 +40,7 @@ WHERE status = 'unreadable' AND folder IN (SELECT folder FROM all_runs WHERE sta
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import did, in numbers of run folders."""
+    """Count the run folders of an import."""
 
     found: int = 0
     read: int = 0

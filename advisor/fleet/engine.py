@@ -13,8 +13,6 @@ from multiprocessing import get_context
 from advisor.fleet.read import Rows, read
 from profiler.errors import ProfilerError
 
-ENGINES = ("processes", "ray")
-
 FEW = 24
 """Folders that are read sooner than a process starts."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -109,7 +110,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """All that the page and fleet.json show."""
+    """Hold all that the page and fleet.json show."""
 
     unit: str
     """GPU or CPU."""
@@ -202,9 +203,7 @@ def choose(
         if gains[best] <= 0:
             break
         one = left.pop(best)
-        chosen.append(
-            FleetChange(**{**{name: getattr(one, name) for name in FleetChange.__slots__}, "saves": gains[best]})
-        )
+        chosen.append(replace(one, saves=gains[best]))
     return chosen, sum(ceilings.values())
 
 
@@ -298,8 +297,6 @@ def _grouped(rows: Iterable[Mapping[str, Any]], column: str) -> dict[Any, list[M
 
 def _weeks(days: Sequence[Part]) -> list[Part]:
     """Return the parts of days, by their Mondays."""
-    from datetime import date, timedelta
-
     weeks = defaultdict[str, list[Part]](list)
     for day in days:
         monday = date.fromisoformat(day.name or "")
@@ -332,8 +329,6 @@ def _date(text: str) -> str:
     Raises:
         ProfilerError: it is none.
     """
-    from datetime import date
-
     try:
         return date.fromisoformat(text).isoformat() if text else ""
     except ValueError:

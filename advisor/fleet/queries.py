@@ -62,8 +62,8 @@ SELECT work, commit_id, host, project, script, day, started, step_p50_s, folder 
 """
 """Step times of runs that did the same work, of the works with most hours: the newest of each commit and host."""
 
-LOOK = f"""SELECT folder, project, user_name, script, host, started, outcome, {{hours}} AS hours, {MEASURED} IS NOT NULL
-  AS measured, {", ".join(f"lost_{cause}" for cause in CAUSES)}
+LOOK = f"""SELECT folder, project, user_name, script, host, started, outcome, {{hours}} AS hours,
+  {", ".join(f"lost_{cause}" for cause in CAUSES)}
 FROM runs WHERE {WHERE} AND (outcome IN ('failed', 'killed') OR {LOST} > 0)
 ORDER BY {{hours}} * (CASE WHEN outcome IN ('failed', 'killed') THEN 1 ELSE {LOST} END) DESC LIMIT {{most}}"""
 """Runs that cost most hours for nothing: ended badly, or lost to a cause."""
@@ -72,7 +72,3 @@ CELLS = f"""
 SELECT strftime(date_trunc('week', CAST(day AS DATE)), '%Y-%m-%d') AS week, project, user_name, script, host,
   {TOTALS} FROM runs WHERE {WHERE} GROUP BY 1, 2, 3, 4, 5 ORDER BY hours DESC LIMIT {{most}}"""
 """What the filters of the page add up. Only DuckDB runs this one: engines name weeks differently."""
-
-HISTORY = """SELECT run_id, started, outcome, commit_id, host, user_name, command, step_p50_s, work, version, folder
-FROM runs WHERE script = {script} AND coalesce(project, '') = {project} AND run_id <> {run_id} AND started <= {started}
-ORDER BY started DESC LIMIT {most}"""

@@ -52,8 +52,6 @@ def read(folder: str, import_id: str = "", now: float | None = None) -> Rows:
             return _read(folder, found, stamp, import_id, now, Path(scratch))
     except ProfilerError as error:
         note = str(error)
-    except (OSError, ValueError, RecursionError, MemoryError, ArithmeticError) as error:
-        note = f"{type(error).__name__}: {error}"
     except Exception as error:  # noqa: BLE001 - a store on the network raises errors of its own
         note = f"{type(error).__name__}: {error}"
     return Rows(

@@ -55,7 +55,7 @@ class Patch:
         except UnicodeDecodeError:
             raise NoPatch(f"{self.file.name} is not UTF-8, so the patch is written to a file only.") from None
         if any(redact_text(line) != line for line in text.splitlines()):
-            raise NoPatch(f"A line of {self.file.name} beside it seems to hold a secret.")
+            raise NoPatch(f"A line of {self.file.name} next to the change seems to hold a secret.")
         return text
 
 

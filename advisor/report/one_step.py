@@ -8,12 +8,10 @@ from typing import Literal
 
 from advisor.runs.profile import Profile, Rank
 from advisor.units import seconds
-from profiler.schema import PHASES, Lane, Step, StepLook
+from profiler.schema import PHASES, STANDS_OUT, Lane, Step, StepLook
 
 FEW = 3
 """Steps below which none is typical."""
-STANDS_OUT = 1.05
-"""Times a typical step from which the slowest one is shown."""
 CAUSE = 0.3
 """Share of the difference from which a part is named as the cause."""
 

@@ -127,9 +127,7 @@ KINDS = {
     ),
     **dict.fromkeys(
         ("csv", "pickle"),
-        LineKind(
-            ", reading files", f"Read once, before the loop, into tensors or a memory-mapped array; {WORKERS}.", MOST
-        ),
+        LineKind(", reading files", f"Read once, before the loop, into tensors or a memory-mapped array; {WORKERS}."),
     ),
     "re": LineKind(
         ", with regular expressions",

@@ -20,7 +20,7 @@ from profiler.importers.spans import Spans, union
 from profiler.importers.steps import MARK, PROFILER_STEP, Steps, numbers
 from profiler.importers.tables import shown
 from profiler.importers.work import GpuWork
-from profiler.schema import Lane, StepLook, Stretch
+from profiler.schema import STANDS_OUT, Lane, StepLook, Stretch
 
 MOST = 2500
 """Most pieces of a step: some 60 kB of the page."""
@@ -28,8 +28,6 @@ COLUMNS = 4096
 """Parts of a step below whose length pieces are merged, if there are too many: a wide screen has fewer pixels."""
 STREAMS, THREADS, LEVELS = 6, 2, 6
 """Most streams and host threads, and the depth to which a thread's ranges are shown."""
-STANDS_OUT = 1.05
-"""Times a typical step from which the slowest one is shown."""
 NAME = 90
 """Most characters of a name."""
 
