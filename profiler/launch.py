@@ -201,7 +201,7 @@ class Child:
         except OSError as error:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             if error.errno in (errno.EAGAIN, errno.ENOMEM):
-                raise NoProcess(f"There is no process for it to be had: {error.strerror}.", "") from None
+                raise NoProcess(f"The system allows no further process: {error.strerror}.", "") from None
             raise ProfilerError(
                 f"{argv[0]} could not be started: {error.strerror}.", "Check that it can be run."
             ) from None

@@ -17,7 +17,7 @@ from profiler.printable import say
 
 
 class Pid(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A process number."""
+    """A process number, or a message for what is not one."""
 
     name = "pid"
 

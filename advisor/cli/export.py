@@ -131,8 +131,8 @@ def _give(form: str, metrics: Metrics, run: Path, place: Path | None) -> None:
         from advisor.export import speedscope
 
         made = speedscope.text(metrics.profile)
-        with whole(place) as beside:
-            beside.write_text(made, encoding="utf-8")
+        with whole(place) as temporary:
+            temporary.write_text(made, encoding="utf-8")
     elif form == "csv" and place is not None:
         from advisor.export import csv
 

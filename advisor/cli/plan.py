@@ -163,7 +163,7 @@ def _cluster(given: dict[str, Any]) -> Cluster:
     from advisor.plan.devices import GpuKind, device
 
     if given["gpu"] is None and given["gpu_memory"] is None:
-        raise ProfilerError("How much memory a GPU has is not said.", "Give --gpu NAME, or --gpu-memory 24GB.")
+        raise ProfilerError("The memory of a GPU is not known.", "Give --gpu NAME, or --gpu-memory 24GB.")
     if given["gpu"] is None:
         found = GpuKind("A GPU as given", given["gpu_memory"])
     else:

@@ -43,7 +43,7 @@ def _kinds(ctx: click.Context, _option: click.Parameter, allow: tuple[str, ...])
     names = [name.strip() for name in ",".join(allow).split(",") if name.strip()]
     known = {each.value: each for each in Safety}
     if unknown := [name for name in names if name not in known]:
-        raise click.BadParameter(f"{unknown[0]!r} is no kind of change. Known are: {', '.join(known)}.")
+        raise click.BadParameter(f"{unknown[0]!r} is not a kind of change. Choose from: {', '.join(known)}.")
     return (Safety.EXACT, *(known[name] for name in names))
 
 

@@ -99,7 +99,7 @@ class Comparison:
 
     @property
     def mean(self) -> ComparedQuantity:
-        """Return the mean step."""
+        """Return the mean step in seconds."""
         return self.steps[0]
 
     @property
@@ -220,7 +220,7 @@ def _without_others(measured: Interval, share: float) -> Interval:
 
 @dataclass(frozen=True, slots=True)
 class _Both:
-    """A builder of rows."""
+    """A builder of rows with a value of each run."""
 
     before: Metrics
     after: Metrics

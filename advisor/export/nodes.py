@@ -19,7 +19,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node's recording."""
+    """One node's recording and what it is exported as."""
 
     run: Run
     tables: Tables

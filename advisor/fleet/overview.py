@@ -88,7 +88,7 @@ class Slower:
 
     @property
     def change(self) -> float:
-        """Return the relative slowdown."""
+        """Return the relative slowdown; 0.1 is 10 % slower."""
         return self.after / self.before - 1
 
 

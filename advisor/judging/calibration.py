@@ -130,7 +130,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """All trials so far."""
+    """All trials so far, of all programs on this machine."""
 
     tried: tuple[Tried, ...] = ()
 

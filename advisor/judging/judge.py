@@ -102,7 +102,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleVerdict:
-    """How one rule ended."""
+    """How one rule ended on this run, and why."""
 
     rule: Rule
     outcome: Outcome
@@ -197,7 +197,7 @@ def _crashed(rule: Rule, error: Exception) -> RuleVerdict:
     if rule.origin:
         lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == rule.origin]
         where = f"{rule.origin}, line {lines[-1]}" if lines else rule.origin
-        remedy = f"This is a rule of your own: neither your program nor profile-train is at fault. Mend it: {where}."
+        remedy = f"This is a rule of your own: neither your program nor profile-train is at fault. Fix it: {where}."
     return RuleVerdict(rule=rule, outcome=Outcome.CRASHED, why=f"{type(error).__name__}: {error}", remedy=remedy)
 
 

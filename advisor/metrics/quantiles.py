@@ -1,4 +1,4 @@
-"""Quantiles of weighted values."""
+"""Compute quantiles of weighted values."""
 
 from collections.abc import Iterable
 

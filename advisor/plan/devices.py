@@ -18,7 +18,7 @@ NAMES = tuple(_MEMORY)
 
 @dataclass(frozen=True, slots=True)
 class GpuKind:
-    """A kind of GPU."""
+    """A kind of GPU: its memory and, where known, its peak rates."""
 
     name: str
     memory: float

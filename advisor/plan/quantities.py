@@ -55,7 +55,7 @@ def seconds(text: str) -> float:
     """Return seconds from "20s", "5m", "2h", "1.5d" or "1h30m"."""
     parts = _TIME.findall(text.strip())
     if not parts or _TIME.sub("", text.strip()) or any(unit.lower() not in _TIMES for _, unit in parts):
-        raise ValueError(f'{text!r} is no time. Write it with its unit: "20s", "5m", "2h" or "1h30m".')
+        raise ValueError(f'{text!r} is not a time. Write it with its unit: "20s", "5m", "2h" or "1h30m".')
     return _positive(sum(_number(number) * _TIMES[unit.lower()] for number, unit in parts), text)
 
 
@@ -68,10 +68,10 @@ def share(text: str) -> float:
     """Return a share from "65%" or "0.65"."""
     number, unit = _amount(text, 'Write "65%" or "0.65".')
     if unit not in ("", "%"):
-        raise ValueError(f'{text!r} is no share. Write "65%" or "0.65".')
+        raise ValueError(f'{text!r} is not a share. Write "65%" or "0.65".')
     value = number / 100 if unit else number
     if value > 1:
-        raise ValueError(f'{text!r} is more than all of it. Write a share up to 100%, such as "65%" or "0.65".')
+        raise ValueError(f'{text!r} is more than 100%. Write a share up to 100%, such as "65%" or "0.65".')
     return value
 
 
@@ -79,7 +79,7 @@ def peak(text: str) -> tuple[int, float]:
     """Return a measured peak: "8:21GB" is 21e9 bytes with 8 samples in a micro-batch."""
     batch, colon, amount = text.partition(":")
     if not colon or not batch.strip().isdecimal() or int(batch) < 1:
-        raise ValueError(f'{text!r} is no measured peak. Write the micro-batch, a colon and its peak: "8:21GB".')
+        raise ValueError(f'{text!r} is not a measured peak. Write the micro-batch, a colon and its peak: "8:21GB".')
     return int(batch), size(amount)
 
 
@@ -116,7 +116,7 @@ def _amount(text: str, remedy: str) -> tuple[float, str]:
     """Return the number and the lower-case unit."""
     found = _AMOUNT.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no amount. {remedy}")
+        raise ValueError(f"{text!r} is not an amount. {remedy}")
     return _number(found[1]), found[2].lower()
 
 

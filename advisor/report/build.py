@@ -216,11 +216,11 @@ def _between(metrics: Metrics) -> tuple[Phase, ...]:
         "checkpoint_save": metrics.get(between.checkpoint_save_share),
         "epoch_start": metrics.get(between.epoch_start_share),
     }
-    beside = {
+    others = {
         "epoch_settling": metrics.get(between.epoch_settling_share),
         "epoch_gap": metrics.get(between.epoch_gap_share),
     }
-    shares |= {name: value for name, value in beside.items() if value is not None and value >= NOTHING}
+    shares |= {name: value for name, value in others.items() if value is not None and value >= NOTHING}
     used = metrics.get(loader)
     forked = used is not None and used.num_workers > 0 and used.forks
     return tuple(Phase(name=name, share=value, forked=forked) for name, value in shares.items())

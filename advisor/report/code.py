@@ -88,7 +88,7 @@ class Heat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
-    """What sampled stacks say."""
+    """What sampled stacks say of a run."""
 
     samples: int
     on_cpu: bool = True

@@ -35,7 +35,7 @@ PLACES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneStep:
-    """Steps to look into."""
+    """A typical step and the slowest one, to look into."""
 
     steps: tuple[StepLook, ...]
     placed: bool

@@ -25,7 +25,7 @@ from advisor.verify.kept import Verified
 from profiler.schema import Outcome, RegionFact
 
 LARGEST_SHARE = 10.0
-"""Beside a limit that is a share, a value above 1 is shown in percent, too; above this it is a ratio of its own."""
+"""Next to a limit that is a share, a value above 1 is shown in percent, too; above this it is a ratio of its own."""
 
 NOTHING = 5e-4
 """A share of the step time that reads as zero."""
@@ -222,7 +222,7 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleResult:
-    """How one rule ended."""
+    """How one rule ended, as the report lists it."""
 
     rule: str
     title: str
@@ -297,7 +297,7 @@ class NextStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All that is shown."""
+    """Everything that the report shows, before it is rendered."""
 
     version: str
     run: RunInfo

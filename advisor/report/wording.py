@@ -80,7 +80,7 @@ _UNSEEN = (
 )
 
 _KEPT_OUT = (
-    " Python's options -I, -E and -S keep the recording out, and so does starting the program with a fresh environment."
+    " Python's options -I, -E and -S prevent recording, and so does starting the program with a fresh environment."
 )
 
 _IDLE = {
@@ -90,9 +90,7 @@ _IDLE = {
     "idle_queued": "though work was queued",
 }
 
-_UNMARKED = (
-    "The trace marks no steps, so nothing can be said of one: call prof.step() once in each iteration of the loop."
-)
+_UNMARKED = "The trace marks no steps, so the time of a step is unknown: call prof.step() once per iteration."
 
 _NEEDS: dict[Need | None, tuple[str, str, str]] = {
     Need.GPU: ("needs", "need", "a GPU to train on"),
@@ -219,9 +217,9 @@ def assumed(report: Report) -> str:
     instead = [
         *(["throughput counts most"] if report.goals.goal is None else []),
         *(["no larger batch or model is wanted"] if not report.goals.more_memory else []),
-        *(["the quality must stay as it is"] if report.goals.quality is None else []),
+        *(["the quality must not change"] if report.goals.quality is None else []),
     ]
-    return f"Assumed, because not declared: {_listed(instead)}." if instead else ""
+    return f"Assumed, as not declared: {_listed(instead)}." if instead else ""
 
 
 def unanswered(report: Report) -> str:

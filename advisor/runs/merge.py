@@ -23,7 +23,7 @@ HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class RecorderFile:
-    """One recorder's file."""
+    """One recorder's file, and the ranks that it holds."""
 
     path: Path
     node: Tables

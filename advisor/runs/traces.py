@@ -44,9 +44,9 @@ LINKS = {
     "communication": "communication",
     "memory": "moving memory",
     "gpu_gap": "between kernels that were queued",
-    "launch": "from a launch to its kernel",
+    "launch": "launch latency",
     "data": "the host fetching a batch",
-    "host": "the host asking for work",
+    "host": "the host launching work",
     "sync": "the host noticing that the GPU was done",
 }
 

@@ -176,7 +176,7 @@ def _read(file: Path) -> _Table:
     except OSError as error:
         raise ProfilerError(f"{file} cannot be read: {error.strerror or error}.", "Give a TOML file.") from error
     except ValueError as error:
-        raise ProfilerError(f"{file} is no TOML: {error}.", "Fix that line.") from error
+        raise ProfilerError(f"{file} is not valid TOML: {error}.", "Fix that line.") from error
     whole = _Table(file, (), values)
     if file.name != PYPROJECT:
         if "tool" in values and whole.table("tool").table("profile-train").values:
@@ -221,7 +221,7 @@ def _configured(rules: tuple[Rule, ...], top: _Table) -> tuple[Rule, ...]:
     for name in opted_in:
         if name not in ids:
             raise top.wrong(
-                "opt_in", f"names {name!r}, which is no rule", _meant(name, ids) or "List: profile-train rules"
+                "opt_in", f"names {name!r}, which is not a rule", _meant(name, ids) or "List: profile-train rules"
             )
     return tuple(
         _with_settings(

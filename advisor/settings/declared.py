@@ -28,25 +28,25 @@ def quality(text: str) -> Quality:
     """Read a quality target, e.g. "val_acc>=0.76".
 
     Raises:
-        ValueError: the text is no metric with its target.
+        ValueError: the text is not a metric with a target.
     """
     found = _QUALITY.fullmatch(text)
     value = _number(found[3]) if found else None
     if not found or value is None:
-        raise ValueError(f'{text!r} is no metric with its target. Write "val_acc>=0.76" or "loss<2.1".')
+        raise ValueError(f'{text!r} is not a metric with a target. Write "val_acc>=0.76" or "loss<2.1".')
     return Quality(found[1], cast(Any, found[2]), value)
 
 
 def _batch(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"{text!r} is no number of samples. Write a whole number above zero.")
+        raise ValueError(f"{text!r} is not a number of samples. Write a whole number above zero.")
     return int(text)
 
 
 def _price(text: str) -> float:
     value = _number(text)
     if value is None or value < 0:
-        raise ValueError(f'{text!r} is no price. Write a number such as "2.5".')
+        raise ValueError(f'{text!r} is not a price. Write a number such as "2.5".')
     return value
 
 

@@ -1,1 +1,1 @@
-"""Statistics of measured times."""
+"""Estimate intervals and tests from measured times."""

@@ -36,7 +36,7 @@ class TrialFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """Measurements of one process."""
+    """Measurements of one process, with or without the change."""
 
     times: tuple[float, ...]
     """Seconds that each step cost, with what fell between it and the one before.

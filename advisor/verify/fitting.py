@@ -41,7 +41,7 @@ Remedies = tuple[Remedy, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a process ended."""
+    """How a process ended, and after how many steps."""
 
     fits: bool
     steps: int

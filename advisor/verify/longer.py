@@ -38,7 +38,7 @@ def longer(noise: Noise, effect: float, steps: int, processes: int) -> str:
     `steps` were measured in each of the `processes` of an arm.
     """
     effect = max(LEAST_EFFECT, effect)
-    goal = f"to find a gain of {share(effect)} takes"
+    goal = f"finding a gain of {share(effect)} takes"
     effect -= NO_SPEEDUP - 1  # by so much it has to differ from none
     if noise.process * math.sqrt(2 / processes) <= BY_CHANCE * noise.steps:
         needed = WARM_UP + math.ceil(steps * max(LEAST_MORE, (noise.steps * DETECTION / effect) ** 2))
@@ -47,6 +47,6 @@ def longer(noise: Noise, effect: float, steps: int, processes: int) -> str:
     if needed > MOST_PROCESSES:
         return (
             f"Its runs differ from one another by {share(noise.process)}: {goal} {needed} of each. "
-            "A machine that does nothing else helps more."
+            "An idle machine helps more."
         )
     return f"Its runs differ from one another by {share(noise.process)}: {goal} --repeats {needed}."

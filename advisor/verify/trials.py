@@ -117,7 +117,7 @@ class Trials:
 
 
 class Watcher(Protocol):
-    """An observer of trials."""
+    """An observer of trials, which shows their progress."""
 
     def trying(self, trials: Trials, finding: Finding) -> None:
         """Report that advice is about to be tried."""

@@ -60,7 +60,7 @@ def read(file: Path) -> tuple[dict[str, Any], ...]:
     except OSError as error:
         raise ProfilerError(f"{file} cannot be read: {error.strerror or error}.", "Give the tuned.toml.") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ProfilerError(f"{file} is no tuned.toml: {error}.", "See: profile-train tune --help") from error
+        raise ProfilerError(f"{file} is not a tuned.toml: {error}.", "See: profile-train tune --help") from error
 
 
 def _change(table: dict[str, Any]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class Tuned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningOptions:
-    """The user's choices."""
+    """The user's choices for a tuning."""
 
     allowed: Sequence[Safety]
     processes: int

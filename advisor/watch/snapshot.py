@@ -56,7 +56,7 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True)
 class GpuNow:
-    """One GPU."""
+    """One GPU at one moment."""
 
     index: int
     name: str
@@ -76,7 +76,7 @@ class Advised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything that is shown."""
+    """Everything that `watch` shows at one moment."""
 
     folder: str
     command: tuple[str, ...]

@@ -82,7 +82,7 @@ def when_imported(name: str, callback: Callable[[], None]) -> None:
 
 
 def forget() -> None:
-    """Stop waiting for imports."""
+    """Stop waiting for imports: nothing of ours stays in `sys.meta_path`."""
     _watch.callbacks.clear()
     if _watch in sys.meta_path:
         sys.meta_path.remove(_watch)

@@ -300,7 +300,7 @@ class Reader:
         return True
 
     def close(self) -> None:
-        """Unmap the file."""
+        """Unmap the file; what was written stays readable."""
         self._map.close()
 
 

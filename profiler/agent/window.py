@@ -296,8 +296,8 @@ class Windows:
         before, after = median(durations[:HALF]), median(durations[HALF:])
         if abs(after - before) < SETTLED * before or self._steps >= UNSETTLED_AFTER:
             return True
-        patient = self._steps < PATIENT_STEPS and now - self._born < PATIENT_SECONDS * 1e9
-        return device == "cuda" and not self._count and not patient
+        waiting = self._steps < PATIENT_STEPS and now - self._born < PATIENT_SECONDS * 1e9
+        return device == "cuda" and not self._count and not waiting
 
     def _plan(self, step: float, least: int, lead_in: int) -> int:
         """Return how many steps of `step` seconds to record, lead-in included; 0 if even one is too many."""

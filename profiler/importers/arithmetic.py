@@ -31,7 +31,7 @@ Shape = tuple[int, ...]
 
 
 class Tensor(NamedTuple):
-    """A tensor argument."""
+    """A tensor argument of an operator, as the trace records it."""
 
     shape: Shape
     size: int | None

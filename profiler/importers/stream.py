@@ -44,7 +44,9 @@ _leniently = msgspec.json.Decoder(Event, strict=False)
 _phases = msgspec.json.Decoder(Unknown)
 _part = msgspec.json.Decoder(msgspec.Raw)
 
-NO_TRACE = "Give the JSON that torch.profiler's export_chrome_trace or tensorboard_trace_handler writes, packed or not."
+NO_TRACE = (
+    "Give the JSON that torch.profiler's export_chrome_trace or tensorboard_trace_handler writes, compressed or not."
+)
 
 
 class Stream:

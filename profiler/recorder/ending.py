@@ -10,18 +10,18 @@ from typing import Any
 from profiler.schema import Outcome
 
 MEANING = {
-    Signals.SIGKILL: "out of memory (the machine's or the job's limit), preemption, or somebody's kill -9",
-    Signals.SIGTERM: "a scheduler's time limit or preemption, or somebody's kill",
-    Signals.SIGINT: "it was interrupted, as by Ctrl-C",
-    Signals.SIGQUIT: "it was interrupted, as by Ctrl-\\",
+    Signals.SIGKILL: "out of memory (the machine's or the job's limit), preemption, or kill -9",
+    Signals.SIGTERM: "a scheduler's time limit or preemption, or a kill command",
+    Signals.SIGINT: "interrupted, for example by Ctrl-C",
+    Signals.SIGQUIT: "interrupted, for example by Ctrl-\\",
     Signals.SIGHUP: "its terminal or connection was closed, which a program under nohup or tmux survives",
-    Signals.SIGSEGV: "native code touched memory it may not; python -X faulthandler shows where",
-    Signals.SIGBUS: "native code touched memory that is not there, as where /dev/shm is full",
-    Signals.SIGABRT: "native code gave up; what it printed last says why",
-    Signals.SIGILL: "native code is not made for this processor",
-    Signals.SIGFPE: "native code made an arithmetic error",
-    Signals.SIGPIPE: "whoever read its output had gone",
-    Signals.SIGXCPU: "its limit of CPU time was used up",
+    Signals.SIGSEGV: "native code accessed invalid memory; python -X faulthandler shows where",
+    Signals.SIGBUS: "native code accessed memory without backing, for example because /dev/shm is full",
+    Signals.SIGABRT: "native code aborted; its last output says why",
+    Signals.SIGILL: "native code was built for another processor",
+    Signals.SIGFPE: "native code made an arithmetic error, such as a division by zero",
+    Signals.SIGPIPE: "the reader of its output had exited",
+    Signals.SIGXCPU: "its CPU time limit was reached",
     Signals.SIGXFSZ: "a file grew beyond the limit",
 }
 """The usual cause of each signal."""
@@ -59,7 +59,7 @@ def sentence(
     if outcome == "killed" and signal is not None:
         return f"The program was killed by {_named(signal)}."
     if outcome == "killed":
-        return f"The program was gone without a word: {MEANING[Signals.SIGKILL]}."
+        return f"The program disappeared without an exit status: {MEANING[Signals.SIGKILL]}."
     if outcome != "failed":
         return None
     if errors:
@@ -90,8 +90,8 @@ def _failed(errors: Sequence[Mapping[str, Any]]) -> str:
     first = next((error for error in errors if error.get("message")), errors[0])
     kind, message = str(first.get("type", "exception")), str(first.get("message") or "").strip()
     if message.startswith("DataLoader worker"):
-        return f"The program ended because a worker died, often for want of memory: {message}"
+        return f"The program ended because a worker died, often because memory ran out: {message}"
     if kind.endswith("OutOfMemoryError") or message:
         where = "GPU memory" if kind.endswith("OutOfMemoryError") else "memory"
-        return f"The program ran out of {where}, and nothing caught the {kind}: {_OUT_OF_MEMORY}. It said: {message}"
-    return f"The program ended with an error that nothing caught: {kind}."
+        return f"The program ran out of {where}, with an uncaught {kind}: {_OUT_OF_MEMORY}. It said: {message}"
+    return f"The program ended with an uncaught error: {kind}."

@@ -452,7 +452,7 @@ def _try(folder: Path) -> None:
     Raises:
         OSError: there is no room, no permission, or no file locking.
     """
-    import sqlite3  # only now: whoever asks a folder for its rings does without
+    import sqlite3  # only now: asking a folder for its rings does not need it
 
     with tempfile.TemporaryDirectory(prefix=".probe-", dir=folder) as inside:  # where nobody else put anything
         probe = Path(inside) / "probe"
@@ -581,13 +581,13 @@ def forget(folder: Path, rings: Path, part: str = "") -> None:
 def write_note(folder: Path, note: RecordingNote) -> None:
     """Write a note atomically, so that a reader never sees half of it; on a full disk, go on without it."""
     name = _note_name(note.part)
-    beside = folder / (name + ".new")
+    temporary = folder / (name + ".new")
     try:
-        private.write(beside, json.dumps(asdict(note)))
-        os.replace(beside, folder / name)
+        private.write(temporary, json.dumps(asdict(note)))
+        os.replace(temporary, folder / name)
     except OSError:
         with contextlib.suppress(OSError):  # of a disk that can only be read by now
-            beside.unlink()
+            temporary.unlink()
 
 
 def remove_note(folder: Path, part: str = "") -> None:

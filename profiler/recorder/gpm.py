@@ -64,7 +64,7 @@ class GpmCounters:
         }
 
     def close(self) -> None:
-        """Free the samples."""
+        """Free the two samples that NVML allocated."""
         while self._samples:
             try:
                 pynvml.nvmlGpmSampleFree(self._samples.pop())

@@ -40,7 +40,7 @@ MOST_OPEN = 200_000
 # As many before the first step, which matter less: a program that only predicts would hold 40 MB of them.
 MOST_BEFORE = 20_000
 
-# Of a thread that trains nothing, beside one that does: what its first step would begin with, should it come.
+# Of a thread that trains nothing, next to one that does: what its first step would begin with, should it come.
 MOST_IDLE = 1_000
 
 

@@ -77,11 +77,11 @@ def redact_trace(path: Path, known: Sequence[str] = ()) -> None:
     try:
         if not any(piece.changed for piece in redacted(path, known)):
             return
-        beside = path.with_name(f"{path.name}.new")
-        private.write(beside, "")
-        with gzip.open(beside, "wb") if path.suffix == ".gz" else beside.open("wb") as file:
+        temporary = path.with_name(f"{path.name}.new")
+        private.write(temporary, "")
+        with gzip.open(temporary, "wb") if path.suffix == ".gz" else temporary.open("wb") as file:
             for piece in redacted(path, known):
                 file.write(piece.text)
-        os.replace(beside, path)
+        os.replace(temporary, path)
     except (OSError, MemoryError):
         return

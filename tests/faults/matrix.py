@@ -13,8 +13,8 @@ HEAD = """# What happens when something breaks
 
 <!-- Generated from the tests' fault marks by `python tests/faults/matrix.py`. -->
 
-Each row is a test that really does it, to a real program, and shows all that the row says. *As without* means: the same
-output, the same exit status. Nothing that was recorded before the fault is lost.
+Each row is a test that really does it, to a real program, and shows all that the row says. *Unchanged* means the same
+output and exit status as without profile-train. Nothing that was recorded before the fault is lost.
 
 | Fault | The program | What is kept | What is reported |
 | --- | --- | --- | --- |

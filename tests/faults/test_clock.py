@@ -1,4 +1,4 @@
-"""The clock is set while the program trains."""
+"""The system clock changes during training."""
 
 import os
 import subprocess
@@ -54,10 +54,10 @@ print(86_400 < max(seen) - min(seen))
 
 
 @pytest.mark.fault(
-    "The system's clock is set, forth and back by days while it trains",
-    "as without",
-    "everything; all times are of a clock that nobody sets",
-    "nothing: all is well",
+    "The system clock jumps forward and back by days during training",
+    "unchanged",
+    "everything; all times come from a monotonic clock",
+    "nothing",
 )
 def test_no_duration_knows_of_the_system_clock(training, run_both, check_report, tmp_path):
     source, library = tmp_path / "jumps.c", tmp_path / "jumps.so"

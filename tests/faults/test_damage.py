@@ -1,4 +1,4 @@
-"""Damage to what was recorded: torn, flipped and foreign bytes, and other versions.
+"""A recording is damaged: torn, flipped and foreign bytes, and other versions.
 
 Whatever is done to a file, a report shows what is whole or one sentence says why there is none: no other exception, no
 hang, and no memory asked for that a damaged length would claim.
@@ -183,10 +183,10 @@ def test_undamaged_it_is_all_there(cut_off, whole):
 
 
 @pytest.mark.fault(
-    "The store is damaged: cut anywhere, any byte flipped, zeroed, inserted or appended",
-    "over",
-    "what SQLite can still reach of it, from both ends of each table",
-    "that the recording is damaged and what of it could be read; or that nothing could",
+    "The store is damaged: truncated, or bytes flipped, zeroed, inserted or appended",
+    "has ended",
+    "all rows that SQLite can still read, from both ends of each table",
+    "that the recording is damaged, and what could be read",
 )
 def test_a_damaged_store_is_reported_as_far_as_it_goes(whole):
     (path,) = find(whole)
@@ -205,10 +205,10 @@ def test_a_damaged_store_is_reported_as_far_as_it_goes(whole):
 
 
 @pytest.mark.fault(
-    "Rings, facts, the log or the note of a run whose recorder was killed are damaged",
-    "over",
-    "what was stored, and every whole record of the rest",
-    "that the rest was read; of a ring that is none, its name",
+    "The recorder was killed, and its rings, facts, log or note are damaged",
+    "has ended",
+    "the store, and every complete record of the rest",
+    "that the rest was read, and the name of a ring that is unreadable",
 )
 @pytest.mark.parametrize("which", ["*/*.ring", "*/*.facts", "run/*.json", "*/problems"])
 def test_a_damaged_rest_costs_nothing_that_was_stored(cut_off, which):
@@ -271,9 +271,9 @@ def foreign(path):
 
 
 @pytest.mark.fault(
-    "A file that is called as a recording is empty, no database, or somebody else's database",
-    "over",
-    "the file, as it is",
+    "A file with the name of a recording is empty, not a database, or a foreign database",
+    "has ended",
+    "the file, unchanged",
     "which of these it is",
 )
 @pytest.mark.parametrize(
@@ -297,7 +297,10 @@ def test_what_is_no_recording_is_named(tmp_path, capsys, make, message):
 
 
 @pytest.mark.fault(
-    "`profile-train report` is given a folder of other things, or none", "over", "the folder, as it is", "what to give"
+    "`profile-train report` gets a folder of other files, or a folder that does not exist",
+    "has ended",
+    "the folder, unchanged",
+    "what to pass instead",
 )
 def test_a_folder_of_other_things(tmp_path, capsys):
     (tmp_path / "train.py").write_text("import torch")
@@ -329,9 +332,9 @@ def run_folder(whole, tmp_path):
 
 
 @pytest.mark.fault(
-    "The run folder is of a newer profile-train, with a schema that this one does not know",
-    "over",
-    "the file, as it is",
+    "The run folder is from a newer profile-train with an unknown schema",
+    "has ended",
+    "the file, unchanged",
     "which version wrote it, and the command that installs it",
 )
 @pytest.mark.parametrize(
@@ -356,10 +359,10 @@ def test_a_newer_schema(run_folder, capsys, version, command):
 
 
 @pytest.mark.fault(
-    "The run folder is of an older profile-train, whose tables lack what has come since",
-    "over",
-    "the file, as it is; all that it holds is read",
-    "the report, in which the rest is not measured",
+    "The run folder is from an older profile-train whose tables lack newer columns",
+    "has ended",
+    "the file, unchanged; all its data is read",
+    "the report; missing data is not measured",
 )
 def test_an_older_schema(run_folder, capsys):
     path = altered(

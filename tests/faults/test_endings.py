@@ -1,4 +1,4 @@
-"""The program ends, one way or another."""
+"""The program ends."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def said(tmp_path_factory):
             "The program ended with exit status 3.",
             marks=pytest.mark.fault(
                 "It ends with an exit status (`sys.exit(3)`)",
-                "as without",
+                "unchanged",
                 "everything",
                 "`failed`; *The program ended with exit status 3.*",
             ),
@@ -39,12 +39,12 @@ def said(tmp_path_factory):
             "raise ValueError('token=hunter2')",
             "failed",
             1,
-            "The program ended with an error that nothing caught: ValueError.",
+            "The program ended with an uncaught error: ValueError.",
             marks=pytest.mark.fault(
-                "An exception that nothing catches",
-                "as without, the traceback too",
-                "everything; of the exception its class, not its words, which may be secret",
-                "`failed`; *The program ended with an error that nothing caught: ValueError.*",
+                "An uncaught exception",
+                "unchanged, the traceback too",
+                "everything; the exception's class, but not its message, which may hold secrets",
+                "`failed`; *The program ended with an uncaught error: ValueError.*",
             ),
         ),
         pytest.param(
@@ -54,8 +54,8 @@ def said(tmp_path_factory):
             "The program ran out of GPU memory, and nothing caught the torch.OutOfMemoryError: a step needed more",
             marks=pytest.mark.fault(
                 "CUDA out of memory, uncaught",
-                "as without",
-                "everything up to the step that failed, and what the allocator said",
+                "unchanged",
+                "everything up to the failed step, and the allocator's message",
                 "`failed`; *The program ran out of GPU memory ... A smaller batch ...*, with the allocator's sentence",
             ),
         ),
@@ -65,9 +65,9 @@ def said(tmp_path_factory):
             1,
             "The program ran out of memory, and nothing caught the RuntimeError",
             marks=pytest.mark.fault(
-                "The host's allocator has no memory left, uncaught",
-                "as without",
-                "everything up to the step that failed",
+                "Out of host memory, uncaught",
+                "unchanged",
+                "everything up to the failed step",
                 "`failed`; *The program ran out of memory ...*, with the allocator's sentence",
             ),
         ),
@@ -77,9 +77,9 @@ def said(tmp_path_factory):
             5,
             "The program ended with exit status 5.",
             marks=pytest.mark.fault(
-                "It leaves without a word (`os._exit(5)`)",
-                "as without",
-                "all but the step it was in and, at most, the 20 ms before",
+                "It calls `os._exit(5)`",
+                "unchanged",
+                "all but the current step and at most 20 ms before it",
                 "`failed`; *The program ended with exit status 5.*",
             ),
         ),
@@ -90,9 +90,9 @@ def said(tmp_path_factory):
             "killed by signal 11 (SIGSEGV): native code touched memory it may not",
             marks=pytest.mark.fault(
                 "A segmentation fault",
-                "as without: killed by signal 11, one core dump",
-                "all but the step it was in and, at most, the 20 ms before",
-                "`killed`; *... signal 11 (SIGSEGV): native code touched memory it may not; ...*",
+                "unchanged: killed by signal 11, one core dump",
+                "all but the current step and at most 20 ms before it",
+                "`killed`; *... signal 11 (SIGSEGV): native code accessed invalid memory; ...*",
             ),
         ),
         pytest.param(
@@ -102,9 +102,9 @@ def said(tmp_path_factory):
             "killed by signal 6 (SIGABRT): native code gave up",
             marks=pytest.mark.fault(
                 "Native code calls `abort()`",
-                "as without: killed by signal 6",
-                "all but the step it was in and, at most, the 20 ms before",
-                "`killed`; *... signal 6 (SIGABRT): native code gave up; what it printed last says why.*",
+                "unchanged: killed by signal 6",
+                "all but the current step and at most 20 ms before it",
+                "`killed`; *... signal 6 (SIGABRT): native code aborted; its last output says why.*",
             ),
         ),
     ],
@@ -151,24 +151,24 @@ except KeyboardInterrupt:
             "Ctrl-C",
             signal.SIGINT,
             "killed",
-            "killed by signal 2 (SIGINT): it was interrupted, as by Ctrl-C.",
+            "killed by signal 2 (SIGINT): interrupted, for example by Ctrl-C.",
             marks=pytest.mark.fault(
                 "Ctrl-C in its terminal",
-                "as without: interrupted once, its `KeyboardInterrupt` its own",
+                "unchanged: it gets one `KeyboardInterrupt`",
                 "everything",
-                "`killed`; *... signal 2 (SIGINT): it was interrupted, as by Ctrl-C.*",
+                "`killed`; *... signal 2 (SIGINT): interrupted, for example by Ctrl-C.*",
             ),
         ),
         pytest.param(
             "program",
             signal.SIGINT,
             "killed",
-            "killed by signal 2 (SIGINT): it was interrupted, as by Ctrl-C.",
+            "killed by signal 2 (SIGINT): interrupted, for example by Ctrl-C.",
             marks=pytest.mark.fault(
                 "SIGINT to the program alone",
-                "as without",
+                "unchanged",
                 "everything",
-                "`killed`; *... signal 2 (SIGINT): it was interrupted, as by Ctrl-C.*",
+                "`killed`; *... signal 2 (SIGINT): interrupted, for example by Ctrl-C.*",
             ),
         ),
         pytest.param(
@@ -178,9 +178,9 @@ except KeyboardInterrupt:
             "killed by signal 15 (SIGTERM): a scheduler's time limit or preemption",
             marks=pytest.mark.fault(
                 "SIGTERM to profile-train, as schedulers send it",
-                "gets it, and ends as without",
-                "all but the step it was in and, at most, the 20 ms before",
-                "`killed`; *... signal 15 (SIGTERM): a scheduler's time limit or preemption, or somebody's kill.*",
+                "unchanged: it gets the signal",
+                "all but the current step and at most 20 ms before it",
+                "`killed`; *... signal 15 (SIGTERM): a scheduler's time limit or preemption, or a kill command.*",
             ),
         ),
         pytest.param(
@@ -190,7 +190,7 @@ except KeyboardInterrupt:
             "The program ended with exit status 7, after signal 15 (SIGTERM): a scheduler's time limit or preemption",
             marks=pytest.mark.fault(
                 "SIGTERM, and the program has a handler that saves and exits",
-                "as without: its handler runs once",
+                "unchanged: its handler runs once",
                 "everything",
                 "`failed`; *The program ended with exit status 7, after signal 15 (SIGTERM): ...*",
             ),
@@ -202,8 +202,8 @@ except KeyboardInterrupt:
             "killed by signal 1 (SIGHUP): its terminal or connection was closed",
             marks=pytest.mark.fault(
                 "SIGHUP: the connection is lost",
-                "as without",
-                "all but the step it was in and, at most, the 20 ms before",
+                "unchanged",
+                "all but the current step and at most 20 ms before it",
                 "`killed`; *... signal 1 (SIGHUP): its terminal or connection was closed, ...*",
             ),
         ),
@@ -214,9 +214,9 @@ except KeyboardInterrupt:
             "killed by signal 9 (SIGKILL): out of memory (the machine's or the job's limit), preemption",
             marks=pytest.mark.fault(
                 "SIGKILL of the program, as the kernel sends it when memory runs out",
-                "as without: profile-train ends by the same signal",
-                "all but the step it was in and, at most, the 20 ms before",
-                "`killed`; *... signal 9 (SIGKILL): out of memory (...), preemption, or somebody's kill -9.*",
+                "unchanged: profile-train ends by the same signal",
+                "all but the current step and at most 20 ms before it",
+                "`killed`; *... signal 9 (SIGKILL): out of memory (...), preemption, or kill -9.*",
             ),
         ),
     ],
@@ -265,10 +265,10 @@ RULE = Rule(title="None", area=Area.COST, when=when, then=then, confidence=Confi
 
 
 @pytest.mark.fault(
-    "SIGTERM while the report is made, as `srun --kill-on-bad-exit` sends it to all tasks when one has failed",
-    "has ended: its status is given back",
+    "SIGTERM while the report is written, as `srun --kill-on-bad-exit` sends to all tasks after one failed",
+    "has ended: profile-train returns its status",
     "everything",
-    "the report, as always, if there is time for it until SIGKILL",
+    "the report, if it is finished before SIGKILL",
 )
 def test_the_report_is_made_in_the_time_that_a_scheduler_leaves(training, script, start_profiled):
     rules = script(SENDS, "sent.py")
@@ -300,9 +300,10 @@ if __name__ == "__main__": batches()
 
 @pytest.mark.fault(
     "SIGKILL of a DataLoader worker",
-    "as without: the same `RuntimeError` from the same lines",
-    "everything, the worker's batches too",
-    "`failed`; *The program ended because a worker died, often for want of memory: DataLoader worker (pid ...) ...*",
+    "unchanged: the same `RuntimeError` from the same lines",
+    "everything, including the worker's batches",
+    "`failed`; *The program ended because a worker died, often because memory ran out: DataLoader worker "
+    "(pid ...) ...*",
 )
 def test_a_worker_that_is_killed_is_named(training, run_both, check_report):
     ran = run_both(training(LOADS))
@@ -310,7 +311,7 @@ def test_a_worker_that_is_killed_is_named(training, run_both, check_report):
 
     assert b"DataLoader worker (pid) is killed by signal: Killed." in plain.err
     assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
-    assert check_report(profiled, "often for want of memory: DataLoader worker (pid")["ended"] == "failed"
+    assert check_report(profiled, "often because memory ran out: DataLoader worker (pid")["ended"] == "failed"
     assert len(profiled.steps) == 12
     assert len(profiled.tables.batches) >= 12
 
@@ -336,8 +337,8 @@ for step in range(12):
 
 @pytest.mark.fault(
     "CUDA out of memory, caught, and the batch halved",
-    "as without",
-    "every step; the one in which it happened holds both attempts",
+    "unchanged",
+    "every step; the step of the error holds both attempts",
     "`completed`",
 )
 def test_a_caught_out_of_memory_error_is_a_step_like_others(training, run_both, check_report):

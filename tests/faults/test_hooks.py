@@ -72,9 +72,9 @@ INSTALLED = {
 
 
 @pytest.mark.fault(
-    "A hook cannot be put in: those on model, backward pass, DataLoader, saving, garbage collection, output",
-    "as without",
-    "everything else: each step, with the parts that are measured",
+    "A hook cannot be installed: model, backward pass, DataLoader, saving, garbage collection, output",
+    "unchanged",
+    "everything else: each step, with the parts that were measured",
     "*Not fully measured: backward passes (RuntimeError: ...).* and so on, a line each",
 )
 def test_hooks_that_cannot_be_put_in_are_left_out_and_named(run_broken, check_report):
@@ -90,9 +90,9 @@ def test_hooks_that_cannot_be_put_in_are_left_out_and_named(run_broken, check_re
 
 
 @pytest.mark.fault(
-    "The hook on the optimizer cannot be put in",
-    "as without",
-    "everything but steps: they have no end",
+    "The hook on the optimizer cannot be installed",
+    "unchanged",
+    "everything but steps, whose end is unknown",
     "*Not fully measured: optimizers and their steps (RuntimeError: ...).*",
 )
 def test_without_the_optimizers_hook_there_are_no_steps_and_that_is_said(run_broken, check_report):
@@ -107,8 +107,8 @@ def test_without_the_optimizers_hook_there_are_no_steps_and_that_is_said(run_bro
 
 
 @pytest.mark.fault(
-    "A hook fails while the program trains: the looks at the model, the optimizer, the flags",
-    "as without",
+    "A hook fails during training: inspection of the model, the optimizer, the flags",
+    "unchanged",
     "every step with all its parts",
     "*Not fully measured: the model's layers and sizes (RuntimeError: ...).* and so on, a line each",
 )

@@ -1,4 +1,4 @@
-"""It runs for a day."""
+"""The run takes a day."""
 
 import json
 import subprocess
@@ -20,20 +20,20 @@ from profiler.store import Writer, find, read
             0.5,
             0,
             marks=pytest.mark.fault(
-                "24 h of steps, 172,800 of them (simulated: only the clock is made up)",
+                "24 h of steps, 172,800 of them (only the clock is simulated)",
                 "-",
-                "all, older steps merged: the store stays below 20 MB, the recorder's memory does not grow",
-                "the report, as of any run",
+                "everything, with older steps merged: the store stays below 20 MB, the recorder's memory does not grow",
+                "the usual report",
             ),
         ),
         pytest.param(
             5.0,
             2,
             marks=pytest.mark.fault(
-                "24 h in which 2,880 workers come and go, two an epoch (simulated)",
+                "24 h with 2,880 workers, two new ones per epoch (simulated)",
                 "-",
-                "all; the store stays below 20 MB, the recorder's memory grows by 3 kB a worker",
-                "the report, as of any run",
+                "everything; the store stays below 20 MB, the recorder's memory grows by 3 kB per worker",
+                "the usual report",
             ),
         ),
     ],

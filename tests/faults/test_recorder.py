@@ -1,4 +1,4 @@
-"""The recorder is held up, or nobody reads what it says."""
+"""The recorder is stopped, or its output has no reader."""
 
 import os
 import signal
@@ -17,15 +17,15 @@ train(15_000, 0)
 
 
 @pytest.mark.fault(
-    "The program is stopped for a while and goes on (SIGSTOP and SIGCONT, Ctrl-Z and `fg`)",
-    "as without",
+    "The program is stopped and continued (SIGSTOP and SIGCONT, Ctrl-Z and `fg`)",
+    "unchanged",
     "everything",
     "*The program was stopped for 2 s, as by SIGSTOP or Ctrl-Z: the steps of that time are longer by as much.*",
 )
 @pytest.mark.fault(
-    "The recorder is stopped for a while, and the program runs on until its ring has run over",
-    "as without: it waits for nobody",
-    "what was written before, and the newest that the ring holds; each event that is lost is counted",
+    "The recorder is stopped until the program's ring overflows",
+    "unchanged: it never waits for the recorder",
+    "all events before, and the newest events in the ring; each lost event is counted",
     "*The recorder did not run for 4 s: samples of that time are missing*; *12,345 of 45,678 events were lost ...*",
 )
 def test_whoever_is_stopped_goes_on_and_the_gap_is_told(training, run_plain, start_profiled, check_report, tmp_path):
@@ -64,9 +64,9 @@ def test_whoever_is_stopped_goes_on_and_the_gap_is_told(training, run_plain, sta
 
 
 @pytest.mark.fault(
-    "A second run into the same folder, while the first is running",
-    "both as without",
-    "both: the second is kept in a folder beside",
+    "A second run starts in the folder of a run that is still active",
+    "both unchanged",
+    "both: the second goes to a folder next to the first",
     "*... is being recorded into by another run; this run is kept in ...*",
 )
 def test_two_runs_into_one_folder_are_two_recordings(training, start_profiled, check_report, tmp_path):
@@ -111,9 +111,9 @@ sys.exit(4)
 
 @pytest.mark.fault(
     "It is started without stdin, stdout and stderr (`<&- >&- 2>&-`)",
-    "as without: it has none either",
+    "unchanged: it has none either",
     "everything",
-    "report.html and report.md, `failed`, as always; there is no terminal",
+    "report.html and report.md, `failed`; there is no terminal",
 )
 def test_without_standard_streams_all_else_is_as_always(script, start, start_profiled, check_report, tmp_path):
     program = script(STREAMS)
@@ -145,10 +145,10 @@ for step in range(10_000):
 
 
 @pytest.mark.fault(
-    "Whoever reads its output goes (`profile-train train.py 2>&1 | head -1`)",
-    "as without: its own `BrokenPipeError` ends it, and its status is given back",
+    "The reader of its output exits (`profile-train train.py 2>&1 | head -1`)",
+    "unchanged: its own `BrokenPipeError` ends it, and profile-train returns its status",
     "everything",
-    "report.html and report.md, `failed`, as always; nobody reads the terminal",
+    "report.html and report.md, `failed`; nobody reads the terminal",
 )
 def test_an_output_that_nobody_reads_ends_the_program_as_without(script, start, check_report, tmp_path):
     program = script(TALKS)
@@ -168,8 +168,5 @@ def test_an_output_that_nobody_reads_ends_the_program_as_without(script, start, 
     assert plain.out == b"0 " + b"x" * 1000 + b"\n"
     assert (tmp_path / "plain").read_text() == (tmp_path / "profiled").read_text() == "1\n"
     assert (folder / "report.html").exists()
-    assert (
-        check_report(profiled, "The program ended with an error that nothing caught: BrokenPipeError.")["ended"]
-        == "failed"
-    )
+    assert check_report(profiled, "The program ended with an uncaught error: BrokenPipeError.")["ended"] == "failed"
     assert 0 < len(profiled.steps) < 10_000

@@ -1,4 +1,4 @@
-"""Faults of storage: no room, no permission, strange filesystems, and what becomes of a run folder."""
+"""Storage fails: no room, no permission, unusual filesystems, a run folder that changes."""
 
 import json
 import os
@@ -142,8 +142,8 @@ def unharmed(ran, plain, status=0):
 
 @pytest.mark.fault(
     "The disk of the run folder is full from the start",
-    "as without",
-    "all of it, in a temporary folder",
+    "unchanged",
+    "everything, in a temporary folder",
     "where the run is kept, and why",
 )
 def test_a_disk_that_is_full_from_the_start(program, plain, disk, run_profiled, tmp_path):
@@ -157,10 +157,10 @@ def test_a_disk_that_is_full_from_the_start(program, plain, disk, run_profiled, 
 
 
 @pytest.mark.fault(
-    "The disk of the run folder fills up in mid-run, and stays full",
-    "as without",
-    "what was written stands, the rest waits in the rings until there is room; the step between the two is lost",
-    "that the end could not be written, and the command that goes on once there is room",
+    "The disk of the run folder fills up during the run and stays full",
+    "unchanged",
+    "all that was written; the rest waits in the rings until there is room; the step between the two is lost",
+    "that the end could not be written, and the command that completes it once there is room",
 )
 def test_a_disk_that_fills_up(program, plain, disk, start_profiled, report):
     words, go = program
@@ -203,10 +203,10 @@ def test_a_disk_that_is_full_for_a_while_is_waited_out(disk):
 
 
 @pytest.mark.fault(
-    "/dev/shm and the temporary folder are full, where events wait for the recorder",
-    "as without",
-    "all: events wait in the run folder",
-    "nothing: nothing is missing",
+    "/dev/shm and the temporary folder, where events wait for the recorder, are full",
+    "unchanged",
+    "everything: events wait in the run folder",
+    "nothing",
 )
 def test_no_room_for_rings_in_memory(program, plain, disk, apart, tmp_path):
     disk.fill()
@@ -225,8 +225,8 @@ def test_no_room_for_rings_in_memory(program, plain, disk, apart, tmp_path):
 
 @pytest.mark.fault(
     "There is no room for events anywhere",
-    "as without",
-    "what is seen from outside: use of the machine; no steps",
+    "unchanged",
+    "what is visible from outside: utilization of the machine; no steps",
     "which process is not in the recording, and why",
 )
 def test_no_room_for_rings_anywhere(program, plain, disk, apart, check_report):
@@ -250,8 +250,8 @@ def test_no_room_for_rings_anywhere(program, plain, disk, apart, check_report):
 
 @pytest.mark.fault(
     "The run folder is on a read-only filesystem",
-    "as without",
-    "all of it, in a temporary folder",
+    "unchanged",
+    "everything, in a temporary folder",
     "where the run is kept, and why",
 )
 def test_a_read_only_run_folder(light, disk, run_profiled, tmp_path):
@@ -265,7 +265,7 @@ def test_a_read_only_run_folder(light, disk, run_profiled, tmp_path):
 
 @pytest.mark.fault(
     "Nothing can be written anywhere: neither the run folder nor a temporary one",
-    "as without",
+    "unchanged",
     "nothing",
     "at the start and at the end: that nothing is recorded, and why",
 )
@@ -282,9 +282,7 @@ def test_nowhere_to_write(light, apart, tmp_path):
     assert f"Nothing is recorded. {tmp_path / 'run'} cannot be written (Read-only file system), and neither" in first
 
 
-@pytest.mark.fault(
-    "The run folder that was asked for is a file", "as without", "all of it, in a temporary folder", "where, and why"
-)
+@pytest.mark.fault("`--out` names a file", "unchanged", "everything, in a temporary folder", "where, and why")
 def test_a_run_folder_that_is_a_file(light, run_profiled, tmp_path):
     (tmp_path / "notes").write_text("mine")
     ran = run_profiled(light, out=tmp_path / "notes", env={"TMPDIR": str(tmp_path)})
@@ -296,9 +294,9 @@ def test_a_run_folder_that_is_a_file(light, run_profiled, tmp_path):
 
 
 @pytest.mark.fault(
-    "The run folder that was asked for holds files of the user's own, named as ours are",
-    "as without",
-    "all of it, in a folder beside; not one of the user's files is touched",
+    "`--out` names a folder that holds the user's own files under names that profile-train uses",
+    "unchanged",
+    "everything, in a folder next to it; none of the user's files is touched",
     "which file is in the way, and where the run is kept",
 )
 @pytest.mark.parametrize("theirs", ["report.html", "windows/photo.png", "run-of-cards.db"])
@@ -330,10 +328,10 @@ def test_a_run_folder_that_is_named_again_loses_nothing_but_the_run(light, run_p
 
 
 @pytest.mark.fault(
-    "The run folder is deleted in mid-run",
-    "as without",
-    "all of it: the folder is made again at the end",
-    "that it was deleted and has been made again",
+    "The run folder is deleted during the run",
+    "unchanged",
+    "everything: the folder is created again at the end",
+    "that it was deleted and created again",
 )
 def test_a_run_folder_that_is_deleted(program, plain, start_profiled, check_report, tmp_path):
     words, go = program
@@ -351,10 +349,10 @@ def test_a_run_folder_that_is_deleted(program, plain, start_profiled, check_repo
 
 
 @pytest.mark.fault(
-    "The run folder's name holds spaces, quotes, a line break, wildcards and bytes that are no UTF-8",
-    "as without",
-    "all of it",
-    "the report, as ever",
+    "The name of the run folder holds spaces, quotes, a line break, wildcards and invalid UTF-8",
+    "unchanged",
+    "everything",
+    "the usual report",
 )
 def test_a_run_folder_with_a_strange_name(program, plain, run_profiled, report, tmp_path):
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/a b'c\"d\n%20#?[x]*{y}<b>\xff\xe9"))
@@ -375,9 +373,9 @@ def test_a_run_folder_with_a_strange_name(program, plain, run_profiled, report, 
 
 @pytest.mark.fault(
     "The run folder is on a filesystem without shared mmap, so SQLite's write-ahead log is refused",
-    "as without",
-    "all of it, by SQLite's older journal",
-    "nothing: nothing is missing",
+    "unchanged",
+    "everything, with SQLite's rollback journal",
+    "nothing",
 )
 def test_a_filesystem_without_shared_memory(program, plain, start_profiled, refusing, tmp_path):
     words, go = program
@@ -395,9 +393,9 @@ def test_a_filesystem_without_shared_memory(program, plain, start_profiled, refu
 
 
 @pytest.mark.fault(
-    "No file can be mapped, not even in memory",
-    "as without",
-    "what is seen from outside: use of the machine; no steps",
+    "No file can be mapped, not even in /dev/shm",
+    "unchanged",
+    "what is visible from outside: utilization of the machine; no steps",
     "which process is not in the recording, and why",
 )
 def test_no_mmap_at_all(program, plain, run_profiled, refusing, check_report):
@@ -409,9 +407,9 @@ def test_no_mmap_at_all(program, plain, run_profiled, refusing, check_report):
 
 
 @pytest.mark.fault(
-    "The run folder is on a filesystem that locks no files",
-    "as without",
-    "all of it, in a temporary folder",
+    "The run folder is on a filesystem without file locks",
+    "unchanged",
+    "everything, in a temporary folder",
     "where the run is kept, and why",
 )
 def test_a_filesystem_without_locks(light, run_profiled, refusing, tmp_path):
@@ -426,8 +424,8 @@ def test_a_filesystem_without_locks(light, run_profiled, refusing, tmp_path):
 
 @pytest.mark.fault(
     "A container hides the machine: /proc/stat and /proc/meminfo are empty",
-    "as without",
-    "all else; use of the machine's CPU and memory is not measured, rather than zero",
+    "unchanged",
+    "everything else; CPU and memory of the machine are not measured, rather than zero",
     "what is not measured",
 )
 def test_a_machine_that_tells_nothing(script, apart, tmp_path):
@@ -449,9 +447,9 @@ def test_a_machine_that_tells_nothing(script, apart, tmp_path):
 
 
 @pytest.mark.fault(
-    "A report is made while the program is still training, of the run and of a copy of its folder",
-    "as without",
-    "all of it; the reports show what was written until then",
+    "A report is made during training, from the run and from a copy of its folder",
+    "unchanged",
+    "everything; the reports show what was written so far",
     "that the run is still going on",
 )
 def test_a_report_of_a_run_that_goes_on(program, plain, start_profiled, report, tmp_path):
@@ -477,16 +475,16 @@ def test_a_report_of_a_run_that_goes_on(program, plain, start_profiled, report, 
 
 
 @pytest.mark.fault(
-    "The recorder is killed, and its run folder copied, looked into by a machine of another name, or read-only",
-    "as without",
-    "what the program left in its rings stays there for the folder itself; the step that the recorder held is lost",
-    "of a copy, that it is one; of a read-only folder, where the rest is and how to put the report elsewhere",
+    "The recorder is killed; then the run folder is copied, read on a machine with another name, or made read-only",
+    "unchanged",
+    "the data in the program's rings stays there for the original folder; the step that the recorder held is lost",
+    "that it is a copy; for a read-only folder, where the rest is and how to write the report elsewhere",
 )
 @pytest.mark.fault(
-    "Two reports are made at once of a run whose recorder was killed",
-    "as without",
-    "all that is left of it, once",
-    "by one of them, that the rest was read from what the program left behind",
+    "Two reports are made at once from a run whose recorder was killed",
+    "unchanged",
+    "everything that is left, once",
+    "in one of them, that the rest was read from the program's rings",
 )
 def test_a_run_folder_whose_recorder_was_killed(program, plain, start_profiled, start, apart, report, tmp_path):
     words, go = program

@@ -1,4 +1,4 @@
-"""The program does something unusual, or has hardly any room."""
+"""The program does something unusual, or has hardly any resources."""
 
 import re
 
@@ -30,23 +30,21 @@ raise ValueError
 """
 
 
+@pytest.mark.fault("It changes its working directory while `--out` is relative", "unchanged", "everything", "nothing")
 @pytest.mark.fault(
-    "It changes its folder, where `--out` is relative", "as without", "everything", "nothing: all is well"
+    "It clears `os.environ`", "unchanged", "everything but processes that it starts afterwards", "nothing"
 )
+@pytest.mark.fault("It leaves its session (`os.setsid`)", "unchanged", "everything", "nothing")
 @pytest.mark.fault(
-    "It clears `os.environ`", "as without", "everything but processes that it starts afterwards", "nothing"
-)
-@pytest.mark.fault("It leaves its session (`os.setsid`)", "as without", "everything", "nothing: all is well")
-@pytest.mark.fault(
-    "It replaces `sys.excepthook`, and an exception gets there",
-    "as without: its own hook is called",
+    "It replaces `sys.excepthook` and ends with an exception",
+    "unchanged: its own hook is called",
     "everything",
     "`failed`; *The program ended with exit status 1.*",
 )
-@pytest.mark.fault("It disables the garbage collector", "as without", "everything", "nothing: all is well")
+@pytest.mark.fault("It disables the garbage collector", "unchanged", "everything", "nothing")
 @pytest.mark.fault(
-    "It has signal handlers, `signal.set_wakeup_fd` and `faulthandler` of its own",
-    "as without",
+    "It has its own signal handlers, `signal.set_wakeup_fd` and `faulthandler`",
+    "unchanged",
     "everything",
     "nothing",
 )
@@ -77,12 +75,12 @@ raise ValueError
 
 
 @pytest.mark.fault(
-    "It closes every file descriptor, and opens files that get the same numbers",
-    "as without: what it writes into them is its own",
-    "everything but facts on its settings from then on",
+    "It closes every file descriptor and opens files that get the same numbers",
+    "unchanged: its files hold only what it writes",
+    "everything but later changes of its settings",
     "`failed`; *The program ended with exit status 1.*",
 )
-@pytest.mark.fault("It removes `sys.excepthook`", "as without", "everything", "`failed`; *... exit status 1.*")
+@pytest.mark.fault("It removes `sys.excepthook`", "unchanged", "everything", "`failed`; *... exit status 1.*")
 def test_a_program_that_closes_all_files_finds_nothing_of_ours_in_its_own(training, run_both, check_report, tmp_path):
     plain, profiled = run_both(training(CLOSES), tmp_path / "own")
 
@@ -100,10 +98,10 @@ if "AGAIN" not in os.environ:
 
 
 @pytest.mark.fault(
-    "It replaces itself (`os.execv`), as to run again with another environment",
-    "as without",
+    "It replaces itself (`os.execv`), for example to restart in another environment",
+    "unchanged",
     "the steps of both",
-    "nothing: all is well",
+    "nothing",
 )
 def test_a_program_that_replaces_itself_is_recorded_on_both_sides(training, run_both, check_report):
     plain, profiled = run_both(training(AGAIN))
@@ -137,9 +135,9 @@ train()
 
 
 @pytest.mark.fault(
-    "It forks after training has begun: children that train, leave, are killed, or become another program",
-    "as without",
-    "its own steps, and those of each child that trains; the others cost nothing",
+    "It forks after training has begun: children train, exit, are killed, or become another program",
+    "unchanged",
+    "its own steps and those of each child that trains; other children cost nothing",
     "nothing: each that trains is a process of the run",
 )
 def test_children_that_train_are_processes_of_the_run(training, run_both, check_report):
@@ -170,15 +168,15 @@ def limited(number, limit, *, handler=signal.SIG_IGN):
 
 
 @pytest.mark.fault(
-    "It may not write large files (`RLIMIT_FSIZE`)",
-    "as without",
-    "all but that process",
+    "Its file size is limited (`RLIMIT_FSIZE`)",
+    "unchanged",
+    "everything but that process",
     "*The events of process ... could not be kept, so it is not in this recording: ... File too large*",
 )
 @pytest.mark.fault(
-    "It may take no more memory (`RLIMIT_AS`)",
-    "as without",
-    "all but that process",
+    "Its memory is limited (`RLIMIT_AS`)",
+    "unchanged",
+    "everything but that process",
     "*The events of process ... could not be kept, so it is not in this recording: ... Cannot allocate memory*",
 )
 def test_a_process_without_room_is_unharmed_and_named(training, run_both, check_report):
@@ -198,15 +196,15 @@ limited(resource.RLIMIT_AS, 1 << 20)
 
 
 @pytest.mark.fault(
-    "It may not write large files, and dies by `SIGXFSZ` when it does",
-    "as without",
-    "all but that process",
+    "Its file size is limited, and it dies by `SIGXFSZ` when it exceeds the limit",
+    "unchanged",
+    "everything but that process",
     "*The events of process ... could not be kept, so it is not in this recording: ... File too large*",
 )
 @pytest.mark.fault(
-    "It may open no more files (`RLIMIT_NOFILE`)",
-    "as without",
-    "all but that process",
+    "Its number of open files is limited (`RLIMIT_NOFILE`)",
+    "unchanged",
+    "everything but that process",
     "*The events of process ... could not be kept, so it is not in this recording: ... Too many open files*",
 )
 def test_a_process_that_may_open_or_write_nothing_is_unharmed_and_named(training, run_both, check_report):

@@ -1,4 +1,4 @@
-"""The context manager: one block of a program is recorded, and the program is afterwards as it was before."""
+"""One block of a program is recorded by the context manager; afterwards the program is as before."""
 
 import json
 import os
@@ -257,10 +257,10 @@ if __name__ == "__main__":
 
 
 @pytest.mark.fault(
-    "SIGKILL of a program in its `with profile()` block",
-    "as without",
-    "everything: the recorder beside it finishes the run",
-    "`killed`; *The program was gone without a word: out of memory (...), preemption, or somebody's kill -9.*",
+    "SIGKILL of a program inside its `with profile()` block",
+    "unchanged",
+    "everything: the recorder, a separate process, finishes the run",
+    "`killed`; *The program disappeared without an exit status: out of memory (...), preemption, or kill -9.*",
 )
 def test_a_program_killed_in_its_block_leaves_a_finished_run(begin, report):
     running = begin(
@@ -282,7 +282,7 @@ with profile(out="run"):
     again = report(ran.folder)
     assert again.status == 0
     assert json.loads((ran.folder / "result.json").read_text())["run"]["ended"] == "killed"
-    assert "The program was gone without a word: out of memory" in " ".join(again.err.decode().split())
+    assert "The program disappeared without an exit status: out of memory" in " ".join(again.err.decode().split())
 
 
 def _children(pid):

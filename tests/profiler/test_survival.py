@@ -1,4 +1,4 @@
-"""Whoever is killed, the recording stands, and the program is never the worse for it."""
+"""A process is killed: the recording stands, and the program is unharmed."""
 
 import json
 import os
@@ -60,8 +60,8 @@ def result(folder):
 
 @pytest.mark.fault(
     "SIGKILL of the program in the middle of training",
-    "as without: profile-train ends by the same signal",
-    "all but the step it was in and, at most, the 20 ms before",
+    "unchanged: profile-train ends by the same signal",
+    "all but the current step and at most 20 ms before it",
     "`killed`, in all forms of the report",
 )
 def test_a_killed_program_is_reported_up_to_its_last_second(trains, start_profiled):
@@ -84,11 +84,11 @@ def test_a_killed_program_is_reported_up_to_its_last_second(trains, start_profil
 
 @pytest.mark.fault(
     "SIGKILL of the recorder, which is profile-train itself",
-    "trains on, as without",
-    "`profile-train report` reads what the program leaves in its ring, now and when it has ended: of the time after "
-    "the kill, the newest 32,768 events, some 8,000 steps. Lost are the step that the recorder held, as a step's "
-    "end shows only when the next one begins, and the samples of the half second before the kill and of the time "
-    "after it",
+    "unchanged: it continues training",
+    "`profile-train report` reads the program's ring, during training and after it: of the"
+    " time after the kill, the newest 32,768 events, about 8,000 steps. Lost are the step "
+    "that the recorder held (the end of a step shows only when the next one begins), and "
+    "all samples from half a second before the kill",
     "*The recorder of this run was cut off ...*: `running`, later `completed`",
 )
 def test_a_program_outlives_its_recorder_and_the_report_takes_up_what_it_left(
@@ -200,10 +200,10 @@ for batch in loader:
 
 
 @pytest.mark.fault(
-    "A model, optimizer and loader that raise when they are looked at",
-    "as without",
-    "every step; nothing of theirs is called",
-    "nothing; what only they could tell is *not measured*",
+    "A model, an optimizer and a loader that raise when their methods are called",
+    "unchanged",
+    "every step; none of their methods is called",
+    "nothing; what only their methods could return is *not measured*",
 )
 def test_objects_that_raise_when_they_are_looked_at_are_not_asked(tmp_path, run_both):
     program = tmp_path / "train.py"

@@ -112,7 +112,7 @@ class OperatorView:
                 "peak bandwidth, over the time taken; above 100% if data came from a cache. To be had: what it would "
                 "save if it attained what well-made kernels of its kind typically do. "
             )
-        return f"{known}Where the trace does not tell, a cell is empty."
+        return f"{known}A cell is empty where the trace does not hold the value."
 
 
 def _row(row: OperatorRow) -> Row:

@@ -16,16 +16,16 @@ BAR = 30
 
 def story(tuned: Tuned) -> list[str]:
     """Return lines with the step's time from first to last, and each change's predicted and measured gain."""
-    lines = [_bar("as it is", tuned.before, tuned.before)]
+    lines = [_bar("unchanged", tuned.before, tuned.before)]
     for each in tuned.kept:
         if each.verified.seconds is not None:
             lines.append(_bar(each.verified.rule, each.verified.seconds[1], tuned.before))
         lines.append(f"    {outcome(each.verified)}")
-    lines.append(_bar("with all that was kept" if tuned.kept else "nothing was kept", tuned.after, tuned.before))
+    lines.append(_bar("with all kept changes" if tuned.kept else "nothing was kept", tuned.after, tuned.before))
     for tried in tuned.given_up:
         lines.append(f"  not kept: {tried.rule}. {outcome(tried)}")
     for finding in tuned.by_hand:
-        lines.append(f"  left to you: {finding.rule.title} [{finding.rule.id}]")
+        lines.append(f"  by hand: {finding.rule.title} [{finding.rule.id}]")
     return [printable(line) for line in lines]
 
 

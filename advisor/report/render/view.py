@@ -288,7 +288,7 @@ class View:
             held = f" of {count(first.steps, 'step')}" if first.steps else ""
             return f"One profiler window{held}, {seconds(first.seconds)} long. The host is slower while it is profiled."
         if first.steps is None:
-            return f"The trace marks no steps: this is all of it, {seconds(first.seconds)}."
+            return f"The trace marks no steps: this is the whole trace, {seconds(first.seconds)}."
         return (
             f"The trace marks {count(first.steps, 'whole step')}, {seconds(first.seconds)} from the first to the last."
         )
@@ -318,7 +318,7 @@ class View:
             )
         if calls := one.launches:
             sentences.append(
-                f"Launches: {count(calls.calls, 'call')}, of {seconds(calls.median)} at the median and "
+                f"Launches: {count(calls.calls, 'call')} of {seconds(calls.median)} (median) and "
                 f"{seconds(calls.p99)} at the 99th percentile, {calls.slow} above 50 us; {share(calls.shorter)} took "
                 f"longer than what they launched, which began {seconds(calls.delay)} later at the median."
             )

@@ -149,4 +149,4 @@ def _footer(seen: Snapshot, note: str) -> Text:
         return Text(printable(note), style="yellow")
     if seen.is_over:
         return Text(printable(f"Report: profile-train report {seen.folder}"), style="dim")
-    return Text(printable(f"Ctrl-C ends the watching, not the run ({seen.folder})"), style="dim")
+    return Text(printable(f"Ctrl-C stops watching; the run continues ({seen.folder})"), style="dim")

@@ -17,7 +17,7 @@ PRECISIONS = {"bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
 class Lightning(OwnLoop):
-    """Changes for `lightning.Trainer`."""
+    """Changes as arguments of `lightning.Trainer`."""
 
     name = "Trainer"
 

@@ -30,12 +30,12 @@ BURST = 3
 # In a pause, the end of a step is marked this often, and the end of each step while the GPU is a step behind: the host
 # then runs ahead, so its own times say nothing, and a mark costs time that it has.
 PROBE_NS = 20_000_000
-# How often the density of marks is judged anew where they do not pause, and how often to look for CUDA before it is up.
+# How often the density of marks is judged again where they do not pause; how often to look for CUDA before it is up.
 PACE_NS, LOOK_NS = 1_000_000_000, 100_000_000
 # Marks without a boundary, as in an evaluation, are read when so many wait, and pause (until a step ends) after more.
 MOST_UNREAD = 64
 MOST_UNBOUNDED = 256
-# More than this many unread events means the GPU is far behind or lost: start anew.
+# More than this many unread events means the GPU is far behind or lost: start again.
 MOST_PENDING = 1024
 
 _BOUNDARIES = frozenset((MARK_OPTIMIZER_END, MARK_STEP))

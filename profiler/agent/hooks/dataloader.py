@@ -658,7 +658,7 @@ class _Fetches:
         watched.slow = end - begin > SLOW_NS
         collated = end - watched.collates if begin <= watched.collates <= end else 0
         agent.put((ident(), BATCH, begin, end, watched.loader, min(wanted, end - begin), collated, samples, files))
-        if watched.left is None:  # a worker may be ended without a word; what it does beside the step costs nothing
+        if watched.left is None:  # a worker may be ended without a word; what it does next to the step costs nothing
             agent.flush()
             if agent.outlet is not None:
                 agent.outlet.publish()

@@ -113,14 +113,14 @@ class _Count:
         self._place = where
         read = [tensor(parameter) for parameter in parameters(module)]
         if None in read:
-            raise TypeError("the size of a parameter is told by code of the program")
+            raise TypeError("only code of the program can tell the size of a parameter")
         gradients = [each for each in read if each is not None and each.trainable]
         self._bytes = sum(each.bytes for each in gradients)
         self._dtypes = sorted({each.dtype for each in gradients})
         self._before = _sums(logged)
 
     def fact(self, number: int, steps: int) -> dict[str, Any]:
-        """Return the DdpFact."""
+        """Return the settings and buckets of a DDP model as a fact."""
         module = self.module()
         logged = _logged(module)
         sizes = logged.get("rebuilt_bucket_sizes") or logged.get("bucket_sizes")

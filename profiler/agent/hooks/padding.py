@@ -199,13 +199,13 @@ def _mark_of_mask(path: str, mask: Any, arrays: Arrays) -> Mark | None:
     if not ((mask == 0) | (mask == 1)).all():
         return None
     attention, padding = "attention_mask" in path.lower(), "pad" in path.lower()
-    beside = [other for name, other in arrays.items() if _is_of_inputs(name) and _goes_with(mask, other)]
+    paired = [other for name, other in arrays.items() if _is_of_inputs(name) and _goes_with(mask, other)]
     for mark in (_is_not_zero,) if attention else (_is_zero, _is_not_zero):
         real = mark(mask)
         if _lengths(real) is None or _is_triangle(real):
             continue
-        if beside and not attention and not real.all():
-            if any(_are_alike(other[~real]) for other in beside):
+        if paired and not attention and not real.all():
+            if any(_are_alike(other[~real]) for other in paired):
                 return mark
         elif attention or (padding and mark is _is_zero and real[:, 0].all()):
             return mark  # by its name alone; the other way round, it would begin with padding

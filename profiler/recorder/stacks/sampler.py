@@ -1,4 +1,4 @@
-"""Run py-spy beside the training process, a stretch of seconds at a time, and sum up what it sees.
+"""Run py-spy next to the training process, a stretch of seconds at a time, and sum up what it sees.
 
 Nothing is added to the training process: py-spy reads its memory, and does not stop it (`--nonblocking`). One process
 of the node is sampled, and one of its loader workers at a time.
@@ -44,8 +44,8 @@ _PDEATHSIG = 1
 
 def executable() -> str | None:
     """Return the path of py-spy: that of our own environment, else of the PATH."""
-    beside = Path(sys.executable).parent / "py-spy"
-    return str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")
+    installed = Path(sys.executable).parent / "py-spy"
+    return str(installed) if os.access(installed, os.X_OK) else shutil.which("py-spy")
 
 
 def _prepare() -> None:
@@ -56,7 +56,7 @@ def _prepare() -> None:
 
 @dataclass(slots=True)
 class _Stretch:
-    """A running py-spy."""
+    """A running py-spy, and the stretch of time that it samples."""
 
     process: subprocess.Popen[bytes]
     output: Path

@@ -123,7 +123,7 @@ def test_a_pyproject_has_a_table_for_us(tmp_path):
         ("[rules.host-logging]\nmem_headrom = 1", "mem_headrom is not known", "mem_headroom is a metric"),
         ("[tool.profile-train.goals]\ngpu_price = 2", "tool is not known", "Drop the prefix tool.profile-train"),
         ("[tool.ruff]\nline-length = 2", "tool is not known", "Known: opt_in"),
-        ("goals = [", "is no TOML", ""),
+        ("goals = [", "is not valid TOML", ""),
     ],
 )
 def test_what_is_wrong_is_refused_by_file_and_key(tmp_path, text, message, meant):
@@ -150,7 +150,7 @@ def test_a_file_that_cannot_be_read_is_our_error(tmp_path, name):
 def test_a_file_in_another_encoding_is_our_error(tmp_path):
     (tmp_path / "here.toml").write_bytes(b"x = '\xff'")
 
-    with pytest.raises(ProfilerError, match="is no TOML"):
+    with pytest.raises(ProfilerError, match="is not valid TOML"):
         configure(tmp_path / "here.toml")
 
 

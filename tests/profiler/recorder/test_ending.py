@@ -10,7 +10,7 @@ def test_a_failure_soon_after_a_signal_is_told_with_it_and_a_late_one_is_not():
 
     assert soon == (
         "The program ended with exit status 1, after signal 15 (SIGTERM): a scheduler's time limit or preemption, or "
-        "somebody's kill."
+        "a kill command."
     )
     assert late == sentence("failed", 1, None) == "The program ended with exit status 1."
 
