@@ -51,7 +51,7 @@ def said(tmp_path_factory):
             "raise torch.cuda.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB.')",
             "failed",
             1,
-            "The program ran out of GPU memory, and nothing caught the torch.OutOfMemoryError: a step needed more",
+            "The program ran out of GPU memory, with an uncaught torch.OutOfMemoryError: a step needed more",
             marks=pytest.mark.fault(
                 "CUDA out of memory, uncaught",
                 "unchanged",
@@ -63,7 +63,7 @@ def said(tmp_path_factory):
             "torch.empty(1 << 60, dtype=torch.uint8)",
             "failed",
             1,
-            "The program ran out of memory, and nothing caught the RuntimeError",
+            "The program ran out of memory, with an uncaught RuntimeError",
             marks=pytest.mark.fault(
                 "Out of host memory, uncaught",
                 "unchanged",
@@ -87,7 +87,7 @@ def said(tmp_path_factory):
             "ctypes.string_at(0)",
             "killed",
             -signal.SIGSEGV,
-            "killed by signal 11 (SIGSEGV): native code touched memory it may not",
+            "killed by signal 11 (SIGSEGV): native code accessed invalid memory",
             marks=pytest.mark.fault(
                 "A segmentation fault",
                 "unchanged: killed by signal 11, one core dump",
@@ -99,7 +99,7 @@ def said(tmp_path_factory):
             "os.abort()",
             "killed",
             -signal.SIGABRT,
-            "killed by signal 6 (SIGABRT): native code gave up",
+            "killed by signal 6 (SIGABRT): native code aborted",
             marks=pytest.mark.fault(
                 "Native code calls `abort()`",
                 "unchanged: killed by signal 6",

@@ -112,7 +112,7 @@ def test_it_stands_beside_the_training_until_ctrl_c_or_the_end(training, start, 
     assert all(line.startswith(("20 ", "epoch ")) for line in training.out.splitlines())  # nothing is drawn over it
 
     shown = terminal()
-    shown.wait_for(b"Ctrl-C ends the watching")
+    shown.wait_for(b"Ctrl-C stops watching")
     assert b"\x1b[?1049h" in shown.out
     os.write(shown.master, b"\x03")
     assert shown.process.wait(PATIENCE) == 0
@@ -121,7 +121,7 @@ def test_it_stands_beside_the_training_until_ctrl_c_or_the_end(training, start, 
     assert training.process.poll() is None
 
     again = terminal()
-    again.wait_for(b"Ctrl-C ends the watching")
+    again.wait_for(b"Ctrl-C stops watching")
     (tmp_path / "enough").touch()
     wait_until(lambda: again.read() and again.process.poll() is not None, "the end of watching")
     assert again.process.returncode == 0

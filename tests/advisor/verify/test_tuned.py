@@ -64,5 +64,5 @@ def test_where_nothing_was_kept_nothing_is_changed(written):
     ],
 )
 def test_what_is_none_is_named(written, text):
-    with pytest.raises(ProfilerError, match=r"no tuned\.toml"):
+    with pytest.raises(ProfilerError, match=r"not a tuned\.toml"):
         tuned.read(written(text))
