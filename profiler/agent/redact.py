@@ -45,6 +45,8 @@ def redact_text(text: str, known: Iterable[str] = ()) -> str:
         text = _PRIVATE_KEY.sub(HIDDEN, text)
         text = _USER_IN_URL.sub(f"://{HIDDEN}@", text)
         text = _LOGIN.sub(rf"\1{HIDDEN}", text)
+        for before in (_PLACED, *((_USER, _ORACLE) if "@" in text else ())):
+            text = before.sub(rf"\1{HIDDEN}", text)
         text = _hide_values(text, _HEADER, _LINE)
         text = _hide_values(text, _PAIR, _VALUE)
         text = _hide_values(text, _OPTION, _VALUE)
@@ -61,6 +63,9 @@ def redact_command(words: Sequence[str], known: Iterable[str] = ()) -> tuple[str
         if position and words[position - 1] in ("-u", "--user") and _A_LOGIN.fullmatch(word):
             shown.append(f"{word.partition(':')[0]}:{HIDDEN}")
             continue
+        if position and _may_precede_one(words[position - 1]) and _A_RANDOM_WORD.fullmatch(word):
+            shown.append(HIDDEN)
+            continue
         if option is not None and (not _AN_OPTION.fullmatch(word) or _RANDOM.match(word)):
             shown.append(redact_text(word, known) if _tells_nothing(option, word) else HIDDEN)
             if shown[-1] != HIDDEN or not option.endswith("s"):  # a plural takes several
@@ -73,6 +78,11 @@ def redact_command(words: Sequence[str], known: Iterable[str] = ()) -> tuple[str
         else:
             shown.append(redact_text(word, known))
     return tuple(shown)
+
+
+def _may_precede_one(word: str) -> bool:
+    """Return whether a secret may follow this word, though mostly something else does."""
+    return word in _AMBIGUOUS or ("." in word and not word.startswith("-") and is_secret(word))
 
 
 def redact_values(value: Any, known: Iterable[str] = ()) -> Any:
@@ -140,13 +150,15 @@ def _hide_values(text: str, named: re.Pattern[str], values: re.Pattern[str]) -> 
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SNAKE = re.compile(r"[A-Za-z0-9]+")
 _SECRET = re.compile(
-    r"^(?:keys?|pass|pwd?|passcode|bearer|cookies?|jwt|signature|oauth|webhooks?|creds?|dsn|t?otp|psk|csrf)$"
+    r"^(?:keys?|pass|pwd?|passcode|bearer|cookies?|jwt|signature|oauth|webhooks?|creds?|dsn|t?otp|psk|csrf|salt)$|^mnemonic$"
     r"|^(?:admin|db|root|smtp|user)(?:pass|pwd?)$"
     r"|tokens?$|passw(?:or)?d|passphrase|credential|^secret(?!ar)|secrets?$|auth(?:orization|entication)?$"
     r"|(?:access|account|api|auth|client|deploy|encryption|host|license|master|private|secret|signing|ssh)keys?$"
 )
 # Names whose single words are no secrets.
-_SECRET_NAME = re.compile(r"(?:^|_)PAT$|^-*pat$|(?i:conn(?:ection)?[_-]?str(?:ing)?$|sess(?:ion)?[_-]?id$)")
+_SECRET_NAME = re.compile(
+    r"(?:^|_)PAT$|^-*pat$|(?i:conn(?:ection)?[_-]?str(?:ing)?$|sess(?:ion)?[_-]?id$|seed[_-]?phrase$)"
+)
 _FOLDERS = frozenset(("PWD", "OLDPWD"))  # the shell's working folder
 # The special tokens of a tokenizer.
 _VOCABULARY = re.compile(r"bos|cls|eos|image|mask|pad|sep|special|unk")
@@ -162,6 +174,12 @@ _AN_OPTION = re.compile(r"--?[A-Za-z]|--[A-Za-z][\w.-]*(?:=.*)?|-[a-z]+(?:[-_][a
 # Of upper and lower case and with digits: more a secret than an option.
 _RANDOM = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*\d)", re.DOTALL)
 _A_LOGIN = re.compile(r"[^\s:/]+:(?!//)\S+")
+
+# At least three times letters before digits, in upper and lower case: neither a name nor a version.
+_RANDOM_WORD = r"(?=[A-Za-z0-9]*[a-z])(?=[A-Za-z0-9]*[A-Z])(?:[A-Za-z]+\d+){3,}[A-Za-z]*|[0-9a-f]{40}"
+_A_RANDOM_WORD = re.compile(_RANDOM_WORD)
+# Options that mostly hold something else.
+_AMBIGUOUS = frozenset(("-p", "--tok", "--access", "--wandb", "login"))
 
 # ---- texts ----
 
@@ -185,23 +203,36 @@ _HEADER = re.compile(
 _LINE = re.compile(r"[^\s\"'`][^\r\n\"'`]*")
 _USER_IN_URL = re.compile(r"://(?:[^\s/?#\"'<>]*@|[^\s/:@?#\"'<>]+:(?!\d+/)[^\s@\"'<>]{1,256}@)")
 _LOGIN = re.compile(r"((?<![\w-])(?:-u|--user)[ =]?[^\s:/=]{1,100}:)(?!//)[^\s\"']+")
+# What looks like a secret, after a word that may say so.
+_PLACED = re.compile(
+    r"((?<![\w-])(?:-p ?|--(?:tok|access|wandb) )|(?:[Tt]oken|secret|key|[Pp]assword|passphrase) (?:is )?|JWT |login )"
+    rf"(?:{_RANDOM_WORD})(?!\w)"
+)
+# Without a scheme before it: user:password@host.
+_USER = re.compile(r"((?<![\w./:-])[\w.+-]{1,64}:)[^\s@/:\"'<>]{6,256}(?=@(?!sha\d)[A-Za-z\d])")
+_ORACLE = re.compile(r"(jdbc:oracle:\w+:[^\s/@]{1,100}/)[^\s@]+(?=@)")
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.DOTALL
 )
 # The tokens of Hugging Face, OpenAI and Anthropic, AWS, GitHub, GitLab, Slack, Google, NVIDIA, Groq, npm, PyPI,
-# Docker, Stripe, Replicate, W&B, Databricks, SendGrid, RunPod, Vault, Google's clients; JSON web tokens, bearers, the
-# signatures of URLs, and the URLs of web hooks, which are all that it takes to write there.
+# Docker, Stripe, Replicate, W&B, Databricks, SendGrid, RunPod, Vault, Google's clients, Square, Mailgun, Atlassian,
+# Linear, Sentry, age, New Relic, Facebook, Fireworks, Amazon, Scaleway, 1Password, Mapbox; JSON web tokens, bearers,
+# the signatures of URLs, and the URLs of web hooks, which are all that it takes to write there.
 _SHAPE = re.compile(
     r"(?<![A-Za-z0-9])(?:"
     r"hf_[A-Za-z0-9]{16,}|api_org_[A-Za-z0-9]{16,}|sk-(?=[\w-]*\d)[\w-]{16,}|(?:AKIA|ASIA)[A-Z0-9]{16}"
-    r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}|AIza[\w-]{30,}"
+    r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|gl(?:pat|ptt|dt|rt)-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}|AIza[\w-]{30,}"
     r"|ya29\.[\w-]+|nvapi-[\w-]{16,}|gsk_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{30,}|dckr_pat_[\w-]{16,}"
     r"|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|r8_[A-Za-z0-9]{30,}|wandb_v1_\w{20,}|dapi[0-9a-f]{32}"
     r"|SG\.[\w-]{16,}\.[\w-]{16,}|rpa_[A-Za-z0-9]{30,}|hv[sb]\.[\w-]{20,}|GOCSPX-[\w-]{16,}"
     r"|dop_v1_[0-9a-f]{32,}|tskey-[\w-]{10,}|xai-[\w-]{20,}|pplx-[\w-]{20,}|tvly-[\w-]{10,}|shpat_[0-9a-f]{16,}"
-    r"|whsec_[\w+/=]{16,}|\d{8,10}:AA[\w-]{30,}"
+    r"|whsec_[\w+/=]{16,}|\d{8,10}:AA[\w-]{30,}|sq0(?:atp|csp|idp)-[\w-]{20,}|key-[0-9a-f]{32}|ATATT3[\w=-]{12,}"
+    r"|lin_api_[A-Za-z0-9]{20,}|sntry[su]_[\w+/=-]{12,}|AGE-SECRET-KEY-1[A-Z0-9]+|NRAK-[A-Z0-9]{20,}|EAACEdEose0cBA\w+"
+    r"|fw_(?=[A-Za-z]*\d)[A-Za-z0-9]{20,}|amzn\.mws\.[0-9a-f-]{30,}|SCW[A-Z0-9]{17}|ops_eyJ[\w-]+|sk\.eyJ[\w-]+\.[\w-]+"
     r"|xapp-[\w-]{10,}|eyJ[\w-]{8,}\.eyJ[\w-]+\.[\w-]*)"
     r"|(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/-]+|(?<=/api/webhooks/)\d+/[\w-]+"
     r"|(?<=office\.com/)webhook(?:b2)?/[^\s\"']+|(?<=api\.telegram\.org/)bot\d+:[\w-]+"
     r"|(?:(?<=[Bb]earer )|(?<=BEARER ))[\w.~+/=-]{8,}|(?<=[?&]sig=)[^\s&]+"
+    r"|(?<=[?&]code=)[^\s&\"']{10,}|(?<=ntfy\.sh/)[\w-]+"
+    r"|(?<=[Bb]asic )(?=[A-Za-z+/]*[0-9=])[A-Za-z0-9+/]{16,}={0,2}(?![\w./])"
 )

@@ -32,7 +32,20 @@ SHAPES = [
     "shpat_" + "0123456789abcdef" * 2,
     "whsec_abcdefghijklmnop1234",
     "123456789:AAH0123456789abcdefghijklmnopqrstuv",
+    "gldt-0123456789abcdef01",
+    "sq0csp-0123456789abcdef0123456789abcdef",
+    "key-0123456789abcdef0123456789abcdef",
+    "ATATT3xFfGF0abcdefghijk",
+    "lin_api_abcdefghijklmnopqrstuvwxyz",
+    "sntrys_eyJpYXQiabcdefg",
+    "AGE-SECRET-KEY-1QQQQQQQQQQQQQQQ",
+    "NRAK-ABCDEFGHIJKLMNOPQRSTUVWXYZ0",
+    "fw_0123456789abcdefghij",
+    "amzn.mws.4ea38b7b-f563-7709-4bae-87aea0123456",
+    "ops_eyJzaWduSW5BZGRyZXNz0123",
 ]
+LOOKS_RANDOM = "S3cr3tV4lue9x"
+"""Hidden also where only some such words are secrets."""
 
 
 @pytest.mark.parametrize(
@@ -62,6 +75,9 @@ SHAPES = [
         (f"https://host/data?part=2&sig={SECRET}",),
         ("bash", "-c", f"export HF_TOKEN={SECRET}; python train.py --secret {SECRET}"),
         ("--config", f'{{"api_key": "{SECRET}", "lr": 3}}'),
+        *((option, LOOKS_RANDOM) for option in ("-p", "--tok", "--access", "--wandb", "wandb.login.key")),
+        ("wandb", "login", LOOKS_RANDOM),
+        ("wandb", "login", "0123456789abcdef0123456789abcdef01234567"),
         *((shape,) for shape in SHAPES),
     ],
 )
@@ -70,7 +86,8 @@ def test_a_secret_in_a_command_line_is_hidden(words):
 
     assert len(shown) == len(words)
     assert HIDDEN in " ".join(shown)
-    assert all(secret not in " ".join(shown) for secret in (SECRET, *SHAPES))
+    assert all(secret not in " ".join(shown) for secret in (SECRET, LOOKS_RANDOM, *SHAPES))
+    assert "login" not in words or shown[-1] == HIDDEN
     assert redact_command(shown) == shown
 
 
@@ -82,6 +99,7 @@ def test_a_secret_in_a_command_line_is_hidden(words):
         "--pad-token <pad> --eos-token-id 50256 --author bob --passes 3 --keyword x --hotkeys y",
         "model.key_dim=64 optimizer.lr=3e-4 --use-auth-token True --max_tokens=512",
         "--data s3://bucket/path --endpoint http://localhost:8080/a --name sk-learn-pipeline-for-words",
+        "-p ResNet50 --tok Llama3Instruct8B --wandb MyProject2024 --access r1w2 -p data/Run1a2b3c.yaml login bob",
         "--lr 3e-4 -m package.train data/tokens.bin configs/secretary.yaml task-key-word",
     ],
 )
@@ -126,13 +144,21 @@ def test_only_the_value_is_hidden():
         f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\n-----END RSA PRIVATE KEY-----",
         f"-----BEGIN PRIVATE KEY-----\n{SECRET}",
         *(f"got {shape}, which has expired" for shape in SHAPES),
+        *(f"{before} {LOOKS_RANDOM}" for before in ("wandb login", "sshpass -p", "the token is", "password", "JWT")),
+        f"mysql -p{LOOKS_RANDOM} db",
+        *(f"{name}={SECRET}" for name in ("PASSWORD_SALT", "SEED_PHRASE", "MNEMONIC")),
+        f"rsync me:{SECRET}@host",
+        f"jdbc:oracle:thin:u/{SECRET}@h:1521/x",
+        f"https://h/callback?code={SECRET}",
+        f"https://ntfy.sh/{SECRET}",
+        "Basic dXNlcjpTM2NyM3RWNGx1ZTl4",
     ],
 )
 def test_a_secret_in_a_text_is_hidden(text):
     shown = redact_text(text)
 
     assert HIDDEN in shown
-    assert all(secret not in shown for secret in (SECRET, *SHAPES))
+    assert all(secret not in shown for secret in (SECRET, LOOKS_RANDOM, *SHAPES))
     assert redact_text(shown) == shown
 
 
@@ -147,6 +173,8 @@ def test_a_secret_in_a_text_is_hidden(text):
         "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, char*>(int)",
         "cub::DeviceRadixSortKeyPair::run",
         "max_tokens=512, the token is long, PWD=/work/main",
+        "the key is layer3, at commit 0123456789abcdef0123456789abcdef01234567",
+        "python:3.11-slim@sha256:0123abcd in https://h/error?code=404, basic Internationalization",
     ],
 )
 def test_a_text_without_a_secret_stays(text):
