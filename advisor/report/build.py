@@ -68,12 +68,13 @@ def build_report(
     many = None if imported else summed_up(metrics, profile)
     traces = tuple(one for rank in profile.ranks if (one := traced(rank)) is not None)
     steps = _steps(profile, metrics)
-    stacks = code(metrics, profile)
+    phases = _phases(metrics)
+    stacks = code(metrics, profile, {phase.name: phase.share for phase in phases})
     report = Report(
         version=profile.runs[0].version if profile.runs else __version__,
         run=_run_of_traces(traces) if imported else _run(profile),
         steps=steps,
-        phases=_phases(metrics),
+        phases=phases,
         by_rank=_by_rank(metrics) if many is None else (),
         between=_between(metrics),
         regions=_regions(profile),

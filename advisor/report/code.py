@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.lines import (
@@ -157,12 +157,12 @@ def evidence(rule: str, found: Code | None) -> Behind | None:
     return None
 
 
-def code(m: Metrics, profile: Profile) -> Code | None:
-    """Return what the stacks of the first rank say; None without any."""
+def code(m: Metrics, profile: Profile, phases: Mapping[str, float | None]) -> Code | None:
+    """Return what the stacks of the first rank say; None without any. `phases` are the measured shares of the step."""
     rows = m.get(sampled)
     if not rows:
         return None
-    places = m.get(hot_places) or ()
+    places = tuple(_within(place, phases) for place in m.get(hot_places) or ())
     since = profile.runs[0].started_at if profile.runs else 0.0
     return Code(
         samples=m[stack_samples],
@@ -173,6 +173,19 @@ def code(m: Metrics, profile: Profile) -> Code | None:
         trees=_trees(rows),
         heated=tuple(_heat(place, rows, since) for place in _worth_reading(places)),
     )
+
+
+def _within(place: Place, phases: Mapping[str, float | None]) -> Place:
+    """Return the place with no larger a share than the phases that it lies in: samples only estimate what was timed.
+
+    Where the whole interval is above it, stacks and hooks differ in what they call a phase, and the place stays.
+    """
+    known = {phase if phase in phases else "other" for phase, _ in place.phases or ((place.phase, place.share),)}
+    shares = [phases.get(phase) for phase in known]
+    most = sum(part for part in shares if part is not None)
+    if None in shares or not place.low <= most < place.share:
+        return place
+    return replace(place, share=most)
 
 
 def _worth_reading(places: Sequence[Place]) -> list[Place]:

@@ -258,9 +258,14 @@ def _costly(report: Report) -> str:
     return f", above its budget of {share(cost.budget)}: times are longer than without it"
 
 
+def is_nothing(gain: Gain) -> bool:
+    """Return whether a gain reads as zero."""
+    return max(abs(gain.low), abs(gain.high)) < NOTHING
+
+
 def gain_text(gain: Gain, of: str = "step time") -> str:
     """Return a gain as "40 to 62% less step time", or "between 11% slower and 22% faster"."""
-    if max(abs(gain.low), abs(gain.high)) < NOTHING:
+    if is_nothing(gain):
         return "nothing"
     slower, faster = ("slower", "faster") if of == "step time" else (f"more {of}", f"less {of}")
     if gain.high < 0:

@@ -73,7 +73,8 @@ def _summarize(report: Report, folder: Path, console: Console, compared: Compari
     look = _look(report)
     if notes := [*filter(None, (_places(view), slow, look, view.regions_text, view.between_text, *_ranks(view)))]:
         console.print()
-        console.print(Padding(Text(printable("\n".join(notes))), (0, 0, 0, 2)))
+        for note in notes:  # each on a line of its own: within one, printable() makes a line end a blank
+            console.print(Padding(Text(printable(note)), (0, 0, 0, 2)))
     if advice := _worth_a_line(report):
         console.print()
         _advice(view, advice, console)
@@ -115,8 +116,7 @@ def _ranks(view: View) -> list[str]:
         return []
     named = view.report.ranks.named
     more = view.report.ranks.more + max(0, len(named) - MOST_RANKS)
-    lines = [view.ranks_text, *map(view.named, named[:MOST_RANKS]), *([f"and {more:,} more ranks"] if more else [])]
-    return ["\n".join(filter(None, lines))]
+    return [view.ranks_text, *map(view.named, named[:MOST_RANKS]), *([f"and {more:,} more ranks"] if more else [])]
 
 
 def _traces(view: View, console: Console) -> Table:

@@ -16,7 +16,7 @@ from advisor.report.render.part import BarPart
 from advisor.report.render.tried import Bands, bands, details, outcome
 from advisor.report.render.what_if import PARTS, Control, controls
 from advisor.report.report import LABELS, Measured, Note, Phase, RankPhases, Recommendation, Report, RuleResult
-from advisor.report.wording import gain_text
+from advisor.report.wording import gain_text, is_nothing
 from advisor.rules.base import Change
 from advisor.runs.environment import Row
 from advisor.runs.traces import PARTS as TRACED_PARTS
@@ -522,15 +522,15 @@ class View:
     @staticmethod
     def gain(item: Recommendation) -> str:
         """Return the gain of the change at its place in the plan."""
-        return gain_text(item.in_plan) if item.in_plan else "no gain in step time predicted"
+        return _in_plan(item) if item.in_plan else "no gain in step time predicted"
 
     @staticmethod
     def gains(item: Recommendation) -> list[str]:
         """Return the predictions of step time and cost; empty if a trial spoke against the change."""
         if item.tried_in_vain:
             return []
-        known = ((item.in_plan, "step time"), (item.cost, "cost"))
-        return [gain_text(gain, of) for gain, of in known if gain]
+        of_cost = [gain_text(item.cost, "cost")] if item.cost else []
+        return [_in_plan(item), *of_cost] if item.in_plan else of_cost
 
     @staticmethod
     def fact(fact: Measured) -> str:
@@ -545,6 +545,15 @@ class View:
         if isinstance(row.value, int | float):
             return size(row.value) if row.name in BYTES else f"{row.value:,}"
         return str(row.value)
+
+
+def _in_plan(item: Recommendation) -> str:
+    """Return the gain of a change in the plan, where the changes before it may have left it none."""
+    assert item.in_plan is not None, "the caller has asked"
+    if not is_nothing(item.in_plan):
+        return gain_text(item.in_plan)
+    alone = item.alone is not None and not is_nothing(item.alone)
+    return "no further gain in step time after the changes above" if alone else "no gain in step time"
 
 
 def _inline(label: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from golden_report import golden
 from stack_places import NORMALIZE
 
-from advisor.report.code import Code, Heat, HotLine, _heat, _trees, evidence
+from advisor.report.code import Code, Heat, HotLine, _heat, _trees, _within, evidence
 from advisor.report.conclusion import conclude
 from advisor.report.render import html, markdown, result_json
 from advisor.report.render.view import View
@@ -109,3 +109,18 @@ def test_every_form_has_the_place_and_escapes_it():
     assert "'<script>'" not in page
     assert "train.py:2" in markdown.render(made)
     assert result_json.result(made)["code"]["step"][0]["line"] == 2
+
+
+@pytest.mark.parametrize(
+    ("phases", "shown"),
+    [
+        ({"other": 0.63}, 0.63),
+        ({"other": 0.7}, 0.66),
+        ({"other": 0.5}, 0.66),
+        ({"other": None}, 0.66),
+    ],
+)
+def test_a_sampled_share_is_no_larger_than_its_phase_was_measured(phases, shown):
+    """PLACE has 66 % of the samples, 60 % at least: what was measured far below that is another phase by that name."""
+    assert _within(PLACE, phases).share == shown
+    assert _within(replace(PLACE, phases=(("other", 0.5), ("logging", 0.16))), phases).share == shown

@@ -11,7 +11,7 @@ from golden_report import empty, golden, hostile, tried
 from rich.console import Console
 from snapshots import same, scenes
 
-from advisor.judging.judge import WINDOW_TOO_SHORT
+from advisor.judging.judge import WINDOW_TOO_SHORT, Gain
 from advisor.metrics.host import CoreUse
 from advisor.metrics.step import typical_step_uncertainty
 from advisor.report.render.terminal import summarize
@@ -103,6 +103,21 @@ def test_it_tells_the_problems_that_matter():
 
     assert "! nvml: Power" in text
     assert "driver" not in text
+
+
+def test_each_note_has_a_line_of_its_own():
+    lines = summary(golden(), width=200).splitlines()
+    notes = (View(golden()).regions_text, View(golden()).between_text)
+    assert [line.strip() for line in lines if line.strip() in notes] == [*notes]
+
+
+@pytest.mark.parametrize(("alone", "has_it_alone"), [(Gain(0.1, 0.2, 0.3), True), (Gain(0.0, 0.0, 0.0), False)])
+def test_advice_that_gains_nothing_says_of_what(alone, has_it_alone):
+    nothing = replace(golden().advice[0], alone=alone, in_plan=Gain(0.0, 0.0, 0.0), cost=None)
+    (said,) = View(golden()).gains(nothing)
+    assert said == View(golden()).gain(nothing)
+    assert "step time" in said
+    assert ("above" in said) is has_it_alone
 
 
 def test_markup_from_outside_is_text():
