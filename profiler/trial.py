@@ -207,10 +207,7 @@ def _run(trial: TrialProcess, scratch: Path, caller: int) -> None:
         sandbox.enter(
             scratch, [path for path in covered if path.is_dir() and path != Path("/")], [out], network=trial.network
         )
-    offline = {**_OFFLINE, "MLFLOW_TRACKING_URI": (out / "mlruns").as_uri()}
-    if not (trial.in_place or trial.network):  # what is cached is taken without asking for a newer one
-        offline |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-    set_variables({**variables(trial.changes), **offline, "PYTHONHASHSEED": "0"})
+    set_variables({**variables(trial.changes), **_kept_offline(trial), "PYTHONHASHSEED": "0"})
     record(
         tuple(trial.words),
         out,
@@ -218,6 +215,14 @@ def _run(trial: TrialProcess, scratch: Path, caller: int) -> None:
         windows=trial.windows,
         trial={"steps": trial.steps, "seed": trial.seed, "nudged": trial.nudged, "changes": trial.changes},
     )
+
+
+def _kept_offline(trial: TrialProcess) -> dict[str, str]:
+    """Return the variables by which trackers and hubs keep to this machine."""
+    found = {**_OFFLINE, "MLFLOW_TRACKING_URI": (Path(trial.out).absolute() / "mlruns").as_uri()}
+    if not (trial.in_place or trial.network):  # what is cached is taken without asking for a newer one
+        found |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    return found
 
 
 def project(folder: Path) -> Path:

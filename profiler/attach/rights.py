@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from profiler.errors import ProfilerError
@@ -40,7 +41,7 @@ def _why(pid: int, proc: Path) -> str:
     scope = _read(proc / "sys/kernel/yama/ptrace_scope")
     if tracer != "0":
         return f"process {tracer} (a debugger or strace) is attached to it already; end that first."
-    if pid == 1:
+    if pid == 1 and not re.match(r"python|pt_", _read(proc / "1/comm")):  # in a container, the training may be it
         return "it is the first process of its machine or container. Give the training's own PID, as ps shows it."
     if scope == "3":
         return "kernel.yama.ptrace_scope is 3, which forbids it until the next boot."

@@ -5,6 +5,7 @@ import io
 import shutil
 import subprocess
 import sys
+from ast import literal_eval
 from pathlib import Path
 
 import psutil
@@ -13,7 +14,7 @@ from programs import PATIENCE, ROOT, TORCH, Ran
 
 from profiler.errors import ProfilerError
 from profiler.schema import TrialFact
-from profiler.trial import _MAIN, TrialProcess, _discard, _keep_log, run
+from profiler.trial import _MAIN, TrialProcess, _discard, _keep_log, _kept_offline, run
 
 TRAINS = (
     TORCH
@@ -28,6 +29,7 @@ if __name__ == "__main__":
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     loader = DataLoader(TensorDataset(torch.arange(800.0).view(100, 8) / 800), batch_size=4, shuffle=True)
     Path("log").open("a").write("begun")
+    print({name: os.environ.get(name) for name in ("WANDB_MODE", "SWANLAB_MODE", "HF_HUB_OFFLINE")})
     Path("data").unlink()
     for epoch in range(EPOCHS):
         for (batch,) in loader:
@@ -81,9 +83,19 @@ def test_it_ends_after_its_steps_and_leaves_no_trace(tried):
     assert len(ran.steps) == 30
     assert ran.run.outcome == "completed"
     assert b"the end" not in ran.out
+    assert literal_eval(ran.out.decode()) == {"WANDB_MODE": "offline", "SWANLAB_MODE": "offline", "HF_HUB_OFFLINE": "1"}
     (fact,) = ran.facts("trial")
     assert isinstance(fact, TrialFact)
     assert len(fact.losses) >= 30
+
+
+@pytest.mark.parametrize(("how", "hub"), [({}, True), ({"network": True}, False), ({"in_place": True}, False)])
+def test_trackers_stay_offline_however_it_runs(how, hub):
+    kept = _kept_offline(TrialProcess(words=("train.py",), cwd="/", out="/out", steps=1, **how))
+
+    assert ("HF_HUB_OFFLINE" in kept) is hub
+    assert kept["WANDB_MODE"] == kept["SWANLAB_MODE"] == kept["NEPTUNE_MODE"] == "offline"
+    assert kept["MLFLOW_TRACKING_URI"] == "file:///out/mlruns"
 
 
 def test_a_program_that_sets_no_seed_sees_the_same_batches_again(tried):

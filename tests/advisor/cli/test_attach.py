@@ -188,6 +188,14 @@ def test_why_the_kernel_refuses(what, message, tmp_path, monkeypatch):
     assert "--no-inject 7" in error.remedy
 
 
+@pytest.mark.parametrize(("name", "trains"), [("systemd", False), ("python3.11", True), ("pt_main_thread", True)])
+def test_the_first_process_of_a_container_may_train(name, trains, tmp_path):
+    (tmp_path / "proc/1").mkdir(parents=True)
+    (tmp_path / "proc/1/comm").write_text(f"{name}\n")
+
+    assert ("SYS_PTRACE" in rights.refusal(1, proc(tmp_path, container=True)).message) is trains
+
+
 @pytest.mark.process
 def test_somebody_elses_process(tmp_path, monkeypatch, capsys):
     program = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)

@@ -76,6 +76,13 @@ def test_what_is_allowed_is_announced_with_what_it_takes(recorded):
     assert f"  {FUSED}: 4 runs of 55 steps, about {seconds(takes)}" in text
 
 
+@pytest.mark.parametrize("how", [{}, {"network": True}, {"in_place": True}])
+def test_before_the_first_run_the_network_is_spoken_of(recorded, how):
+    text = session.announcement(session.prepare(recorded(), (), EXACT, processes=2, **how))
+
+    assert ("--network" in text) is not bool(how)
+
+
 def test_a_run_that_was_made_with_changes_is_tried_with_them(recorded, tmp_path):
     folder, file = recorded(), tmp_path / "kept.toml"
     file.write_text("[[change]]\nname = 'flags'\n[change.settings]\ncudnn_benchmark = true\n")

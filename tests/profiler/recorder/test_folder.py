@@ -50,6 +50,13 @@ def test_nodes_of_a_job_share_a_folder(tmp_path):
     assert place.is_shared(out)
 
 
+def test_a_folder_of_another_user_is_spoken_of(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert place.join(None, "train.py", None).notice is None
+    monkeypatch.setattr("profiler.recorder.private.is_ours", lambda folder: False)
+    assert place.DEFAULT in place.join(None, "train.py", None).notice
+
+
 def test_launchers_that_tell_no_node_rank_are_counted(tmp_path):
     job = Job("j", "host", "node")
     assert [place.join(tmp_path / "run", "train.py", job).part for _ in range(2)] == ["host-node", "host-node-2"]
