@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from advisor.compare.change import RELEVANT, ChangeVerdict, difference, for_few, ratio, unbounded, verdict
+from advisor.compare.lines import FunctionChange, function_changes
 from advisor.compare.operators import OperatorChanges, operator_changes
 from advisor.compare.settings import Difference, differences
 from advisor.metrics import hardware, host, memory, step
@@ -94,6 +95,8 @@ class Comparison:
     """Activity of GPUs and cores; not judged."""
     operators: OperatorChanges | None
     """The GPU's work by operator; None unless both runs have a profiler window of it, or are traces."""
+    functions: tuple[FunctionChange, ...]
+    """Functions of the program's code by how much their time differs; empty unless both runs have stacks."""
     settings: tuple[Difference, ...]
     environment: tuple[Difference, ...]
 
@@ -155,6 +158,7 @@ def compare(
         memory=tuple(both.amount(one) for one in _MEMORY),
         machine=tuple(both.shown(one) for one in _MACHINE),
         operators=operator_changes(before, after),
+        functions=function_changes(before, after, both.scale, relevant),
         settings=settings,
         environment=environment,
     )

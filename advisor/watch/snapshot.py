@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from advisor.judging.judge import Gain, Judgement
 from advisor.metrics.base import Metrics
+from advisor.metrics.lines import hot_places, stack_samples
 from advisor.metrics.settings import primary_rank, world_size
-from advisor.runs.profile import Profile
-from profiler.schema import BETWEEN, PHASES, TAG_FIRST, GpuSample, Outcome, Step
+from advisor.report.code import LEAST_SAMPLES, NAMED_LOW
+from advisor.runs.profile import Profile, Rank
+from profiler.schema import BETWEEN, PHASES, TAG_FIRST, GpuSample, Outcome, Stack, Step
 
 SCHEMA = "profile-train/watch@1"
 
@@ -20,6 +22,9 @@ RECENT = 30.0
 
 SPAN = 120
 """Seconds that curves reach back, one value each; None is not measured."""
+
+MOST_LINES = 3
+"""Hot lines kept of the newest stacks."""
 
 MOST_GPUS = 64
 """Most GPUs shown, the first ones: more than a terminal has lines."""
@@ -74,6 +79,20 @@ class Advised:
     gain: Gain | None
 
 
+@dataclass(frozen=True, slots=True)
+class LineNow:
+    """A hot line of the program's own code."""
+
+    name: str
+    """Its function, in words."""
+    file: str
+    line: int
+    phase: str
+    share: float
+    """Share of the step, by the newest stacks."""
+    samples: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """Everything that `watch` shows at one moment."""
@@ -90,6 +109,8 @@ class Snapshot:
     """CPU use in cores."""
     memory: Gauge
     """Bytes of the program's processes."""
+    lines: tuple[LineNow, ...] = ()
+    """The hottest lines of the newest stacks; empty without enough samples."""
     advice: Advised | None = None
 
     @property
@@ -102,8 +123,10 @@ class Snapshot:
         return {"schema": SCHEMA, **asdict(self)}
 
 
-def snapshot(profile: Profile, folder: str, advice: Advised | None = None) -> Snapshot:
-    """Return the snapshot of a profile as it stands."""
+def snapshot(
+    profile: Profile, folder: str, advice: Advised | None = None, stacks: Sequence[Stack] | None = None
+) -> Snapshot:
+    """Return the snapshot of a profile as it stands; lines by `stacks` if given, else by all of the run."""
     run = profile.runs[0]
     m = Metrics(profile)
     rank = m.get(primary_rank)
@@ -127,6 +150,7 @@ def snapshot(profile: Profile, folder: str, advice: Advised | None = None) -> Sn
         ),
         cpu=_gauge(profile.host_samples, now, lambda sample: sample.cpu, run.cores),
         memory=_gauge(profile.host_samples, now, lambda sample: sample.rss, run.memory_total),
+        lines=_lines(m if stacks is None or rank is None else _with_stacks(profile, rank, stacks)),
         advice=advice,
     )
 
@@ -135,6 +159,31 @@ def advised(judgement: Judgement) -> Advised | None:
     """Return the first advice above information; None if there is none."""
     first = next((found for found in judgement.findings if found.severity.value != "info"), None)
     return None if first is None else Advised(first.rule.id, first.rule.title, first.advice.then, first.in_plan)
+
+
+def newest(stacks: Sequence[Stack], before: Mapping[int, tuple[float, int]]) -> tuple[Stack, ...]:
+    """Return what was added to sums of stacks since `before`, which holds their seconds and samples by id."""
+    added = []
+    for row in stacks:
+        total, samples = before.get(row.id, (0.0, 0))
+        if row.samples > samples:
+            added.append(replace(row, total=row.total - total, samples=row.samples - samples))
+    return tuple(added)
+
+
+def _with_stacks(profile: Profile, rank: Rank, stacks: Sequence[Stack]) -> Metrics:
+    return Metrics(replace(profile, ranks=(replace(rank, stacks=tuple(stacks)),)))
+
+
+def _lines(m: Metrics) -> tuple[LineNow, ...]:
+    if (m.get(stack_samples) or 0) < LEAST_SAMPLES:
+        return ()
+    known = [place for place in m[hot_places] if place.phase not in ("backward", "optimizer")]
+    return tuple(
+        LineNow(place.name, place.file, place.line, place.phase, place.share, place.samples)
+        for place in known
+        if place.low >= NAMED_LOW / 2
+    )[:MOST_LINES]
 
 
 def _steps(steps: Sequence[Step], now: float) -> StepsNow:

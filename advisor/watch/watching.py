@@ -7,11 +7,15 @@ from pathlib import Path
 
 from advisor.judging.judge import judge
 from advisor.metrics.base import Goals, Metrics
+from advisor.metrics.settings import primary_rank
+from advisor.report.code import LEAST_SAMPLES
 from advisor.runs.load import load
+from advisor.runs.profile import Profile
 from advisor.settings.own_rules import RuleSet
-from advisor.watch.snapshot import Advised, Snapshot, advised, snapshot
+from advisor.watch.snapshot import Advised, Snapshot, advised, newest, snapshot
 from profiler.errors import ProfilerError
 from profiler.recorder import folder as place
+from profiler.schema import Stack
 
 EVERY = 1.0
 """Least seconds from one look to the next."""
@@ -50,6 +54,10 @@ class LiveRun:
         self._goals = goals
         self._advice: Advised | None = None
         self._judge_at = 0.0
+        self._stacks: tuple[Stack, ...] = ()
+        """The sums as they were last read."""
+        self._newest: tuple[Stack, ...] | None = None
+        """What was last added to them; None before anything was."""
 
     def look(self) -> Snapshot:
         """Return the run as it stands.
@@ -63,10 +71,19 @@ class LiveRun:
             self._advice = advised(judge(Metrics(profile, self._goals), self._rules.rules))
             spent = time.perf_counter() - begin
             self._judge_at = begin + max(JUDGED_EVERY, spent / SHARE)
-        seen = snapshot(profile, str(self.folder), self._advice)
+        self._note(profile)
+        seen = snapshot(profile, str(self.folder), self._advice, self._newest)
         spent = time.perf_counter() - begin
         self.pause = max(EVERY - spent, spent / SHARE - spent)
         return seen
+
+    def _note(self, profile: Profile) -> None:
+        """Keep the newest stacks apart from earlier ones, once there are enough of them."""
+        rank = Metrics(profile).get(primary_rank)
+        stacks = rank.stacks if rank else ()
+        added = newest(stacks, {row.id: (row.total, row.samples) for row in self._stacks})
+        if sum(row.samples for row in added) >= LEAST_SAMPLES:
+            self._newest, self._stacks = added, stacks
 
     @property
     def is_recorded(self) -> bool:

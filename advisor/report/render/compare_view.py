@@ -6,9 +6,11 @@ import math
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 
 from advisor.compare.change import ChangeVerdict
 from advisor.compare.comparison import LEAST_STEPS, ComparedQuantity, Comparison, Side
+from advisor.compare.lines import FunctionChange
 from advisor.compare.settings import Difference
 from advisor.report.render.operator_changes_view import section as operator_section
 from advisor.report.render.part import BarPart
@@ -16,6 +18,7 @@ from advisor.report.render.section import Bar, Section, Table
 from advisor.report.render.view import ENDINGS, View
 from advisor.report.report import LABELS
 from advisor.runs.environment import Row as Fact
+from advisor.stats.significance import Interval
 from advisor.units import count, digits, quantity, seconds, share, span
 
 UNMEASURED = "not measured"
@@ -45,6 +48,7 @@ def sections(found: Comparison) -> tuple[Section, ...]:
     work = [operator_section(found.operators)] if found.operators else []
     made = [_time(found), *work] if found.verdict.is_decided else [*work, _time(found)]
     for id_, title, tables in (
+        ("code", "Where in the code", (_functions(found),)),
         ("memory", "Memory", (_rows("Peaks", found.memory),)),
         ("machine", "The machine", (_shown("Means over the steady steps", found.machine),)),
         ("settings", "Settings that differ", (_facts(found.settings),)),
@@ -206,12 +210,11 @@ def _rows(title: str, rows: Sequence[ComparedQuantity], note: str = "") -> Table
         title,
         COLUMNS,
         tuple(
-            (_label(row), _value(row, row.before), _value(row, row.after), _change(row), _verdict(row)) for row in kept
+            (_label(row), _value(row, row.before), _value(row, row.after), _change(row.change), _verdict(row))
+            for row in kept
         ),
         note=note,
-        marks=tuple(
-            row.verdict.value if row.verdict in (ChangeVerdict.BETTER, ChangeVerdict.WORSE) else "" for row in kept
-        ),
+        marks=tuple(map(_mark, kept)),
     )
 
 
@@ -221,6 +224,33 @@ def _shown(title: str, rows: Sequence[ComparedQuantity]) -> Table:
         COLUMNS[:3],
         tuple((_label(row), _value(row, row.before), _value(row, row.after)) for row in rows if row.is_measured),
     )
+
+
+def _functions(found: Comparison) -> Table:
+    return Table(
+        "Functions of the program, with what they call of libraries: largest difference first",
+        COLUMNS,
+        tuple(
+            (
+                _function(row),
+                seconds(row.before.seconds) if row.before else "not seen",
+                seconds(row.after.seconds) if row.after else "not seen",
+                _change(row.change),
+                _verdict(row),
+            )
+            for row in found.functions
+        ),
+        note="By sampled stacks: share of samples, of the mean step. Changes are shares of A's step.",
+        marks=tuple(map(_mark, found.functions)),
+    )
+
+
+def _function(row: FunctionChange) -> str:
+    side = row.after or row.before
+    assert side
+    name = f"{row.function}()" if row.function.isidentifier() else row.function
+    phase = LABELS[row.phase][0].lower() if row.phase in LABELS else row.phase.replace("_", " ")
+    return f"{name} in {PurePath(side.file).name}:{side.line} ({phase})"
 
 
 def _facts(differences: Sequence[Difference]) -> Table:
@@ -256,14 +286,14 @@ def _value(row: ComparedQuantity, value: float | None) -> str:
     return digits(value) if row.name in _CORES else quantity(value, row.unit)
 
 
-def _change(row: ComparedQuantity) -> str:
+def _change(change: Interval | None) -> str:
     """Return a change as "+12% [8.5%, 15%]"."""
-    if row.change is None or not math.isfinite(row.change.estimate):
+    if change is None or not math.isfinite(change.estimate):
         return ""
-    estimate = _signed(row.change.estimate)
-    if row.change.low == row.change.high or not math.isfinite(row.change.low) or not math.isfinite(row.change.high):
+    estimate = _signed(change.estimate)
+    if change.low == change.high or not math.isfinite(change.low) or not math.isfinite(change.high):
         return estimate
-    return f"{estimate} [{_signed(row.change.low)}, {_signed(row.change.high)}]"
+    return f"{estimate} [{_signed(change.low)}, {_signed(change.high)}]"
 
 
 def _signed(value: float) -> str:
@@ -271,5 +301,9 @@ def _signed(value: float) -> str:
     return "0%" if text[1:] == "0.0%" else text
 
 
-def _verdict(row: ComparedQuantity) -> str:
+def _verdict(row: ComparedQuantity | FunctionChange) -> str:
     return "" if row.verdict in (None, ChangeVerdict.NOT_MEASURED) else row.verdict.value
+
+
+def _mark(row: ComparedQuantity | FunctionChange) -> str:
+    return row.verdict.value if row.verdict in (ChangeVerdict.BETTER, ChangeVerdict.WORSE) else ""

@@ -155,6 +155,7 @@ def _place(place: Place) -> dict[str, Any]:
         "share_ci95": [place.low, place.high],
         "samples": place.samples,
         "library": place.library or None,
+        "kind": place.kind or None,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from rich.text import Text
 
@@ -40,7 +41,7 @@ def draw(seen: Snapshot, width: int, height: int, *, ascii_only: bool = False, n
     head = [_title(seen), *_steps(seen.steps, width, marks), Text()]
     host = [_gauge("CPU", seen.cpu, _cores(seen.cpu), width, marks)]
     host.append(_gauge("Host memory", seen.memory, _bytes(seen.memory), width, marks))
-    foot = [Text(), *_advice(seen, width), Text(), _footer(seen, note)]
+    foot = [*_lines(seen), Text(), *_advice(seen, width), Text(), _footer(seen, note)]
     room = max(0, height - len(head) - len(host) - len(foot))
     gpus = [line for gpu in seen.gpus for line in _gpu(gpu, width, marks)]
     phases = _phases(seen.steps, marks)
@@ -128,6 +129,15 @@ def sparkline(curve: Curve, top: float | None, width: int, marks: str = BLOCKS) 
 def _mark(value: float, highest: float, marks: str) -> str:
     part = value / highest if highest > 0 else 0.0
     return marks[max(0, min(len(marks) - 1, round(part * (len(marks) - 1))))]
+
+
+def _lines(seen: Snapshot) -> list[Text]:
+    """Return the hottest line of the newest stacks."""
+    if not seen.lines:
+        return []
+    line = seen.lines[0]
+    where = f"{line.name} in {PurePath(line.file).name}:{line.line}"
+    return [Text.assemble(f"{'Hottest line':<{NAME}}", printable(f"{share(line.share)} {where}"))]
 
 
 def _advice(seen: Snapshot, width: int) -> list[Text]:

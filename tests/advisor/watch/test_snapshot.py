@@ -7,8 +7,8 @@ import pytest
 from profiles import RUN, metrics, rank, steps
 
 from advisor.report.render.watch_text import draw
-from advisor.watch.snapshot import SPAN, snapshot
-from profiler.schema import TAG_EVALUATION, TAG_FIRST, Gpu, GpuSample, HostSample
+from advisor.watch.snapshot import SPAN, newest, snapshot
+from profiler.schema import TAG_EVALUATION, TAG_FIRST, Gpu, GpuSample, HostSample, Stack
 
 RUNNING = replace(RUN, outcome="running", duration=None)
 
@@ -128,3 +128,35 @@ def test_a_store_that_somebody_made_up_is_drawn_all_the_same(odd):
     for table in (made, tuple(replace(step, **odd) for step in good)):
         shown = seen(rank(steps=table), host_samples=samples)
         assert draw(shown, 80, 24).plain.startswith("running ")
+
+
+def stack(number, samples, *frames, phase="other"):
+    return Stack(
+        pid=1, id=number, role="rank", phase=phase, steady=True, frames=frames, total=samples / 10, samples=samples
+    )
+
+
+MAIN = ("/home/me/train.py", 9, "main", "")
+SLOW = ("/home/me/train.py", 41, "normalize", "")
+FORWARD = (MAIN, ("torch/nn/modules/module.py", 1, "Module._call_impl", "torch"))
+BACKWARD = (MAIN, ("torch/_tensor.py", 1, "Tensor.backward", "torch"))
+STACKS = (stack(0, 30, MAIN, SLOW), stack(1, 5, *FORWARD, phase="forward"), stack(2, 5, *BACKWARD, phase="backward"))
+
+
+def test_the_hottest_line_is_that_of_the_newest_stacks():
+    profile = metrics(rank(steps=steps(*[0.1] * 50), stacks=STACKS), runs=(RUNNING,)).profile
+    before = {0: (3.0, 30), 1: (0.1, 1)}
+
+    so_far = snapshot(profile, "run").lines
+    now = snapshot(profile, "run", stacks=newest(STACKS, before))
+
+    assert (so_far[0].line, so_far[0].share) == (41, pytest.approx(0.75))
+    assert now.lines == ()  # too few since then
+    assert [row.samples for row in newest(STACKS, before)] == [4, 5]
+    assert newest(STACKS, {row.id: (row.total, row.samples) for row in STACKS}) == ()
+
+
+def test_the_hottest_line_is_drawn():
+    drawn = draw(seen(rank(steps=steps(*[0.1] * 50), stacks=STACKS)), 100, 40).plain
+
+    assert "75% normalize() in train.py:41" in drawn

@@ -3,12 +3,14 @@
 import os
 
 import pytest
+from profiles import metrics, rank, steps
 
 from advisor.metrics.base import Goals
 from advisor.settings.own_rules import RuleSet
 from advisor.watch import watching
 from advisor.watch.watching import LiveRun, latest
 from profiler.errors import ProfilerError
+from profiler.schema import Stack
 
 
 def run(folder, name, written):
@@ -50,8 +52,23 @@ def test_a_look_takes_a_tenth_of_a_core_at_most(monkeypatch, tmp_path, takes, pa
     monkeypatch.setattr(watching, "judge", lambda *_: None)
     monkeypatch.setattr(watching, "advised", lambda _: None)
     monkeypatch.setattr(watching, "snapshot", lambda *_: None)
+    monkeypatch.setattr(LiveRun, "_note", lambda *_: None)
     looking = LiveRun(tmp_path, RuleSet(()), Goals())
 
     looking.look()
 
     assert looking.pause == pytest.approx(pause)
+
+
+def test_a_look_keeps_the_newest_stacks_apart_once_there_are_enough(tmp_path):
+    def look(samples):
+        frames = (("/home/me/train.py", 9, "main", ""),)
+        row = Stack(
+            pid=1, id=0, role="rank", phase="other", steady=True, frames=frames, total=samples / 10, samples=samples
+        )
+        looking._note(metrics(rank(steps=steps(*[0.1] * 20), stacks=(row,))).profile)
+        return looking._newest and looking._newest[0].samples
+
+    looking = LiveRun(tmp_path, RuleSet(()), Goals())
+
+    assert [look(5), look(40), look(45), look(60)] == [None, 40, 40, 20]

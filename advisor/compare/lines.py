@@ -1,0 +1,110 @@
+"""Compare where in the program's code two runs spend a step: which functions grew, and their hottest lines.
+
+A sample counts for the innermost function of the program's own code, with what it calls of libraries. Functions are
+matched by file name, name and phase: line numbers move as code is edited.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from advisor.compare.change import ChangeVerdict, difference, verdict
+from advisor.metrics.base import Metrics
+from advisor.metrics.lines import interval, sampled, stack_samples
+from advisor.metrics.step import step_time_mean
+from advisor.stats.significance import Interval
+
+LEAST = 0.01
+"""Share of the first run's step from which a function has a row, in either run."""
+
+MOST = 12
+
+FEW = 30
+"""Samples of a run below which a difference is shown but not judged: the interval of a share is then rough."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionSide:
+    """A function in one run, per step."""
+
+    file: str
+    line: int
+    """Its hottest line."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionChange:
+    """A function of the program's own code in both runs; None: it was not sampled in that one."""
+
+    function: str
+    phase: str
+    before: FunctionSide | None
+    after: FunctionSide | None
+    change: Interval
+    """Change as a share of the first run's mean step."""
+    verdict: ChangeVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    file: str
+    line: int
+    share: float
+
+
+def function_changes(before: Metrics, after: Metrics, scale: float, relevant: float) -> tuple[FunctionChange, ...]:
+    """Return the functions whose time per step differs, the largest difference first.
+
+    `scale` is the factor on the second run's times. Empty if either run has no stacks or no steady step.
+    """
+    counts = (before.get(stack_samples), after.get(stack_samples))
+    steps = (before.get(step_time_mean), after.get(step_time_mean))
+    if not counts[0] or not counts[1] or not steps[0] or not steps[1]:
+        return ()
+    whole, least = (steps[0], steps[1] * scale), min(counts[0], counts[1])
+    sides = (_functions(before), _functions(after))
+    rows = []
+    for key in dict.fromkeys((*sides[0], *sides[1])):
+        found = [side.get(key) for side in sides]
+        times = [
+            _seconds(one.share if one else 0.0, count or 0, step)
+            for one, count, step in zip(found, counts, whole, strict=True)
+        ]
+        if max(one.estimate for one in times) < LEAST * whole[0]:
+            continue
+        by = difference(times[0], times[1])
+        change = Interval(by.low / whole[0], by.estimate / whole[0], by.high / whole[0])
+        first, second = (
+            FunctionSide(file=one.file, line=one.line, seconds=each.estimate) if one else None
+            for one, each in zip(found, times, strict=True)
+        )
+        judged = verdict(change, relevant) if least >= FEW else ChangeVerdict.TOO_FEW
+        rows.append(
+            FunctionChange(function=key[1], phase=key[2], before=first, after=second, change=change, verdict=judged)
+        )
+    rows.sort(key=lambda row: -abs(row.change.estimate))
+    return tuple(rows[:MOST])
+
+
+def _seconds(share: float, count: int, step: float) -> Interval:
+    low, high = interval(share, count)
+    return Interval(low * step, share * step, high * step)
+
+
+def _functions(m: Metrics) -> dict[tuple[str, str, str], _Function]:
+    """Return each function by file name, name and phase, with the share of samples that it is innermost in."""
+    rows = m[sampled]
+    total = sum(row.total for row in rows)
+    lines: dict[tuple[str, str, str], dict[tuple[str, int], float]] = defaultdict(lambda: defaultdict(float))
+    for row in rows:
+        own = next((frame for frame in reversed(row.frames) if not frame[3]), None)
+        if own is not None:
+            lines[PurePath(own[0]).name, own[2], row.phase][own[0], own[1]] += row.total / total
+    found = {}
+    for key, shares in lines.items():
+        file, line = max(shares, key=lambda place: shares[place])
+        found[key] = _Function(file, line, sum(shares.values()))
+    return found
