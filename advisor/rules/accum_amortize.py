@@ -1,14 +1,14 @@
-"""The work done once per update, the optimizer and gradient reduction, takes much of the step.
+"""The optimizer and the gradient reduction, which run once per update, take a large part of the step.
 
-With k micro-batches per update, this work is done once for k times as many samples. Under
-DistributedDataParallel the first k - 1 backward passes must run under `no_sync`; if not, gradients are
-reduced k times anyway.
+With k micro-batches per update, this work is done once for k times as many samples. Under DistributedDataParallel, run
+the first k - 1 backward passes under `no_sync`; otherwise every backward pass still reduces gradients.
 
-Each update then averages over k times as many samples, which is a different training. The rule therefore fires
-only if a larger batch was declared (`--target-batch`), and its advice is never stronger than "suggest".
+Each update then averages over k times as many samples, which changes the training. The rule therefore fires only if a
+larger batch was declared (`--target-batch`), and its advice is never stronger than "suggest".
 
-Wrong when: a larger micro-batch fits in memory, which costs less than accumulation; the optimizer itself is slow
-(a fused optimizer does not change the training); or the batch is already larger than the gradient noise rewards.
+Wrong when: a larger micro-batch fits in memory, which costs less than accumulation; the optimizer itself is slow (a
+fused optimizer does not change the training); or the batch is already so large that more samples per update no longer
+help (gradient noise scale).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, 
 from advisor.units import share
 
 MIN_SHARE = Threshold(
-    0.15, "Four micro-batches save three quarters of this share: below this, hardly a tenth of the step."
+    0.15, "Four micro-batches save three quarters of this share; below this limit, that is hardly a tenth of the step."
 )
 
 
@@ -51,14 +51,14 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then update once per as many micro-batches as make up the declared batch."""
+    """then accumulate micro-batches up to the declared batch and update once for all of them."""
     times = _times(m, m[target_per_rank] or 0)
     k = round(times * m[micro_steps_per_step])
     return Advice(
         then=f"Update once every {k} micro-batches of {m[loader].batch_size} samples: the optimizer and the "
         f"gradient reduction then run once for {times} times as many samples.",
         changes=spelling(m).accumulate(k),
-        basis=f"Per sample, 1 - 1/{times} of the cost of an update goes away; forward and backward passes stay.",
+        basis=f"Per sample, 1 - 1/{times} of the update's cost is saved; forward and backward passes cost the same.",
         effect=_effect(m, times),
         memory=0,
         risk=f"Medium: each update uses {times} times as many samples, and there are {times} times fewer updates. "

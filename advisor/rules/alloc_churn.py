@@ -1,10 +1,11 @@
-"""The GPU waits while the host asks the driver for memory, in step after step.
+"""In step after step, the GPU waits while the host asks the driver for memory.
 
-torch keeps the memory that it has once allocated and hands it out again, so a loop that has warmed up makes no calls of
-`cudaMalloc` or `cudaFree`. Where they go on, something empties the cache in the loop, sizes keep changing, or so little
-memory is free that the allocator returns its blocks and asks again. `cudaFree` also waits for all of the GPU's work.
+torch caches and reuses the memory that it has allocated, so a loop calls neither `cudaMalloc` nor `cudaFree` after its
+warm-up. If the calls continue, there are three possible causes: the loop empties the cache, tensor sizes keep changing,
+or so little memory is free that the allocator returns its blocks and requests new ones. `cudaFree` also waits until the
+GPU has finished all its work.
 
-Wrong when: the recorded steps are the first of their shapes. The calls then end by themselves.
+Wrong when: the recorded steps are the first ones with their shapes. The calls then stop by themselves.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from advisor.units import share
 
 MIN_STALL = Threshold(0.03, "A smaller share of the step is within its noise.")
 
-MIN_STEPS = Threshold(2, "Calls in one step may be the first of their sizes.")
+MIN_STEPS = Threshold(2, "Calls in a single step may be the first allocations of their sizes.")
 
 CODE = """\
 # in the loop: no torch.cuda.empty_cache()
@@ -42,14 +43,14 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then keep torch's cache: do not empty it in the loop, use expandable segments, and leave it some room."""
+    """then keep torch's cache: do not empty it in the loop, use expandable segments, and leave some memory free."""
     stalled = m[allocation_stall_fraction]
     return Advice(
         then=f"Take torch.cuda.empty_cache() out of the loop, and set expandable_segments:True if sizes vary: for "
         f"{share(stalled)} of the step the GPU is idle while memory is allocated or freed. If neither helps, memory "
         "is too full: use a slightly smaller batch.",
         changes=(Change(language="python", code=CODE),),
-        basis="Half, 0.8 or all of the calls go away.",
+        basis="50, 80 or 100 % of the calls disappear.",
         effect=in_turn(
             remove_exposed("allocation", stalled * sum(m[modelled_phases].values()), up_to(1.0), PASSES),
             relieve_host(up_to(stalled)),

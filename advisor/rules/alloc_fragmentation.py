@@ -1,8 +1,8 @@
-"""The allocator holds free memory that no tensor fits into.
+"""The allocator holds free memory, but in blocks that no tensor fits into.
 
-PyTorch's allocator keeps freed blocks for later. If tensor sizes vary, the blocks do not fit the next tensors.
-Although much memory is free, the program runs out of it, or the allocator returns its blocks and requests new
-ones, which costs a synchronization. Expandable segments let blocks grow instead.
+PyTorch's allocator keeps freed blocks for later. If tensor sizes vary, the blocks do not fit the next tensors. The
+program then runs out of memory although much of it is free, or the allocator returns its blocks and requests new ones,
+which synchronizes with the GPU. Expandable segments let blocks grow instead.
 
 Wrong when: the program uses the `cudaMallocAsync` backend, or shares CUDA tensors between processes, which
 expandable segments do not support everywhere.
@@ -27,7 +27,7 @@ from advisor.rules.base import (
 )
 
 MIN_FRAGMENTATION = Threshold(
-    0.15, "Rounding and the caching of a regular step leave less than a seventh reserved but unused."
+    0.15, "In a regular step, rounding and caching leave less than a seventh of the memory reserved but unused."
 )
 
 # Of what is reserved and unused, the share that expandable segments give back (assumption).
@@ -55,15 +55,15 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then let the allocator use expandable segments, and record again before changing anything else about memory."""
+    """then turn on expandable segments, and record again before you change anything else about memory."""
     settings = m.get(flags)
     before = (settings.allocator_config if settings else None) or ""
     config = before.replace(OFF, SETTING) if OFF in before else f"{before},{SETTING}".lstrip(",")
     freed = round(FREED * (m[mem_peak_reserved] - m[mem_peak_allocated]))
     return Advice(
         then=f"Start the program with expandable segments: about {freed / 1e9:.1f} GB of the reserved memory become "
-        "usable. If lengths vary, also run the longest batch first. Then record again before changing anything else "
-        "about memory.",
+        "usable. If lengths vary, also run the longest batch first. Then record again before you change anything "
+        "else about memory.",
         changes=(
             Change(
                 language="shell",
@@ -71,8 +71,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 f"# torch before 2.9: export PYTORCH_CUDA_ALLOC_CONF={config}\n",
             ),
         ),
-        basis="0.7 of the memory that is reserved but unused at the peak; no gain is predicted for the time of "
-        "the retries.",
+        basis="70 % of the memory that is reserved but unused at the peak. The time spent on retries is not predicted.",
         memory=-freed,
         intervention=Intervention(
             name="environment", settings={"variables": {_variable(m): config}}, safety=Safety.EXACT

@@ -3,9 +3,9 @@
 Some costs of a step do not depend on the batch size: the update, kernel launches, collectives, idle
 multiprocessors. A larger batch spreads them over more samples.
 
-Wrong when: the batch is beyond the critical batch size, where more samples are needed to reach the same loss
-(McCandlish et al.); the schedule counts steps; or batch normalization depends on the batch size. Each step takes
-longer; the gain is per sample.
+Wrong when: the batch is larger than the critical batch size, above which training needs more samples to reach the same
+loss (McCandlish et al.); the schedule counts steps; or batch normalization depends on the batch size. Each step takes
+longer; what gets shorter is the time per sample.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
 
-MIN_HEADROOM = Threshold(0.25, "With less free memory, the next larger batch would leave too small a margin.")
+MIN_HEADROOM = Threshold(0.25, "With less free memory, the next larger batch would leave too little in reserve.")
 
-SM_BUSY = Threshold(0.8, "NVIDIA's DCGM guide: good use of a GPU needs .8 or more; .5 is ineffective.")
+SM_BUSY = Threshold(0.8, "NVIDIA's DCGM guide: effective use of a GPU needs 0.8 or more; 0.5 is ineffective.")
 
 MIN_LAUNCH_BOUND = Threshold(0.2, "If the GPU waits for launches a fifth of the time, larger kernels fill the gaps.")
 
@@ -43,7 +43,7 @@ FILLED = (0.0, 0.5, 1.0)
 
 def when(m: Metrics) -> Evidence | None:
     """If at least 25 % of GPU memory is free, and the GPU waits for launches for at least 20 % of the time or its
-    multiprocessors are active for less than 80 % of the time that is not data wait,
+    multiprocessors are active for less than 80 % of the time outside data wait,
     """
     headroom = m[mem_headroom]
     if headroom < m[MIN_HEADROOM]:
@@ -60,8 +60,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Raise the batch size from {batch} to {larger}; given the memory per sample, that fits.",
         changes=(*spelling(m).batch_size(larger), *_learning_rate(m, larger / batch)),
-        basis=f"Per sample: {larger} samples instead of {batch} share the update, collectives, launch gaps and a "
-        "part of the idle multiprocessors' time.",
+        basis=f"Per sample: {larger} samples instead of {batch} share the cost of the update, the collectives, the "
+        "launch gaps and part of the idle multiprocessors' time.",
         effect=_effect(batch / larger, _active(m)),
         memory=round(_slope(m).each * (larger - batch)),
         risk="Medium: it changes the optimization. Compare the loss at equal numbers of samples. Beyond the "

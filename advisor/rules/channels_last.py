@@ -1,10 +1,10 @@
 """cuDNN converts the layout of images before and after every convolution.
 
-On tensor cores, in 16 bits as well as TF32, cuDNN's convolutions use the NHWC layout, with the channels of a
-pixel next to each other. In a model with the default NCHW layout, every input and every output is converted. With
+On tensor cores (16-bit and TF32), cuDNN's convolutions use the NHWC layout, which stores the channels of a pixel next
+to each other. If the model uses the default NCHW layout, cuDNN converts every input and every output. With
 `channels_last`, tensors have the right layout from the start.
 
-Wrong when: an operation in the model supports NCHW only, so that the conversions merely move there.
+Wrong when: an operation in the model supports NCHW only. The conversions then only move to that operation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from advisor.units import share
 
 MIN_CONV = Threshold(0.3, "With fewer convolutions, the image layout is not the bottleneck.")
 
-MIN_LAYOUT = Threshold(0.05, "Below this, the layout is already right or converting it costs little (assumption).")
+MIN_LAYOUT = Threshold(0.05, "Below this, the layout is already right or its conversion costs little (assumption).")
 
 # Volta: the first with tensor cores.
 CAPABILITY = (7, 0)
@@ -61,15 +61,14 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then="Keep the model and its inputs in channels_last: converting the image layout takes "
         f"{share(m[layout_share])} of the GPU's time.",
         changes=(Change(language="python", code=CODE),),
-        basis="Convolutions become 1, 1.15 or 1.35 times as fast; half, four fifths or nearly all of the "
-        "conversion goes away.",
+        basis="Convolutions become 1, 1.15 or 1.35 times as fast; 50, 80 or 95 % of the conversion time is saved.",
         effect=in_turn(
             divide_matmul(SPEEDUP, portion=min(1.0, m[conv_share] / m[matmul_share])),
             divide_membound(CONVERTING, portion=min(1.0, m[layout_share] / m[membound_share])),
         ),
         memory=0,
         intervention=Intervention(name="channels_last", settings={}, safety=Safety.NUMERICS),
-        risk="Low: the same numbers in another memory order; a view() of an activation may have to become a reshape().",
+        risk="Low: the same numbers in another memory order. If a view() of an activation fails, use reshape().",
     )
 
 

@@ -1,11 +1,10 @@
-"""Activations fill the memory, although the backward pass needs them only one block at a time.
+"""Activations fill the memory, but the backward pass needs only one block's activations at a time.
 
-Activations can be recomputed for the backward pass instead of kept. A checkpointed block keeps only its input
-and runs its forward pass twice. Checkpointing every N-th block frees as much memory as needed and costs no more
-time than that requires.
+The backward pass can recompute activations instead of keeping them. A checkpointed block keeps only its input and runs
+its forward pass twice. If only every N-th block is checkpointed, you pay only for the memory that you need.
 
-Wrong when: memory is not short (recomputing adds up to a third more time and by itself gains none), or optimizer
-state and gradients fill the memory rather than activations. Blocks that draw random numbers need
+Wrong when: memory is not short (recomputation adds up to a third to the time and does not make anything faster), or
+optimizer state and gradients, not activations, fill the memory. Blocks that draw random numbers need
 `preserve_rng_state`, which is the default.
 """
 
@@ -58,7 +57,7 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then checkpoint every N-th block, with N as large as the required memory allows."""
+    """then checkpoint every N-th block, with the largest N that frees enough memory."""
     fact, blocks = m[model], _blocks(m)
     need = _need(m)
     every = blocks.every(need) if spelling(m).chooses_blocks else 1
@@ -88,7 +87,7 @@ def _blocks(m: Metrics) -> Layers:
     if fact.blocks < 2 or not fact.block:
         raise Missing(
             "The model has no equal blocks to checkpoint",
-            "Wrap its largest parts in torch.utils.checkpoint.checkpoint by hand.",
+            "Wrap its largest modules in torch.utils.checkpoint.checkpoint by hand.",
         )
     return layers(fact.blocks, m[mem_activations])
 

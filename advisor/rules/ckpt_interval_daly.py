@@ -1,13 +1,13 @@
-"""Checkpoints are saved more often, or less often, than failures call for.
+"""Checkpoints are saved too often or too rarely for the failure rate.
 
-Saving a checkpoint stops the training; a failure loses the work since the last one. The best interval balances
-the two. It follows from the time of a save and the mean time between failures (Young, Daly). A run does not show
-how often the job fails. If that was declared (`--mtbf`), the rule advises Daly's interval. If not, it reduces
-saving to 2 % of the time, and does not call that optimal.
+Saving a checkpoint stops the training; a failure loses all work since the last checkpoint. The best interval balances
+these two costs. It depends on how long a save takes and on the mean time between failures (Young, Daly). A recording
+does not show how often the job fails. If you declare it (`--mtbf`), the rule advises Daly's interval. Otherwise it
+reduces saving to 2 % of the time, without calling that optimal.
 
-Wrong when: the machine is interrupted more often than was declared or, if nothing was declared, more often than
-the advice states; then keep the present interval. A recording of only the first minutes may contain more saves
-than the rest of the run.
+Wrong when: the machine is interrupted more often than you declared or, without a declaration, more often than the
+advice states; then keep the current interval. A recording of only the first minutes may contain more saves than the
+rest of the run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import seconds, share
 
-MOST = Threshold(0.02, "With an unknown failure rate, saving costs too much above this share (assumption).")
+MOST = Threshold(0.02, "If the failure rate is unknown, saving costs too much above this share (assumption).")
 
 MIN_SAVES = Threshold(2, "A single save may be the one at the end of the run, which has no interval.")
 
@@ -57,8 +57,8 @@ WRITING_BEHIND = 0.3
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If checkpoints were saved at least twice, and the work between two saves is less than half or more than
-    twice Daly's interval or, with no time between failures declared, saving takes at least 2 % of the run,
+    """If at least two checkpoints were saved, and the time between saves is less than half or more than twice Daly's
+    interval, or no time between failures was declared and saving takes at least 2 % of the run,
     """
     part, saves = m[checkpoint_save_share], m[checkpoint_saves]
     if saves < m[MIN_SAVES] or part <= 0:
@@ -79,7 +79,7 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then save at Daly's interval or, with no time between failures declared, so rarely that saving costs 2 %."""
+    """then save at Daly's interval or, if no time between failures was declared, so that saving costs 2 %."""
     save, now, step = m[checkpoint_save_seconds], m[checkpoint_interval], m[step_time_mean]
     failures = m.get(time_between_failures)
     interval = _longest(m) if failures is None else _best(m, failures)
@@ -93,8 +93,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"({seconds(now)}): each save stops training for {seconds(save)}, in total "
         f"{share(m[checkpoint_save_share])} of the run. {why}{background}",
         changes=spelling(m).save_every(every, seconds(interval), in_background=save >= LONG),
-        basis="Omitted saves take no time; their duration may differ from the recorded ones by the standard "
-        "error, and at best the steps after them also become faster.",
+        basis="Omitted saves take no time. The duration of a save is known up to its standard error; in the best "
+        "case the steps after a save also become faster.",
         effect=_effect(m, interval) if interval > now else None,
         cost=None if failures is None else _cost(m, interval, failures),
         memory=0,

@@ -1,15 +1,15 @@
-"""Attention scores fill the memory until the backward pass.
+"""Attention scores stay in memory until the backward pass.
 
-Attention written as matmul, softmax, matmul keeps its scores in every layer: one number for each head and pair of
-tokens, and more with dropout. If 5 a s / h is 17 or more (a heads, s tokens, h hidden size), they are a third or
-more of what a layer keeps. Flash attention never stores them and is faster. Where it cannot be used, recomputing
-only this core frees the same memory for a few percent of the time.
+If attention is written as matmul, softmax, matmul, every layer keeps its scores: one number per head and pair of
+tokens, and more with dropout. If 5 a s / h is 17 or more (a heads, s tokens, h hidden size), the scores are at least a
+third of the activations of a layer. Flash attention never stores them and is faster. If you cannot use it, recompute
+only this core of attention: that frees the same memory and takes a few percent more time.
 
 A trial recomputes the core and also the norms and activation functions of a block. Its measured time includes the
-cost of telling operators apart, which a checkpoint around the core does not have.
+overhead of selecting operators, which a checkpoint around the core does not have.
 
-Wrong when: something else fills the memory, such as optimizer state, or logits in a model with few layers; or
-attention does something between its two matmuls that no kernel offers and that is expensive to compute twice.
+Wrong when: something else fills the memory, such as optimizer state, or logits in a model with few layers; or the code
+between attention's two matmuls is supported by no kernel and is expensive to compute twice.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from advisor.rules.base import (
 
 MIN_SCORES = Threshold(
     17,
-    "Value of 5as/h at which attention scores are a third of a layer's activations, 34 being the rest "
-    "(Korthikanti et al.).",
+    "Value of 5as/h at which attention scores are a third of a layer's activations; the rest is 34 (Korthikanti et "
+    "al.).",
 )
 
 # Of forward and backward, what recomputing attention's core adds: low, expected, high gain. The paper measured 7 %, and
@@ -52,8 +52,8 @@ SLOWER = (-0.07, -0.04, -0.02)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If memory is under pressure, nothing is checkpointed, and attention that is not fused keeps scores that make
-    up at least a third of what a layer keeps (5as/h of 17 or more),
+    """If memory is under pressure, nothing is checkpointed, and unfused attention keeps scores that are at least a
+    third of a layer's activations (5as/h is 17 or more),
     """
     if not m[memory_pressure] or m[flags].checkpointing or m[attention_is_flash]:
         return None
@@ -77,8 +77,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
     freed = _freed(m)
     return Advice(
         then=f"Call scaled_dot_product_attention, which never stores the scores: {freed / 1e9:.2f} GB less, and "
-        "faster. If the model does something between the matmuls that this function does not offer, "
-        "recompute the core of attention in the backward pass: the same memory, for a few percent more time.",
+        "faster. If the model does something between the matmuls that this function does not offer, recompute the "
+        "core of attention in the backward pass: that frees the same memory and takes a few percent more time.",
         changes=(
             Change(
                 language="python",
@@ -95,9 +95,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 "out = checkpoint(core, query, key, value, use_reentrant=False)\n",
             ),
         ),
-        basis="Memory: the recorded shapes of the scores, at most all activations. Time: 2, 4 or 7 % of forward "
-        "and backward pass, from published measurements of recomputation; flash attention saves time "
-        "instead.",
+        basis="Memory: the recorded shapes of the scores, at most all activations. Time: 2, 4 or 7 % more for the "
+        "forward and backward pass, from published measurements of recomputation; flash attention saves time instead.",
         effect=remove(*COMPUTE, shares=SLOWER),
         memory=-round(freed),
         intervention=_recomputed(m),

@@ -1,14 +1,14 @@
-"""Activations are computed twice although there is room to keep them.
+"""Activations are recomputed although there is enough memory to keep them.
 
-Checkpointed blocks run their forward pass again during the backward pass to save memory. If the activations
-would fit anyway, this gains nothing and costs up to a quarter of the step.
+Checkpointed blocks run their forward pass again during the backward pass to save memory. If the activations fit without
+checkpointing, it saves nothing and costs up to a quarter of the step.
 
-The times of the passes show how much is recomputed: a backward pass takes about twice as long as its forward
-pass, and three times as long if everything is recomputed. The memory of the activations is estimated as if every
-block were checkpointed, which gives an upper bound.
+The times of the passes show how much is recomputed: a backward pass takes about twice as long as its forward pass, and
+three times as long if everything is recomputed. The estimate of activation memory assumes that every block is
+checkpointed, so it is an upper bound.
 
-Wrong when: a larger batch or model is planned that needs the room, longer inputs come later in the training, or
-attention keeps its scores; a block then holds more than the 17 times its input that are assumed here.
+Wrong when: you plan a larger batch or model that needs the memory, inputs get longer later in the training, or
+attention keeps its scores. A block then holds more than 17 times its input, which is what this rule assumes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from advisor.units import share
 
 SAFE = Threshold(
     0.88,
-    "Share of the device that the peak may reach without checkpointing: below the usual limit, because this peak "
-    "is estimated, not measured.",
+    "Largest share of GPU memory that the peak may reach without checkpointing. It is below the usual limit because "
+    "this peak is estimated, not measured.",
 )
 
 # A backward pass computes two gradients for each product of the forward pass.
@@ -34,7 +34,7 @@ BACKWARD_OVER_FORWARD = 2.0
 
 MIN_RECOMPUTED = Threshold(
     0.05,
-    "Recomputation below this share of the step is within the variation of the two passes (assumption).",
+    "A smaller share of the step is within the variation of the two passes (assumption).",
 )
 
 # Of the recomputed share, how much goes: random states are no longer kept, but more memory is written.
@@ -42,8 +42,8 @@ REMOVED = (0.7, 0.9, 1.0)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If blocks are checkpointed, no more memory is wanted, recomputation takes at least 5 % of the step, and
-    without it the peak would stay below 88 % of the device,
+    """If blocks are checkpointed, no more memory is needed, recomputation takes at least 5 % of the step, and without
+    it the peak would stay below 88 % of GPU memory,
     """
     if not m[flags].checkpointing or m.goals.more_memory or m[memory_pressure]:
         return None
@@ -56,7 +56,7 @@ def when(m: Metrics) -> Evidence | None:
             Measurement(forward_fraction, m[forward_fraction]),
             Measurement(backward_fraction, m[backward_fraction]),
         ),
-        note=f"without checkpointing, at most {_filled_without(m):.0%} of the device would be filled",
+        note=f"without checkpointing, at most {_filled_without(m):.0%} of GPU memory would be in use",
     )
 
 
@@ -65,10 +65,10 @@ def then(m: Metrics, found: Evidence) -> Advice:
     grown = _blocks(m).kept(None) - m[mem_activations]
     return Advice(
         then=f"Turn activation checkpointing off: about {share(_recomputed(m))} of the step recomputes activations "
-        f"that would take {grown / 1e9:.2f} GB more, and {share(m[mem_headroom])} of the device is free.",
+        f"that would take {grown / 1e9:.2f} GB more memory, and {share(m[mem_headroom])} of GPU memory is free.",
         changes=spelling(m).no_checkpoints(),
-        basis="Backward time beyond twice the forward time, at most one forward pass, is assumed to be "
-        "recomputation; a block is assumed to keep 17 times its input.",
+        basis="Two assumptions: backward time beyond twice the forward time is recomputation (at most one forward "
+        "pass), and a block keeps 17 times its input.",
         effect=remove("backward", shares=REMOVED, portion=_recomputed(m) / m[backward_fraction]),
         memory=round(grown),
         risk="No effect on results: the same numbers are kept, not recomputed. If memory runs out, checkpoint "

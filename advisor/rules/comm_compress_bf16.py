@@ -1,12 +1,12 @@
 """Gradients are reduced in fp32, and the backward pass does not hide the communication.
 
-Gradients are averages over noisy samples, so half of their bits are enough for the transfer.
-DistributedDataParallel has a hook that rounds each bucket to bf16, reduces it and converts it back: half the
-bytes, in half the time. Weights, optimizer state and local gradients stay fp32.
+Gradients are noisy averages, so 16 of their 32 bits are enough for the transfer. DistributedDataParallel has a hook
+that rounds each bucket to bf16, reduces it and converts it back. That halves the bytes and the transfer time. Weights,
+optimizer state and local gradients stay fp32.
 
-Wrong when: ranks wait for a slow rank rather than for the link (such waiting is subtracted), the loss is so
-sensitive that bf16 sums over very many ranks change it, or each update reduces gradients more than once (see
-ddp-no-sync, which avoids that time altogether).
+Wrong when: ranks wait for a slow rank, not for the link (such waiting is subtracted); the loss is so sensitive that
+bf16 sums over very many ranks change it; or each update reduces gradients more than once (see ddp-no-sync, which avoids
+those reductions).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from advisor.rules.base import (
 from advisor.units import seconds, share, size
 
 MIN_SHARE = Threshold(
-    0.08, "Share of the step: half of a smaller share is hardly visible above the variation of steps (assumption)."
+    0.08, "Share of the step: half of a smaller share is hard to tell from the variation between steps (assumption)."
 )
 
 MIN_RANKS = 2
@@ -61,8 +61,8 @@ UNUSED = (
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If fp32 gradients are reduced, and the exposed part of that, without waiting for slower ranks, takes at
-    least 8 % of the step,
+    """If gradients are reduced in fp32, and the exposed part of the reduction, without waiting for slower ranks, takes
+    at least 8 % of the step,
     """
     if m[world_size] < MIN_RANKS or not m[flags].ddp or m[flags].fsdp or m.get(on_cpu):
         return None
@@ -112,9 +112,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then="Register DDP's bf16 hook: gradients then take half the bytes on the network."
         + (" In the same call, change " + ", ".join(settings) + " too." if settings else ""),
         changes=tuple(changes),
-        basis="Collectives take half as long, the backward pass hides as much of them as now, and the last bucket "
-        f"is never hidden: this saves {seconds(gone)} of {seconds(m[exposed_transfer])}; the cautious cases "
-        "save half or 0.8 of that.",
+        basis="Collectives take half as long. The backward pass hides as much of them as now, except for the last "
+        f"bucket, which is always exposed. This saves {seconds(gone)} of {seconds(m[exposed_transfer])}; the cautious "
+        "cases save 50 or 80 % of that.",
         effect=remove_exposed("communication", gone, PARTLY, within=("backward",)),
         memory=-fact.gradient_bytes if "gradient_as_bucket_view" in settings else 0,
         intervention=Intervention(

@@ -1,11 +1,11 @@
-"""Collectives run while the GPU computes nothing.
+"""Communication is exposed: the GPU computes nothing while collectives run.
 
-A GPU can send and compute at the same time. Collectives that start as soon as their data is ready, on a stream of their
-own, cost time only where nothing is left to compute. One collective for each parameter, or one that is started and
-awaited at once, hides nothing.
+A GPU can send and compute at the same time. A collective that starts on its own stream as soon as its data is ready
+costs time only if nothing is left to compute. A separate collective for each parameter, or one that the program waits
+for immediately, is fully exposed.
 
-Wrong when: most of the exposed time is waiting for a slower rank. A single rank's trace does not show that: give the
-traces of all ranks. Nor does it help where the next kernel needs the result, as in tensor parallelism.
+Wrong when: most of the exposed time is waiting for a slower rank. The trace of a single rank does not show that: pass
+the traces of all ranks. The advice also does not help if the next kernel needs the result, as in tensor parallelism.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
-MIN_SHARE = Threshold(0.10, "Share of the step: hiding 0.4 of a smaller share gains less than 4 % (assumption).")
+MIN_SHARE = Threshold(0.10, "Share of the step: hiding 40 % of a smaller share gains less than 4 % (assumption).")
 
 MIN_RANKS = 2
 
@@ -65,15 +65,15 @@ CURES = {
 """What to do, and the code, by kind of collective."""
 
 DEFAULT = (
-    "Start the exchange before computing what does not need it, for example that of the next batch's inputs; fewer "
-    "bits a value shorten it.",
+    "Start the exchange, for example of the next batch's inputs, before work that does not depend on it. Fewer bits "
+    "per value shorten it.",
     ASYNC,
 )
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If several ranks train without DistributedDataParallel's own timings, and collectives that no computing hides
-    take at least 10 % of the step,
+    """If several ranks train, DistributedDataParallel's own timings are not available, and exposed collectives take at
+    least 10 % of the step,
     """
     if m[world_size] < MIN_RANKS:
         return None
@@ -84,22 +84,22 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then start collectives earlier and compute meanwhile."""
+    """then start collectives earlier, so that they overlap computation."""
     exposed = m[exposed_collectives]
     cure, code = CURES.get(m[exposed_collective].name, DEFAULT)
     hidden = min(exposed, m[gpu_computing_fraction])
     return Advice(
         then=f"{cure} {share(exposed)} of the step is exposed communication, {found.note}.",
         changes=(Change(language="python", code=code),),
-        basis="Nothing (if the ranks wait for a slower one), 0.4 or 0.8 of the exposed time is hidden, at most as much "
-        "as the GPU computes.",
+        basis="0 % (if the ranks wait for a slower one), 40 or 80 % of the exposed time is hidden, at most the GPU's "
+        "computing time.",
         effect=remove_exposed("communication", hidden * sum(m[modelled_phases].values()), HIDDEN, within=COMPUTE),
         risk="Low: the same numbers, in the same order. Buffers that are being sent must not be written to.",
     )
 
 
 RULE = Rule(
-    title="Hide communication behind computing",
+    title="Overlap communication with computation",
     area=Area.DISTRIBUTED,
     when=when,
     then=then,

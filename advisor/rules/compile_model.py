@@ -3,9 +3,9 @@
 `torch.compile` fuses chains of elementwise operations, normalizations and casts into one kernel. The data then
 moves through memory once, and fewer kernels are launched.
 
-Wrong when: the run is short (compilation takes a minute or more, and at least twenty times that should remain),
-the shapes vary, the code breaks into many graphs, or most of the time goes into large matmuls, which gain nothing:
-a step of an 8 B model on long sequences was measured to be slower.
+Wrong when: the run is short (compilation takes a minute or more; at least twenty times that should remain), shapes
+vary, the code has many graph breaks, or large matmuls take most of the time. Large matmuls gain nothing: one step of an
+8 B model on long sequences became slower.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, 
 
 MIN_MEMBOUND = Threshold(0.25, "Making a quarter of the time 1.2 to 2.5 times as fast saves 4 to 15 % (assumption).")
 
-MIN_LAUNCH_BOUND = Threshold(0.15, "The GPU waits for launches; a compiled step launches fewer kernels (assumption).")
-
-MAX_MATMUL = Threshold(
-    0.8, "Above this share of large matmuls nothing is left to fuse: such steps were measured at 0.94 times the speed."
+MIN_LAUNCH_BOUND = Threshold(
+    0.15, "Share of the time that the GPU waits for launches; a compiled step launches fewer kernels (assumption)."
 )
 
-LEAST_LAUNCH_BOUND = Threshold(0.05, "A GPU that waits less than this is well supplied.")
+MAX_MATMUL = Threshold(
+    0.8,
+    "Above this share of large matmuls, nothing is left to fuse; such steps ran at 0.94 times the speed (measured).",
+)
+
+LEAST_LAUNCH_BOUND = Threshold(0.05, "A GPU that waits less than this gets its launches in time.")
 
 # Memory-bound kernels are divided by this; and this share of the idle time for launches goes.
 FUSED = (1.2, 1.6, 2.5)
@@ -63,8 +66,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then="Compile the model: this fuses its many small or memory-bound kernels. Check the step time after "
         "some minutes; if the shapes vary, set dynamic=True.",
         changes=spelling(m).compile(),
-        basis="Memory-bound kernels become 1.2, 1.6 or 2.5 times as fast; 30, 60 or 80 % of the time the GPU "
-        "waits for launches goes away. Compilation itself, about a minute at the start, is not counted.",
+        basis="Memory-bound kernels become 1.2, 1.6 or 2.5 times as fast; 30, 60 or 80 % of the time that the GPU "
+        "waits for launches is saved. The compilation itself, about a minute at the start, is not counted.",
         effect=in_turn(divide_membound(FUSED, portion=1 - written), remove_launch_idle(LAUNCHES)),
         intervention=compile_intervention(m),
         risk="Low: the same operations, rounded in another order. Compare the loss over a few hundred steps.",

@@ -1,11 +1,11 @@
 """`torch.compile` keeps recompiling during the training.
 
-A compiled function is valid for the shapes, dtypes and Python values it was compiled for. If one of them changes,
-the function is compiled again, which takes seconds. After 8 variants of one function torch gives up and runs it
+A compiled function is valid for the shapes, dtypes and Python values it was compiled for. If one of them changes, torch
+compiles the function again, which takes seconds. After 8 variants of one function, torch gives up and runs it
 uncompiled.
 
-Wrong when: there are only a few distinct shapes and all of them appear early. Recompilation then ends by itself,
-and only a short recording is full of it. Set TORCH_LOGS=recompiles to see which guard failed.
+Wrong when: there are only a few distinct shapes and all of them appear early. Recompilation then stops by itself; it
+dominates only a short recording. Set TORCH_LOGS=recompiles to see which guard failed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from advisor.units import share
 
 MIN_RECOMPILES = Threshold(
     7,
-    "With the first, these are the 8 variants of one function after which torch gives up (torch._dynamo.config, "
+    "Together with the first step, 8 variants of one function, after which torch gives up (torch._dynamo.config, "
     "recompile_limit).",
 )
 
@@ -48,13 +48,13 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then mark the dimensions that vary as dynamic, or limit the shapes to a few sizes."""
     return Advice(
-        then=f"Stop torch.compile from recompiling: {m[recompiles]} steps after the first recompiled, which took "
-        f"{share(m[recompile_share])} of the run after its first steps. After 8 variants of a function torch "
-        "runs it uncompiled. Mark the varying dimension as dynamic, pad to a few lengths, or turn a number "
-        "that varies into a tensor.",
+        then=f"Stop torch.compile from recompiling: {m[recompiles]} steps after the first one recompiled, which took "
+        f"{share(m[recompile_share])} of the run after its first steps. After 8 variants of a function torch runs it "
+        "uncompiled. Mark the varying dimension as dynamic, pad to a few lengths, or turn a number that varies into "
+        "a tensor.",
         changes=(Change(language="python", code=CODE), Change(language="shell", code=LOG)),
-        basis="Half, 0.8 or all of the extra time of recompiling steps after the first ten goes away; code that "
-        "ran uncompiled after torch gave up would also gain, which is not counted.",
+        basis="50, 80 or 100 % of the extra time of steps that recompile after the first ten is saved. Code that "
+        "torch gave up on and ran uncompiled would gain as well; that is not counted.",
         effect=remove_run(up_to(min(1.0, m[recompile_share]))),
         risk="Low: kernels for symbolic shapes may be slightly slower than those for one shape.",
     )

@@ -1,9 +1,9 @@
-"""The goal is the latency of the trained model, and that is decided after training.
+"""The goal is the latency of the trained model, which depends on what you do after training.
 
-Distillation, structured pruning, quantization and low-rank layers make a model smaller and inference faster. None
-of them makes training faster: distillation and quantization-aware training cost time, and unstructured zeros give
-dense kernels nothing. LoRA trains only a few adapters of an existing model; that saves optimizer state, not
-forward passes.
+Distillation, structured pruning, quantization and low-rank layers make a model smaller and inference faster. None of
+them makes training faster: distillation and quantization-aware training add time, and dense kernels do not benefit from
+unstructured zeros. LoRA trains only small adapters of an existing model; that saves optimizer state, not forward
+passes.
 
 Wrong when: the training itself takes too long, or inference is slow for reasons other than the model's size.
 Measure the deployment first.
@@ -32,7 +32,7 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then compress the trained model, cheapest method first, and judge it by its own latency and quality."""
+    """then compress the trained model, cheapest method first, and measure its latency and quality."""
     return Advice(
         then="After training, in this order: quantize the weights (post-training, 8 bits); if the quality "
         "suffers, continue with quantization-aware training; distill into a smaller model; prune whole "
@@ -45,7 +45,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 "quantize_(model.eval(), Int8WeightOnlyConfig())  # then torch.compile, and measure\n",
             ),
         ),
-        basis="None in training: inference gets faster.",
+        basis="Training gains nothing; inference gets faster.",
         risk="Medium: outputs change. Compare the quality on your own data.",
     )
 

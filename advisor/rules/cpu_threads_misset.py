@@ -1,9 +1,9 @@
-"""The number of CPU threads was not chosen by the program, and another number is faster.
+"""The program does not set its number of CPU threads, and another number is faster.
 
 torch uses one thread per core, even if a container may use only some of the cores. torchrun and other launchers set
 OMP_NUM_THREADS=1, so that ranks do not compete for cores. The best number depends on the sizes of the matmuls: with
-small ones, threads wait for each other longer than they compute. So after the program ended, its own Python timed
-its largest matmul with several numbers of threads.
+small matmuls, threads spend more time waiting for each other than computing. To find it, profile-train timed the
+program's largest matmul with several numbers of threads after the program had ended.
 
 Wrong when: other programs share the cores during training, or most of the time goes into operations other than
 matmuls. A number that the program sets itself is respected.
@@ -37,10 +37,10 @@ from advisor.rules.base import (
     Source,
 )
 
-MIN_GAIN = Threshold(1.3, "Repeated timings of one matmul differ by up to a fifth on busy machines (measured).")
+MIN_GAIN = Threshold(1.3, "On busy machines, repeated timings of one matmul differ by up to a fifth (measured).")
 
 MIN_GAIN_ALONE = Threshold(
-    1.05, "More threads than cores are not a fault in themselves: with one rank, the trial has measured their cost."
+    1.05, "With one rank, the trial has measured what too many threads cost; below this gain they do no harm."
 )
 
 COMPUTE = ("forward", "backward", "optimizer")
@@ -50,9 +50,8 @@ PASSED_ON = (0.4, 0.8, 1.0)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the step computes on the CPU with a number of threads that the program did not set, and the largest
-    matmul was at least 1.3 times as fast with another number, or all ranks together have more threads than there
-    are cores,
+    """If the step computes on the CPU, the program does not set its number of threads, and either the largest matmul
+    was at least 1.3 times as fast with another number or all ranks together have more threads than cores,
     """
     if not m[on_cpu] or m[threads_from] == "program" or m[compute_fraction] < m[MIN_COMPUTE]:
         return None
@@ -69,7 +68,7 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then set the number of threads that was fastest."""
+    """then set the fastest number of threads."""
     best, now = m[best_threads], m[threads]
     ranks = " in each rank" if m[local_ranks] > 1 else ""
     gain = max(1.0, m[thread_gain])
@@ -84,8 +83,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 f"torch.set_num_threads({best})  # first statement; DataLoader workers keep using 1\n",
             ),
         ),
-        basis=f"The largest matmul took 1/{gain:.2f} of its time with {best}; forward, backward and optimizer have "
-        "40, 80 or 100 % of that gain. The ranks' competition for cores is not predicted.",
+        basis=f"The largest matmul took 1/{gain:.2f} of its time with {best}; forward, backward and optimizer get 40, "
+        "80 or 100 % of that gain. The effect of ranks that compete for cores is not predicted.",
         effect=divide(*COMPUTE, by=(low, expected, high)) if gain > 1 else None,
         memory=0,
         intervention=Intervention(name="flags", settings={"threads": best}, safety=Safety.NUMERICS),

@@ -1,9 +1,9 @@
 """cuDNN chooses its convolution algorithms by a heuristic.
 
-With `cudnn.benchmark`, cuDNN times its algorithms at the first batch of each shape and keeps the fastest. Usually
-the heuristic was already right or nearly so.
+With `cudnn.benchmark`, cuDNN times its algorithms on the first batch of each shape and keeps the fastest. In most cases
+the heuristic's choice was already the best or close to it.
 
-Wrong when: input shapes vary (images of many sizes): each new shape is timed again, which takes longer than any
+Wrong when: input shapes vary (images of many sizes). Each new shape is timed again, which takes longer than the faster
 algorithm saves. Shapes are not recorded; more than about four are too many.
 """
 

@@ -1,15 +1,14 @@
 """Every epoch repeats the same preprocessing of the same samples, and training waits for it.
 
-Any part of decoding, resizing or tokenizing that uses no random numbers gives the same result each time. If it is
-done once and the result is kept (before training, on a local NVMe disk, or in memory as far as it fits), only
-reading the sample remains.
+Decoding, resizing and tokenizing give the same result each time, unless they use random numbers. Do that work once and
+keep the result: before training, on a local NVMe disk, or in memory if it fits. Then only reading the sample remains.
 
-Nothing outside the program can know which stage gives the same result every time. The program has to mark it, with
-`profiler.region("preprocess")` around that stage in the data set's `__getitem__`.
+A profiler cannot see which stage gives the same result every time. Mark that stage with `profiler.region("preprocess")`
+in the data set's `__getitem__`.
 
-Wrong when: the region contains random augmentation, which must differ between epochs; or the stored result is so
-much larger than the source (decoded images) that reading it takes longer. If only a part fits, keep a fixed part: a
-cache that evicts, such as the page cache, misses everything when a data set is read in order.
+Wrong when: the region contains random augmentation, which must differ between epochs; or the stored result is so much
+larger than the source (decoded images) that reading it takes longer. If only a part of the data fits, cache a fixed
+part: a cache that evicts, such as the page cache, misses every sample of a data set that is read in order.
 """
 
 from __future__ import annotations
@@ -23,13 +22,11 @@ from advisor.rules._batches import gain
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import seconds, share
 
-MIN_WAIT = Threshold(
-    0.05, "About 20 steps can confirm a gain of 5 % or more; waiting less than this leaves no such gain."
-)
+MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
 
-MIN_STAGE = Threshold(0.4, "Below two fifths, the rest of batch preparation costs more (assumption).")
+MIN_STAGE = Threshold(0.4, "Below 40 %, the rest of batch preparation costs more (assumption).")
 
-MIN_EPOCHS = Threshold(2, "A data set that is read once gains nothing from a cache.")
+MIN_EPOCHS = Threshold(2, "A data set that is read only once does not benefit from a cache.")
 
 # Share of the stage that goes: what is kept has to be read again (assumption).
 REMOVED = (0.6, 0.9, 1.0)
@@ -63,7 +60,7 @@ class Kept(torch.utils.data.Dataset):
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the step waits for data, at least 40 % of batch preparation is in regions marked as preprocessing, caching
+    """If the step waits for data, regions marked as preprocessing take at least 40 % of batch preparation, caching
     their results should save at least 5 % of the step, and the data set is read more than once,
     """
     wait, stage = m[data_wait_fraction], m[preprocess_share]
@@ -89,8 +86,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Preprocess offline, or cache each sample when it is first made: {share(m[preprocess_share])} of the "
         f"{seconds(m[t_w])} per batch is preprocessing that is the same in every epoch.",
         changes=(Change(language="python", code=CODE, file=file, line=line),),
-        basis="Preparing a batch takes 60, 90 or 100 % of the preprocessing time less; the step's wait shrinks "
-        "accordingly.",
+        basis="Caching saves 60, 90 or 100 % of the preprocessing time; the step's wait shrinks accordingly.",
         effect=faster_batches(m[preprocess_share], REMOVED),
         memory=0,
         risk="Medium: it needs disk space, must be rebuilt when the preprocessing changes, and must not contain "

@@ -1,12 +1,11 @@
 """Collation takes a large part of the time to prepare a batch.
 
-A collate function that goes through Python lists, or pads and stacks sample by sample, handles every number as a
-Python object. For samples that contain lists, torch's own collate function creates a tensor per position. One array
-operation does the same for the whole batch. A data set that returns a whole batch (`__getitems__`) needs no
-collation at all.
+A collate function that loops over Python lists, or pads and stacks sample by sample, handles every number as a Python
+object. If samples contain lists, torch's default collate function creates one tensor per list position. A single array
+operation can collate the whole batch. A data set that returns a whole batch (`__getitems__`) needs no collation at all.
 
-Wrong when: the collate function does work that belongs there, such as augmenting or tokenizing the whole batch. That
-work then has to become faster, or be done once and stored.
+Wrong when: the collate function does other work, such as augmenting or tokenizing the whole batch. Then make that work
+faster, or do it once and store the result.
 """
 
 from __future__ import annotations
@@ -20,11 +19,9 @@ from advisor.rules._batches import gain
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import seconds, share
 
-MIN_WAIT = Threshold(
-    0.05, "About 20 steps can confirm a gain of 5 % or more; waiting less than this leaves no such gain."
-)
+MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
 
-MIN_COLLATE = Threshold(0.4, "Below two fifths, the samples themselves cost more (assumption).")
+MIN_COLLATE = Threshold(0.4, "Below 40 %, loading the samples costs more than collating them (assumption).")
 
 # Share of the collating that goes. Measured, lists against arrays of 4096 numbers: 15.7 to 5.5 ms a step.
 REMOVED = (0.5, 0.8, 0.95)
@@ -70,7 +67,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Vectorize {_name(m)}: {share(m[collate_share])} of the {seconds(m[t_w])} per batch is "
         f"collation{_pieces(m)}. Return arrays from the data set, or the whole batch at once.",
         changes=(whole,) if DEFAULT in _name(m) else (own, whole),
-        basis="Preparing a batch takes 50, 80 or 95 % of the collation time less; the step's wait shrinks accordingly.",
+        basis="Vectorizing saves 50, 80 or 95 % of the collation time; the step's wait shrinks accordingly.",
         effect=_effect(m),
         memory=0,
         host_memory=0,

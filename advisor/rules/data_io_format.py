@@ -1,11 +1,11 @@
 """Each sample is read from many small files.
 
-Every file is looked up, opened, read and closed separately; on network storage each of these is a round trip.
-Shards store thousands of samples in sequence and are read in a few large pieces.
+Every file is looked up, opened, read and closed separately; on network storage, each of these is a round trip. A shard
+stores thousands of samples one after the other and is read in a few large pieces.
 
-Wrong when: the files are in the page cache and other work dominates batch preparation (decoding, augmentation), or
-samples must be picked at random from a data set too large to shard. Opened files are counted, not timed: compare a
-batch's time with reading replaced by zeros.
+Wrong when: the files are in the page cache and other work (decoding, augmentation) dominates batch preparation, or
+samples must be picked at random from a data set that is too large to shard. Opened files are counted, not timed: to
+check, replace reading by zeros and time a batch.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from advisor.rules._workers import right_number
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import digits, seconds
 
-MIN_WAIT = Threshold(
-    0.05, "About 20 steps can confirm a gain of 5 % or more; waiting less than this leaves no such gain."
-)
+MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
 
 MIN_FILES = Threshold(
     8, "An image, its label and a few side files are common; more files point to the storage format (assumption)."
@@ -69,7 +67,7 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then store the samples in shards that are read in large pieces."""
+    """then store the samples in shards, which are read in large pieces."""
     place = m[loader].place
     return Advice(
         then=f"Keep the samples in shards (WebDataset, TFRecord, Parquet, HDF5, a memory map), on a local disk if you "
@@ -82,8 +80,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 line=place.line if place else None,
             ),
         ),
-        basis="Reading is assumed to take half, 0.8 or all of a batch's time, because only the files were "
-        "counted, and becomes 1.5, 3 or 8 times as fast.",
+        basis="Reading becomes 1.5, 3 or 8 times as fast. Files were only counted, so reading is assumed to take 50, "
+        "80 or 100 % of a batch's time.",
         effect=EFFECT,
         memory=0,
         risk="Medium: the samples are stored twice, and an error in writing the shards affects every later run. "

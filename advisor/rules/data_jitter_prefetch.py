@@ -1,10 +1,10 @@
 """The workers are fast enough on average, but a few slow batches empty the queue.
 
-Batches are delivered in order, so one slow batch delays those behind it even if they are ready. A queue of
-workers x prefetch_factor batches hides a stall only for as many steps as it has batches ready.
+Batches are delivered in order, so one slow batch delays all later ones, even if they are ready. The queue holds workers
+x prefetch_factor batches; it hides a stall only until these are used up.
 
-Wrong when: the slow batches come from storage that stalls all workers at once, or only a few occur at the start of
-the run. Then find out why they are slow: one huge file, one long sequence, a retry over the network.
+Wrong when: storage stalls all workers at once, or the few slow batches are at the start of the run. Then find out why
+they are slow: one huge file, one long sequence, a network retry.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, 
 from advisor.units import count, seconds, share
 
 MIN_WAIT = Threshold(
-    0.05, "Waiting less than this is not worth the memory: about 20 steps can only confirm a gain of 5 % or more."
+    0.05, "A smaller wait is not worth the memory: about 20 steps can only confirm a gain of 5 % or more."
 )
 
-MIN_RATIO = Threshold(3.0, "One batch in a hundred that takes three times the mean exceeds the usual spread.")
+MIN_RATIO = Threshold(3.0, "If one batch in a hundred takes three times the mean, that is more than the usual spread.")
 
 MIN_HIDDEN = Threshold(
     0.1,
-    "A longer queue that hides a smaller share of each stall does not help: the batches themselves must get faster.",
+    "If a longer queue hides less of each stall than this, the slow batches themselves must get faster.",
 )
 
 # Of what the longer queue should hide of a stall, what it does. The queue in a simulation (in order, two workers, 7 to
@@ -42,7 +42,7 @@ SURE = 0.6
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the workers together are faster than the step, yet the step waits for data, one batch in a hundred takes
+    """If the step waits for data although the workers together are faster than the step, one batch in a hundred takes
     three times the mean and longer than the queue lasts, and a longer queue should save at least 5 % of the step,
     """
     fact = m[loader]
@@ -69,8 +69,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"the mean is {seconds(m[t_w])}, and the queue lasts {seconds(_lasts(m, _prefetch(m)))}. Find out why "
         "single samples are slow.",
         changes=spelling(m).loader(prefetch_factor=number),
-        basis=f"The longer queue hides {share(_hidden(m))} of the longest stalls: the waiting shrinks by half of "
-        "that share, by that share or, at best, to zero, because shorter stalls are hidden completely.",
+        basis=f"The longer queue hides {share(_hidden(m))} of the longest stalls: the waiting shrinks by half of that "
+        "share (cautious), by that share (expected) or to zero (best case: all shorter stalls are hidden completely).",
         effect=remove_wait((REACHED[0] * _hidden(m), REACHED[1] * _hidden(m), 1.0)),
         memory=0,
         host_memory=workers_memory(m, fact.num_workers, number) - workers_memory(m, fact.num_workers, _prefetch(m)),

@@ -1,11 +1,11 @@
 """The DataLoader workers cannot keep up with the step.
 
-Together they deliver one batch every t_w / workers seconds. If that is longer than the step, every worker is busy
-all the time and the step takes as long as its data supply. Few fetches need to find the queue empty: equally fast
-workers deliver at the same time, so that only one fetch in N waits, for as long as all N batches take.
+Together they deliver one batch every t_w / workers seconds. If that is longer than the step, every worker is busy all
+the time, and loading sets the pace of the step. Still, few fetches may find the queue empty: N equally fast workers
+deliver N batches at the same time, so only one fetch in N waits.
 
-Wrong when: the workers wait for storage or a server that is already at its limit. More workers then only share it,
-and the data must become smaller or move closer. Compare the time of a batch with one worker and with several.
+Wrong when: the workers wait for storage or a server that is already at its limit. More workers then only share that
+limit; make the data smaller or move it closer. To check, compare the time per batch with one worker and with several.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, 
 from advisor.units import seconds, share
 
 MIN_WAIT = Threshold(
-    0.05, "Waiting less than this is not worth a process: about 20 steps can only confirm a gain of 5 % or more."
+    0.05, "A smaller wait is not worth a process: about 20 steps can only confirm a gain of 5 % or more."
 )
 
-MIN_EFFICIENCY = Threshold(0.8, "Workers that are idle a fifth of their time are not the bottleneck.")
+MIN_EFFICIENCY = Threshold(0.8, "Workers that are idle for a fifth of the time are not the bottleneck.")
 
-MIN_GAIN = Threshold(0.03, "If cores are scarce, the predicted gain may be zero; a smaller gain is not advised.")
+MIN_GAIN = Threshold(0.03, "If cores are scarce, the predicted gain may be zero; below this gain there is no advice.")
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -56,7 +56,7 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then raise num_workers until they keep up with the step, as far as the cores allow."""
+    """then raise num_workers until the workers keep up with the step or all cores are used."""
     fact, number = m[loader], right_number(m)
     prefetch = fact.prefetch_factor or PREFETCH
     added = workers_memory(m, number, prefetch) - workers_memory(m, fact.num_workers, prefetch)
@@ -65,8 +65,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"and the step waits {share(m[data_wait_fraction])} of its time. This alone makes a step about "
         f"{seconds(time_with_workers(m))}.",
         changes=(*spelling(m).loader(num_workers=number, persistent_workers=True), *sharding_change(fact)),
-        basis=f"The slower of the step without waiting and {number} parallel workers, slowed by 1, 1.15 or 1.5; "
-        f"cores left for workers: {m[cores_available]}.",
+        basis=f"The slower of two: the step without waiting, and {number} parallel workers slowed down by 1, 1.15 or "
+        f"1.5. Cores left for workers: {m[cores_available]}.",
         effect=workers_effect(m),
         memory=0,
         host_memory=added,

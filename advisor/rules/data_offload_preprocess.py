@@ -1,10 +1,10 @@
 """The GPU waits for batches, and every core that could prepare them is busy.
 
-Workers that compute all the time cannot usefully outnumber the cores. What remains is to move their work: decoding
-and augmentation can run on the GPU, if it has time to spare, or on other machines that send finished batches.
+More workers than cores do not help if the workers compute all the time. The remaining option is to move their work:
+decoding and augmentation can run on the GPU, if it has time to spare, or on other machines that send finished batches.
 
-Wrong when: the work can be done once and stored, which is simpler; or it is inefficient rather than short of cores
-(one image library may be several times as fast as another).
+Wrong when: you can do the work once and store the result, which is simpler; or the code is inefficient (one image
+library may be several times as fast as another).
 """
 
 from __future__ import annotations
@@ -19,17 +19,15 @@ from advisor.rules._workers import right_number
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
-MIN_WAIT = Threshold(
-    0.05, "About 20 steps can confirm a gain of 5 % or more; waiting less than this leaves no such gain."
-)
+MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
 
 MIN_CPU = Threshold(
     0.8,
-    "Workers that compute for a smaller share of their time wait for storage or sleep: moving computation would "
-    "not help them.",
+    "Workers that compute for a smaller share of their time mostly wait for storage or sleep; moving computation "
+    "would not help.",
 )
 
-MIN_EFFICIENCY = Threshold(0.8, "Workers that are idle a fifth of their time are not the bottleneck.")
+MIN_EFFICIENCY = Threshold(0.8, "Workers that are idle for a fifth of the time are not the bottleneck.")
 
 MAX_BUSY = Threshold(0.9, "A GPU busier than this has no time for preprocessing (assumption).")
 
@@ -44,7 +42,7 @@ inputs = augment(inputs.to("cuda", non_blocking=True))
 """
 
 FLEET = """\
-Let other machines make the batches and send them: Ray Data, tf.data service, or a process of your own a machine.
+Let other machines prepare and send the batches: Ray Data, tf.data service, or your own process on each machine.
 """
 
 
@@ -81,7 +79,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Decode or augment {where}: the step waits {share(m[data_wait_fraction])} of its time for workers "
         "that already use every core.",
         changes=(change,),
-        basis="30, 60 or 90 % of the waiting goes away, depending on how much of the work can move.",
+        basis="30, 60 or 90 % of the waiting is saved, depending on how much of the work can move.",
         effect=EFFECT,
         risk="Medium: other libraries resize and decode slightly differently; compare the loss. On the GPU, "
         "batches before augmentation take memory.",

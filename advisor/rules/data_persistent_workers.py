@@ -1,8 +1,8 @@
 """The DataLoader stops its workers after every epoch and starts new ones.
 
-Without `persistent_workers`, each epoch ends its worker processes and the next one starts them again: a fork per
-worker or, with the spawn method, a new Python that imports torch again. The next step waits for all of that. After
-a fork that step is also slower, because the first write to each page of memory, mostly gradients and parameters,
+Without `persistent_workers`, the worker processes end with each epoch and start again for the next one. That is a fork
+per worker or, with the spawn method, a new Python process that imports torch again. The next step waits for all of
+that. After a fork, that step is also slower: the first write to each memory page, mostly of gradients and parameters,
 copies the page.
 
 Wrong when: the training process changes the data set between epochs (a curriculum, new negative samples, an epoch
@@ -22,14 +22,14 @@ from advisor.rules._workers import loader_intervention
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import count, seconds, share
 
-MIN_SHARE = Threshold(0.03, "Share of the run; below this, epochs are long enough to hide worker start-up.")
+MIN_SHARE = Threshold(0.03, "Share of the run. Below this, epochs are so long that worker start-up does not matter.")
 
 # Of the start without the first batch, which is needed anyway; resetting live workers costs some messages.
 REMOVED = (0.7, 0.9, 1.0)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the loader has workers that are not persistent, and restarting them takes at least 3 % of the run,"""
+    """If the loader's workers are not persistent, and restarting them takes at least 3 % of the run,"""
     fact = m[loader]
     if not fact.num_workers or fact.persistent_workers:
         return None
@@ -60,8 +60,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Keep the workers: each epoch begins with a stall of {seconds(m[epoch_start_seconds])}, "
         f"{share(m[epoch_restart_share])} of the run.{once}",
         changes=changes,
-        basis="70, 90 or 100 % of the start of every epoch after the first, minus one batch each that is needed "
-        "anyway, and of the extra time of the step after a fork.",
+        basis="70, 90 or 100 % of two costs: the start of every epoch after the first (minus one batch, which is "
+        "needed anyway), and the extra time of the step after a fork.",
         effect=in_turn(
             remove("epoch_start", shares=REMOVED, portion=_start_up(m)),
             remove("epoch_settling", shares=REMOVED, portion=1.0 if _settling(m) else 0.0),
@@ -69,8 +69,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         memory=0,
         host_memory=0,
         intervention=intervention,
-        risk="Low: workers keep their copy of the data set, and their caches, for the whole run, and later epochs "
-        "are shuffled differently because they draw fewer seeds.",
+        risk="Low: workers keep their copy of the data set and their caches for the whole run. Later epochs are "
+        "shuffled differently because the workers draw fewer seeds.",
     )
 
 

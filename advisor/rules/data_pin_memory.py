@@ -1,10 +1,10 @@
 """Batches are copied to the GPU from pageable memory.
 
-The driver first copies pageable memory into its own buffer, in pieces, while the program waits. From pinned memory
-the GPU fetches the batch itself, which is faster and, with `non_blocking=True`, lets the program continue.
+The driver first copies pageable memory piece by piece into its own buffer, while the program waits. The GPU can read
+pinned memory directly. That is faster, and with `non_blocking=True` the program continues meanwhile.
 
-Wrong when: the training loop pins tensors one by one instead of the loader doing it, which costs more than it saves;
-or the host is short of memory, because pinned pages cannot be swapped.
+Wrong when: the training loop, not the loader, pins tensors one by one, which costs more than it saves; or the host is
+short of memory (pinned pages cannot be swapped).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from advisor.rules._workers import loader_intervention
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
-MIN_H2D = Threshold(0.03, "The expected saving is half of this: less than 1.5 % of the step is within its noise.")
+MIN_H2D = Threshold(0.03, "The expected saving is half of this share; less than 1.5 % of the step is within the noise.")
 
-MIN_PAGEABLE = Threshold(0.5, "From this share on, most of the copying time is for pageable memory.")
+MIN_PAGEABLE = Threshold(0.5, "Above this share, most of the copying time is for pageable memory.")
 
 # Share of the exposed copies that goes. An A100 benchmark in Bekman's Machine Learning Engineering went from 0.646 to
 # 0.459 s as a whole.
@@ -34,8 +34,8 @@ UNSEEN = (Change(language="python", code="loader = DataLoader(dataset, ..., pin_
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If exposed copies to the GPU take at least 3 % of the step, and come from pageable memory or block the host; in
-    a trace, which shows no loader, if most of them come from pageable memory,
+    """If exposed copies to the GPU take at least 3 % of the step, and come from pageable memory or block the host (in a
+    trace, which does not show the loader: if most of them come from pageable memory),
     """
     copies, blocked = m[h2d_fraction], m.get(blocking_copy_fraction) or 0.0
     m[device]
@@ -74,7 +74,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"{what} its batches with non_blocking=True: for {share(exposed)} of the step the GPU waits for copies.",
         changes=(*(spelling(m).loader(pin_memory=True) if fact else UNSEEN), *spelling(m).copy_ahead()),
-        basis="30, 50 or 70 % of the exposed copies go away.",
+        basis="30, 50 or 70 % of the exposed copy time is saved.",
         effect=remove_exposed("h2d", exposed * m[step_time_mean], REMOVED, ("forward", "other")),
         memory=0,
         intervention=loader_intervention(fact, pin_memory=True, non_blocking=True) if fact else None,

@@ -1,10 +1,11 @@
-"""In a trace, the step waits for its data.
+"""The trace shows that the step waits for its data.
 
 A trace shows that the GPU is idle while the host is in `next(loader)`, and whether the DataLoader has worker processes.
-Without workers, the training process prepares every batch itself. With workers, they do not keep up. What a batch
-costs, and how many cores there are, is not in a trace: a recording of the program shows both and gives a number.
+Without workers, the training process prepares every batch itself. If there are workers, they do not keep up. A trace
+does not contain the time per batch or the number of cores. Record the program with profile-train to get both, and a
+number of workers.
 
-Wrong when: the traced steps follow the start of an epoch, when no batch is ready yet, or storage is at its limit.
+Wrong when: the traced steps are at the start of an epoch, when no batch is ready yet, or storage is at its limit.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from advisor.models.effects import Triple, remove_wait
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
-MIN_WAIT = Threshold(0.05, "A smaller share of the step cannot gain 5 %.")
+MIN_WAIT = Threshold(0.05, "A smaller wait cannot give a gain of 5 %.")
 
-MIN_STEPS = Threshold(2, "One long wait may be the start of an epoch; several are how the loop runs.")
+MIN_STEPS = Threshold(2, "A single long wait may be the start of an epoch; several waits are typical of the loop.")
 
-MIN_KERNELS = Threshold(30, "With fewer kernels, a trace is not of whole steps (assumption).")
+MIN_KERNELS = Threshold(30, "With fewer kernels, the trace does not contain whole steps (assumption).")
 
 # Of the waiting (assumption): workers hide all of it if there are cores for them; more of them may share a slow disk.
 FIRST_WORKERS: Triple = (0.5, 0.85, 1.0)
@@ -35,7 +36,9 @@ MOST_WORKERS = 8
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the GPU of a trace waits for batches for at least 5 % of the time, and in at least half of several steps,"""
+    """If the trace shows that the GPU waits for batches for at least 5 % of the time, and in at least half of several
+    steps,
+    """
     workers, wait, number = m[traced_workers], m[data_wait_fraction], m[steady_step_count]
     usual = median((step.data_wait or 0.0) / step.duration for step in m[steady_steps] if step.duration)
     if min(wait, usual) < m[MIN_WAIT] or number < m[MIN_STEPS] or m[traced_kernels] < m[MIN_KERNELS]:
@@ -50,7 +53,9 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then prepare batches in worker processes; if there are some, use more, or make a batch cheaper."""
+    """then prepare batches in worker processes or, if there are workers already, use more of them or make a batch
+    cheaper.
+    """
     wait, workers = m[data_wait_fraction], m[traced_workers]
     number = min(MOST_WORKERS, 1 + ceil(wait / max(1 - wait, 1 / MOST_WORKERS)))
     if workers:
@@ -68,7 +73,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"{what} The GPU waits for data {share(wait)} of the step. Record the program with profile-train to see "
         "what a batch costs and how many workers keep up.",
         changes=(Change(language="python", code=code),),
-        basis=f"{low}, {expected} or {high} % of the waiting goes away.",
+        basis=f"{low}, {expected} or {high} % of the waiting is saved.",
         effect=remove_wait(shares),
         memory=0,
         risk="Low: the same samples. Each worker takes memory on the host.",

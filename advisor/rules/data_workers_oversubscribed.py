@@ -1,7 +1,7 @@
-"""More DataLoader workers compete for the cores than there are cores.
+"""There are more DataLoader workers than cores, and they compete for the cores.
 
-Workers that compute take turns with each other and with the training process. Every switch evicts cached data, and
-the thread that launches the step's work waits for its turn. Fewer workers deliver the same batches.
+Workers that compute take turns with each other and with the training process. Every switch evicts cached data, and the
+thread that launches the GPU's work has to wait. Fewer workers would deliver the same batches.
 
 Wrong when: the queue is full only because the run is short or the data set happens to be cached; a first epoch from
 cold storage may need all workers.
@@ -18,7 +18,7 @@ from advisor.rules._spelling import spelling
 from advisor.rules._workers import PREFETCH, loader_intervention, right_number, workers_memory
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity, Source
 
-MIN_SATURATION = Threshold(0.95, "Below this, some core is idle most of the time and no process waits for one.")
+MIN_SATURATION = Threshold(0.95, "Below this, a core is usually idle, so no process waits for one.")
 
 MAX_EMPTY = Threshold(0.01, "One empty fetch in a hundred is noise; with more, the workers may be needed.")
 
@@ -30,8 +30,8 @@ HOST_PHASES = ("loader_overhead", "other")
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If there are more workers than cores, they would fill more cores than are left for them, the CPU is
-    saturated, at most 1 % of fetches find the queue empty, and fewer workers could do the same work,
+    """If there are more workers than cores, they need more cores than are left for them, the CPU is saturated, at most
+    1 % of fetches find the queue empty, and fewer workers could do the same work,
     """
     fact = m[loader]
     if fact.num_workers <= m[cores_per_rank]:
@@ -60,13 +60,13 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Lower num_workers from {fact.num_workers} to {number}: that keeps up with the step and leaves it the "
         "cores.",
         changes=spelling(m).loader(num_workers=number),
-        basis="0, 5 or 25 % of the time of the phases that run on the CPU; 22 % was measured with 16 workers on 2 "
-        "cores.",
+        basis="0, 5 or 25 % of the time in phases that run on the CPU is saved; with 16 workers on 2 cores it was 22 "
+        "% (measured).",
         effect=_effect(tuple(HOST_PHASES) if m.get(device) else None),
         memory=0,
         host_memory=workers_memory(m, number, prefetch) - workers_memory(m, fact.num_workers, prefetch),
         intervention=loader_intervention(fact, num_workers=number),
-        risk="Low: if fetches start to find the queue empty, undo half of the change.",
+        risk="Low: if fetches start to find the queue empty, add half of the removed workers back.",
     )
 
 

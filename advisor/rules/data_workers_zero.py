@@ -1,10 +1,10 @@
-"""The training process prepares its own batches, and does not train meanwhile.
+"""The training process prepares its own batches and cannot train meanwhile.
 
-A DataLoader without workers reads, decodes and collates inside `next()`, so this time adds to the time of the step.
-Worker processes prepare the next batches during the step, so that only the slower of the two counts.
+A DataLoader without workers reads, decodes and collates inside `next()`, so loading adds to the time of every step.
+Worker processes prepare the next batches during the step, so a step takes only as long as the slower of the two.
 
-Wrong when: the data set cannot live in another process (it holds a CUDA tensor, an open database handle, a lock), the
-whole run is only a few batches long, so that starting workers costs more than they save, or storage is already at
+Wrong when: the data set cannot be used in another process (it holds a CUDA tensor, an open database handle or a lock),
+the whole run is only a few batches long, so that starting workers costs more than they save, or storage is already at
 its limit.
 """
 
@@ -32,14 +32,12 @@ from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, 
 from advisor.units import count, seconds, share
 
 MIN_WAIT = Threshold(
-    0.05, "Waiting less than this is not worth a process: about 20 steps can only confirm a gain of 5 % or more."
+    0.05, "A smaller wait is not worth a process: about 20 steps can only confirm a gain of 5 % or more."
 )
 
-MIN_HAND_OVERS = Threshold(
-    2.0, "A batch prepared in less than twice the time of its transfer between processes gains nothing from a worker."
-)
+MIN_HAND_OVERS = Threshold(2.0, "Below this, transferring the batch from a worker takes as long as the worker saves.")
 
-MIN_GAIN = Threshold(0.03, "If cores are scarce, the predicted gain may be zero; a smaller gain is not advised.")
+MIN_GAIN = Threshold(0.03, "If cores are scarce, the predicted gain may be zero; below this gain there is no advice.")
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -62,7 +60,7 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then prepare the batches in worker processes: as many as keep up with the step and the cores allow."""
+    """then prepare the batches in enough worker processes to keep up with the step, within the available cores."""
     fact, number = m[loader], right_number(m)
     changes = spelling(m).loader(num_workers=number, persistent_workers=True, prefetch_factor=PREFETCH)
     faster = seconds(expected_time(m))
@@ -71,15 +69,15 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"step waits {share(m[data_wait_fraction])} of its time for it. This alone makes a step about "
         f"{faster}.{beyond_cores(m, number)}",
         changes=(*changes, *sharding_change(fact)),
-        basis=f"The slower of the step without waiting and {count(number, 'worker')} in parallel, slowed by 1, "
-        f"1.15 or 1.5; cores left for workers: {m[cores_available]}.",
+        basis=f"The slower of two: the step without waiting, and {count(number, 'worker')} in parallel, slowed down "
+        f"by 1, 1.15 or 1.5. Cores left for workers: {m[cores_available]}.",
         effect=workers_effect(m),
         memory=0,
         host_memory=workers_memory(m, number),
         intervention=loader_intervention(fact, num_workers=number, persistent_workers=True, prefetch_factor=PREFETCH),
-        risk=f"Low: {same_samples(fact)} in the first epoch; later ones are shuffled differently because persistent "
-        "workers draw fewer seeds. Random augmentation also draws from other seeds. A data set that "
-        'cannot be forked (open handles, CUDA) needs multiprocessing_context="spawn" or must open them in the worker.',
+        risk=f"Low: {same_samples(fact)} in the first epoch; later epochs are shuffled differently because persistent "
+        "workers draw fewer seeds. Random augmentation also uses other seeds. A data set that cannot be forked (open "
+        'handles, CUDA) needs multiprocessing_context="spawn" or must open them in the worker.',
     )
 
 

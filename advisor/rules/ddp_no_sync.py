@@ -1,7 +1,7 @@
-"""Gradients are accumulated, yet reduced after every micro-batch.
+"""Gradients are accumulated, but they are reduced after every micro-batch.
 
-DistributedDataParallel reduces gradients in every backward pass by default. Of the k micro-batches of an update,
-only the last one's reduction is needed, because it carries the sum. The other k - 1 reductions gain nothing.
+DistributedDataParallel reduces gradients in every backward pass by default. With k micro-batches per update, only the
+reduction after the last one is needed, because by then the gradients are summed. The other k - 1 reductions are wasted.
 
 Wrong when: backward passes belong to updates of different optimizers (the rule does not fire then), or the model is
 sharded: under FSDP, `no_sync` keeps whole gradients on every rank, which may not fit.
@@ -21,15 +21,17 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
 from advisor.units import seconds
 
-MIN_MICRO_STEPS = Threshold(1.9, "Two micro-batches per update; the last update of an epoch may have fewer.")
+MIN_MICRO_STEPS = Threshold(1.9, "About two micro-batches per update; the last update of an epoch may have fewer.")
 
-MIN_REDUCTIONS = Threshold(1.5, "One reduction is needed; with no_sync some epochs end with one more (assumption).")
+MIN_REDUCTIONS = Threshold(
+    1.5, "One reduction per update is needed; with no_sync, some epochs end with one more (assumption)."
+)
 
 MIN_RANKS = 2
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If DistributedDataParallel reduces gradients more than once per update of several micro-batches,"""
+    """If an update has several micro-batches and DistributedDataParallel reduces gradients more than once for it,"""
     if m[world_size] < MIN_RANKS or not m[flags].ddp or m[flags].fsdp:
         return None
     if m[micro_steps_per_step] < m[MIN_MICRO_STEPS] or len(m[optimizers]) > 1:
@@ -48,12 +50,12 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then run forward and backward of all micro-batches but the last under `no_sync`."""
+    """then run the forward and backward passes of all micro-batches except the last under `no_sync`."""
     k = round(m[micro_steps_per_step])
     return Advice(
         then=f"Run forward and backward pass of the first {k - 1} of {k} micro-batches under model.no_sync(). With "
-        "accelerate, that is `with accelerator.accumulate(model):`; Lightning's Trainer and transformers' "
-        "Trainer do it themselves if you set the number of batches to accumulate.",
+        "accelerate, that is `with accelerator.accumulate(model):`; Lightning's Trainer and transformers' Trainer do "
+        "this for you if you set the number of batches to accumulate.",
         changes=spelling(m).accumulate(k),
         basis=_basis(m),
         effect=_effect(m),
@@ -72,13 +74,13 @@ def _basis(m: Metrics) -> str:
     needless = 1 - 1 / m[reductions_per_step]
     if _hidden_too(m):
         return (
-            f"Of {seconds(exposed)} a step in exposed reductions, {needless:.3g} are not needed: half or all of "
-            f"these go away; at best the same fraction of all {seconds(m[comm_total])} does, because hidden "
-            "reductions use the backward pass's cores."
+            f"Of {seconds(exposed)} per step in exposed reductions, {needless:.3g} are not needed: 50 or 100 % of "
+            f"these are saved. In the best case the same fraction of all {seconds(m[comm_total])} is saved, because "
+            "hidden reductions use cores that the backward pass needs."
         )
     return (
-        f"Of {seconds(exposed)} a step in exposed reductions, {needless:.3g} are not needed: half, 0.8 or all of "
-        "these go away, because ranks that synchronize less often still wait once for the slowest."
+        f"Of {seconds(exposed)} per step in exposed reductions, {needless:.3g} are not needed: 50, 80 or 100 % of "
+        "these are saved. It may be less than all because ranks still wait for the slowest one once per update."
     )
 
 

@@ -1,11 +1,11 @@
 """One process drives all GPUs through nn.DataParallel.
 
-In every step, DataParallel copies the model to each GPU, runs one Python thread per GPU under the same interpreter
-lock, and gathers outputs and gradients on the first GPU, which does more work and fills up first.
-DistributedDataParallel has one process per GPU: weights stay in place, and gradients are reduced during the
-backward pass.
+In every step, DataParallel copies the model to each GPU, runs one Python thread per GPU under a single interpreter
+lock, and gathers outputs and gradients on the first GPU. That GPU has more work, and its memory fills up first.
+DistributedDataParallel has one process per GPU: weights stay in place, and gradients are reduced during the backward
+pass.
 
-Wrong when: only one GPU is left for the wrapped model anyway (then just remove the wrapper), or the program cannot be
+Wrong when: the wrapped model can use only one GPU anyway (then just remove the wrapper), or the program cannot be
 started once per GPU, as in a notebook.
 """
 
@@ -61,7 +61,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 line=place.line if place else None,
             ),
         ),
-        basis="The step without data loading is divided by 1.1, 1.4 or 2; so is the time the host needs to enqueue it.",
+        basis="The step without data loading becomes 1.1, 1.4 or 2 times as fast, and so does the host's launching.",
         effect=in_turn(relieve_host(shares_of(SPEEDUP)), divide_step(SPEEDUP)),
         risk="Low: the same gradients, averaged. Code outside the model runs once per process: let only rank 0 "
         "write files.",

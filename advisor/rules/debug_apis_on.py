@@ -2,9 +2,9 @@
 
 Anomaly detection keeps a stack trace for every operation and searches every gradient for NaN. CUDA_LAUNCH_BLOCKING
 waits for every kernel. TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective. A profiler that is always on records
-everything. Each of them slows every step, and what is measured meanwhile does not represent the program.
+everything. Each of them slows down every step, so the measurements do not represent the program.
 
-Wrong when: you are looking for that fault right now.
+Wrong when: you are debugging with that mode right now.
 """
 
 from __future__ import annotations
@@ -91,13 +91,13 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Turn off {found.note}, unless you are using it to find a bug; then record again.",
         changes=tuple(_located(m, change, mode) for mode in on for change in _changes(m, mode)),
-        basis="Forward and backward divided by 1.2, 2.8 or 5 for anomaly detection (measured 2 to 3.4 for a whole "
-        "step); all three phases divided by 1, 1.5 or 3 for a profiler that records every step (measured "
-        "about 2), no gain for one that may record only a few steps; assumptions for the others.",
+        basis="Anomaly detection: forward and backward become 1.2, 2.8 or 5 times as fast (measured for a whole "
+        "step: 2 to 3.4). A profiler that records every step: all three phases become 1, 1.5 or 3 times as fast "
+        "(measured: about 2); one that may record only a few steps: no gain. The other modes: assumptions.",
         effect=_effect(slow) if slow else None,
         memory=None,
         intervention=_intervention([mode for mode in on if MODES[mode].phases]),
-        risk="No effect on results. Without anomaly detection the origin of a NaN is not reported.",
+        risk="No effect on results. Without anomaly detection, the origin of a NaN is not reported.",
     )
 
 

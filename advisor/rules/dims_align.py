@@ -1,11 +1,11 @@
 """Matmuls with a dimension that is misaligned for tensor cores run at half speed.
 
 Tensor cores load 16 bytes at once: 8 numbers of fp16 or bf16, 16 of fp8. If a dimension of a matmul is not a multiple
-of that, a slower kernel runs. A typical case is a vocabulary of 50257; zero columns up to the next multiple of 64
-cost almost nothing.
+of that, a slower kernel runs. A typical case is a vocabulary of 50257. Padding it with zero columns to the next
+multiple of 64 costs almost nothing.
 
-Wrong when: the data determines that dimension and it differs between batches, or the padded rows are not kept out of
-the loss, of sampling and of the saved weights.
+Wrong when: the data determines that dimension and it differs between batches, or you cannot keep the padded rows out of
+the loss, the sampling and the saved weights.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from advisor.models.effects import Triple, divide_matmul
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
-MIN_SHARE = Threshold(0.10, "With a smaller share of the GPU's time, even twice the speed gains under 5 %.")
+MIN_SHARE = Threshold(0.10, "With a smaller share of the GPU's time, even doubling the speed gains less than 5 %.")
 
-MAX_EFFICIENCY = Threshold(0.5, "The shape itself explains some loss of speed, but not the loss of half of it.")
+MAX_EFFICIENCY = Threshold(0.5, "The shape itself explains some loss of speed, but not half of it.")
 
 # Volta: the first with tensor cores.
 CAPABILITY = (7, 0)

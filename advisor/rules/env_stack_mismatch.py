@@ -1,8 +1,8 @@
-"""PyTorch, the driver and the GPU do not fit together.
+"""PyTorch, the driver and the GPU are not compatible.
 
-A build of torch contains code for some compute capabilities, and is built with one version of CUDA or without CUDA.
-If it has no code for a GPU, its kernels cannot run there. If the driver is older than that CUDA, or torch was built
-without it, the program trains on the CPU and the GPU stays idle.
+A torch build contains code for certain compute capabilities, and is built for one version of CUDA or without CUDA. If
+it has no code for a GPU, its kernels cannot run there. If the driver is too old for that CUDA version, or torch was
+built without CUDA, the program trains on the CPU and the GPU stays idle.
 
 Wrong when: the program trains on the CPU on purpose, or the GPU is reserved for somebody else.
 """
@@ -40,8 +40,8 @@ CURES = {
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If torch has no code for the GPU, or trains on the CPU of a machine with a GPU because torch was built without
-    CUDA or for a newer driver,
+    """If torch has no code for the GPU, or the machine has a GPU but the program trains on the CPU because torch was
+    built without CUDA or for a newer driver,
     """
     found = m[stack_mismatches]
     if not found:
@@ -57,7 +57,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Install a torch and a driver that fit the GPU{unless}: {found.note}. Then record again.",
         changes=tuple(CURES[name] for name in names),
-        basis="None: only a new recording can show what the GPU gains.",
+        basis="No prediction: only a new recording can show how much faster the GPU is.",
         risk="Low: another build of torch may round differently. Try it in a separate environment.",
         fault=on_gpu,
     )

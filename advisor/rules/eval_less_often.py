@@ -1,11 +1,11 @@
 """Evaluation takes a third of the run or more.
 
-An evaluation is for you: it does not train. How often one is worth its time depends on what is done with it, which no
-recording shows. So the advice names the interval at which evaluating takes a fifth of the run, and the choice is yours;
-a part of the validation data, larger batches or fewer metrics cut the same time.
+Evaluation informs you; it does not train the model. How often it is worth its time depends on how you use it, which a
+recording does not show. The advice therefore names the interval at which evaluation takes a fifth of the run; the
+choice is yours. Less validation data, larger batches or fewer metrics save time as well.
 
-Wrong when: each evaluation decides how the training goes on (early stopping, a learning rate schedule, the choice of
-the best checkpoint), or the recording is cut so short that it evaluates more often than the whole run does.
+Wrong when: each evaluation controls the training (early stopping, a learning rate schedule, the choice of the best
+checkpoint), or the recording is so short that it contains more evaluation than the whole run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity, Source
 from advisor.units import share
 
-MOST = Threshold(1 / 3, "Below this, most of the run is training, whatever the evaluation is for (assumption).")
+MOST = Threshold(1 / 3, "Below this, most of the run is training, whatever the purpose of the evaluation (assumption).")
 MIN_EVALUATIONS = Threshold(2, "A single evaluation has no interval.")
 
 LEFT = 0.2
@@ -29,11 +29,12 @@ ROUNDING = 1e-6
 
 OMITTED = (0.8, 1.0, 1.0)
 """Of the time of evaluations that are left out, what goes: one that warms caches up makes the next one faster
-(assumption)."""
+(assumption).
+"""
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If evaluation takes a third of the run or more, and was seen twice or more,"""
+    """If evaluation takes at least a third of the run, and happened at least twice,"""
     part, number = m[evaluation_share], m[evaluations]
     if part < m[MOST] or number < m[MIN_EVALUATIONS]:
         return None
@@ -43,13 +44,13 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then evaluate so seldom that it takes a fifth of the run, or on less data."""
+    """then evaluate less often, so that it takes a fifth of the run, or on less data."""
     every = _every(m[evaluation_share])
     return Advice(
         then=f"Evaluate 1/{every} as often as now, or on 1/{every} of the data: evaluation takes "
         f"{share(m[evaluation_share])} of the run.",
         changes=spelling(m).evaluate_every(every),
-        basis="Omitted evaluations take no time; 80 to 100 % of it goes away.",
+        basis="80 to 100 % of the time of the omitted evaluations is saved.",
         effect=_effect(every),
         memory=0,
         risk="No effect on training itself, unless evaluation results control it.",

@@ -1,11 +1,11 @@
-"""Evaluation records gradients that nothing uses.
+"""Evaluation runs with gradients enabled, although nothing uses them.
 
-With gradients enabled, every forward pass keeps its activations for a backward pass that never comes. This costs as
-much memory as training with that batch, and some time.
+Every forward pass then keeps its activations for a backward pass that never runs. This takes as much memory as training
+with that batch, and some time.
 
-A trial evaluates under `torch.no_grad()`, which does not keep activations either. Inference mode is not tried, because
-a later backward pass cannot use tensors made in it, and what a model keeps from its evaluation, such as a cache,
-cannot be seen from outside.
+A trial evaluates under `torch.no_grad()`, which does not keep activations either. Trials do not use inference mode: a
+later backward pass cannot use tensors created in it, and the profiler cannot see whether the model keeps such tensors,
+for example in a cache.
 
 Wrong when: the evaluation needs gradients (saliency, adversarial examples, physics-informed losses, test-time
 training).
@@ -56,7 +56,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 "model.train()\n",
             ),
         ),
-        basis="0, 10 or 30 % of the evaluation's time; about 90 % of its activations.",
+        basis="0, 10 or 30 % of the evaluation's time and about 90 % of its activations are saved.",
         effect=_effect,
         memory=None,
         intervention=Intervention(
@@ -65,8 +65,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
             safety=Safety.EXACT,
             leaves="inference mode, under torch.no_grad()",
         ),
-        risk="None, unless the evaluation itself calls backward; tensors created in inference mode cannot be "
-        "trained on later: if the model caches some, use torch.no_grad().",
+        risk="None, unless the evaluation itself calls backward. Tensors created in inference mode cannot be used in "
+        "training later: if the model caches some, use torch.no_grad().",
     )
 
 

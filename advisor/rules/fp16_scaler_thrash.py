@@ -1,8 +1,9 @@
 """Gradients overflow or underflow in fp16.
 
-The largest fp16 number is 65504, the smallest is 6e-8. A GradScaler multiplies the loss so that small gradients
-survive, and skips the update if large ones overflow; a few skips at the start find the right scale. If it keeps
-skipping, no scale fits: steps are computed and discarded. Without a scaler, small gradients silently become zero.
+The largest fp16 number is 65504, the smallest is 6e-8. A GradScaler multiplies the loss so that small gradients do not
+become zero, and skips the update if large ones overflow. A few skipped updates at the start are normal, until it finds
+the right scale. If it keeps skipping, no scale fits, and computed steps are discarded. Without a scaler, small
+gradients silently become zero.
 
 Wrong when: the program scales its loss by hand, or the training diverges in fp32 as well; then find that cause first.
 """
@@ -18,7 +19,7 @@ from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measu
 from advisor.units import share
 
 MAX_SKIPPED = Threshold(
-    0.01, "A well-chosen scale costs one step in 2000, when the scaler tries to double it; this is twenty times that."
+    0.01, "A working scaler skips one step in 2000, when it tries to double the scale; this limit is twenty times that."
 )
 
 # Below that fp16 is not what the program trains in: an evaluation, perhaps.
@@ -41,7 +42,9 @@ scaler.update()
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If GradScaler skips more than 1 % of the steps beyond finding its scale, or fp16 autocast runs without one,"""
+    """If GradScaler skips more than 1 % of the steps after it has found its scale, or fp16 autocast runs without a
+    GradScaler,
+    """
     settings = m[flags]
     if settings.grad_scaler or m.get(scaler) is not None:
         skipped = m[skipped_step_fraction]
@@ -59,7 +62,9 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then train in bf16 if the GPU supports it; if not, scale, clip, and compute the loss in fp32."""
+    """then train in bf16 if the GPU supports it; otherwise scale the loss, clip gradients, and compute the loss in
+    fp32.
+    """
     gpu = m.get(device)
     bf16 = gpu is not None and gpu.capability is not None and gpu.capability >= BF16_CAPABILITY
     skipped = m.get(skipped_step_fraction)
@@ -72,12 +77,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"{cure}: {lost} ({found.note}).",
         changes=spelling(m).half("bf16") if bf16 else (Change(language="python", code=SCALED),),
-        basis="Half, 0.8 or all of the skipped steps need not be repeated."
+        basis="50, 80 or 100 % of the skipped steps need not be repeated."
         if skipped is not None
-        else "No time saving is predicted: the result is at risk.",
+        else "No time saving is predicted; the risk is a wrong result.",
         effect=None if skipped is None else remove_run(up_to(min(1.0, skipped))),
         memory=0,
-        risk="Medium: it changes which updates are made. Compare the loss over a few hundred steps.",
+        risk="Medium: it changes which updates happen. Compare the loss over a few hundred steps.",
         fault=True,
     )
 

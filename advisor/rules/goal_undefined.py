@@ -1,10 +1,10 @@
 """The goal of the run was not declared, or not completely.
 
-A faster step is a means, not the aim: to reach a quality sooner, cheaper, or with less memory. MLPerf compares
-trainings by the time to a quality target, and deployments by throughput or a percentile of latency. With a goal, the
-report ranks its advice by it. Without one, it ranks by step time, and ignores memory as long as nothing fails.
+A faster step is not the final goal: you want to reach a quality sooner, cheaper, or with less memory. MLPerf compares
+training by the time to a quality target, and inference by throughput or a latency percentile. If you declare a goal,
+the report ranks its advice by that goal. Otherwise it ranks by step time, and ignores memory as long as nothing fails.
 
-Wrong when: step time is what you want to know; nothing is missing then.
+Wrong when: you only want to know the step time; then nothing is missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ OPTIONS = {
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the main goal, the target quality or, if the goal is cost, the price of a GPU was not declared,"""
+    """If the main goal or the target quality was not declared, or the goal is cost and the price of a GPU was not
+    declared,
+    """
     missing = m[undeclared_goals]
     return Evidence((Measurement(undeclared_goals, len(missing), 0, ">"),)) if missing else None
 
@@ -40,7 +42,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=" ".join(meanwhile[name] for name in missing),
         changes=(Change(language="shell", code=f"profile-train report RUN {options}\n"),),
-        basis="None: a goal changes the order of advice, not the step.",
+        basis="No gain: a goal changes the order of advice, not the step.",
         risk="None.",
     )
 

@@ -1,11 +1,11 @@
 """A GPU's PCIe link is narrower or slower than the GPU and its slot support.
 
-NVML reports the most that the GPU and its slot support together. A link that stays below this under load has fallen
-back, because of a badly seated card, a bad riser or lane, or a firmware setting. Every batch then takes longer to
-copy.
+NVML reports the maximum that the GPU and its slot support. If the link stays below that under load, it has fallen back
+to a lower width or speed: the card is badly seated, a riser or lane is bad, or a firmware setting limits it. Every
+batch then takes longer to copy.
 
-Wrong when: the link is shared by a switch on purpose, or a virtual machine does not report the real link. A link that
-is slow only while the GPU is idle saves power and does not count.
+Wrong when: the link shares a switch on purpose, or a virtual machine does not report the real link. A link that is slow
+only while the GPU is idle saves power and does not count.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
-MIN_H2D = Threshold(0.03, "Below this, the link does not hold up the step.")
+MIN_H2D = Threshold(0.03, "Below this, the link does not slow down the step.")
 
 WHOLE = Threshold(1.0, "Width times speed, divided by the maximum.")
 
@@ -45,10 +45,11 @@ def then(m: Metrics, found: Evidence) -> Advice:
             Change(language="shell", code=f"nvidia-smi --query-gpu={FIELDS} --format=csv  # during training\n"),
             Change(language="shell", code="sudo dmesg | grep -iE 'xid|aer|pcie'  # errors of GPU and bus\n"),
         ),
-        basis="Half, 0.8 or all of what the link lacks is saved from the exposed copies.",
+        basis="Exposed copies get faster by 50, 80 or 100 % of the missing link speed.",
         effect=remove_exposed("h2d", m[h2d_fraction] * m[step_time_mean], up_to(1 - link)),
         memory=0,
-        risk="None for the program; the machine must be inspected. All other predictions depend on this repair.",
+        risk="None for the program; the machine must be inspected. All other predictions are valid only after this "
+        "repair.",
         fault=True,
     )
 

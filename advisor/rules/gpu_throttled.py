@@ -1,7 +1,7 @@
-"""A GPU runs slower than it could because of heat or its power supply.
+"""A GPU lowers its clock because of heat or its power supply.
 
-Hardware and software thermal slowdown and the power brake lower the clock until the GPU is safe. This is a fault of
-cooling, airflow or power, not of the program. With several GPUs, all wait for the slow one.
+Thermal slowdown (in hardware or software) and the power brake lower the clock to protect the GPU. The cause is cooling,
+airflow or power, not the program. With several GPUs, all of them wait for the slow one.
 
 Wrong when: the clock was limited on purpose. The software power cap alone is normal on a GPU under full load, and does
 not count.
@@ -15,9 +15,9 @@ from advisor.models.state import Effect, Scenario, State
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
-MIN_SHARE = Threshold(0.05, "Share of the samples in which the GPU was busy: less is a short peak.")
+MIN_SHARE = Threshold(0.05, "Share of the samples in which the GPU was busy; a smaller share is a short peak.")
 
-MAX_CLOCK = Threshold(0.9, "Clock over its maximum; above this, less than a tenth can be gained (assumption).")
+MAX_CLOCK = Threshold(0.9, "Clock divided by its maximum; above this, less than a tenth can be gained (assumption).")
 
 # Share of the lost clock that comes back as speed: what is bound by memory hardly follows the clock (assumption).
 RECOVERED = (0.5, 0.8, 1.0)
@@ -54,10 +54,11 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 code=f"nvidia-smi -i {index} -q -d PERFORMANCE,TEMPERATURE,POWER,CLOCK  # during training\n",
             ),
         ),
-        basis="Half, 0.8 or all of the lost clock speed returns in forward, backward and optimizer.",
+        basis="Forward, backward and optimizer regain 50, 80 or 100 % of the lost clock speed.",
         effect=_effect(1 - m[sm_clock_ratio]),
         memory=0,
-        risk="None for the program; the machine must be inspected. All other predictions depend on this repair.",
+        risk="None for the program; the machine must be inspected. All other predictions are valid only after this "
+        "repair.",
         fault=True,
     )
 

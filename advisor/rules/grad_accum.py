@@ -1,13 +1,13 @@
-"""The batch does not fit in memory at once, but it can be split.
+"""The batch does not fit in memory, but it can be split.
 
-Gradients add up over micro-batches before one update, so activations need memory for one micro-batch only, and the
-update still uses the whole batch. This is the cheapest way to make a batch fit: kernels are launched once more per
-micro-batch, and nothing is recomputed. Gradients do not shrink. They stay in memory from one micro-batch to the next,
-while a step with a single batch holds none of them when its activations peak.
+Gradients are summed over several micro-batches before one update. Activations then need memory for only one
+micro-batch, and the update still uses the whole batch. This is the cheapest way to make a batch fit: each micro-batch
+launches its kernels again, but nothing is recomputed. Gradients do not shrink. They stay in memory between
+micro-batches, while a step with a single batch holds no gradients at its activation peak.
 
 Wrong when: the batch already fits (accumulation never makes a given batch faster), or the model uses batch
 normalization, which then sees micro-batches. With padded sequences, averaging over micro-batches weights tokens
-unequally: divide the summed loss by the number of tokens in the whole batch instead.
+unequally. Instead, divide the summed loss by the number of tokens in the whole batch.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ from profiler.schema import LoaderFact
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If memory is under pressure or the batch that is wanted does not fit, and a batch of more than one sample can
-    be split,
-    """
+    """If memory is under pressure or the declared batch does not fit, and the batch has more than one sample,"""
     batch = _batch(m)
     wanted = m[target_per_rank] or 0
     if batch <= 1 or not (m[memory_pressure] or wanted > batch * _accumulated(m)):
@@ -43,7 +41,7 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then accumulate gradients over as many micro-batches as make up the batch."""
+    """then split the batch into micro-batches and accumulate their gradients."""
     batch, before = _batch(m), _accumulated(m)
     whole = max(m[target_per_rank] or 0, round(batch * before))
     # Where the present size has failed, it is too large whatever the slope says.
@@ -54,8 +52,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Load {micro} samples at a time and update after every {k} micro-batches: "
         f"{k * micro * m[data_parallel_size]} samples per update.",
         changes=spelling(m).accumulate(k, micro),
-        basis="At the same samples per update it costs time: launching leaves its gaps in every micro-batch. "
-        "Memory: activations scale with the samples of a micro-batch; gradients stay in memory all the time.",
+        basis="Time: with the same samples per update, a step takes longer, because every micro-batch has its own "
+        "launch gaps. Memory: activations scale with the samples of a micro-batch; gradients stay in memory all the "
+        "time.",
         effect=None if m.get(launch_bound_index) is None else _effect(k * batch / whole),
         memory=round(_in_micro_batches(m).peak(micro) - used(m)),
         intervention=in_pieces(m[loader], k) if whole == batch else None,

@@ -1,14 +1,14 @@
-"""The GPU waits for each batch to be copied, though copies could overlap kernels.
+"""The GPU waits while each batch is copied, although copies could overlap kernels.
 
-A GPU has separate copy engines. A copy from pinned memory that is started on another stream, one batch ahead, runs
-while the GPU works on the previous batch. The copy also becomes shorter if the batch is sent as the integers it was
-stored as.
+A GPU has separate copy engines. If you start a copy from pinned memory one batch ahead, on another stream, it runs
+while the GPU works on the previous batch. The copy also becomes shorter if you send the original integers (uint8
+images, for example) and convert them on the GPU.
 
-This is not tried from outside, because which tensors of a batch go to the GPU, and what the program writes to them
-before, is known only once the program copies them.
+`verify` does not try this change: which tensors of a batch go to the GPU, and whether the program modifies them before,
+is known only when the program copies them.
 
 Wrong when: the copies come from pageable memory (pin it first, because such a copy blocks the host), the GPU cannot
-hold a second batch, or a batch depends on the results of the one before.
+hold a second batch, or a batch depends on the results of the previous one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
-MIN_H2D = Threshold(0.03, "Exposed copying below this is within the noise of the step.")
+MIN_H2D = Threshold(0.03, "Less exposed copying than this is within the noise of the step.")
 
 MAX_PAGEABLE = Threshold(
-    0.5, "From this share on, most of the copying time is for pageable memory: another rule's advice comes first."
+    0.5, "Above this share, most of the copying time is for pageable memory; first apply data-pin-memory."
 )
 
 # Share of the exposed copies that a copy one batch ahead hides: all but what is longer than the step (assumption).
@@ -89,8 +89,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis="50, 80 or 95 % of the exposed copies are hidden behind kernels.",
         effect=remove_exposed("h2d", m[h2d_fraction] * m[step_time_mean], HIDDEN),
         memory=m.get(batch_bytes),
-        risk="Low: one more batch is in the GPU's memory; do not write to a batch on the host while it is being "
-        "copied.",
+        risk="Low: GPU memory holds one more batch. Do not write to a batch on the host while it is being copied.",
         confidence=None if m.get(h2d_pageable_share) is not None else Confidence.EMPIRICAL,
     )
 

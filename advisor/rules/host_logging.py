@@ -1,20 +1,20 @@
 """Logging and metrics take a large part of every step.
 
 Work outside the loader, the model and the optimizer (histograms, metrics, formatting, writing, flushing) delays the
-next forward pass, and on a GPU often makes the GPU wait for the host as well. Done at every k-th step it gives the
-same information.
+next forward pass, and often makes the GPU wait for the host as well. Logging only every k-th step gives nearly the same
+information.
 
-A program may do more than train: a small model's Python overhead, an expensive loss or a simulator are part of
-`other`, too. So the rule requires evidence of writing: time in log handlers or fsync that exceeds what logging may
-cost, or a write at every step together with more other work than a plain training loop over a DataLoader has.
+The phase `other` also contains work that is not logging: Python overhead of a small model, an expensive loss, a
+simulator. So the rule requires evidence of writing. Either log handlers and fsync take more time than logging may cost,
+or the program writes at every step and does more other work than a plain training loop over a DataLoader.
 
-A trial skips, at all but every k-th step, calls to log handlers, TensorBoard and wandb, prints, and functions that
-the loop calls at every step, that write, and that return nothing, including all they compute. What the loop itself
-computes and writes, such as the loss that it reads before it prints, and files that it writes must be changed by
-hand. `--apply` a tuned.toml leaves such functions and prints alone, because what they write may be needed.
+A trial logs only at every k-th step. At the other steps it skips log handlers, TensorBoard, wandb, prints, and
+functions that the loop calls at every step, that write, and that return nothing. You must change by hand what the loop
+itself computes and writes, such as reading the loss before a print. `--apply` with a tuned.toml does not skip such
+functions and prints, because you may need their output.
 
-Wrong when: the log of every step is the purpose of the run, or the other work is not logging: a simulator, a search, a
-loss outside the model, with one progress line per step.
+Wrong when: you need the log of every step, or the other work is not logging: a simulator, a search or a loss outside
+the model that prints one progress line per step.
 """
 
 from __future__ import annotations
@@ -30,23 +30,27 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
 from advisor.units import seconds, share
 
-MIN_OTHER = Threshold(0.05, "Share of a plain loop's remainder: zeroing gradients, the loss, Python itself.")
+MIN_OTHER = Threshold(
+    0.05, "A plain loop spends less than this on the rest: zeroing gradients, the loss, Python itself."
+)
 
-BUDGET = Threshold(0.01, "Budget for logging; the advised interval brings logging back to it.")
+BUDGET = Threshold(0.01, "Share of the step that logging may take; the advised interval reduces logging to it.")
 
-MIN_OUTPUT = Threshold(0.2e-3, "Seconds of writing per step; below this, only a tiny step exceeds the budget.")
+MIN_OUTPUT = Threshold(0.2e-3, "Seconds of writing per step; less than this exceeds the budget only in a tiny step.")
 
 MIN_WAIT = Threshold(
-    0.05, "From this share on, waiting for data is a separate fault, and logging is compared with the rest of the step."
+    0.05, "Above this share, waiting for data is a separate problem, and logging is compared with the rest of the step."
 )
 
-LARGE_OTHER = Threshold(
-    0.25, "Without timed writing: a share of the step that no plain training loop's remainder reaches."
+LARGE_OTHER = Threshold(0.25, "If writing was not timed: a share of other work that no plain training loop reaches.")
+
+LARGE_OTHER_SECONDS = Threshold(
+    2e-3, "The same limit in seconds, because Python alone can take that share of a tiny step."
 )
 
-LARGE_OTHER_SECONDS = Threshold(2e-3, "The same in seconds, because Python alone can take that share of a tiny step.")
-
-EVERY_STEP = Threshold(0.9, "Without timed writing: a write in nearly every step indicates a log without an interval.")
+EVERY_STEP = Threshold(
+    0.9, "If writing was not timed: a write in nearly every step means that the program logs at every step."
+)
 
 # How much of what leads up to the log is for the log. All of it, where histograms of every parameter were written and
 # 64 % of the step led up to it: 63 to 67 % went, and the rest of a step gains from the caches. A moving average of the
@@ -58,9 +62,9 @@ FOR_THE_LOG = (0.0, 0.5, 1.0)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If at least 5 % of the step is neither data, model nor optimizer, and the program writes: for at least 1 % of
-    the step without its data wait, or, fed by a DataLoader, at every step while that other work takes at least 25 % of
-    the step,
+    """If at least 5 % of the step is neither data, model nor optimizer, and the program either writes for at least 1 %
+    of the step (without data wait), or uses a DataLoader, writes at every step, and spends at least 25 % of the step on
+    that other work,
     """
     other, step = m[other_fraction], m[step_time_mean]
     if other < m[MIN_OTHER]:
@@ -89,9 +93,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Compute and write the log every {every} steps: {share(m[other_fraction])} of the step "
         f"({seconds(m[other_fraction] * m[step_time_mean])}) is not data, model or optimizer, {_of_it(m)}.",
         changes=spelling(m).log_every(every),
-        basis=f"1 - 1/{every} of all writing goes away, and the same share of the time before it, from the end of "
-        "the training work to the first line: half of it, all, or all plus the rest of `other` beyond 5 % "
-        "of the step. If that was not timed: none, half or all of the rest of `other`.",
+        basis=f"1 - 1/{every} of all writing is saved, and the same share of the time between the end of the training "
+        "work and the first line: half of that time, all of it, or all of it plus the rest of `other` beyond 5 % of "
+        "the step. If writing was not timed: none, half or all of the rest of `other`.",
         effect=_effect(m[output_share] * m[step_time_mean], _for_the_log(m), 1 - 1 / every)
         if _is_timed(found)
         else None,  # a progress bar writes at every step, too, and costs nothing

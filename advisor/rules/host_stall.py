@@ -1,10 +1,10 @@
 """The GPU is idle for milliseconds at a time because the host does something other than launching kernels.
 
-A launch takes microseconds. In a gap of a millisecond or more the host runs Python or works on data: an optimizer that
-loops over its parameters, logging, garbage collection, preprocessing between the batch and the model. Neither CUDA
-graphs nor `torch.compile` remove that.
+A launch takes microseconds. In a gap of a millisecond or more, the host runs Python or processes data: an optimizer
+that loops over its parameters, logging, garbage collection, preprocessing between loader and model. CUDA graphs and
+`torch.compile` do not remove such work.
 
-Wrong when: the steps that were traced are not like the others: one that compiles, saves, or is the first of its kind.
+Wrong when: the traced steps are not typical: a step that compiles, saves, or is the first of its kind.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
-MIN_STALL = Threshold(0.10, "Share of the step: removing 0.4 of a smaller share gains less than 4 % (assumption).")
+MIN_STALL = Threshold(0.10, "Share of the step: removing 40 % of a smaller share gains less than 4 % (assumption).")
 
 MAX_UNCERTAINTY = Threshold(
-    0.3, "Above this, few long gaps make up the trace, as at the start of a program: they may not come again."
+    0.3, "Above this, the trace is mostly a few long gaps, as at the start of a program; they may not repeat."
 )
 
 MIN_KERNELS = Threshold(
-    100, "With fewer kernels, gaps of a millisecond are of a program that hardly uses the GPU (assumption)."
+    100, "With fewer kernels, the program hardly uses the GPU, and gaps of a millisecond are normal (assumption)."
 )
 
 # Of the stalls (assumption): nothing where the work is needed and cannot be done ahead.
@@ -45,8 +45,8 @@ prof.export_chrome_trace("trace.json.gz")
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the GPU of a trace is idle for at least 10 % of the step in gaps of more than a millisecond in which the host
-    launches nothing, and such gaps repeat,
+    """If the trace shows repeated gaps of more than a millisecond in which the host launches nothing and the GPU is
+    idle, and they take at least 10 % of the step,
     """
     kernels, stalled, uncertain = m[traced_kernels], m[host_stall_fraction], m[step_time_uncertainty]
     if stalled < m[MIN_STALL] or uncertain > m[MAX_UNCERTAINTY] or kernels < m[MIN_KERNELS]:
@@ -60,14 +60,14 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then find what the host does meanwhile, and do it ahead, on the GPU, or less often."""
+    """then find what the host does in these gaps, and do it ahead of time, on the GPU, or less often."""
     stalled = m[host_stall_fraction]
     return Advice(
         then=f"Find what the host does while the GPU is idle, {share(stalled)} of the step in gaps of more than a "
-        "millisecond. Do it ahead (loader workers), on the GPU (foreach or fused optimizers), or less often (logging, "
-        "garbage collection).",
+        "millisecond. Do it ahead of time (loader workers), on the GPU (foreach or fused optimizers), or less often "
+        "(logging, garbage collection).",
         changes=(Change(language="python", code=CODE),),
-        basis="Nothing, 0.4 or 0.8 of these gaps goes away, and the same share of the host's time for the step.",
+        basis="0, 40 or 80 % of these gaps is saved, and the same share of the host's time for the step.",
         effect=in_turn(
             remove_exposed("stall", stalled * sum(m[modelled_phases].values()), REMOVED, within=PASSES),
             relieve_host((REMOVED[0] * stalled, REMOVED[1] * stalled, REMOVED[2] * stalled)),

@@ -1,10 +1,11 @@
 """The GPU runs out of work because the host waits for it.
 
-`.item()`, `.cpu()`, `print` of a tensor, `if` on a tensor and `nonzero` need a value that the GPU has yet to compute.
-The host waits until the GPU's queue is empty, and only then starts to fill it again; meanwhile the GPU is idle.
+`.item()`, `.cpu()`, `print` of a tensor, `if` on a tensor and `nonzero` need a value that the GPU has not computed yet.
+The host waits until the GPU's queue is empty and only then starts to fill it again. Until the next launch, the GPU is
+idle.
 
 Wrong when: the value is needed to continue (a stopping criterion, a data-dependent shape), or the wait occurs only once
-in many steps. Waiting costs nothing while kernels are queued: only idle time counts here.
+in many steps. A wait costs nothing while the GPU still has queued kernels; only GPU idle time counts here.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measu
 from advisor.units import share
 
 MIN_SYNC = Threshold(
-    0.03, "One `.item()` per step was measured to be within the noise on a CPU; a smaller share is not visible."
+    0.03, "On a CPU, one `.item()` per step was within the noise (measured); a smaller share is not visible."
 )
 
 CURES = {
@@ -53,7 +54,7 @@ for step, (inputs, targets) in enumerate(loader):
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the GPU is idle for at least 3 % of the step because the host waited for a value or for all work,"""
+    """If the GPU is idle for at least 3 % of the step because the host waited for a value or for all GPU work,"""
     m[device]
     waiting = m[value_sync_fraction]
     return None if waiting < m[MIN_SYNC] else Evidence((Measurement(value_sync_fraction, waiting, m[MIN_SYNC]),))
@@ -66,10 +67,10 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"{_cure(m)} The GPU idles {share(waiting)} of the step because the host waited.",
         changes=(Change(language="python", code=CODE),),
-        basis="Half, 0.8 or all of the waiting goes away, at most the time that the GPU is idle.",
+        basis="50, 80 or 100 % of the waiting is saved, at most the time that the GPU is idle.",
         effect=remove_exposed("sync", idle * sum(m[modelled_phases].values()), up_to(1.0), PASSES),
         memory=0,
-        risk="No effect on training; logged values come later, as means over several steps.",
+        risk="No effect on training; logged values arrive later, as means over several steps.",
     )
 
 

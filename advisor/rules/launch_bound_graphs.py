@@ -1,8 +1,8 @@
-"""The GPU waits for the host to launch its next, tiny kernel.
+"""The GPU waits for the host to launch many tiny kernels.
 
-A launch takes the host a few microseconds, whatever the kernel does. Kernels shorter than that leave the GPU idle
-between them, and neither a faster GPU nor lower precision helps. A CUDA graph launches all kernels of a step at once;
-larger batches and fused operations make fewer, longer kernels.
+A launch takes the host a few microseconds, whatever the kernel does. If kernels are shorter than that, the GPU is idle
+between them, and neither a faster GPU nor lower precision helps. A CUDA graph launches all kernels of a step at once.
+Larger batches and fused operations result in fewer, longer kernels.
 
 Wrong when: shapes or control flow change from step to step, or parts of the step run on the CPU: a graph replays the
 recorded kernels at the same addresses. Below compute capability 7.0, `torch.compile` has no kernels.
@@ -19,7 +19,7 @@ from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, 
 from advisor.units import share
 
 MIN_LAUNCH_BOUND = Threshold(
-    0.3, "At this level the GPU waits for launches a third of the time that it is not waiting for something else."
+    0.3, "The GPU then waits for launches for about a third of the time in which it does not wait for anything else."
 )
 
 MAX_KERNEL_US = Threshold(10.0, "A launch takes the host 5 to 10 us: half of the kernels are shorter.")
@@ -29,7 +29,9 @@ REMOVED = (0.5, 0.75, 0.9)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If late launches leave the GPU idle for 30 % of its time or more, and half of its kernels take under 10 us,"""
+    """If late launches leave the GPU idle for at least 30 % of the time, and half of the kernels take less than
+    10 us,
+    """
     late, length = m[launch_bound_index], m[median_kernel_us]
     if late < m[MIN_LAUNCH_BOUND] or length >= m[MAX_KERNEL_US] or m[compute_capability] < CAPABILITY:
         return None
@@ -46,7 +48,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Launch the step as a CUDA graph: the GPU idles {share(m[launch_bound_index])} of its time between "
         "kernels. A larger batch and fewer small operations help as well.",
         changes=spelling(m).compile(mode="reduce-overhead"),
-        basis="50, 75 or 90 % of the time the GPU waits for launches goes away, and the same share of the host's "
+        basis="50, 75 or 90 % of the time that the GPU waits for launches is saved, and the same share of the host's "
         "launch time.",
         effect=remove_launch_idle(REMOVED),
         intervention=compile_intervention(m, "reduce-overhead"),

@@ -1,7 +1,7 @@
-"""The training process may run far from its GPU.
+"""The training process may run on a NUMA node that is not its GPU's.
 
-On a machine with several NUMA nodes, a GPU is attached to one of them. From the cores of another node, every copy and
-every launch crosses the link between the nodes. Memory is placed on the node of the thread that first touches it.
+On a machine with several NUMA nodes, a GPU is attached to one of them. If the process runs on another node, every copy
+and every launch crosses the link between the nodes. Memory belongs to the node of the thread that first writes to it.
 
 Wrong when: other ranks use all cores of the GPU's node, or data loading needs more cores than the node has.
 """
@@ -17,14 +17,16 @@ from advisor.models.effects import in_turn, remove, remove_launch_idle
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
-MIN_NODES = Threshold(2, "With one node, all cores are equally near.")
+MIN_NODES = Threshold(2, "With one node, all cores are equally close to the GPU.")
 
-NEAR = Threshold(1.0, "A process that may run on another node will do so as soon as its own node is busy.")
+NEAR = Threshold(1.0, "A process that may run on another node does so as soon as its own node is busy.")
 
-MIN_H2D = Threshold(0.05, "The gain is at most a tenth of the copying: below this share, half a percent of the step.")
+MIN_H2D = Threshold(
+    0.05, "At most a tenth of the copying time can be saved; below this share, that is half a percent of the step."
+)
 
 MIN_LAUNCH_BOUND = Threshold(
-    0.15, "Below this, a tenth of the waiting for launches is not visible in the step (assumption)."
+    0.15, "Below this, saving a tenth of the waiting for launches is not visible in the step (assumption)."
 )
 
 # Share of host work and copies that goes, low, expected, high (assumption; from 0 where memory happens to lie well).

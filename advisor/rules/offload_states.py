@@ -1,11 +1,11 @@
-"""Gradients and optimizer state fill GPU memory, and only host memory is left to move them to.
+"""Gradients and optimizer state fill GPU memory, and the only place left for them is host memory.
 
-The optimizer state is used once per update. On the host it takes no GPU memory, but gradients have to be sent down and
-weights up, and the update runs at the speed of host memory, often longer than the rest of the step. So this is the last
-resort, after smaller micro-batches, checkpointing, 8-bit moments and sharding.
+The optimizer state is used once per update. On the host it takes no GPU memory. In return, every update copies
+gradients to the host and weights back, and runs at the speed of host memory; it often takes longer than the rest of the
+step. So try smaller micro-batches, checkpointing, 8-bit moments and sharding first.
 
-Wrong when: one of these is still possible in a way that this run does not show, or the data needs the host's memory. If
-the update takes longer than the step, a smaller model or another GPU may be the better choice.
+Wrong when: one of these is possible after all, or the data needs the host's memory. If the update takes longer than the
+step, a smaller model or another GPU may be the better choice.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ HOST_MEMORY = 80e9
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If memory is under pressure on a single rank or with everything sharded, gradients and optimizer state make
-    up at least 25 % of its peak, and the host has room for them,
+    """If memory is under pressure on a single rank or although everything is sharded, gradients and optimizer state
+    make up at least 25 % of the memory peak, and the host has room for them,
     """
     if not m[memory_pressure] or offloaded(m) or (m[world_size] > 1 and stage(m) < 3):
         return None
@@ -80,8 +80,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 ),
             ),
         ),
-        basis="4 bytes per parameter over the bus at 25 GB/s, 28 through the host's memory at 80 GB/s per node; "
-        "at best hidden behind the backward pass.",
+        basis="4 bytes per parameter over the bus at 25 GB/s, and 28 bytes through the host's memory at 80 GB/s per "
+        "node. In the best case, the backward pass hides it.",
         effect=_effect(m),
         memory=-round(_moved(m)),
         host_memory=round(_host_memory(m)),

@@ -1,11 +1,12 @@
-"""The optimizer's moments fill the memory, and no other rank could keep a part of them.
+"""The optimizer's moments fill the memory, and they cannot be sharded further over other ranks.
 
-Adam keeps two numbers per parameter; in fp32 they take twice the size of the weights. Stored in 8-bit blocks, each with
-a scale, they take a quarter of that, and training takes the same course. Embeddings keep 32 bits, because their
-gradients are sparse and uneven.
+Adam keeps two numbers per parameter; in fp32 they take twice the size of the weights. In 8-bit blocks with one scale
+each, they take a quarter of that, and the loss develops the same way. Embeddings keep 32 bits, because their gradients
+are sparse and uneven.
 
-Wrong when: activations fill the memory, as in convolutional networks; ranks could shard the state, which does not
-change the update; or results must be reproducible to the bit. Tensors of fewer than 4096 elements stay in fp32.
+Wrong when: activations fill the memory, as in convolutional networks; you could shard the state over several ranks,
+which does not change the update; or results must be reproducible to the bit. Tensors of fewer than 4096 elements stay
+in fp32.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from advisor.rules.base import (
 from profiler.schema import OptimizerFact
 
 MIN_SHARE = Threshold(
-    0.25, "Below this share of the peak, saving three quarters of it frees less than a fifth of the memory."
+    0.25, "Below this share of the peak, saving three quarters of the state frees less than a fifth of the memory."
 )
 
 # Those that have a counterpart with the same arguments.
@@ -43,8 +44,8 @@ FASTER = (-0.05, 0.0, 0.05)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If memory is under pressure, Adam's state makes up at least 25 % of its peak, and there is only one rank or
-    the state is already sharded,
+    """If memory is under pressure, Adam's state makes up at least 25 % of the memory peak, and there is only one rank
+    or the state is already sharded,
     """
     fact = m[optimizer]
     if not m[memory_pressure] or fact.name not in ADAMS or not fact.module.startswith("torch.optim"):
@@ -67,8 +68,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Keep the moments of {fact.name} in 8 bits: its state shrinks from {m[mem_optim] / 1e9:.2f} to "
         f"{(m[mem_optim] - freed) / 1e9:.2f} GB.",
         changes=spelling(m).eight_bit(),
-        basis="2.03 bytes per parameter for both moments and their scales, 8 in tensors of fewer than 4096 "
-        "elements; all tensors are assumed to have the same size.",
+        basis="2.03 bytes per parameter for both moments and their scales, 8 bytes in tensors of fewer than 4096 "
+        "elements. All tensors are assumed to have the same size.",
         effect=remove("optimizer", shares=FASTER),
         memory=-round(freed),
         intervention=Intervention(name="optimizer_8bit", settings={"name": fact.name}, safety=Safety.TRAJECTORY),

@@ -1,13 +1,13 @@
 """The optimizer is not fused: it passes over memory repeatedly, or updates many tensors one by one.
 
-Every small tensor costs a few kernel launches or, on CPU, calls: the loop takes the time, not the arithmetic. For large
-tensors, each of Adam's ten or so operations reads and writes all of them again. A fused optimizer updates everything in
-one pass over memory. On CPU the default is the loop even if a fused kernel exists. On CUDA it is `foreach`, which is
-better but still moves every tensor through memory several times. SGD without momentum is a single pass anyway; only
-many tensors make it slow.
+With small tensors, the loop takes the time, not the arithmetic: every tensor needs a few kernel launches or, on a CPU,
+function calls. With large tensors, each of Adam's roughly ten operations reads and writes all tensors again. A fused
+optimizer updates everything in one pass over memory. On a CPU, torch's default is the loop, even if a fused kernel
+exists. On CUDA it is `foreach`, which is better but still moves every tensor through memory several times. SGD without
+momentum is always a single pass; it is slow only with many tensors.
 
-Wrong when: the optimizer is a subclass that relies on the unfused code path, is created with `differentiable`, or its
-parameters are on several kinds of devices that the fused kernel does not support.
+Wrong when: the optimizer is a subclass that relies on the unfused code path, is created with `differentiable`, or has
+parameters on a device that the fused kernel does not support.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ from advisor.rules.base import (
 from advisor.units import digits
 from profiler.schema import OptimizerFact
 
-MIN_FRACTION = Threshold(0.05, "A smaller share cannot gain 3 % even if two thirds of it go away.")
+MIN_FRACTION = Threshold(0.05, "A smaller share cannot gain 3 %, even if two thirds of it are saved.")
 
 MIN_TENSORS = Threshold(
-    100, "On CUDA, or for SGD without momentum: with fewer tensors the loop over them is not the bottleneck."
+    100, "For CUDA, and for SGD without momentum: with fewer tensors, the loop over them is not the bottleneck."
 )
 
 SMALL = Threshold(
-    16384, "Elements of the mean tensor; up to this size, a pass over it on a CPU takes no longer than the call."
+    16384,
+    "Mean number of elements per tensor; up to this size, a pass over a tensor on a CPU takes no longer than the call.",
 )
 
 # Those of torch.optim with fused kernels on CPU and CUDA since torch 2.4, the oldest we support.
@@ -66,16 +67,16 @@ MOST_EVICTED = 0.3
 
 # On CUDA, against foreach, practitioners report the low end (assumption).
 ON_CUDA: Triple = (1.3, 2.0, 4.0)
-ON_CUDA_BASIS = "The optimizer's part of the step is divided by {}, {} or {}; the rest stays.".format(
+ON_CUDA_BASIS = "The optimizer becomes {}, {} or {} times as fast; the rest of the step stays the same.".format(
     *map(digits, ON_CUDA)
 )
 RISK = "Low: the same update, rounded in another order."
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the optimizer takes at least 5 % of the step, could be fused but is not, and makes several passes over
-    memory on a CPU (Adam, SGD with momentum) or updates at least 100 tensors; in a trace, if Adam or AdamW runs no
-    fused kernel,
+    """If the optimizer takes at least 5 % of the step, could be fused but is not, and makes several passes over memory
+    on a CPU (Adam, SGD with momentum) or updates at least 100 tensors (in a trace: if Adam or AdamW runs no fused
+    kernel),
     """
     share = m[optimizer_fraction]
     if m.get(is_trace):
@@ -101,8 +102,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"{_mean(fact):,.0f} elements on average, instead of {'a loop' if _is_small(m, fact) else 'several'}.",
         changes=spelling(m).fused(),
         basis=f"The optimizer's part of the step is divided by {low}, {expected} or {high}, as measured for "
-        f"{fact.name} and tensors of such sizes; better cache use in the forward and backward passes saves "
-        "nothing, 12 or 25 % of that part."
+        f"{fact.name} and tensors of such sizes. In addition, better cache use in the forward and backward passes "
+        "saves 0, 12 or 25 % of that part."
         if _is_on_cpu(fact)
         else ON_CUDA_BASIS,
         effect=_effect(fact, speedup),

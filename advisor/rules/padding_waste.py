@@ -1,10 +1,10 @@
 """A large part of the computation is spent on padding.
 
-The sequences of a batch are padded to one length, and every layer computes the padding, too; attention does so for
-every pair of positions. If a sequence is padded only to the longest in its batch, and batched with sequences of similar
-length, its cost follows its real length.
+The sequences of a batch are padded to one length, and every layer also computes the padding; attention does so for
+every pair of positions. If you batch sequences of similar length, and pad only to the longest one in the batch, the
+cost follows the real lengths.
 
-Sequences that the program packs for a recurrent layer (`pack_padded_sequence`) are not padded there.
+Sequences packed for a recurrent layer (`pack_padded_sequence`) do not count as padded.
 
 Wrong when: the model skips padding in another way (nested tensors, variable-length attention), or needs a single shape
 (CUDA graphs, `torch.compile` without dynamic shapes, some accelerators). In that case use a few fixed lengths.
@@ -23,12 +23,15 @@ from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measu
 from advisor.units import share
 
 MIN_WASTE = Threshold(
-    0.15, "Batches of similar lengths keep a few percent of padding; below this there is little to gain."
+    0.15, "Even batches of similar lengths have a few percent of padding; below this there is little to gain."
 )
 
-MIN_WASTE_OF_PAIRS = Threshold(0.10, "If attention takes a large share of the step, padding costs quadratically.")
+MIN_WASTE_OF_PAIRS = Threshold(
+    0.10,
+    "The limit if attention takes a large share of the step, because its cost grows with the square of the length.",
+)
 
-MUCH_ATTENTION = Threshold(0.30, "From this share on, most of the cost of padding is in attention (assumption).")
+MUCH_ATTENTION = Threshold(0.30, "Above this share, most of the cost of padding is in attention (assumption).")
 
 # Padding that is left in batches of like lengths, over real tokens: pools of a hundred batches keep 2 to 5 %.
 LEFT = 1.05
@@ -113,9 +116,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"{how}: {share(m[padding_waste])} of the tokens are padding.",
         changes=tuple(Change(language="python", code=code, file=file, line=line) for code in codes),
-        basis="Forward and backward shrink with the number of tokens, at best with its square; the expected value "
-        f"is between these, as attention takes {share(attention)} of the computing, {known}. The remaining "
-        f"padding is {share(LEFT - 1)} of the real tokens.",
+        basis="Forward and backward shrink in proportion to the number of tokens, in the best case to its square. "
+        f"The expected value lies between the two, because attention takes {share(attention)} of the computation, "
+        f"{known}. The remaining padding is {share(LEFT - 1)} of the real tokens.",
         effect=divide(*COMPUTE, by=_needed(m).speedup(attention)),
         memory=0,
         risk="Low to medium: batches are less mixed, so keep shuffling within and between them, and weight the "

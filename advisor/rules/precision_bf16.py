@@ -1,10 +1,11 @@
 """Matmuls run in fp32 or TF32 on a GPU with bf16 tensor cores.
 
-bf16 has the range of fp32, so it needs no loss scaling, and bf16 tensor cores do several times as many operations per
+bf16 has the range of fp32, so it needs no loss scaling. bf16 tensor cores do several times as many operations per
 second. Memory-bound kernels gain too, because they move half the bytes. Autocast keeps sensitive operations in fp32.
 
-Wrong when: data loading or kernel launches are the limit (the GPU would only be idle more), or the loss depends on
-small differences of large numbers. `torch.cuda.is_bf16_supported()` also returns True for slow emulation on older GPUs.
+Wrong when: data loading or kernel launches are the limit (the GPU would only be idle for longer), or the loss depends
+on small differences between large numbers. `torch.cuda.is_bf16_supported()` also returns True for slow emulation on
+older GPUs.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
 
-MIN_SHARE = Threshold(0.2, "Below a fifth, even infinitely fast matmuls save less than casting may cost elsewhere.")
+MIN_SHARE = Threshold(0.2, "Below a fifth, even infinitely fast matmuls save less than the casts may cost.")
 
 LAUNCH_BOUND = Threshold(
-    0.3, "At this level the GPU waits for launches a third of the time: faster kernels mostly lengthen the gaps."
+    0.3,
+    "The GPU then waits for launches for about a third of the time; faster kernels would mostly make the gaps longer.",
 )
 
 # Ampere: the first with bf16 tensor cores.
@@ -108,8 +110,9 @@ def basis(m: Metrics) -> str:
     now = m.get(achieved_matmul_flops)
     rate = "a typical share of its peak (shapes were not recorded)" if now is None else f"{now / 1e12:.3g} TFLOP/s"
     return (
-        f"Roofline: matmuls rise from {rate} to {low}, {expected} or {high} % of {peak_of(m)} 16-bit peak, limited "
-        "by memory bandwidth and kernel launches; memory-bound kernels speed up by 1, 1.4 or 1.8, the rest stays."
+        f"Roofline: matmuls rise from {rate} to {low}, {expected} or {high} % of {peak_of(m)} 16-bit peak, limited by "
+        "memory bandwidth and kernel launches. Memory-bound kernels become 1, 1.4 or 1.8 times as fast; the rest "
+        "stays the same."
     )
 
 

@@ -1,10 +1,11 @@
 """Matmuls run in fp32 on a Volta or Turing GPU, whose tensor cores support only fp16.
 
-fp16 matmuls are several times as fast there, but small gradients vanish in its narrow range. So the loss is scaled up
-before the backward pass, and the gradients are scaled down before the update, by a factor that adapts to overflows.
+fp16 matmuls are several times as fast on these GPUs, but small gradients become zero in fp16's narrow range. A
+GradScaler therefore scales the loss up before the backward pass and the gradients down before the update, by a factor
+that adapts to overflows.
 
-Wrong when: the GPU has bf16 tensor cores (prefer those), or is older than Volta, where fp16 gains nothing. Clipping
-before `unscale_` clips the wrong numbers.
+Wrong when: the GPU has bf16 tensor cores (prefer those), or is older than Volta, where fp16 gains nothing. If you clip
+gradients, call `unscale_` first; otherwise you clip scaled numbers.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Large matmuls run in bf16 on a GPU that computes fp8 twice as fast.
 
 From compute capability 8.9 on, tensor cores support 8-bit floats. With one scale per row, models with large matmuls
-were trained at 1.34 to 1.5 times the speed on clusters. For small matmuls, the conversion costs what fp8 gains.
+trained at 1.34 to 1.5 times the speed on clusters. For small matmuls, the conversion costs as much as fp8 saves.
 
-Wrong when: the matrices have a dimension below about 2048 (their sizes are not recorded; long kernels are taken as a
-sign of large matrices), the model is not compiled, or the loss has not been compared over a long run: 3 bits of
-mantissa are few.
+Wrong when: the matrices have a dimension below about 2048, the model is not compiled, or you have not compared the loss
+over a long run (fp8 has only 3 bits of mantissa). Matrix sizes are not recorded; the rule takes long kernels as a sign
+of large matrices.
 """
 
 from __future__ import annotations
@@ -21,10 +21,14 @@ from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measu
 # Ada and Hopper: the first with fp8 tensor cores.
 CAPABILITY = (8, 9)
 
-MIN_SHARE = Threshold(0.5, "Share of the step in matmuls: with a smaller share, converting costs more than it saves.")
+MIN_SHARE = Threshold(
+    0.5, "Share of the step in matmuls; with a smaller share, the conversion costs more than it saves."
+)
 
 MIN_DIMENSION = Threshold(
-    2048, "In smaller matmuls, converting costs what the faster tensor cores save (torchao advises excluding them)."
+    2048,
+    "In smaller matmuls, the conversion costs as much as the faster tensor cores save (torchao advises "
+    "excluding them).",
 )
 
 CODE = """\
@@ -38,8 +42,8 @@ model = torch.compile(model)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If bf16 matmuls of a compiled model take at least 50 % of the step on a GPU with fp8 tensor cores, and their
-    mean length is at least that of a matmul with 2048 in every dimension at peak rate,
+    """If a compiled model runs on a GPU with fp8 tensor cores, its bf16 matmuls take at least 50 % of the step, and on
+    average they take at least as long as a matmul of size 2048 x 2048 x 2048 at peak rate,
     """
     gpu = m[device]
     if m[compute_capability] < CAPABILITY or not m[flags].compile:
@@ -61,7 +65,7 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then try fp8 with one scale per row in the large layers."""
     return Advice(
-        then=f"If you may change the numerics, try fp8 with a scale for each row in the large linear layers: the "
+        then="If you may change the numerics, try fp8 with one scale per row in the large linear layers: the "
         f"{found.note} multiplies it twice as fast as bf16.",
         changes=(Change(language="python", code=CODE),),
         basis="The whole step becomes 1, 1.2 or 1.4 times as fast, as reported for clusters; the sizes of the "

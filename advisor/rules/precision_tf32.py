@@ -1,10 +1,10 @@
 """fp32 matmuls run without tensor cores on a GPU that supports TF32.
 
 TF32 rounds the inputs of a matmul to 10 bits of mantissa and sums in fp32. On data-center GPUs it is about eight times
-as fast. On a GeForce both have the same peak, but TF32 reaches nearly all of it and fp32 about two thirds. PyTorch
+as fast as fp32. On a GeForce both have the same peak; TF32 reaches nearly all of it, fp32 about two thirds. PyTorch
 enables TF32 for convolutions and leaves it off for matmuls by default.
 
-Wrong when: the matmuls must be exact to fp32, as in solvers. bf16 autocast is faster still and saves memory: this rule
+Wrong when: the matmuls must be exact to fp32, as in solvers. bf16 autocast is even faster and saves memory; this rule
 is for programs, or parts of them, that stay in fp32.
 """
 
@@ -29,7 +29,7 @@ from advisor.rules.precision_bf16 import confidence, peak_of
 MIN_SHARE = Threshold(0.2, "As for bf16: below a fifth of the time there is little to gain.")
 
 LAUNCH_BOUND = Threshold(
-    0.3, "As for bf16: a GPU that waits for launches a third of the time gains nothing from faster kernels."
+    0.3, "As for bf16: a GPU that waits for launches for a third of the time gains nothing from faster kernels."
 )
 
 # Ampere: the first with TF32.
@@ -63,8 +63,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Allow TF32 for the matmuls that stay in fp32: the {gpu.name} has tensor cores for it.",
         changes=spelling(m).tf32(),
-        basis=f"Roofline: matmuls rise to {low}, {expected} or {high} % of {peak_of(m)} TF32 peak, limited by "
-        "memory bandwidth and kernel launches; the rest stays.",
+        basis=f"Roofline: matmuls rise to {low}, {expected} or {high} % of {peak_of(m)} TF32 peak, limited by memory "
+        "bandwidth and kernel launches; the rest stays the same.",
         effect=to_tf32(m[simt_fp32_gemm_share] / m[matmul_share], m[peak_rates], rate, m.get(matmul_calls) or ()),
         memory=0,
         intervention=Intervention(name="flags", settings={"matmul_precision": "high"}, safety=Safety.NUMERICS),

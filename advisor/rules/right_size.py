@@ -1,11 +1,11 @@
 """The run uses more GPUs, or larger ones, than it needs.
 
-Each additional GPU gains less than the one before, because gradients travel farther while all GPUs wait. Half as many
-GPUs, each with twice as many samples per update, make the same updates in fewer GPU-hours but more time. A GPU that is
-half idle and half empty could be replaced by one of half the size, or by a slice of it (MIG).
+Each additional GPU gains less than the previous one, because reducing gradients takes longer and all GPUs wait for it.
+Half as many GPUs, each with twice as many samples per update, make the same updates in fewer GPU-hours, but take more
+time. A GPU that is half idle and half empty could be replaced by one of half the size, or by a slice of it (MIG).
 
-Wrong when: the result is needed sooner rather than cheaper, the waiting is for one slow rank (fix that first), or the
-recorded run is smaller than those to come.
+Wrong when: time matters more to you than cost, the GPUs wait for one slow rank (fix that first), or later runs will be
+larger than the recorded one.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measu
 from advisor.units import seconds, share
 
 MAX_EXPOSED = Threshold(
-    0.3, "Share of the step in exposed communication: the GPUs scale at less than 70 % (assumption)."
+    0.3, "Share of the step in exposed communication; above this, scaling efficiency is below 70 % (assumption)."
 )
-MAX_BUSY = Threshold(0.5, "Share of the time, and of the memory: half of the GPU would suffice.")
-MAX_WAIT = Threshold(0.05, "From this share on, fix data loading first: the GPU is idle because it waits for data.")
+MAX_BUSY = Threshold(0.5, "Share of the time and of the memory; below this, a GPU of half the size would be enough.")
+MAX_WAIT = Threshold(0.05, "Above this share, fix data loading first: the GPU is idle because it waits for data.")
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If no more memory is wanted, and either exposed communication takes more than 30 % of the step and half of
-    the GPUs could hold the model, or the GPU is busy for at most 50 % of the time, not because of data loading, and
-    filled to at most 50 %,
+    """If no more memory is needed, and either exposed communication takes more than 30 % of the step and the model fits
+    on half of the GPUs, or the GPU is busy at most 50 % of the time (not because of data loading) and at most 50 % of
+    its memory is used,
     """
     if m.goals.more_memory or m[memory_pressure]:
         return None
@@ -80,8 +80,8 @@ def _fewer(m: Metrics) -> Advice:
                 "update\n",
             ),
         ),
-        basis="(G1/G0)(T1/T0): fewer GPUs do everything except the exposed communication; of that all stays, as "
-        "much as of the volume of a ring all-reduce, or nothing.",
+        basis="(G1/G0)(T1/T0): fewer GPUs do everything except the exposed communication. Of that, everything stays "
+        "(cautious), it shrinks like the volume of a ring all-reduce (expected), or it disappears (best case).",
         cost=(low, expected, high),
         risk="Low: the same samples per update. The training takes longer.",
     )
@@ -90,16 +90,16 @@ def _fewer(m: Metrics) -> Advice:
 def _smaller(m: Metrics) -> Advice:
     gpu = m[device]
     return Advice(
-        then=f"A GPU half as large would suffice: {gpu.name} is busy for {share(m[gpu_busy_fraction])} of the time "
-        f"and filled to {share(1 - m[mem_headroom])}. First check whether other advice makes use of it; if "
-        "not, take a smaller one, a slice of this one (MIG), or let two training runs share it (MPS).",
+        then=f"A GPU half as large would be enough: {gpu.name} is busy for {share(m[gpu_busy_fraction])} of the time, "
+        f"and {share(1 - m[mem_headroom])} of its memory is used. First check whether other advice can use the rest. "
+        "If not, take a smaller GPU, a slice of this one (MIG), or let two training runs share it (MPS).",
         changes=(
             Change(
                 language="shell",
                 code="nvidia-smi mig -lgip  # lists the slices that this GPU supports\n",
             ),
         ),
-        basis="None: the price of a smaller GPU is not known to profile-train.",
+        basis="No prediction: profile-train does not know the price of a smaller GPU.",
         risk="Low: the same program. Kernels take longer on a smaller GPU; record a short run on it first.",
     )
 

@@ -1,10 +1,10 @@
-"""GPUs wait in the queue, or for the rest of their job.
+"""GPUs sit idle in the queue, or wait for the other GPUs of their job.
 
-If the scheduler allocates the GPUs of a job one by one, the first ones stay idle until the last one is there. Gang
-scheduling allocates all or none; backfilling lets small jobs use the gaps; a warm pool saves the start of a machine.
-Only the scheduler sees how long GPUs wait, so this time is declared, not measured.
+If the scheduler allocates the GPUs of a job one by one, the first ones stay idle until the last one is available. Gang
+scheduling allocates all or none; backfilling lets small jobs use the gaps; a warm pool avoids machine start-up. Only
+the scheduler knows how long GPUs wait, so you declare this time; it is not measured.
 
-Wrong when: the waiting is for a quota, or nobody could use the time between jobs.
+Wrong when: jobs wait for a quota, or no other job could use the idle time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from advisor.models.effects import Triple
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
 from advisor.units import share, span
 
-MIN_SHARE = Threshold(0.1, "Share of the GPUs' time: starting and ending jobs takes this much anyway (assumption).")
+MIN_SHARE = Threshold(
+    0.1, "Share of the GPUs' time; starting and ending jobs takes this much in any case (assumption)."
+)
 
 # Of that time, what goes (assumption).
 REMOVED: Triple = (0.3, 0.5, 0.8)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If GPUs spend at least 10 % of their time waiting without training, as declared,"""
+    """If you declared that GPUs wait without training for at least 10 % of their time,"""
     waiting = m[queue_share]
     return None if waiting < m[MIN_SHARE] else Evidence((Measurement(queue_share, waiting, m[MIN_SHARE]),))
 
@@ -44,7 +46,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 "Kubernetes: Kueue with waitForPodsReady, or a Volcano PodGroup with minMember = the job's pods\n",
             ),
         ),
-        basis="0.3, 0.5 or 0.8 of the declared time, assumed to be paid for; the steps themselves stay the same.",
+        basis="30, 50 or 80 % of the declared time is saved, assuming that you pay for it. The steps themselves stay "
+        "the same.",
         cost=(low, expected, high),
         risk="No effect on results. Large jobs may wait longer to start.",
     )

@@ -1,14 +1,14 @@
 """Attention writes its scores to memory.
 
-A softmax between two matmuls reads and writes one number per pair of tokens several times, and keeps it for the
-backward pass. `scaled_dot_product_attention` computes the same in one kernel, a block at a time, which saves the time
-and memory for the scores. It chooses flash attention, a memory-efficient kernel or cuDNN's kernel, depending on dtype,
-mask and GPU.
+Attention written as a softmax between two matmuls reads and writes one score per pair of tokens several times, and
+keeps it for the backward pass. `scaled_dot_product_attention` computes the same in one kernel, block by block, without
+storing the scores. Depending on dtype, mask and GPU, it chooses flash attention, a memory-efficient kernel or cuDNN's
+kernel.
 
-Wrong when: the scores themselves are needed (to be displayed or returned), or are modified in a way that the function
-does not support. A dense mask or a bias rules out the flash kernel, a bias that is trained also rules out some others,
-and on a CPU dropout of the scores rules it out. Or the function is already in use and has fallen back to writing the
-scores; then check what its kernels require.
+Wrong when: you need the scores themselves (to display or return them), or modify them in a way that the function does
+not support. The flash kernel accepts no dense mask and no bias; some other kernels accept no trained bias; on a CPU,
+flash does not support dropout. If the program already calls the function, it has fallen back to writing the scores;
+check what its kernels require.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from advisor.rules._computing import of_computing
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
-MIN_SHARE = Threshold(0.10, "A smaller share of the step cannot gain 5 % even at twice the speed.")
+MIN_SHARE = Threshold(0.10, "A smaller share of the step cannot gain 5 %, even at twice the speed.")
 
 # Attention is divided by this on a GPU (assumption: from memory-efficient on short sequences to flash on long ones).
 SPEEDUP: Triple = (1.5, 2.5, 5.0)
@@ -43,8 +43,8 @@ out = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_cau
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If attention that writes its scores to memory takes at least 10 % of the step, and there is a kernel that
-    would not write them,
+    """If attention writes its scores to memory and takes at least 10 % of the step, and a kernel exists that does not
+    write them,
     """
     part = _share_of_step(m)
     if part < m[MIN_SHARE] or (m.get(on_cpu) and m[scores_dropped_out]):
@@ -61,7 +61,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     low, expected, high = speedup
     return Advice(
         then=f"Use scaled_dot_product_attention: {share(_share_of_step(m))} of the step goes into attention over "
-        f"{found.note} that writes every score to memory.",
+        f"{found.note}, which writes every score to memory.",
         changes=(Change(language="python", code=CODE),),
         basis=f"Attention becomes {low:g}, {expected:g} or {high:g} times as fast, "
         + ("as measured on a CPU." if cpu else "an assumption that no trial has tested yet."),

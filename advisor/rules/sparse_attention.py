@@ -3,8 +3,8 @@
 The work of attention grows with the square of the sequence length. With a sliding window, where a token sees only the
 last few thousand tokens before it, the work grows linearly. Models often mix layers with and without a window.
 
-Wrong when: the relevant tokens may be anywhere in the sequence, or the model was trained with full attention and is
-only fine-tuned. A window makes it a different model, whose quality has to be measured again.
+Wrong when: the relevant tokens may be anywhere in the sequence, or you only fine-tune a model that was trained with
+full attention. A window makes it a different model; measure its quality again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from advisor.rules._computing import of_computing
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
 from advisor.units import share
 
-MIN_LENGTH = Threshold(8192, "In shorter sequences, a window of some thousand tokens omits little.")
+MIN_LENGTH = Threshold(8192, "In shorter sequences, a window of a few thousand tokens saves little.")
 
 MIN_SHARE = Threshold(0.40, "With a smaller share in attention, the rest of the model is the bottleneck.")
 
@@ -60,14 +60,14 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"If the model may change, try attention with a sliding window of {WINDOW} tokens: "
         f"{share(m[attention_share])} of the GPU's time goes into attention over all {length}.",
         changes=(Change(language="python", code=CODE.format(window=WINDOW, length=length)),),
-        basis="Attention shrinks by the share of the tokens outside the window, at most by six tenths.",
+        basis="Attention time shrinks by the share of tokens outside the window, at most by 60 %.",
         effect=remove(
             *COMPUTE,
             shares=up_to(REALISED * max(0.0, 1 - WINDOW / length)),
             portion=of_computing(m, m[attention_share] * m[gpu_computing_fraction]),
         ),
         memory=0,
-        risk="High: another model. Compare its quality on sequences with long-range dependencies.",
+        risk="High: it is another model. Compare its quality on sequences with long-range dependencies.",
     )
 
 

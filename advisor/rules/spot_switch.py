@@ -1,11 +1,11 @@
-"""The run pays for on-demand machines, although interruptible ones would cost less.
+"""The run uses on-demand machines, although spot instances would cost less.
 
-Interruptible machines are sold at a discount and taken back at short notice. An interruption loses the work since the
-last checkpoint; saves and restarts cost time, too. With the best interval between saves, the run takes E times as long
-(Daly), and costs (1 - d) E times as much at a discount d.
+Spot instances have a discount, but the provider can take them back at short notice. An interruption loses the work
+since the last checkpoint; saves and restarts also cost time. With the best interval between saves, the run takes E
+times as long (Daly). At a discount d, it costs (1 - d) E times as much.
 
-Wrong when: restarting from a checkpoint was never tried, the result is needed by a certain date, data must not leave
-certain machines, or environments must run in step with the training, as in reinforcement learning.
+Wrong when: you have never tested a restart from a checkpoint, you need the result by a certain date, data must not
+leave certain machines, or environments must run in step with the training, as in reinforcement learning.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from advisor.units import money as as_money
 from advisor.units import seconds, share
 
 MAX_RATIO = Threshold(
-    0.8, "Share of the on-demand cost: less than a fifth does not justify the interruptions (assumption)."
+    0.8, "Share of the on-demand cost; saving less than a fifth does not justify the interruptions (assumption)."
 )
 
 # Seconds from an interruption until training goes on, where it was not declared: a machine, its image, the checkpoint
@@ -32,8 +32,8 @@ MTBF_TIMES = (0.5, 1.0, 2.0)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If interruptible machines would cost less than 80 % of on-demand ones, by the declared discount and time
-    between interruptions and the measured time of a save,
+    """If spot instances would cost less than 80 % of on-demand ones, calculated from the declared discount, the
+    declared time between interruptions and the measured time of a save,
     """
     ratio = _ratio(m)
     if not ratio < m[MAX_RATIO]:
@@ -49,13 +49,15 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then train on interruptible machines, with saves at the best interval and tested restarts."""
+    """then train on spot instances, save at the best interval, and test that restarts work."""
     ratio, inflated = _ratio(m), _inflated(m)
     low, expected, high = (1 - _ratio(m, times) for times in MTBF_TIMES)
     price = m.goals.gpu_price
     worth = f" ({as_money(money(100 * (1 - ratio), price))} less for every 100 GPU-hours)" if price is not None else ""
     restart = (
-        "" if m.goals.restart is not None else f" A restart is assumed to need {seconds(RESTART)}: declare --restart."
+        ""
+        if m.goals.restart is not None
+        else f" A restart is assumed to take {seconds(RESTART)}; declare yours with --restart."
     )
     return Advice(
         then=f"Train on spot instances: {share(ratio)} of the cost{worth} in {inflated:.2f} times the time, saving "
@@ -75,8 +77,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 "    raise SystemExit(0)\n",
             ),
         ),
-        basis="(1 - d) E with E = (M/tau) e^(R/M) (e^((tau+delta)/M) - 1) at Daly's tau, for twice, once or half "
-        "as many interruptions as declared; on-demand machines are assumed never to fail.",
+        basis="(1 - d) E with E = (M/tau) e^(R/M) (e^((tau+delta)/M) - 1) at Daly's tau, for twice, once or half as "
+        "many interruptions as declared; on-demand machines are assumed to never fail.",
         cost=(low, expected, high),
         risk="Medium: the run depends on its restarts. Kill a short run and let it resume before you rely on them.",
     )

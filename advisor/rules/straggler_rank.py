@@ -1,14 +1,13 @@
 """One rank is slower than the others, and all of them wait for it in every step.
 
-Ranks that train one model meet in every backward pass to reduce gradients, so each step takes as long as the slowest
-rank's own work. The other ranks spend the difference waiting, which looks like slow communication. Ranks are therefore
-compared by their work without communication. A rank that is always the slowest has its own cause: its host, its
-storage, its GPU's clocks, or code that runs only there.
+In every backward pass, all ranks of a model synchronize to reduce gradients, so each step takes as long as the slowest
+rank's own work. The other ranks wait for it, which looks like slow communication. The rule therefore compares ranks by
+their work without communication. If the same rank is always the slowest, look for the cause there: its host, its
+storage, its GPU's clocks, or code that runs only on that rank.
 
-Wrong when: that rank does work on purpose that no other rank can do, or other programs on its host explain the delay
-and are about to end. If the slowest rank changes from step to step, as with sequences of uneven length, the rule does
-not
-fire: balance tokens between ranks.
+Wrong when: that rank has extra work that no other rank can do, or its host also runs other programs that will end soon.
+If the slowest rank changes from step to step, as with sequences of uneven length, the rule does not fire; balance
+tokens between ranks instead.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ MIN_SKEW = Threshold(0.08, "Ranks of one job differ by a few percent even on equ
 
 MIN_SHARE = Threshold(
     0.8,
-    "Share of the steps. Measured with two ranks on two crowded cores: 0.53 to 0.63 without a straggler, 1 with "
-    "one that sleeps.",
+    "Share of the steps. Measured with two ranks on two busy cores: 0.53 to 0.63 without a straggler, 1 with a rank "
+    "that sleeps.",
 )
 
 MIN_STEPS = Threshold(30, "A host that is busy for a few steps is not a straggler (assumption).")
 
-STRONG_SKEW = Threshold(
-    0.5, "Every step taking half as long again does not come from a host that is busy for a while (assumption)."
-)
+STRONG_SKEW = Threshold(0.5, "A host that is busy for a while does not make every step 1.5 times as long (assumption).")
 
 STRONG_STEPS = Threshold(
-    10, "With two ranks, chance makes the same one the slowest in each of ten steps one time in 500."
+    10, "With two ranks, the probability that one of them is the slowest in all ten steps by chance is 1 in 500."
 )
 
-FEW_STEPS = Threshold(3, "Traces hold no more steps; kernels do not get longer because a host is busy for a while.")
+FEW_STEPS = Threshold(
+    3, "Traces rarely have more steps, and a host that is busy for a while does not make kernels longer."
+)
 
 MIN_RANKS = 2
 
@@ -69,9 +68,9 @@ MOST_NAMED = 4
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If one rank's own work, without communication, takes at least 8 % longer than the median rank's, and it is the
-    slowest in 80 % of 30 steps or more, or takes half as long again in each of 10 or more, or traces of all ranks show
-    that its GPU is late to their collectives,
+    """If one rank's own work, without communication, takes at least 8 % longer than the median rank's, and either that
+    rank is the slowest in 80 % of at least 30 steps, or it takes 1.5 times as long in each of at least 10 steps, or
+    traces of all ranks show that its GPU is late to their collectives,
     """
     if m[world_size] < MIN_RANKS or m[straggler_skew] < m[MIN_SKEW]:
         return None
@@ -104,7 +103,7 @@ def _enough(m: Metrics) -> Threshold:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then find out what that rank does differently, or what its host lacks."""
+    """then find out what that rank or its host does differently."""
     slowest, middle = _slowest(m), _middle(m)
     lost = slowest.median - middle.median
     return Advice(
@@ -118,8 +117,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE\n",
             ),
         ),
-        basis="Half, 0.8 or all of the extra work of the slowest rank over the lower median goes away: every "
-        "other rank waits that much less.",
+        basis="50, 80 or 100 % of the slowest rank's extra time over the lower median is saved; every other rank "
+        "waits that much less.",
         effect=_effect(m, lost),
         risk="No effect on training: the same work, on ranks that are equally fast.",
     )

@@ -1,13 +1,12 @@
-"""The training continues although its validation no longer improves.
+"""Training continues although the validation result no longer improves.
 
-Once the best value has stood for several validations, further steps are mostly wasted. Early stopping ends the run then
-and keeps the best checkpoint. Ordering samples from easy to hard (a curriculum) sometimes reaches the same quality
-sooner; treat it as an experiment, not as a reliable saving.
+If the best value has not changed for several validations, further steps are mostly wasted. Early stopping ends the run
+at that point and keeps the best checkpoint. Ordering samples from easy to hard (a curriculum) sometimes reaches the
+same quality sooner; treat it as an experiment, not as a reliable saving.
 
-Wrong when: the learning rate has yet to decay (a plateau before the decay is normal), the validation is noisier than
-the improvement you hope for, or the goal is something that the validation does not show. For a loss, where lower is
-better, declare the negative value. Early stopping leaves a schedule for more steps unfinished; shorten the schedule
-then.
+Wrong when: the learning rate has not decayed yet (a plateau before the decay is normal), the validation is noisier than
+the improvement you hope for, or the validation does not measure your goal. If lower is better, as for a loss, declare
+negative values. If you stop early, shorten the learning rate schedule as well.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measu
 from advisor.units import share
 
 PATIENCE = Threshold(
-    5, "Validations to wait for an improvement: with fewer, a bad draw stops the run (usual practice)."
+    5, "Number of validations to wait for an improvement; with fewer, bad luck may stop the run (usual practice)."
 )
 
 
@@ -60,9 +59,10 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 f"stop = waited >= {patience}  # then leave the loop\n",
             ),
         ),
-        basis="(total - stop) / total of the declared validations, half to all of it: the next run may improve later.",
+        basis="(total - stop) / total of the declared validations; 50 to 100 % of that, because the next run may "
+        "improve later.",
         effect=remove_run(up_to(gone)) if late > 0 else None,
-        risk="Medium: a later improvement would be missed. Compare the quality on data that was not used for stopping.",
+        risk="Medium: you would miss a later improvement. Compare the quality on data that was not used for stopping.",
     )
 
 

@@ -1,11 +1,11 @@
-"""Too few steps were recorded to give more than a first impression.
+"""The recording has too few steps for reliable timings.
 
-Step times vary, and the mean of a few of them may be off by more than any advice would gain. Until the confidence
+Step times vary, and the mean of a few steps may be wrong by more than any advice would gain. Until the confidence
 interval of the typical step time is narrow enough, everything else in the report is only informational. Single stalls
-do not count here: one long stall in a hundred steps leaves the others as certain as they were.
+do not count: one long stall in a hundred steps does not make the others less certain.
 
-Wrong when: the run is meant to be that short, or its steps differ by nature (sequences of all lengths). In that case
-compare whole epochs, not steps.
+Wrong when: the run is meant to be that short, or its steps have different amounts of work (sequences of all lengths).
+In that case, compare whole epochs, not steps.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, 
 from advisor.units import count, digits, seconds, share
 
 MAX_UNCERTAINTY = Threshold(
-    0.05, "Half the width of the 95 % interval of the trimmed mean: above this, a gain of 5 % is within the noise."
+    0.05, "Half the width of the trimmed mean's 95 % interval; above this, a gain of 5 % is within the noise."
 )
 MAX_RECORDING = Threshold(
-    600.0, "Seconds: ten minutes of training is a practical recording length; beyond it, use a quieter machine."
+    600.0, "Seconds: if more than ten minutes of recording would be needed, use a quieter machine instead."
 )
 
 
 MIN_KERNELS = Threshold(
     30,
-    "A trace shows each kernel and each gap of a step: as many of them as steps of a run, which show only their sum.",
+    "For traces, the limit counts kernels, not steps, because a trace shows each kernel and each gap of a step.",
 )
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If there are fewer than 30 steady steps, or their trimmed mean is uncertain by more than 5 %; of a trace, if it
-    holds fewer than 30 kernels,
+    """If there are fewer than 30 steady steps, or their trimmed mean is uncertain by more than 5 % (in a trace: if
+    there are fewer than 30 kernels),
     """
     kernels = m.get(traced_kernels)
     if kernels is not None:
@@ -58,11 +58,11 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then record enough steps to reduce the uncertainty to 5 % or, if that takes too long, use an idle machine."""
+    """then record enough steps to reduce the uncertainty to 5 %; if that takes too long, use an idle machine."""
     return Advice(
         then=f"{_found(m)} {_next(m)}",
         changes=(),
-        basis="The width of the interval falls with the square root of the number of steps.",
+        basis="The interval gets narrower with the square root of the number of steps.",
         memory=0,
         risk="None.",
     )
@@ -82,7 +82,10 @@ def _found(m: Metrics) -> str:
 def _next(m: Metrics) -> str:
     """Return what to do; advise more steps only if they settle it in reasonable time."""
     if m.get(traced_kernels) is not None:
-        return "Trace some whole steps after warm-up, as torch.profiler.schedule(wait=10, warmup=2, active=3) does."
+        return (
+            "Trace a few whole steps after warm-up, for example with torch.profiler.schedule(wait=10, warmup=2, "
+            "active=3)."
+        )
     needed, recorded, cores = _needed(m), m.get(recording), m.get(core_use)
     step = recorded.seconds / recorded.steps if recorded else m.get(step_time_mean)
     if cores and cores.is_crowded:

@@ -1,11 +1,11 @@
 """Every rank keeps a whole copy of gradients and optimizer state.
 
 In data-parallel training these copies are identical. ZeRO gives each rank a part to keep and update: stage 1 shards the
-optimizer state, stage 2 also the gradients. The communication volume stays the same, because a reduce-scatter and an
-all-gather are what an all-reduce consists of.
+optimizer state, stage 2 also the gradients. The communication volume stays the same, because an all-reduce consists of
+a reduce-scatter and an all-gather.
 
-Wrong when: there is only one GPU (nothing to share with), or activations fill the memory rather than these states.
-Sharding makes nothing faster by itself; only the larger batch that it makes room for may.
+Wrong when: there is only one GPU, or activations, not these states, fill the memory. Sharding alone does not make
+anything faster; the larger batch that then fits may.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ NOT_BY_ELEMENT = ("LBFGS", "Muon", "SparseAdam")
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If memory is under pressure on two or more ranks, and gradients and optimizer state that every rank keeps
-    whole make up at least 35 % of its peak,
+    """If memory is under pressure on two or more ranks, and unsharded gradients and optimizer state make up at least 35
+    % of the memory peak,
     """
     if m[data_parallel_size] < MIN_RANKS or not m[memory_pressure]:
         return None
@@ -74,7 +74,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"of a rank shrink from {before.total / 1e9:.2f} to {after.total / 1e9:.2f} GB, optimizer state alone "
         f"from {before.optimizer / 1e9:.2f} to {after.optimizer / 1e9:.2f} GB. Use either DeepSpeed or FSDP2.",
         changes=to_stage(m, enough),
-        basis="ZeRO: the sharded parts are divided by the number of ranks; the communication volume stays.",
+        basis="ZeRO: the sharded parts are divided by the number of ranks; the communication volume stays the same.",
         memory=round(after.total - before.total),
         intervention=in_one_optimizer(m) if enough == 1 else None,
         risk="Low: the same update. Checkpoints are sharded too: save and load them with the framework's functions.",

@@ -1,11 +1,11 @@
 """Every rank keeps all weights, and memory would be short even with everything else sharded.
 
-ZeRO stage 3, which is FSDP's default, also gives each rank a part of the weights. Blocks are gathered one by one when
-they compute, for the forward pass and again for the backward pass. The communication volume is 1.5 times that of stages
-1 and 2, which is why those come first.
+ZeRO stage 3, the default of FSDP, also shards the weights. Each block is gathered just before it computes, in the
+forward pass and again in the backward pass. The communication volume is 1.5 times that of stages 1 and 2, which is why
+those come first.
 
-Wrong when: links between GPUs are slow; across machines, shard only within each machine (HSDP). Blocks that are not
-wrapped individually are gathered all at once, so the weights are whole again while the model computes.
+Wrong when: links between GPUs are slow (with several machines, shard only within each machine: HSDP). If blocks are not
+wrapped individually, all weights are gathered at once and stay complete while the model computes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention,
 
 MIN_FREED = Threshold(
     0.05,
-    "Share of the device: the memory that sharded weights free must justify 1.5 times the communication (assumption).",
+    "Share of GPU memory; sharded weights must free this much to justify 1.5 times the communication (assumption).",
 )
 
 MIN_RANKS = 2
@@ -40,8 +40,8 @@ SHARES = (-2 * MORE_VOLUME, -MORE_VOLUME, 0.0)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If memory is under pressure on two or more ranks, would be so even with optimizer state and gradients sharded
-    (ZeRO stage 2), and sharding the weights as well frees at least 5 % of the device,
+    """If memory is under pressure on two or more ranks, would still be with sharded optimizer state and gradients (ZeRO
+    stage 2), and sharding the weights as well frees at least 5 % of GPU memory,
     """
     if m[data_parallel_size] < MIN_RANKS or not m[memory_pressure] or not data_parallel(m) or stage(m) >= 3:
         return None
@@ -53,7 +53,7 @@ def when(m: Metrics) -> Evidence | None:
             Measurement(world_size, m[world_size], MIN_RANKS),
             *pressure(m),
         ),
-        note=f"ZeRO stage 2 would need {filled_at(m, 2):.0%} of the device",
+        note=f"ZeRO stage 2 would need {filled_at(m, 2):.0%} of GPU memory",
     )
 
 
@@ -68,8 +68,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"part and two gathered blocks take {after / 1e9:.2f} GB instead of {now / 1e9:.2f}. Use either FSDP2 or "
         f"DeepSpeed.{enough}",
         changes=to_stage(m, 3),
-        basis="ZeRO: everything is divided by the number of ranks, two units are gathered at a time; "
-        "communication grows 1.5 times, and so does its exposed part.",
+        basis="ZeRO: everything is divided by the number of ranks, and two blocks are gathered at a time. "
+        "Communication and its exposed part grow by a factor of 1.5.",
         effect=_effect(m),
         memory=round(after - now),
         intervention=in_place_of_ddp(m),

@@ -1,10 +1,11 @@
 """States are sharded or offloaded further than memory requires.
 
-ZeRO stage 3 gathers the weights again for every pass, with half as much communication again as stage 2. An offloaded
-optimizer updates on the host, over the bus. Both save memory; if the step fits without them, they only cost time.
+ZeRO stage 3 gathers the weights again for every pass, which takes 1.5 times the communication of stage 2. An offloaded
+optimizer updates on the host and transfers over the bus. Both save memory; if the step fits without them, they only
+cost time.
 
-Wrong when: a larger model or batch is planned that needs the room (declare it: `--need-memory`), inputs get longer
-later in the training, or the ranks mostly wait for the slowest one, which no stage changes.
+Wrong when: you plan a larger model or batch that needs the memory (declare it: `--need-memory`), inputs get longer
+later in the training, or the ranks mostly wait for the slowest one, which happens at every stage.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from advisor.units import share
 
 SAFE = Threshold(
     0.85,
-    "Share of the device: below the usual limit of 92 %, because the other stage's need is estimated, not measured.",
+    "Share of GPU memory; it is below the usual limit of 92 % because the need of the other stage is estimated, not "
+    "measured.",
 )
 
 MIN_EXPOSED = Threshold(
     0.05,
-    "Share of the step in exposed communication, or in the offloaded update: a third of a smaller share is "
-    "noise (assumption).",
+    "Share of the step in exposed communication or the offloaded update; saving a third of a smaller share is within "
+    "the noise (assumption).",
 )
 
 # Of the exposed communication, what goes: a third of it is the second gathering of the weights.
@@ -45,8 +47,8 @@ RETURNED = 8
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If weights are sharded (ZeRO stage 3) or the optimizer is offloaded, this takes at least 5 % of the step, no
-    more memory is wanted, and without it the peak would stay below 85 % of the device,
+    """If weights are sharded (ZeRO stage 3) or the optimizer is offloaded, this takes at least 5 % of the step, no more
+    memory is needed, and without it the peak would stay below 85 % of GPU memory,
     """
     if m.goals.more_memory or m[memory_pressure]:
         return None
@@ -64,26 +66,27 @@ def when(m: Metrics) -> Evidence | None:
         return None
     return Evidence(
         (spent, Measurement(mem_headroom, m[mem_headroom], 1 - m[SAFE])),
-        note=f"one step down, {filled:.0%} of the device would be filled",
+        note=f"one step down, {filled:.0%} of GPU memory would be in use",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then take one step down: no offloading, or ZeRO stage 2 in place of stage 3."""
+    """then go one step down: no offloading, or ZeRO stage 2 instead of stage 3."""
     filled = _filled(m) or 0.0
     grown = filled - (1 - m[mem_headroom])
     back = offloaded(m)
-    do = "Leave the optimizer on the GPU" if back else "Keep gathered weights until the backward pass is done (stage 2)"
+    do = "Leave the optimizer on the GPU" if back else "Keep gathered weights until the backward pass ends (stage 2)"
     return Advice(
-        then=f"{do}: that fills {share(filled)} of the device instead of {share(1 - m[mem_headroom])}. Then record "
-        "again: perhaps you can go down one more step.",
+        then=f"{do}: that uses {share(filled)} of GPU memory instead of {share(1 - m[mem_headroom])}. Then record "
+        "again; perhaps you can go one more step down.",
         changes=_back() if back else to_stage(m, 2),
-        basis="0.7, 0.9 or all of the time of the offloaded update."
+        basis="70, 90 or 100 % of the time of the offloaded update is saved."
         if back
-        else "0.2, 0.33 or 0.5 of the exposed communication: the second gathering is a third of stage 3's volume.",
+        else "20, 33 or 50 % of the exposed communication is saved: the second gathering is a third of stage 3's "
+        "volume.",
         effect=_effect(m),
         memory=round(grown * m[device].memory_total),
-        risk="Low: the same update. If memory runs out, go one step up again.",
+        risk="Low: the same update. If memory runs out, go back one step.",
     )
 
 
