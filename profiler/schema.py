@@ -318,6 +318,7 @@ class Window:
     That slows the host, so other windows show time better.
     """
     events: int = 0
+    """Events of its trace whose recording took the host time."""
     busy: float | None = None
     """Union of kernel intervals."""
     kernels: int | None = None

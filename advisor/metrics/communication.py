@@ -95,6 +95,20 @@ def exposed_collective(m: Metrics) -> Exchange:
     return max(found, key=lambda each: each.exposed)
 
 
+@metric("B/s", "bandwidth of the collective that is exposed longest")
+def exposed_bandwidth(m: Metrics) -> float:
+    """Bytes per second over each rank's link in the collectives that are exposed longest ("bus bandwidth").
+
+    Waiting for slower ranks is part of the time unless the traces of all ranks are there.
+    """
+    longest = m[exposed_collective]
+    if longest.bandwidth is None:
+        raise Missing(
+            "The trace does not tell how many bytes the collectives move", "Use torch 2.3 or newer, which writes it."
+        )
+    return longest.bandwidth
+
+
 @metric("1", "share of the step in exposed collectives")
 def exposed_collectives(m: Metrics) -> float:
     """Share of the step in exposed collectives, without waiting for slower ranks where that was measured."""

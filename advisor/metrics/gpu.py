@@ -15,6 +15,8 @@ from profiler.schema import DeviceFact, Gpu, Kernel, Window
 
 EVENT = 1e-6
 """Seconds that the profiler delays the host for each event of a trace (assumption)."""
+GRAPHS = 1.5
+"""Kernels for each call that launches, from which graphs are replayed."""
 _LONGER = "Record for longer: later windows may contain some."
 FEW_CONVOLUTIONS = 0.1
 """Share of all matmul time up to which convolutions hardly change the rate (assumption)."""
@@ -115,7 +117,7 @@ def launch_bound_index(m: Metrics) -> float:
     late = _sum(m, "idle_launch") - stalled
     slowed = _slowed(m)
     if m.get(is_trace):
-        slowed = min(late, EVENT * sum(window.events for window in _windows(m)))
+        slowed = min(late, _delayed(m))
     rest = _sum(m, "duration") - slowed - waits - exposed - stalled
     if rest <= 0:
         raise Missing("The windows contain only waiting", "Fix the waiting first, then record again.")
@@ -148,7 +150,8 @@ def host_launch(m: Metrics) -> float:
     """
     measured = [(step.host_launch, step.count) for step in m[steady_steps] if step.host_launch is not None]
     if measured:
-        return sum(value * count for value, count in measured) / sum(count for _, count in measured)
+        mean = sum(value * count for value, count in measured) / sum(count for _, count in measured)
+        return max(0.0, mean - (_delayed(m) / sum(window.steps for window in _windows(m)) if m.get(is_trace) else 0.0))
     return max(0.0, _sum(m, "host_launch") - _slowed(m)) / sum(window.steps for window in _windows(m))
 
 
@@ -164,6 +167,15 @@ def traced_kernels(m: Metrics) -> int:
 def kernels_per_step(m: Metrics) -> float:
     """GPU kernels launched per step."""
     return _sum(m, "kernels") / sum(window.steps for window in _windows(m))
+
+
+@metric(None)
+def replays_graphs(m: Metrics) -> bool:
+    """Whether the program replays CUDA graphs: a call then launches many kernels."""
+    calls = sum(fact.launches.calls for fact in m[primary_rank].traces if fact.launches)
+    if not calls:
+        raise Missing("No launch was recorded", "Record for longer: profiler windows show them.")
+    return _sum(m, "kernels") > GRAPHS * calls
 
 
 @metric("us", "median kernel length")
@@ -202,7 +214,7 @@ def conv_share(m: Metrics) -> float:
 
 @metric("1", "share of GPU time in converting the image layout")
 def layout_share(m: Metrics) -> float:
-    """Share of GPU-busy time in cuDNN's conversions between NCHW and NHWC."""
+    """Share of GPU-busy time in cuDNN's and MIOpen's conversions between NCHW and NHWC."""
     return _kernel_share(m, lambda kernel: any(name in kernel.name.lower() for name in _LAYOUT))
 
 
@@ -210,9 +222,10 @@ def layout_share(m: Metrics) -> float:
 def membound_share(m: Metrics) -> float:
     """Share of GPU-busy time in memory-bound kernels.
 
-    These are elementwise, normalization, softmax, loss, reduction, layout and copy kernels.
+    These are elementwise, normalization, softmax, loss, reduction, layout and copy kernels, but not lookups in
+    embedding tables: these are neither fused nor cast.
     """
-    return _kernel_share(m, lambda kernel: kernel.kind in _MEMBOUND)
+    return _kernel_share(m, lambda kernel: kernel.kind in _MEMBOUND and "embedding" not in kernel.name.lower())
 
 
 @metric(None)
@@ -328,7 +341,7 @@ MOST_TIME = 0.8
 MOST_UNKNOWN = 0.1
 """Share of GPU time in products of unknown dtype: half of the least share that a rule acts on (assumption)."""
 _MEMBOUND = ("elementwise", "normalization", "loss", "reduction", "layout", "copy")
-_LAYOUT = ("nchwtonhwc", "nhwctonchw")
+_LAYOUT = ("nchwtonhwc", "nhwctonchw", "batched_transpose", "transpose_nchw", "transpose_cnhw")
 
 
 def _is_bf16_gemm(kernel: Kernel) -> bool:
@@ -359,6 +372,11 @@ def _windows(m: Metrics) -> list[Window]:
 def _slowed(m: Metrics) -> float:
     """Return the seconds by which the profiler lengthens the windows' steps."""
     return max(0.0, _sum(m, "duration") - unprofiled(m, _windows(m)))
+
+
+def _delayed(m: Metrics) -> float:
+    """Return the seconds by which recording a trace delayed the host, in all of its steps."""
+    return EVENT * sum(window.events for window in _windows(m))
 
 
 def _sum(m: Metrics, name: str) -> float:

@@ -1,4 +1,4 @@
-"""cuDNN converts the layout of images before and after every convolution.
+"""cuDNN or MIOpen converts the layout of images before and after every convolution.
 
 On tensor cores (16-bit and TF32), cuDNN's convolutions use the NHWC layout, which stores the channels of a pixel next
 to each other. If the model uses the default NCHW layout, cuDNN converts every input and every output. With
@@ -26,7 +26,9 @@ from advisor.rules.base import (
 )
 from advisor.units import share
 
-MIN_CONV = Threshold(0.3, "With fewer convolutions, the image layout is not the bottleneck.")
+MIN_CONV = Threshold(0.3, "With fewer convolutions, the image layout is the bottleneck only if converting takes long.")
+
+MUCH_LAYOUT = Threshold(0.1, "Converting that takes so long is worth removing, however fast the convolutions are.")
 
 MIN_LAYOUT = Threshold(0.05, "Below this, the layout is already right or its conversion costs little (assumption).")
 
@@ -46,13 +48,17 @@ inputs = inputs.to("cuda", memory_format=torch.channels_last, non_blocking=True)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If convolutions take at least 30 % of GPU time, and conversions between NCHW and NHWC at least 5 %,"""
+    """If convolutions take at least 30 % of GPU time and conversions between NCHW and NHWC at least 5 %, or
+    conversions 10 %,
+    """
     convolutions, converting = m[conv_share], m[layout_share]
-    if convolutions < m[MIN_CONV] or converting < m[MIN_LAYOUT] or m[compute_capability] < CAPABILITY:
+    if converting < m[MIN_LAYOUT] or m[compute_capability] < CAPABILITY:
         return None
-    return Evidence(
-        (Measurement(conv_share, convolutions, m[MIN_CONV]), Measurement(layout_share, converting, m[MIN_LAYOUT]))
-    )
+    if convolutions < m[MIN_CONV] and converting < m[MUCH_LAYOUT]:
+        return None
+    limit = m[MIN_LAYOUT] if convolutions >= m[MIN_CONV] else m[MUCH_LAYOUT]
+    facts = (Measurement(conv_share, convolutions, m[MIN_CONV]), Measurement(layout_share, converting, limit))
+    return Evidence(facts if convolutions >= m[MIN_CONV] else facts[1:])
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -63,7 +69,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         changes=(Change(language="python", code=CODE),),
         basis="Convolutions become 1, 1.15 or 1.35 times as fast; 50, 80 or 95 % of the conversion time is saved.",
         effect=in_turn(
-            divide_matmul(SPEEDUP, portion=min(1.0, m[conv_share] / m[matmul_share])),
+            divide_matmul(SPEEDUP, portion=min(1.0, m[conv_share] / (m[matmul_share] or 1.0))),
             divide_membound(CONVERTING, portion=min(1.0, m[layout_share] / m[membound_share])),
         ),
         memory=0,

@@ -11,7 +11,6 @@ Wrong when: the traced steps are at the start of an epoch, when no batch is read
 from __future__ import annotations
 
 from math import ceil
-from statistics import median
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import traced_kernels
@@ -23,9 +22,11 @@ from advisor.units import share
 
 MIN_WAIT = Threshold(0.05, "A smaller wait cannot give a gain of 5 %.")
 
-MIN_STEPS = Threshold(2, "A single long wait may be the start of an epoch; several waits are typical of the loop.")
+MIN_STEPS = Threshold(2, "A single long wait may be the start of an epoch, so the longest one does not count.")
 
 MIN_KERNELS = Threshold(30, "With fewer kernels, the trace does not contain whole steps (assumption).")
+
+SHORTEST = 1e-9
 
 # Of the waiting (assumption): workers hide all of it if there are cores for them; more of them may share a slow disk.
 FIRST_WORKERS: Triple = (0.5, 0.85, 1.0)
@@ -36,12 +37,11 @@ MOST_WORKERS = 8
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the trace shows that the GPU waits for batches for at least 5 % of the time, and in at least half of several
-    steps,
-    """
+    """If the trace shows that the GPU waits for batches for at least 5 % of several steps, even without the longest wait,"""
     workers, wait, number = m[traced_workers], m[data_wait_fraction], m[steady_step_count]
-    usual = median((step.data_wait or 0.0) / step.duration for step in m[steady_steps] if step.duration)
-    if min(wait, usual) < m[MIN_WAIT] or number < m[MIN_STEPS] or m[traced_kernels] < m[MIN_KERNELS]:
+    waits = sorted(((step.data_wait or 0.0, step.duration) for step in m[steady_steps]), reverse=True)[1:]
+    again = sum(each for each, _ in waits) / max(sum(duration for _, duration in waits), SHORTEST)
+    if min(wait, again) < m[MIN_WAIT] or number < m[MIN_STEPS] or m[traced_kernels] < m[MIN_KERNELS]:
         return None
     return Evidence(
         (

@@ -11,7 +11,14 @@ recorded kernels at the same addresses. Below compute capability 7.0, `torch.com
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import compute_capability, device, launch_bound_index, median_kernel_us
+from advisor.metrics.gpu import (
+    compute_capability,
+    device,
+    is_compiled,
+    launch_bound_index,
+    median_kernel_us,
+    replays_graphs,
+)
 from advisor.models.effects import remove_launch_idle
 from advisor.rules._compile import CAPABILITY, compile_intervention
 from advisor.rules._spelling import spelling
@@ -22,6 +29,10 @@ MIN_LAUNCH_BOUND = Threshold(
     0.3, "The GPU then waits for launches for about a third of the time in which it does not wait for anything else."
 )
 
+MIN_COMPILED = Threshold(
+    0.15, "For a compiled model, whatever its kernels' lengths: fusing them is done, so a graph is what is left."
+)
+
 MAX_KERNEL_US = Threshold(10.0, "A launch takes the host 5 to 10 us: half of the kernels are shorter.")
 
 # Share of the launch idle time that goes (assumption): parts that cannot be captured stay.
@@ -29,11 +40,15 @@ REMOVED = (0.5, 0.75, 0.9)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If late launches leave the GPU idle for at least 30 % of the time, and half of the kernels take less than
-    10 us,
+    """If late launches leave the GPU idle for at least 30 % of the time and half of the kernels take less than 10 us, or
+    for 15 % if the model is compiled, and no CUDA graphs are replayed,
     """
     late, length = m[launch_bound_index], m[median_kernel_us]
-    if late < m[MIN_LAUNCH_BOUND] or length >= m[MAX_KERNEL_US] or m[compute_capability] < CAPABILITY:
+    if m[compute_capability] < CAPABILITY or m.get(replays_graphs):
+        return None
+    if m.get(is_compiled) and late >= m[MIN_COMPILED]:
+        return Evidence((Measurement(launch_bound_index, late, m[MIN_COMPILED]),), f"{m[device].name}, compiled")
+    if late < m[MIN_LAUNCH_BOUND] or length >= m[MAX_KERNEL_US]:
         return None
     facts = (
         Measurement(launch_bound_index, late, m[MIN_LAUNCH_BOUND]),

@@ -25,6 +25,9 @@ MODULE_PREFIX = "nn.Module: "
 _SETTINGS = re.compile("conv|attention|index_select|embedding")
 """Operators whose work depends on the values of their arguments; of the others only shapes are kept."""
 
+_ANNOTATED = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)#|Optimizer\.(step|zero_grad)#")
+"""Ranges that torch names itself; until 1.11 they were written as operators."""
+
 LARGEST = 1 << 63
 """Correlation numbers from here on are invalid: some tools write -1 as an unsigned number."""
 LONGEST = 1e15
@@ -121,6 +124,8 @@ class Builder:
         self.names, self.threads, self.streams, self.collectives, self.inputs = (Numbers() for _ in range(5))
         self.seen = 0
         """Number of events of any kind."""
+        self.delaying = 0
+        """Number of those whose recording took the host time."""
         self._origin: float | None = None
         self._valued = _Valued()
         self._pieces: list[EventColumns] = []
@@ -131,6 +136,7 @@ class Builder:
         # Maps of C functions: a loop of Python's own over every value would take longer than the parser.
         known = map(CATEGORIES.get, map(attrgetter("cat"), events), repeat(-1))
         category = np.fromiter(known, np.int8, len(events))
+        self.delaying += int(((category >= 0) & (category <= CALL)).sum())
         functions = np.flatnonzero(category == MODULE)
         category[[row for row in functions.tolist() if not events[row].name.startswith(MODULE_PREFIX)]] = -1
         chosen = category >= 0
@@ -192,6 +198,8 @@ class Builder:
             [np.concatenate([getattr(piece, each.name) for piece in self._pieces]) for each in fields(EventColumns)]
         )
         self._pieces.clear()
+        annotated = np.fromiter((_ANNOTATED.match(name) is not None for name in self.names), bool, len(self.names))
+        whole.category[(whole.category == OPERATOR) & annotated[whole.name]] = ANNOTATION
         first = whole.start.min()
         whole.start[:] -= first
         whole.end[:] -= first

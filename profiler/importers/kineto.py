@@ -40,6 +40,8 @@ class Trace:
     """JSON of the shapes, the types and the values of an operator's arguments."""
     events: int
     """Number of events in the file, those not kept included."""
+    delaying: int
+    """Number of those whose recording took the host time: not GPU work, arrows and names."""
     rank: int | None
     world_size: int | None
     backend: str | None
@@ -78,6 +80,7 @@ def read(path: Path) -> Trace:
         collectives=tuple(builder.collectives),
         inputs=tuple(builder.inputs),
         events=builder.seen,
+        delaying=builder.delaying,
         rank=_rank(distributed, path),
         world_size=_number_of_ranks(distributed.get("world_size")),
         backend=_text(distributed.get("backend")),

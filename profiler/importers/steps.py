@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler.importers.breakdown import named
+from profiler.importers.breakdown import FETCH, named
 from profiler.importers.columns import ANNOTATION, OPERATOR, Integers, Mask
 from profiler.importers.kineto import Trace
 from profiler.importers.work import GpuWork
@@ -16,6 +16,11 @@ MARK = "profile-train step"
 """The agent's mark at a step boundary, equal to `profiler.agent.window.MARK`; a test compares the two."""
 PROFILER_STEP = "ProfilerStep#"
 """Prefix of torch.profiler's own step ranges, made by `schedule` or `step()`."""
+MARKED = 2
+"""Steps of torch.profiler from which they count, however many batches each has."""
+FEWEST_BATCHES = 4
+"""Fetches of batches that stand for steps where none are marked: three whole ones (assumption)."""
+_UPDATE = "Optimizer.step#"
 _NUMBER = re.compile(rf"{PROFILER_STEP}\s*(\d{{1,15}})$")
 
 
@@ -106,13 +111,30 @@ def _reached(host: Integers, work: GpuWork) -> Integers:
 
 
 def _marks(trace: Trace) -> Integers:
-    """Return the agent's marks, or else the starts of torch.profiler's steps and the last end."""
+    """Return the agent's marks, or else the starts of torch.profiler's steps and the last end.
+
+    Where these are none or a single one, the fetches of a loop's batches stand for them.
+    """
     ranges = trace.ranges
     ours = named(trace, lambda name: name == MARK) & np.isin(ranges.category, (OPERATOR, ANNOTATION))
     if ours.any():
         return np.unique(ranges.start[ours])
     theirs = named(trace, lambda name: name.startswith(PROFILER_STEP)) & (ranges.category == ANNOTATION)
-    if not theirs.any():
-        return np.empty(0, np.int64)
     starts = np.unique(ranges.start[theirs])
+    if len(starts) < MARKED and len(batches := _batches(trace)):
+        return batches
+    if not len(starts):
+        return starts
     return np.append(starts, max(int(ranges.end[theirs].max()), int(starts[-1]) + 1))
+
+
+def _batches(trace: Trace) -> Integers:
+    """Return when the loop began to fetch each batch; empty if there are few, of several loops, or several a step."""
+    ranges = trace.ranges
+    annotated = ranges.category == ANNOTATION
+    rows = np.flatnonzero(named(trace, lambda name: name.startswith(FETCH)) & annotated)
+    updates = np.count_nonzero(named(trace, lambda name: name.startswith(_UPDATE)) & annotated)
+    several = len(np.unique(ranges.name[rows])) > 1 or len(np.unique(ranges.thread[rows])) > 1
+    if len(rows) < FEWEST_BATCHES or several or 0 < updates < len(rows) - 1:
+        return np.empty(0, np.int64)
+    return ranges.start[rows]

@@ -57,7 +57,7 @@ def window(trace: Trace, work: GpuWork, parts: Shares | None, steps: Steps, in_s
         duration=(steps.end - steps.begin) * 1e-9,
         cost=0.0,
         shapes=bool(trace.inputs),
-        events=trace.events,
+        events=trace.delaying,
     )
     if parts is None:
         return row

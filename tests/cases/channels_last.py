@@ -19,7 +19,9 @@ CASES = [
         intervention=Intervention(name="channels_last", settings={}, safety=Safety.NUMERICS),
     ),
     Fires("just above three tenths", gpu_metrics({**NCHW, conv_share: 0.301})),
-    DoesNotFire("just below", gpu_metrics({**NCHW, conv_share: 0.299})),
+    DoesNotFire("just below", gpu_metrics({**NCHW, conv_share: 0.299, layout_share: 0.09})),
+    Fires("few convolutions, but converting takes long", gpu_metrics({**NCHW, conv_share: 0.1, layout_share: 0.101})),
+    DoesNotFire("just not so long", gpu_metrics({**NCHW, conv_share: 0.1, layout_share: 0.099})),
     Fires("just above a twentieth", gpu_metrics({**NCHW, layout_share: 0.051})),
     DoesNotFire("nothing to speak of is converted", gpu_metrics({**NCHW, layout_share: 0.049})),
     Fires(

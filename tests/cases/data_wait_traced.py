@@ -43,6 +43,7 @@ CASES = [
     Fires("just above the limit", given({**WAITING, data_wait_fraction: 0.051})),
     DoesNotFire("just below it", given({**WAITING, data_wait_fraction: 0.049})),
     DoesNotFire("one long wait", given({**WAITING, steady_steps: steps(0.99, 0.01, 0.01)})),
+    Fires("every third step: workers deliver together", given({**WAITING, steady_steps: steps(0, 0, 0.9, 0, 0, 0.9)})),
     DoesNotFire("one step", given({**WAITING, steady_step_count: 1})),
     DoesNotFire("hardly a kernel", given({**WAITING, traced_kernels: 29})),
     NotMeasured("not a trace", given({**WAITING, traced_workers: Missing("This is not a trace", "Nothing.")})),

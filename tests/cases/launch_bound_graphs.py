@@ -4,17 +4,18 @@ from gpu_runs import FLAGS, a_gpu, cpu_metrics, gpu_metrics
 from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
-from advisor.metrics.gpu import device, launch_bound_index, median_kernel_us
+from advisor.metrics.gpu import device, launch_bound_index, median_kernel_us, replays_graphs
 from advisor.metrics.settings import flags
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
 
-TINY = {launch_bound_index: 0.6, median_kernel_us: 4.0}
+TINY = {launch_bound_index: 0.6, median_kernel_us: 4.0, flags: replace(FLAGS, compile=False)}
+COMPILED = {launch_bound_index: 0.2, median_kernel_us: 40.0, flags: FLAGS}
 
 CASES = [
     Fires(
         "kernels of 4 us",
-        gpu_metrics({**TINY, flags: replace(FLAGS, compile=False)}),
+        gpu_metrics(TINY),
         code=("mode='reduce-overhead'", "# the Transformer"),
         then="60%",
         state=State(phases={"forward": 0.04, "backward": 0.05, "optimizer": 0.01}, launch_idle=0.06, launch=0.09),
@@ -26,6 +27,10 @@ CASES = [
     DoesNotFire("just below it", gpu_metrics({**TINY, launch_bound_index: 0.29})),
     Fires("kernels just short enough", gpu_metrics({**TINY, median_kernel_us: 9.9})),
     DoesNotFire("kernels just too long", gpu_metrics({**TINY, median_kernel_us: 10.1})),
+    Fires("a compiled model with longer kernels", gpu_metrics(COMPILED)),
+    Fires("compiled, just above", gpu_metrics({**COMPILED, launch_bound_index: 0.151})),
+    DoesNotFire("compiled, just below", gpu_metrics({**COMPILED, launch_bound_index: 0.149})),
+    DoesNotFire("graphs are replayed already", gpu_metrics({**TINY, replays_graphs: True})),
     DoesNotFire("a Pascal", gpu_metrics({**TINY, device: a_gpu("Tesla P40", (6, 1))})),
     NotMeasured("no GPU", cpu_metrics(phases={})),
     NotMeasured(

@@ -240,6 +240,15 @@ def test_sixteen_bits_convolutions_and_layouts():
         windowed(kernel("matmul", 1.0, dtype="fp32"))[bf16_gemm_us]
 
 
+def test_memory_bound_kernels_are_not_lookups_in_tables_which_nothing_fuses():
+    table = kernel("copy", 0.5, name="split_embedding_backward_codegen_rowwise_adagrad_unweighted_kernel")
+    miopen = kernel("layout", 0.2, name="batched_transpose_16x64_pack_1x4_ediv_1x2_half")
+    m = windowed(table, miopen, kernel("elementwise", 0.3))
+
+    assert m[membound_share] == pytest.approx(0.5)
+    assert m[layout_share] == pytest.approx(0.2)
+
+
 def test_host_launch():
     assert metrics(rank(steps=steps(*[0.1] * 40, host_launch=0.02)))[host_launch] == pytest.approx(0.02)
 

@@ -10,7 +10,7 @@ from traces_made import DTOH, GEMM, GPU, HTOD, KERNEL, MAIN, NCCL, Made, two_ran
 
 from profiler.errors import ProfilerError
 from profiler.importers.analysis import analyse
-from profiler.importers.breakdown import breakdown, host_of
+from profiler.importers.breakdown import FETCH, breakdown, host_of
 from profiler.importers.collectives import Collectives, Key, collectives, waits
 from profiler.importers.critical_path import critical_path
 from profiler.importers.kineto import read
@@ -259,6 +259,47 @@ def test_steps_are_cut_where_the_gpu_reaches_them_and_the_first_leads_in(parsed)
     assert (found.number, found.host.tolist()) == (2, [100 * US, 200 * US, 300 * US])
     assert found.reached.tolist() == [120 * US, 220 * US, 320 * US]
     assert found.asked_in(work).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("category", ["user_annotation", "Operator"], ids=["today", "torch 1.8"])
+def test_fetches_of_batches_stand_for_steps_that_are_not_marked(parsed, category):
+    made = Made()
+    for number in range(5):
+        made.host(f"{FETCH}_SingleProcessDataLoaderIter.__next__", 100 * number, 100 * number + 30, category)
+        made.gpu(KERNEL, 100 * number + 50, 100 * number + 60, (100 * number + 40, 100 * number + 42))
+    trace, work, host = parsed(made)
+    found = steps_of(trace, work)
+
+    assert found.host.tolist() == [100 * US, 200 * US, 300 * US, 400 * US]
+    assert host.fetches.total == 150 * US
+
+
+@pytest.mark.parametrize(
+    ("fetches", "updates", "loaders"), [(3, 0, 1), (8, 2, 1), (8, 0, 2)], ids=["few", "accumulation", "two loaders"]
+)
+def test_fetches_that_may_be_something_else_are_not_steps(parsed, fetches, updates, loaders):
+    made = Made()
+    for number in range(fetches):
+        kind = "Single" if number % loaders else "Multi"
+        made.host(
+            f"{FETCH}_{kind}ProcessingDataLoaderIter.__next__", 100 * number, 100 * number + 30, "user_annotation"
+        )
+        made.gpu(KERNEL, 100 * number + 50, 100 * number + 60, (100 * number + 40, 100 * number + 42))
+    for number in range(updates):
+        made.host("Optimizer.step#SGD.step", 100 * number + 70, 100 * number + 75, "user_annotation")
+    trace, work, _ = parsed(made)
+
+    assert not steps_of(trace, work).marked
+
+
+def test_only_events_that_delay_the_host_count_as_delaying(parsed):
+    made = Made()
+    made.host("aten::add", 0, 20)
+    made.host("train.py(3): step", 0, 30, "python_function")
+    made.gpu(KERNEL, 5, 9, (1, 2))
+    trace, _, _ = parsed(made)
+
+    assert (trace.events, trace.delaying) == (4, 3)
 
 
 def test_a_step_begun_as_the_profiler_stopped_is_none(parsed):

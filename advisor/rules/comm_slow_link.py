@@ -1,0 +1,92 @@
+"""Large collectives move fewer bytes per second than any link between GPUs does.
+
+NVLink, xGMI and InfiniBand move tens to hundreds of GB/s, and PCIe 3.0 with 16 lanes some 12. A large collective far
+below that has either waited for a rank that came later, or takes a path that it should not: through the host's memory
+because peer access is off, or over Ethernet sockets because the InfiniBand or EFA plugin was not found.
+
+Wrong when: the ranks are on machines that only Ethernet of 25 Gbit/s or less connects: the link is then as fast as it
+can be, and fewer bytes or fewer reductions are what helps.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.communication import exposed_bandwidth, exposed_collective
+from advisor.metrics.settings import world_size
+from advisor.metrics.step import exposed_comm_fraction, modelled_phases
+from advisor.models.effects import Triple
+from advisor.rules._exposed import PASSES, remove_exposed
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.units import share, size
+
+MIN_SHARE = Threshold(0.10, "Share of the step: removing 0.4 of a smaller share gains less than 4 % (assumption).")
+
+MAX_BANDWIDTH = Threshold(5e9, "Half of what PCIe 3.0 with 16 lanes attains, the slowest link that trains well.")
+
+MIN_BYTES = Threshold(1e6, "Below a megabyte a collective's latency counts, not its bandwidth (nccl-tests).")
+
+MIN_RANKS = 2
+
+ATTAINED = 10e9
+"""Bytes/s of a ring over PCIe 3.0 with 16 lanes: the least that the cause's removal brings."""
+
+FOUND: Triple = (0.0, 0.5, 1.0)
+"""Of what that would save (assumption): nothing where the ranks wait for a slower one that stays slow."""
+
+CODE = """\
+# which path NCCL or RCCL takes: P2P or NET/IB are fast, SHM is slower, NET/Socket is Ethernet
+NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH torchrun ... 2>&1 | grep -E "via|NET/"
+nvidia-smi topo -m  # on AMD: rocm-smi --showtopo
+# the link alone, without your program: all_reduce_perf -b 1M -e 256M -f 2 -g 8 (nccl-tests, rccl-tests)
+# whether a rank is late: profile-train report trace_rank*.json.gz, all ranks together
+"""
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If collectives of a megabyte or more are exposed for at least 10 % of the step and move less than 5 GB/s,"""
+    if m[world_size] < MIN_RANKS:
+        return None
+    exposed, longest, speed = m[exposed_comm_fraction], m[exposed_collective], m[exposed_bandwidth]
+    if exposed < m[MIN_SHARE] or speed >= m[MAX_BANDWIDTH] or (longest.bytes or 0) < m[MIN_BYTES] * longest.calls:
+        return None
+    facts = (Measurement(exposed_comm_fraction, exposed, m[MIN_SHARE]),)
+    return Evidence((*facts, Measurement(exposed_bandwidth, speed, m[MAX_BANDWIDTH], "<")), longest.name)
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then find out which rank comes late, or which link the collective takes."""
+    longest, speed = m[exposed_collective], m[exposed_bandwidth]
+    alone = longest.waited is not None
+    late = "" if alone else "Either this rank waits for one that comes late, which the traces of all ranks show, or "
+    path = "The" if alone else "the"
+    seconds = m[exposed_comm_fraction] * sum(m[modelled_phases].values())
+    return Advice(
+        then=f"Find out why {found.note} of {size((longest.bytes or 0) / longest.calls)} moves {size(speed)}/s. "
+        f"{late}{path} data takes a slow path. Communication is exposed for {share(m[exposed_comm_fraction])} of the "
+        "step.",
+        changes=(Change(language="shell", code=CODE),),
+        basis="None, half or all of what is exposed shrinks as if the link moved 10 GB/s.",
+        effect=remove_exposed("communication", seconds * (1 - speed / ATTAINED), FOUND, within=PASSES),
+        memory=0,
+        risk="None: it is a measurement first.",
+    )
+
+
+RULE = Rule(
+    title="Find out why collectives are slower than the link",
+    area=Area.STALLS,
+    when=when,
+    then=then,
+    confidence=Confidence.HEURISTIC,
+    difficulty=2,
+    sources=(
+        Source(
+            "nccl-tests: performance reported by NCCL tests",
+            "https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md",
+        ),
+        Source(
+            "NCCL: troubleshooting",
+            "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+        ),
+    ),
+)

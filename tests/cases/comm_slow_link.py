@@ -1,0 +1,49 @@
+from gpu_runs import cpu_metrics, gpu_metrics
+from harness import DoesNotFire, Fires, NotMeasured
+
+from advisor.metrics.base import Missing
+from advisor.metrics.communication import exposed_bandwidth, exposed_collective
+from advisor.metrics.settings import world_size
+from advisor.metrics.step import exposed_comm_fraction, modelled_phases
+from advisor.models.state import State
+from profiler.schema import Exchange
+
+
+def reducing(changes=None, *, size: int = 4_000_000, waited: float | None = None):
+    """Of steps of 100 ms, 40 are exposed all-reduces at 2 GB/s, on 8 ranks."""
+    calls = 10
+    longest = Exchange(
+        name="allreduce", group="0", calls=calls, seconds=0.04, exposed=0.04, bytes=size * calls, waited=waited
+    )
+    values = {
+        world_size: 8,
+        exposed_collective: longest,
+        exposed_bandwidth: 2e9,
+        exposed_comm_fraction: 0.4,
+        modelled_phases: {"forward": 0.06, "communication": 0.04},
+    }
+    return gpu_metrics(values | (changes or {}))
+
+
+CASES = [
+    Fires(
+        "2 GB/s",
+        reducing(),
+        code="NCCL_DEBUG=INFO",
+        then="Either this rank waits",
+        note="allreduce",
+        state=State(phases={"forward": 0.06, "communication": 0.04}),
+        removed=(0.0, 0.16, 0.32),
+        by_hand=True,
+    ),
+    Fires("waiting was measured and left out", reducing(waited=0.01), then="The data takes a slow path"),
+    Fires("just slow enough", reducing({exposed_bandwidth: 4.99e9})),
+    DoesNotFire("just fast enough", reducing({exposed_bandwidth: 5.01e9})),
+    Fires("just above a tenth", reducing({exposed_comm_fraction: 0.101})),
+    DoesNotFire("just below", reducing({exposed_comm_fraction: 0.099})),
+    Fires("just large enough", reducing(size=1_000_000)),
+    DoesNotFire("small messages: latency", reducing(size=999_999)),
+    DoesNotFire("a single rank", reducing({world_size: 1})),
+    NotMeasured("the bytes are not known", reducing({exposed_bandwidth: Missing("No", "Yes.")})),
+    NotMeasured("no GPU", cpu_metrics({world_size: 8}, phases={})),
+]
