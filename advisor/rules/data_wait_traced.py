@@ -37,7 +37,9 @@ MOST_WORKERS = 8
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the trace shows that the GPU waits for batches for at least 5 % of several steps, even without the longest wait,"""
+    """If the trace shows that the GPU waits for batches for at least 5 % of several steps, even without the longest
+    wait,
+    """
     workers, wait, number = m[traced_workers], m[data_wait_fraction], m[steady_step_count]
     waits = sorted(((step.data_wait or 0.0, step.duration) for step in m[steady_steps]), reverse=True)[1:]
     again = sum(each for each, _ in waits) / max(sum(duration for _, duration in waits), SHORTEST)

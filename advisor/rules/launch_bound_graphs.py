@@ -40,8 +40,8 @@ REMOVED = (0.5, 0.75, 0.9)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If late launches leave the GPU idle for at least 30 % of the time and half of the kernels take less than 10 us, or
-    for 15 % if the model is compiled, and no CUDA graphs are replayed,
+    """If late launches leave the GPU idle for at least 30 % of the time and half of the kernels take less than 10 us,
+    or for 15 % if the model is compiled, and no CUDA graphs are replayed,
     """
     late, length = m[launch_bound_index], m[median_kernel_us]
     if m[compute_capability] < CAPABILITY or m.get(replays_graphs):
