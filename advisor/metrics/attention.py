@@ -1,4 +1,4 @@
-"""Attention: its shape, and whether it runs in one kernel or as a softmax between two batched matmuls."""
+"""The shape of attention, and whether it runs in one kernel or as a softmax between two batched matmuls."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class Attention:
 
 @metric(None)
 def attentions(m: Metrics) -> tuple[Attention, ...]:
-    """Every shape of attention, the one that takes the most time first.
+    """All shapes of attention, sorted by time, longest first.
 
-    Attention counts as written out if a softmax works on the result of a batched matmul. All operators that read or
-    write a tensor of that shape belong to it: scaling, masking and dropout.
+    Attention is unfused if a softmax reads the result of a batched matmul. All operators that read or write a tensor of
+    that shape belong to it: scaling, masking and dropout.
     """
     found = m[shaped_operators].operators
     shapes = [*_written(found), *(each for operator in found if (each := _fused(operator)))]
@@ -74,7 +74,7 @@ def materialised_attention_share(m: Metrics) -> float:
 
 @metric("1", "share of the time in attention")
 def attention_share(m: Metrics) -> float:
-    """Share of kernel time (on a CPU: operator time) in attention, fused or written out."""
+    """Share of kernel time (on a CPU: operator time) in attention, fused or unfused."""
     device = m[shaped_operators].device
     kernels = [kernel for kernel in m[primary_rank].kernels if kernel.device == device]
     fused = sum(kernel.total for kernel in kernels if kernel.kind == "attention")
@@ -95,18 +95,16 @@ def attention_is_flash(m: Metrics) -> bool:
 
 @metric("count", "tokens of a sequence")
 def sequence_length(m: Metrics) -> int:
-    """Keys per query, including masked ones, in the attention that takes the most time."""
+    """Keys per query, including masked ones, of the attention shape that takes the most time."""
     return _dearest(m).keys
 
 
 @metric("count", "number of attention heads")
 def attention_heads(m: Metrics) -> int:
-    """Heads of the attention that takes the most time, on this rank."""
+    """Heads of the attention shape that takes the most time, on this rank."""
     heads = _dearest(m).heads
     if heads is None:
-        raise Missing(
-            "Heads cannot be distinguished from the batch", "Nothing: read them from the model's configuration."
-        )
+        raise Missing("Heads cannot be separated from the batch", "Nothing: read them from the model's configuration.")
     return heads
 
 
@@ -126,7 +124,7 @@ def scores_dropped_out(m: Metrics) -> bool:
 def scores_bytes(m: Metrics) -> float:
     """Bytes of scores kept for the backward pass of a micro-batch.
 
-    This is the softmax and, with dropout, also its result and mask.
+    These are the result of the softmax and, with dropout, also the dropout's result and mask.
     """
     steps = m[shaped_operators].steps * m[micro_steps_per_step]
     written = (each for each in m[attentions] if not each.fused)

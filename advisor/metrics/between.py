@@ -1,4 +1,4 @@
-"""Time outside the steady steps: evaluation, saving checkpoints, starting epochs, recompiling."""
+"""Time outside the steady steps: evaluation, checkpoints, epoch starts, recompilation."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ _NAMES = {
 
 @metric("1", "share of the run in evaluation")
 def evaluation_share(m: Metrics) -> float:
-    """Share of the run, from first to last step, in evaluation between steps."""
+    """Share of the run (first to last step) that evaluation between steps takes."""
     return _share_of_run(m, "evaluation")
 
 
 @metric("count", "evaluations")
 def evaluations(m: Metrics) -> int:
-    """Number of steps that an evaluation fell into; of merged neighbors, all of them."""
+    """Number of steps with an evaluation. In a row of merged steps, all steps count."""
     return sum(step.count for step in _seen(m) if step.tags & TAG_EVALUATION)
 
 
 @metric("1", "share of the run in saving checkpoints")
 def checkpoint_save_share(m: Metrics) -> float:
-    """Share of the run, from first to last step, in saving checkpoints between steps."""
+    """Share of the run (first to last step) that saving checkpoints between steps takes."""
     return _share_of_run(m, "checkpoint_save")
 
 
 @metric("count", "number of checkpoints saved")
 def checkpoint_saves(m: Metrics) -> int:
-    """Steps after which checkpoints were saved; a row of merged steps counts all its steps."""
+    """Number of steps after which checkpoints were saved. In a row of merged steps, all steps count."""
     return sum(step.count for step in m[primary_rank].steps if step.tags & TAG_CHECKPOINT)
 
 
 @metric("s", "time to save a checkpoint")
 def checkpoint_save_seconds(m: Metrics) -> float:
-    """Mean seconds for which saving stops the training, per step that saves a checkpoint."""
+    """Mean seconds that saving stops the training, per step that saves a checkpoint."""
     total = summed(m[primary_rank].steps, "checkpoint_save")
     if not total or not m[checkpoint_saves]:
         raise Missing("No checkpoint was saved", "Record a run that saves checkpoints.")
@@ -66,46 +66,46 @@ def checkpoint_save_seconds(m: Metrics) -> float:
 
 @metric("1", "share of the run in starting epochs")
 def epoch_start_share(m: Metrics) -> float:
-    """Share of the run, from first to last step, in starting epochs: iterator, workers, first fetch."""
+    """Share of the run (first to last step) that starting epochs takes: iterator, workers, first fetch."""
     return _share_of_run(m, "epoch_start")
 
 
-@metric("1", "share of the run in settling after epoch starts")
+@metric("1", "share of the run lost to slow first steps of epochs")
 def epoch_settling_share(m: Metrics) -> float:
-    """Share of the run by which the first steps of later epochs are slower than the median steady step.
+    """Share of the run lost because the first steps of later epochs are slower than the median steady step.
 
-    Work between the epochs is not included. If workers were forked, the first write to each page of memory copies
-    the page.
+    Work between epochs is not included. A typical cause is forked workers: the first write to each memory page then
+    copies the page.
     """
     return _beyond_usual(m, lambda step: None if step.other is None else step.duration - step.other) / _run(m)
 
 
 @metric("1", "share of the run between epochs")
 def epoch_gap_share(m: Metrics) -> float:
-    """Share of the run between one epoch and the next: a pause, or the program's own work there.
+    """Share of the run between epochs: a pause, or the program's own work there.
 
-    It is the time that the first steps of later epochs have beyond the usual remainder of a step, without evaluation,
-    saving and epoch starts.
+    This is the extra time of the first steps of later epochs beyond the usual remainder of a step. Evaluation, saving
+    and epoch starts are excluded.
     """
     return _beyond_usual(m, lambda step: step.other) / _run(m)
 
 
 @metric("count", "steps that recompiled")
 def recompiles(m: Metrics) -> int:
-    """Steps after the first in which `torch.compile` created another graph.
+    """Number of steps after the first in which `torch.compile` created another graph.
 
-    For merged steps this is a lower bound. A shape that differs at every step has used up all variants within the
-    first ten steps.
+    For merged steps this is a lower bound. If a shape differs at every step, all variants are used up within the first
+    ten steps.
     """
     return sum(count for _, count in _recompiling(m, after=1))
 
 
 @metric("1", "share of the run in recompiling")
 def recompile_share(m: Metrics) -> float:
-    """Share of all step time that recompiling steps after warm-up take beyond a mean steady step.
+    """Share of all step time that is lost to recompilation after warm-up: the time beyond a mean steady step.
 
-    Steps in profiler windows are left out. Compiling at the start is paid once, and would weigh too much in a short
-    profiled run.
+    Steps in profiler windows are excluded. So is compilation at the start: it happens once and would weigh too much in
+    a short recording.
     """
     excess = sum(
         max(0.0, step.duration - m[step_time_mean]) * count
@@ -114,13 +114,13 @@ def recompile_share(m: Metrics) -> float:
     )
     run = math.fsum(step.count * step.duration for step in m[primary_rank].steps)
     if run <= 0:
-        raise Missing("The steps took no time", "Record the run again; if it recurs, report it as a bug.")
+        raise Missing("The steps took no time", "Record the run again; if this happens again, report it as a bug.")
     return excess / run
 
 
 @metric(None)
 def between_seconds(m: Metrics) -> dict[str, float]:
-    """Seconds per step of evaluation, saving, epoch starts, settling after them, and gaps between epochs.
+    """Seconds per step of evaluation, saving, epoch starts, slow first steps of epochs, and gaps between epochs.
 
     Only what was measured is included; the seconds are divided by all steps of the run.
     """
@@ -168,7 +168,7 @@ def _run(m: Metrics) -> float:
     steps = m[primary_rank].steps
     run = sum(s.count * ((m[step_time_mean] if s.tags & _ODD else s.duration) + time_between(s)) for s in steps)
     if run <= 0:
-        raise Missing("The steps took no time", "Record the run again; if it recurs, report it as a bug.")
+        raise Missing("The steps took no time", "Record the run again; if this happens again, report it as a bug.")
     return run
 
 

@@ -1,7 +1,7 @@
 """The cost of training on several ranks: reducing gradients, and waiting for each other.
 
-Collective times come from steps or profiler windows if these show them, otherwise from the times that torch's
-DistributedDataParallel takes of some of its passes. "Exposed" is communication that no computation hides.
+Collective times come from steps or profiler windows if these contain them, otherwise from the timings that torch's
+DistributedDataParallel takes of some passes. Communication is "exposed" while no computation hides it.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ Their total times differ by at most 2 %, or by at most half of the difference in
 
 @metric(None)
 def ddp(m: Metrics) -> DdpFact:
-    """The DistributedDataParallel with the most gradients."""
+    """The DistributedDataParallel model with the most gradients."""
     facts = [fact for fact in m[primary_rank].ddp if fact.passes]
     if not facts:
         raise Missing(
-            "No DistributedDataParallel was seen in training",
-            "Let the run continue past its first ten steps, with DistributedDataParallel as the outermost module.",
+            "No DistributedDataParallel model was seen in training",
+            "Let the run continue for more than ten steps, with DistributedDataParallel as the outermost module.",
         )
     return max(facts, key=lambda fact: fact.gradient_bytes)
 
 
 @metric("count", "gradient reductions per step")
 def reductions_per_step(m: Metrics) -> float:
-    """How often DistributedDataParallel reduces gradients per update; 1 is enough."""
+    """Number of gradient reductions by DistributedDataParallel per update; 1 is enough."""
     fact = m[ddp]
     return fact.reduced / fact.passes * m[micro_steps_per_step]
 
@@ -69,7 +69,7 @@ def comm_bytes(m: Metrics) -> float:
     fact, ranks = m[ddp], m[data_parallel_size]
     if fact.comm_hook is not None:
         raise Missing(
-            "A communication hook reduces the gradients in its own way", "Nothing: only the hook knows what it sends."
+            "A communication hook changes how gradients are reduced", "Nothing: only the hook knows what it sends."
         )
     return 2 * (ranks - 1) / ranks * fact.gradient_bytes * m[reductions_per_step]
 
@@ -88,7 +88,7 @@ def exposed_comm_seconds(m: Metrics) -> float:
 
 @metric(None, "collective that is exposed longest")
 def exposed_collective(m: Metrics) -> Exchange:
-    """The collectives of one kind and group with the most exposed time in a profiler window or a trace."""
+    """The kind of collective (and process group) with the most exposed time in a profiler window or trace."""
     found = [each for fact in m[primary_rank].traces for each in fact.exchanges]
     if not found:
         raise Missing("No collective on a GPU was recorded", "Run on several ranks, on GPUs, with windows enabled.")
@@ -111,7 +111,7 @@ def exposed_bandwidth(m: Metrics) -> float:
 
 @metric("1", "share of the step in exposed collectives")
 def exposed_collectives(m: Metrics) -> float:
-    """Share of the step in exposed collectives, without waiting for slower ranks where that was measured."""
+    """Share of the step in exposed collectives. Waiting for slower ranks is excluded if it was measured."""
     facts = m[primary_rank].traces
     waited = sum(each.waited or 0.0 for fact in facts for each in fact.exchanges)
     seconds = sum(each.seconds for fact in facts for each in fact.exchanges)
@@ -123,7 +123,7 @@ def exposed_collectives(m: Metrics) -> float:
 
 @metric("s", "communication per step")
 def comm_total(m: Metrics) -> float:
-    """Seconds per step in collectives, hidden or exposed, including waiting for slower ranks."""
+    """Seconds per step in all collectives, hidden and exposed, including waiting for slower ranks."""
     windows = [window for window in gpu_windows(m) if window.communication is not None]
     steps = sum(window.steps for window in windows)
     if steps:
@@ -131,7 +131,7 @@ def comm_total(m: Metrics) -> float:
     return _timed(m)[0] * m[reductions_per_step]
 
 
-@metric("s", "exposed communication per step without waiting")
+@metric("s", "exposed communication per step, without waiting for slower ranks")
 def exposed_transfer(m: Metrics) -> float:
     """Exposed seconds per step in collectives, without waiting for slower ranks."""
     return max(0.0, m[exposed_comm_seconds] - m[straggler_wait])
@@ -139,9 +139,9 @@ def exposed_transfer(m: Metrics) -> float:
 
 @metric("s", "waiting for slower ranks per step")
 def straggler_wait(m: Metrics) -> float:
-    """Mean seconds per step by which the slowest rank's own work is longer than the primary rank's.
+    """Mean seconds per step that the primary rank waits for slower ranks.
 
-    The slowest rank is determined for each step.
+    This is the slowest rank's own work minus the primary rank's. The slowest rank is determined for each step.
     """
     first, *others = m[own_work]
     rows = m[common_steps][0]
@@ -154,7 +154,7 @@ def straggler_wait(m: Metrics) -> float:
 
 @metric("1", "lag of the slowest rank")
 def straggler_skew(m: Metrics) -> float:
-    """Slowest rank's own work over the lower median of the ranks, less 1.
+    """Slowest rank's own work divided by the lower median of all ranks, minus 1.
 
     A rank's own work is its median step time without communication.
     """
@@ -163,7 +163,7 @@ def straggler_skew(m: Metrics) -> float:
     noise, part = LOCKSTEP
     spans = [rows[-1].start - rows[0].start for rows in m[common_steps]]
     if max(spans) - min(spans) > max(noise, part * skew) * min(spans):
-        raise Missing("The ranks do not wait for one another", "Nothing, if each rank trains its own model.")
+        raise Missing("The ranks do not wait for each other", "Nothing, if each rank trains its own model.")
     return skew
 
 
@@ -171,7 +171,8 @@ def straggler_skew(m: Metrics) -> float:
 def straggler_persistence(m: Metrics) -> float:
     """Share of steps in which the rank with the longest median is the slowest.
 
-    Only steps that are steady on every rank count. By chance the share is one over the number of ranks.
+    Only steps that are steady on every rank count. If no rank is slower than the others, the share is about one divided
+    by the number of ranks.
     """
     work = m[own_work]
     slowest = max(work, key=lambda each: each.median)
@@ -184,7 +185,7 @@ def straggler_persistence(m: Metrics) -> float:
 
 @metric("count", "steady steps of all ranks")
 def common_step_count(m: Metrics) -> int:
-    """Steps that are steady on every rank."""
+    """Number of steps that are steady on every rank."""
     return sum(step.count for step in m[common_steps][0])
 
 
@@ -202,11 +203,11 @@ class OwnWork:
 
 @metric(None)
 def own_work(m: Metrics) -> tuple[OwnWork, ...]:
-    """Each rank's steps without communication, the primary rank's first.
+    """Each rank's step times without communication; the primary rank is first.
 
-    Where steps do not tell of communication, it lies in the backward pass, whose end needs every rank's gradients: then
-    the shortest of the ranks' backward passes stands for all of them. If one rank's GPU is slower, by its clock or by
-    DistributedDataParallel's times, that pass is longer there: see `_spared`.
+    If steps do not show communication, it is a part of the backward pass, which ends only when all ranks' gradients are
+    reduced. The shortest backward pass of all ranks then stands for every rank. If a rank's GPU is slower, according to
+    its clock or to DistributedDataParallel's timings, its backward pass is longer (see `_spared`).
     """
     rows = m[common_steps]
     _train_one_model(m)
@@ -267,11 +268,11 @@ def _speeds(ranks: Sequence[Rank]) -> list[float] | None:
 
 @metric(None)
 def common_steps(m: Metrics) -> tuple[tuple[Step, ...], ...]:
-    """The steps of each rank that are steady on every rank, the primary rank's first.
+    """The steps of each rank that are steady on every rank; the primary rank is first.
 
-    Rows are steps or a few merged neighbors, which start elsewhere on a rank whose tags differ. If ranks share fewer
-    than half of their rows, or many ranks were not read in full, a row is a stretch of steps instead: the mean of the
-    rank's steps that begin in it.
+    A row is a step or a few merged steps. If tags differ between ranks, their rows start at different steps. If ranks
+    share fewer than half of their rows, or many ranks were not read completely, a row is a stretch of steps instead:
+    the mean of the rank's steps that begin in it.
     """
     ranks = _ranks(m)
     if len(ranks) < 2:
@@ -317,7 +318,9 @@ def _train_one_model(m: Metrics) -> None:
     """
     ranks = [rank for rank in _ranks(m) if rank.models and not (rank.flags and rank.flags.fsdp)]
     if len({max(fact.parameters for fact in rank.models) for rank in ranks}) > 1:
-        raise Missing("The ranks hold different parts of the model", "Nothing: such ranks differ by design.")
+        raise Missing(
+            "The ranks hold different parts of the model", "Nothing: these ranks have different work by design."
+        )
 
 
 def _timed(m: Metrics) -> tuple[float, float]:

@@ -16,9 +16,9 @@ from profiler.schema import Step
 
 @metric("h", "GPU-hours")
 def gpu_hours(m: Metrics) -> float:
-    """GPUs in use times the hours of the run.
+    """Number of GPUs in use times the hours of the run.
 
-    GPUs in use are one per rank, or all whose memory torch has used if that is more.
+    One GPU per rank is in use, or every GPU whose memory torch used, if that is more.
     """
     duration = m[run].duration
     if duration is None:
@@ -50,10 +50,10 @@ Medians whose notches do not overlap differ (McGill, Tukey and Larsen, Variation
 
 @metric("1", "change in step time caused by the first profiler window")
 def slowdown_after_window(m: Metrics) -> float:
-    """Share by which steps take longer after the first profiler window on a GPU than before it.
+    """Relative increase of the step time after the first profiler window on a GPU.
 
-    CUPTI stays subscribed after a window ends, which may slow launches permanently (pytorch issue 144455). The value
-    is missing without a window, with fewer than ten steps on either side, or if the difference is noise.
+    CUPTI stays subscribed after a window ends, which may slow launches permanently (pytorch issue 144455). There is no
+    value if there was no window, if fewer than ten steps lie on either side, or if the difference is within the noise.
     """
     windows = [window for window in m[primary_rank].windows if window.device == "cuda"]
     if not windows:
@@ -86,7 +86,7 @@ def _weighted(steps: Sequence[Step]) -> list[tuple[float, float]]:
 
 @metric("currency", "cost")
 def usd(m: Metrics) -> float:
-    """GPU-hours times the price of one, in the user's currency."""
+    """GPU-hours times the price per GPU-hour, in your currency."""
     if m.goals.gpu_price is None:
         raise Missing(
             "The price of a GPU-hour is unknown", "Declare it: profile-train --gpu-price PRICE.", Need.DECLARATION

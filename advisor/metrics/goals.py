@@ -18,7 +18,7 @@ IMPROVEMENT = 0.001
 
 @metric(None, "declared goals")
 def declared_goals(m: Metrics) -> tuple[str, ...]:
-    """Names of the declared goals; missing if no step was recorded."""
+    """Names of the declared goals; no value if no step was recorded."""
     m[step_time_mean]
     return tuple(each.name for each in fields(m.goals) if getattr(m.goals, each.name) != each.default)
 
@@ -27,8 +27,8 @@ def declared_goals(m: Metrics) -> tuple[str, ...]:
 def undeclared_goals(m: Metrics) -> tuple[str, ...]:
     """Names of the goals that matter for any training and were not declared.
 
-    These are the main goal, the target quality and, if cost counts on a GPU, its price. Rules that need other goals
-    ask for them.
+    These are the main goal, the target quality and, if the goal is cost on a GPU, its price. Rules that need other
+    goals ask for them.
     """
     m[step_time_mean]
     matter = ["goal", "quality"]
@@ -39,7 +39,7 @@ def undeclared_goals(m: Metrics) -> tuple[str, ...]:
 
 @metric(None, "target samples per update and rank")
 def target_per_rank(m: Metrics) -> int | None:
-    """The declared batch size per rank that has its own samples; None if none was declared."""
+    """The declared batch size per data-parallel rank; None if none was declared."""
     ranks = m[data_parallel_size]
     return None if m.goals.target_batch is None else m.goals.target_batch // ranks
 
@@ -52,13 +52,13 @@ def time_between_failures(m: Metrics) -> float:
 
 @metric("1", "declared discount of spot instances")
 def spot_discount(m: Metrics) -> float:
-    """Declared discount on interruptible machines, as a share of the price."""
+    """Declared discount of spot instances, as a share of the price."""
     return _declared(m.goals.spot_discount, "The discount of spot instances", "--spot-discount SHARE")
 
 
 @metric("1", "declared share of time in the queue")
 def queue_share(m: Metrics) -> float:
-    """Declared share of GPU time allocated or waited for without training."""
+    """Declared share of GPU time that is waited for or allocated without training."""
     return _declared(m.goals.queue_share, "The time that jobs wait for GPUs", "--queue-share SHARE")
 
 
@@ -70,7 +70,7 @@ def validations(m: Metrics) -> int:
 
 @metric("count", "validations without improvement")
 def stale_validations(m: Metrics) -> int:
-    """Number of validations since the last one that improved the best value by a thousandth."""
+    """Number of validations since the best value last improved by at least a thousandth."""
     values = _validation(m)
     best, last = values[0], 0
     for index, value in enumerate(values):

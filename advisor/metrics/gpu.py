@@ -1,4 +1,4 @@
-"""The GPUs, and what they did in the profiler windows: kernels, and waiting for them."""
+"""The GPUs and their work in the profiler windows: kernels, and idle time before them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Device:
 
 @metric(None)
 def device(m: Metrics) -> Device:
-    """Name, compute capability, memory and number of the GPUs."""
+    """The GPUs' name, compute capability, memory and number."""
     rank = m[primary_rank]
     count = max(len(rank.devices), len(m.profile.gpus))
     if not count or m[on_cpu]:
@@ -92,24 +92,25 @@ def compute_capability(m: Metrics) -> tuple[int, int]:
 
 @metric("1", "share of time the GPU is busy")
 def gpu_busy_fraction(m: Metrics) -> float:
-    """Share of a steady step covered by kernels, from the profiler windows."""
+    """Share of a steady step in which a kernel runs, from the profiler windows."""
     return min(1.0, _sum(m, "busy") / unprofiled(m, _windows(m)))
 
 
 @metric("1", "share of time the GPU computes")
 def gpu_computing_fraction(m: Metrics) -> float:
-    """Share of a steady step covered by kernels other than collectives."""
+    """Share of a steady step in which a kernel other than a collective runs."""
     busy: float = m[gpu_busy_fraction]
     return max(0.0, busy - (m.get(exposed_comm_fraction) or 0.0))
 
 
 @metric("1", "share of time the GPU waits for launches")
 def launch_bound_index(m: Metrics) -> float:
-    """Idle time due to late kernel launches, over the time not spent waiting for anything else.
+    """Idle time due to late kernel launches, as a share of the time in which the GPU does not wait for anything else.
 
-    The waiting that is subtracted is for data, synchronization, collectives, and a host that launches nothing for more
-    than a millisecond. Steps in a window take longer than steady steps because the profiler delays the host; that
-    difference is subtracted from both. A trace made elsewhere holds no other steps: there it is a microsecond an event.
+    Waits for data, synchronization and collectives are excluded, and so are gaps of more than a millisecond in which
+    the host launches nothing. Steps in a window take longer than steady steps because the profiler delays the host;
+    that difference is subtracted from both. An imported trace has no steps outside the profiler; there, a microsecond
+    per event is subtracted.
     """
     waits = sum(_sum(m, name) for name in ("idle_data", "idle_sync"))
     exposed = sum(window.communication_exposed or 0.0 for window in _windows(m))
@@ -120,16 +121,16 @@ def launch_bound_index(m: Metrics) -> float:
         slowed = min(late, _delayed(m))
     rest = _sum(m, "duration") - slowed - waits - exposed - stalled
     if rest <= 0:
-        raise Missing("The windows contain only waiting", "Fix the waiting first, then record again.")
+        raise Missing("The GPU only waits in the windows", "Fix the waiting first, then record again.")
     return max(0.0, late - slowed) / rest
 
 
 @metric("1", "share of the step in which the host launches nothing")
 def host_stall_fraction(m: Metrics) -> float:
-    """Share of a steady step in which the GPU is idle for more than a millisecond at a time because the host launches
+    """Share of a steady step in gaps of more than a millisecond in which the GPU is idle because the host launches
     nothing.
 
-    Waiting for data and for the GPU itself is not part of it. The cause is the host's own work, which a CUDA graph or
+    Waiting for data and for the GPU itself is excluded. The cause is other work of the host, which a CUDA graph or
     torch.compile does not remove.
     """
     return _sum(m, "idle_stalled") / unprofiled(m, _windows(m))
@@ -141,12 +142,12 @@ def allocation_stall_fraction(m: Metrics) -> float:
     return _sum(m, "idle_allocating") / unprofiled(m, _windows(m))
 
 
-@metric("s", "host time to enqueue a step")
+@metric("s", "host time to launch a step")
 def host_launch(m: Metrics) -> float:
-    """Host seconds to enqueue the GPU work of a step; no GPU speed-up can go below them.
+    """Host seconds to launch the GPU work of a step; a faster GPU cannot make the step shorter than this.
 
-    They come from the steps of a trace, or else from the profiler windows, less the time by which the
-    profiler slows a step.
+    They come from the steps of a trace, otherwise from the profiler windows, minus the time by which the profiler slows
+    down a step.
     """
     measured = [(step.host_launch, step.count) for step in m[steady_steps] if step.host_launch is not None]
     if measured:
@@ -157,7 +158,7 @@ def host_launch(m: Metrics) -> float:
 
 @metric("count", "kernels in the trace")
 def traced_kernels(m: Metrics) -> int:
-    """GPU kernels in the analyzed steps of a trace that was made without profile-train."""
+    """GPU kernels in the analyzed steps of an imported trace."""
     if not m[is_trace]:
         raise Missing("This is not a trace with GPU work", "Nothing: steps are counted instead.")
     return round(_sum(m, "kernels"))
@@ -178,9 +179,9 @@ def replays_graphs(m: Metrics) -> bool:
     return _sum(m, "kernels") > GRAPHS * calls
 
 
-@metric("us", "median kernel length")
+@metric("us", "median kernel duration")
 def median_kernel_us(m: Metrics) -> float:
-    """Median length of a kernel in microseconds; the mean of the medians if there are several windows."""
+    """Median duration of a kernel in microseconds; with several windows, the mean of their medians."""
     lengths = [window.median_kernel for window in _windows(m) if window.median_kernel is not None]
     if not lengths:
         raise no_window(m)
@@ -195,24 +196,26 @@ def matmul_share(m: Metrics) -> float:
 
 @metric("1", "multiprocessors that kernels can fill")
 def reached_multiprocessors(m: Metrics) -> float:
-    """Share of the multiprocessors that kernels have blocks for, mean over the time of those that compute.
+    """Share of the multiprocessors for which kernels have blocks: mean over the time of computing kernels.
 
-    From Kineto's "blocks per SM", at most 1 for a kernel: it stands in for SM activity where no counter measures that.
+    It comes from Kineto's "blocks per SM", at most 1 per kernel, and replaces SM activity if no counter measures that.
     """
     kernels = [kernel for kernel in _kernels(m) if kernel.reached is not None]
     total = sum(kernel.total for kernel in kernels)
     if total < MOST_TIME * sum(kernel.total for kernel in _kernels(m)):
-        raise Missing("The profiler does not report the number of blocks of kernels", "Nothing: only CUPTI reports it.")
+        raise Missing(
+            "The profiler does not report how many blocks the kernels have", "Nothing: only CUPTI reports it."
+        )
     return sum((kernel.reached or 0.0) * kernel.total for kernel in kernels) / total
 
 
 @metric("1", "share of GPU time in convolutions")
 def conv_share(m: Metrics) -> float:
-    """Share of GPU-busy time in convolutions, without depthwise ones, which are memory-bound."""
+    """Share of GPU-busy time in convolutions, except depthwise ones, which are memory-bound."""
     return _kernel_share(m, lambda kernel: kernel.kind == "convolution")
 
 
-@metric("1", "share of GPU time in converting the image layout")
+@metric("1", "share of GPU time converting the image layout")
 def layout_share(m: Metrics) -> float:
     """Share of GPU-busy time in cuDNN's and MIOpen's conversions between NCHW and NHWC."""
     return _kernel_share(m, lambda kernel: any(name in kernel.name.lower() for name in _LAYOUT))
@@ -232,7 +235,7 @@ def membound_share(m: Metrics) -> float:
 def is_compiled(m: Metrics) -> bool:
     """Whether the model is compiled by torch.compile.
 
-    The program's settings tell; of a trace, the names of the kernels that Inductor makes.
+    The program's settings show it; in a trace, the names of Inductor's kernels do.
     """
     settings = m.get(flags)
     if settings is None and m[is_trace]:
@@ -254,7 +257,7 @@ def tensor_core_fraction(m: Metrics) -> float:
 
 @metric(None)
 def compute_dtype_mix(m: Metrics) -> dict[str, float]:
-    """Share of matmul and convolution time by dtype, as kernel names show it, or "unknown"."""
+    """Share of matmul and convolution time by dtype. The dtype comes from the kernel's name, or is "unknown"."""
     seconds: dict[str, float] = {}
     for kernel in _kernels(m):
         if kernel.kind in _MATMUL:
@@ -277,13 +280,13 @@ def fp16_matmul_share(m: Metrics) -> float:
 
 @metric("1", "share of GPU time in BF16 matmuls")
 def bf16_gemm_share(m: Metrics) -> float:
-    """Share of GPU-busy time in bf16 matmuls, without convolutions."""
+    """Share of GPU-busy time in bf16 matmuls, excluding convolutions."""
     return _dtype_share(m, _is_bf16_gemm)
 
 
 @metric("us", "mean duration of a BF16 matmul")
 def bf16_gemm_us(m: Metrics) -> float:
-    """Mean length of a bf16 matmul in microseconds."""
+    """Mean duration of a bf16 matmul in microseconds."""
     products = [kernel for kernel in _kernels(m) if _is_bf16_gemm(kernel)]
     calls = sum(kernel.calls for kernel in products)
     if not calls:
@@ -299,16 +302,16 @@ def simt_fp32_matmul_share(m: Metrics) -> float:
 
 @metric("1", "share of GPU time in FP32 matmuls without tensor cores")
 def simt_fp32_gemm_share(m: Metrics) -> float:
-    """Share of GPU-busy time in fp32 matmuls that use no tensor cores, without convolutions.
+    """Share of GPU-busy time in fp32 matmuls that use no tensor cores, excluding convolutions.
 
-    Convolutions may use TF32 by default, so those that still run without tensor cores do not wait for a setting.
+    Convolutions may use TF32 by default, so a setting does not help those that run without tensor cores.
     """
     return _dtype_share(m, lambda kernel: kernel.kind == "matmul" and _is_simt_fp32(kernel))
 
 
 @metric("FLOP/s", "speed of matmuls")
 def achieved_matmul_flops(m: Metrics) -> float:
-    """FLOP/s of matmuls in the windows that recorded shapes."""
+    """FLOP/s that matmuls reach, from the windows that recorded shapes."""
     convolutions = m[conv_share]
     if convolutions > FEW_CONVOLUTIONS * m[matmul_share]:
         raise Missing("The operations of convolutions are not counted", "Nothing: the GPU's typical rate is assumed.")
@@ -323,14 +326,14 @@ def achieved_matmul_flops(m: Metrics) -> float:
 def cross_entropy_share(m: Metrics) -> float:
     """Share of GPU-busy time in cross-entropy, forward and backward.
 
-    It consists of the log-softmax and the negative log-likelihood.
+    This is the time of the log-softmax and the negative log-likelihood.
     """
     return _kernel_share(m, lambda kernel: kernel.kind == "loss")
 
 
-@metric("1", "share of copying time for pageable memory")
+@metric("1", "share of the copying time for pageable memory")
 def h2d_pageable_share(m: Metrics) -> float:
-    """Share of exposed host-to-device copy time that came from pageable memory."""
+    """Share of the exposed host-to-device copy time that is spent on pageable memory."""
     copies = _sum(m, "h2d")
     return _sum(m, "h2d_pageable") / copies if copies > 0 else 0.0
 
@@ -411,7 +414,7 @@ def _dtype_share(m: Metrics, wanted: Callable[[Kernel], bool]) -> float:
     )
     if unknown > MOST_UNKNOWN:
         raise Missing(
-            f"The dtype of matmuls that take {unknown:.0%} of the GPU's time is not known",
+            f"Matmuls of unknown dtype take {unknown:.0%} of the GPU's time",
             "Record for longer, or with a larger --budget: windows with shapes show it.",
         )
     return _kernel_share(m, wanted)

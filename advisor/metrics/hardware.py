@@ -1,6 +1,6 @@
 """NVML samples of the GPUs in the steady part of the run: load, clocks, power, links.
 
-Only GPUs that the program uses count and, unless stated otherwise, only samples in which they were busy.
+Only GPUs that the program uses count. Unless stated otherwise, only samples in which they were busy count.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ The others are not: idle, application clocks, sync boost, display.
 
 @metric("1", "GPU utilization")
 def gpu_utilization(m: Metrics) -> float:
-    """Share of time in which some kernel ran, from NVML; an upper bound of the time the GPU is busy.
+    """Share of the time in which any kernel ran, from NVML; an upper bound for the time that the GPU is busy.
 
     This is the mean over the GPUs that the program uses.
     """
@@ -49,7 +49,7 @@ def gpu_utilization(m: Metrics) -> float:
 
 @metric("1", "SMs active")
 def sm_active(m: Metrics) -> float:
-    """Share of time in which a multiprocessor had work (Hopper or newer).
+    """Share of the time in which a multiprocessor (SM) had work (Hopper or newer).
 
     This is the mean over multiprocessors and busy samples, or over all samples if no GPU was ever busy.
     """
@@ -59,7 +59,7 @@ def sm_active(m: Metrics) -> float:
 
 @metric("1", "SM occupancy")
 def sm_occupancy(m: Metrics) -> float:
-    """Resident warps over the maximum, mean over busy samples (Hopper or newer)."""
+    """Resident warps divided by the maximum, mean over busy samples (Hopper or newer)."""
     return _mean_of(_busy(m), lambda sample: sample.sm_occupancy, "SM occupancy", "Run on a Hopper or newer GPU.")
 
 
@@ -71,15 +71,15 @@ def tensor_active(m: Metrics) -> float:
 
 @metric("1", "memory bandwidth in use")
 def dram_active(m: Metrics) -> float:
-    """Share of peak memory bandwidth in use, mean over busy samples (Hopper or newer)."""
+    """Share of the peak memory bandwidth in use, mean over busy samples (Hopper or newer)."""
     return _mean_of(_busy(m), lambda sample: sample.dram_active, "DRAM activity", "Run on a Hopper or newer GPU.")
 
 
 @metric(None)
 def throttled_gpu(m: Metrics) -> Gpu:
-    """The GPU that heat or its power supply slowed for the longest time.
+    """The GPU that heat or its power supply slowed down for the longest time.
 
-    Among equals it is the one with the lowest clock.
+    If several are equal, the one with the lowest clock.
     """
     gpus = {gpu.index: gpu for gpu in m.profile.gpus}
     busy: dict[int, list[GpuSample]] = {}
@@ -94,9 +94,9 @@ def throttled_gpu(m: Metrics) -> Gpu:
     return gpus[min(candidates, key=lambda i: (-_throttled_share(busy[i], gpus[i]), _mean_clock(busy[i])))]
 
 
-@metric("1", "GPU clock over its maximum")
+@metric("1", "GPU clock divided by its maximum")
 def sm_clock_ratio(m: Metrics) -> float:
-    """Clock of the most throttled GPU while busy, over its maximum."""
+    """Clock of the most throttled GPU while it is busy, divided by its maximum."""
     gpu = m[throttled_gpu]
     if not gpu.sm_clock_max:
         raise Missing("The GPU's highest clock is unknown", "Run with a driver that reports it.")
@@ -104,12 +104,12 @@ def sm_clock_ratio(m: Metrics) -> float:
     return _mean_of(samples, lambda sample: sample.sm_clock, "The GPU's clock") / gpu.sm_clock_max
 
 
-@metric("1", "share of time slowed by heat or power brake")
+@metric("1", "share of the time throttled by heat or power brake")
 def thermal_throttle_share(m: Metrics) -> float:
-    """Share of busy samples in which heat or the power brake slowed the most throttled GPU.
+    """Share of busy samples in which heat or the power brake slowed down the most throttled GPU.
 
-    The NVML bits are 0x20, 0x40 and 0x80. A merged sample shows only that a reason occurred. All of its samples count
-    if its mean clock is also low and the power cap cannot be the reason; if not, one counts.
+    The NVML bits are 0x20, 0x40 and 0x80. A row of merged samples shows only that a reason occurred. If its mean clock
+    is also low and the power cap cannot be the reason, all of its samples count; otherwise one counts.
     """
     gpu = m[throttled_gpu]
     return _throttled_share([s for s in _busy(m) if s.gpu == gpu.index and s.throttle is not None], gpu)
@@ -117,7 +117,7 @@ def thermal_throttle_share(m: Metrics) -> float:
 
 @metric(None)
 def throttle_reasons(m: Metrics) -> tuple[str, ...]:
-    """Every limit on the clock of the most throttled GPU that was seen while it was busy."""
+    """All clock limits of the most throttled GPU that were seen while it was busy."""
     seen = 0
     for sample in _busy(m):
         if sample.gpu == m[throttled_gpu].index:
@@ -125,9 +125,9 @@ def throttle_reasons(m: Metrics) -> tuple[str, ...]:
     return tuple(name for bit, name in REASONS.items() if seen & bit)
 
 
-@metric("1", "GPU power over its limit")
+@metric("1", "GPU power divided by its limit")
 def power_ratio(m: Metrics) -> float:
-    """Power drawn while busy over the power limit, mean over GPUs."""
+    """Power draw while busy divided by the power limit, mean over GPUs."""
     limits = {gpu.index: gpu.power_limit for gpu in m.profile.gpus}
 
     def ratio(sample: GpuSample) -> float | None:
@@ -137,9 +137,9 @@ def power_ratio(m: Metrics) -> float:
     return _mean_of(_busy(m), ratio, "GPU power")
 
 
-@metric("1", "PCIe link speed over its maximum")
+@metric("1", "PCIe link speed divided by its maximum")
 def pcie_ratio(m: Metrics) -> float:
-    """Width times speed of the PCIe link under load, over its maximum: the worst GPU, at its best moment."""
+    """Width times speed of the PCIe link under load, divided by its maximum: the best sample of the worst GPU."""
     best: dict[int, float] = {}
     limits = {gpu.index: (gpu.pcie_generation_max, gpu.pcie_width_max) for gpu in m.profile.gpus}
     for sample in _busy(m):
@@ -166,7 +166,7 @@ def gpu_power(m: Metrics) -> float:
 
 @metric("J", "GPU energy")
 def gpu_energy(m: Metrics) -> float:
-    """Energy all GPUs used from the first to the last sample of the run, in joules."""
+    """Energy that all GPUs used from the first to the last sample of the run, in joules."""
     counters: dict[int, list[float]] = {}
     for sample in _of_the_run(m):
         if sample.energy is not None:
@@ -233,13 +233,13 @@ def _busy(m: Metrics) -> list[GpuSample]:
 def busy_samples(m: Metrics) -> list[GpuSample]:
     """Samples in which a GPU was busy.
 
-    Without utilization (MIG), SM activity decides. A sample with neither does not count as busy.
+    If NVML reports no utilization (MIG), SM activity decides. A sample with neither does not count as busy.
     """
     busy = [sample for sample in _samples(m) if is_busy(sample)]
     if not busy:
         raise Missing(
             f"No sample showed a GPU busy for {BUSY:.0%} of the time",
-            "Nothing, if the GPU is meant to be that idle; else give it more work, or record for longer.",
+            "Nothing, if the GPU is meant to be idle; otherwise give it more work, or record for longer.",
         )
     return busy
 

@@ -1,4 +1,4 @@
-"""The machine a rank runs on: its cores, its memory, and what the program's processes use of them."""
+"""The machine of a rank: its cores and memory, and how much of them the program's processes use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUSY = 0.25
 This is an assumption.
 """
 
-_REMEDY = "Let the run last a few seconds, on a system where psutil may inspect its processes."
+_REMEDY = "Let the run last for a few seconds, on a system where psutil may inspect its processes."
 
 
 @metric(None)
@@ -33,9 +33,9 @@ def run(m: Metrics) -> Run:
 
 @metric("count", "cores the program may use")
 def cores_allowed(m: Metrics) -> float:
-    """Cores that the program may use on its node, by affinity and cgroup quota.
+    """Cores that the program may use on its node, limited by affinity and cgroup quota.
 
-    If each rank has its own recorder, which may know only that rank's cores, these are the cores of all of them.
+    If each rank has its own recorder, which may know only that rank's cores, this is the union over all ranks.
     """
     mine = m[run]
     node = m[primary_rank].process.node_rank
@@ -54,36 +54,36 @@ def local_ranks(m: Metrics) -> int:
     return max(len(processes), 1 + max(process.local_rank for process in processes))
 
 
-@metric("count", "cores for each rank")
+@metric("count", "cores per rank")
 def cores_per_rank(m: Metrics) -> float:
-    """Cores for one rank and its DataLoader workers: an equal part of the cores allowed on its node."""
+    """Cores for one rank and its DataLoader workers: the cores allowed on the node, divided by its ranks."""
     return m[cores_allowed] / m[local_ranks]
 
 
 @metric("count", "cores left for workers")
 def cores_available(m: Metrics) -> int:
-    """Cores for the DataLoader workers of one rank: its part, less one for training; at least 1."""
+    """Cores for the DataLoader workers of one rank: its cores minus one for training; at least 1."""
     return max(1, math.floor(m[cores_per_rank]) - 1)
 
 
 @metric("1", "share of the allowed cores in use")
 def cpu_saturation(m: Metrics) -> float:
-    """Cores the program's processes use, over the allowed cores less what the hypervisor takes."""
+    """Cores that the program's processes use, divided by the allowed cores minus those that the hypervisor takes."""
     used = _mean(m, "cpu")
     steal = _optional_mean(m, "steal") or 0.0
     left = m[cores_allowed] - steal * m[cores_allowed] / m[run].cores_total
     return used / left if left > 0 else 1.0
 
 
-@metric("count", "cores the program uses without its workers")
+@metric("count", "cores used by the program, without its workers")
 def process_cpu(m: Metrics) -> float:
-    """Cores used by the program without its DataLoader workers, over all ranks of the node."""
+    """Cores used by the program without its DataLoader workers, summed over all ranks of the node."""
     return max(0.0, _mean(m, "cpu") - m[worker_cpu])
 
 
-@metric("count", "cores the workers use")
+@metric("count", "cores used by the workers")
 def worker_cpu(m: Metrics) -> float:
-    """Cores used by DataLoader workers, over all ranks of the node."""
+    """Cores used by DataLoader workers, summed over all ranks of the node."""
     return _mean(m, "cpu_workers")
 
 
@@ -121,13 +121,13 @@ def core_use(m: Metrics) -> CoreUse:
 
 @metric("B", "host memory of the program")
 def host_rss(m: Metrics) -> int:
-    """Most memory that the program's processes held together; shared pages count in each of them."""
+    """Peak memory of all the program's processes together; shared pages count once per process."""
     return max(_values(m, "rss"))
 
 
-@metric("B", "minimum host memory left")
+@metric("B", "least host memory available")
 def host_memory_available(m: Metrics) -> int:
-    """Least memory that was available on the machine."""
+    """The least memory that was available on the machine at any time."""
     return min(_values(m, "memory_available"))
 
 
@@ -138,11 +138,11 @@ def output_share(m: Metrics) -> float:
     return output.seconds / output.steps / m[step_time_mean]
 
 
-@metric("1", "share of the step that leads up to log lines and fsync")
+@metric("1", "share of the step before log lines and fsync")
 def leading_up_share(m: Metrics) -> float:
-    """Share of the step from the last training work to a log line or fsync: mostly metrics and formatting.
+    """Share of the step between the last training work and a log line or fsync: mostly metrics and formatting.
 
-    It is at most the rest of the step's remainder, because on a GPU the host may wait there for queued work.
+    It is limited to the rest of `other`, because on a GPU the host may wait for queued work there.
     """
     output = _output(m)
     if output.leading_up is None:
@@ -159,7 +159,7 @@ def writes_per_step(m: Metrics) -> float:
         raise Missing("Write calls were not counted", "Record on Linux, which counts write calls.")
     if rank.process.world_size > 1 or any(fact.num_workers for fact in rank.loaders):
         raise Missing(
-            "Writes to a log cannot be distinguished from those to other processes",
+            "Log writes cannot be distinguished from writes to other processes",
             "Record once on one rank, with num_workers=0.",
         )
     return output.writes / output.steps

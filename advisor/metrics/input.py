@@ -34,12 +34,12 @@ _UNTIMED = Missing(
 
 @metric(None)
 def loader(m: Metrics) -> LoaderFact:
-    """The DataLoader used for training; of several, the one that made the most batches."""
+    """The DataLoader used for training; if there are several, the one with the most batches."""
     training = [fact for fact in m[primary_rank].loaders if fact.training is not False]
     if not training:
         raise Missing(
             "No DataLoader was seen",
-            "Nothing, if the program loads data without a DataLoader; else record from its start.",
+            "Nothing, if the program loads data without a DataLoader; otherwise record from its start.",
         )
     made = {fact.id: 0 for fact in training}
     for batch in m[primary_rank].batches:
@@ -48,11 +48,11 @@ def loader(m: Metrics) -> LoaderFact:
     return max(training, key=lambda fact: (fact.training is True, made[fact.id]))
 
 
-@metric("count", "DataLoaders created in one place")
+@metric("count", "DataLoaders created on the same line")
 def loaders_made(m: Metrics) -> int:
-    """DataLoaders created in the same place as the main one.
+    """Number of DataLoaders created on the same line of code as the main one.
 
-    Above 1, the program creates it repeatedly, perhaps in every epoch.
+    If it is above 1, the program creates the loader repeatedly, perhaps in every epoch.
     """
     main = m[loader]
     return sum(
@@ -63,13 +63,13 @@ def loaders_made(m: Metrics) -> int:
 
 @metric("s", "time to prepare a batch")
 def t_w(m: Metrics) -> float:
-    """Mean seconds in which one worker (or, without workers, the training process) prepares a batch."""
+    """Mean seconds that one worker (or, without workers, the training process) needs to prepare a batch."""
     return _per_batch(m, "duration")
 
 
 @metric("s", "time to prepare a slow batch (99th percentile)")
 def t_w_p99(m: Metrics) -> float:
-    """Seconds within which 99 of 100 batches are prepared, over all workers."""
+    """Time to prepare a batch, 99th percentile over all workers, in seconds."""
     batches = _batches(m)
     sketches = [sketch for sketch in m[primary_rank].sketches if sketch.quantity == "batch"]
     if any(batch.count > 1 for batch in batches):
@@ -84,28 +84,28 @@ def t_w_p99(m: Metrics) -> float:
 
 @metric("1", "share of collation in batch preparation")
 def collate_share(m: Metrics) -> float:
-    """Share of t_w spent in collation."""
+    """Share of `t_w` (the time to prepare a batch) spent on collation."""
     return _per_batch(m, "collate") / m[t_w]
 
 
 @metric("1", "CPU use during batch preparation")
 def u_w(m: Metrics) -> float:
-    """Share of t_w in which the worker ran or waited for a core.
+    """Share of `t_w` (the time to prepare a batch) in which the worker ran or waited for a core.
 
-    Near 1 a worker computes; near 0 it waits for storage or sleeps.
+    Near 1, a worker computes; near 0, it waits for storage or sleeps.
     """
     return _per_batch(m, "cpu") / m[t_w]
 
 
 @metric("count", "cores the workers could use")
 def worker_demand(m: Metrics) -> float:
-    """Cores that the workers would fill if all of them prepared batches at once."""
+    """Cores that the workers would use if all of them prepared batches at the same time."""
     return m[loader].num_workers * m[u_w]
 
 
-@metric("count", "cores the training process itself uses")
+@metric("count", "cores used by the training process itself")
 def compute_threads(m: Metrics) -> float:
-    """Cores that the training process fills while it neither prepares nor waits for batches."""
+    """Cores that the training process uses while it neither prepares nor waits for batches."""
     used = m[process_cpu] / m[local_ranks] * m[step_time_mean]
     if not m[loader].num_workers:
         used -= m[batches_per_step] * m[t_w] * m[u_w]
@@ -116,13 +116,13 @@ def compute_threads(m: Metrics) -> float:
 
 @metric("count", "files opened per sample")
 def files_per_sample(m: Metrics) -> float:
-    """Files opened per sample."""
+    """Number of files opened per sample."""
     counted = [batch for batch in _batches(m) if batch.files is not None]
     samples = sum(batch.count * batch.samples for batch in counted)
     if not samples and not m[loader].num_workers:
         raise Missing(
             "Opened files are counted in worker processes, and the loader has none",
-            "Record a run with num_workers=1: in the training process, counting could not be turned off again.",
+            "Record a run with num_workers=1. In the training process, the counting could not be turned off again.",
         )
     if not samples:
         raise Missing("Opened files were not counted", _UNTIMED.remedy)
@@ -131,13 +131,13 @@ def files_per_sample(m: Metrics) -> float:
 
 @metric("s", "step time without waiting for data")
 def t_g(m: Metrics) -> float:
-    """Seconds the step would take if its batches were always ready: step time less data wait."""
+    """Seconds that the step would take if batches were always ready: step time minus data wait."""
     return m[step_time_mean] * (1.0 - m[data_wait_fraction])
 
 
 @metric("count", "ready batches in the queue")
 def queue_depth(m: Metrics) -> float:
-    """Mean number of ready batches when one is requested."""
+    """Mean number of ready batches at the moment one is requested."""
     measured = [(step.queue_depth, step.count) for step in m[steady_steps] if step.queue_depth is not None]
     if not measured:
         raise Missing("No queue of batches was observed", "Nothing: without workers there is no queue.")
@@ -158,10 +158,9 @@ def queue_empty_fraction(m: Metrics) -> float:
 def workers_are_behind(m: Metrics) -> bool:
     """Whether the workers set the pace of the step.
 
-    They do if the step waits for at least a twentieth of its time while they are busy for at least four fifths of
-    it. The share of fetches that find the queue empty does not matter, because equally fast workers deliver together,
-    so that one fetch in N waits for all of them. If batches were not timed, half of the fetches must find the queue
-    empty.
+    They do if the step waits for data for at least 5 % of its time while the workers are busy for at least 80 % of the
+    time. How many fetches find the queue empty does not matter: N equally fast workers deliver at the same time, so
+    only one fetch in N waits. If batches were not timed, half of the fetches must find the queue empty.
     """
     if not m[loader].num_workers or (m.get(data_wait_fraction) or 0.0) < WAITED:
         return False
@@ -171,11 +170,11 @@ def workers_are_behind(m: Metrics) -> bool:
 
 @metric("1", "share of time the workers are busy")
 def worker_efficiency(m: Metrics) -> float:
-    """Share of step time in which the workers prepare batches.
+    """Share of the step time in which the workers prepare batches.
 
-    Near 1 they cannot keep up; near 0 most of them are surplus. It is the time to prepare a step's batches over the
-    step's time and the number of workers. Evaluations and epoch starts are excluded, because there may be no workers
-    then.
+    Near 1, they cannot keep up; near 0, most of them are not needed. It is the time to prepare a step's batches,
+    divided by the step time and the number of workers. Evaluations and epoch starts are excluded, because there may be
+    no workers then.
     """
     workers = m[loader].num_workers
     if not workers:
@@ -185,7 +184,7 @@ def worker_efficiency(m: Metrics) -> float:
 
 @metric("B", "size of a batch")
 def batch_bytes(m: Metrics) -> int:
-    """Bytes of a batch's tensors."""
+    """Total bytes of a batch's tensors."""
     size = m[loader].batch_bytes
     if size is None:
         raise Missing("The size of a batch was not observed", "Let the run reach the loader's second batch.")
@@ -194,7 +193,7 @@ def batch_bytes(m: Metrics) -> int:
 
 @metric("count", "tensors in a batch")
 def batch_tensors(m: Metrics) -> int:
-    """Tensors in a batch; a worker transfers each of them separately."""
+    """Number of tensors in a batch; a worker transfers each of them separately."""
     number = m[loader].batch_tensors
     if number is None:
         raise Missing("The tensors of a batch were not counted", "Record again, at least to the loader's second batch.")
@@ -210,9 +209,9 @@ def epoch_start_seconds(m: Metrics) -> float:
     return sum(s.count * (s.epoch_start or 0.0) for s in starts) / sum(s.count for s in starts)
 
 
-@metric("1", "share of the run in starting later epochs")
+@metric("1", "share of the run starting later epochs")
 def epoch_restart_share(m: Metrics) -> float:
-    """Share of the run in starting its second and later epochs; persistent workers would save most of it."""
+    """Share of the run that starting the second and later epochs takes; persistent workers would save most of it."""
     starts = [s for s in m[primary_rank].steps if s.tags & TAG_EPOCH_START and s.epoch_start is not None]
     if not starts:
         raise Missing("No start of an epoch was seen", "Record a run of two epochs or more.")

@@ -1,7 +1,7 @@
-"""Lines of the program's own code that take the time, from stacks sampled from outside.
+"""Lines of the program's own code that take the most time, from sampled Python stacks.
 
-A sample of the training process counts for one place: the function that the training loop calls, or the line of the
-loop itself. The loop is every function that holds more than one phase of the step.
+Each sample of the training process counts for one place: the function that the training loop calls, or the line of the
+loop itself. A function that contains more than one phase of the step belongs to the loop.
 """
 
 from __future__ import annotations
@@ -121,9 +121,9 @@ def _own(stack: Stack) -> list[tuple[str, int, str, str]]:
 
 @metric(None)
 def sampled(m: Metrics) -> tuple[Stack, ...]:
-    """The stacks of the training process that were sampled in steady steps.
+    """The Python stacks that were sampled from the training process in steady steps.
 
-    In a run without such steps (an evaluation or a checkpoint in each) all of them.
+    If a run has no such steps (an evaluation or a checkpoint in each step), all stacks.
     """
     rows = [row for row in m[primary_rank].stacks if row.role == "rank"]
     steady = [row for row in rows if row.steady]
@@ -140,14 +140,14 @@ def stack_samples(m: Metrics) -> int:
 
 @metric(None)
 def hot_places(m: Metrics) -> tuple[Place, ...]:
-    """The program's own functions and lines that take most of a step, the hottest first."""
+    """The program's own functions and lines that take the largest share of a step, largest first."""
     rows = m[sampled]
     return _with_kinds(m, _places(rows, sum(row.total for row in rows), _loop(rows)))
 
 
 @metric(None)
 def sampled_phases(m: Metrics) -> dict[str, float]:
-    """Share of the sampled time by the phase that stacks lie in."""
+    """Share of the sampled time by phase of the step."""
     phases: dict[str, float] = defaultdict(float)
     for row in m[sampled]:
         phases[row.phase] += row.total
@@ -157,7 +157,7 @@ def sampled_phases(m: Metrics) -> dict[str, float]:
 
 @metric(None)
 def worker_places(m: Metrics) -> tuple[Place, ...]:
-    """The program's own functions and lines that take most of the time in which loader workers make batches."""
+    """The program's own functions and lines that take most of the time in which DataLoader workers prepare batches."""
     rows = [row for row in m[primary_rank].stacks if row.role == "worker" and row.phase in ("fetch", "collate")]
     if not rows:
         raise Missing("No Python stacks of loader workers were sampled", _REMEDY)
@@ -176,9 +176,10 @@ def places_between(m: Metrics) -> tuple[Place, ...]:
 
 @metric(None)
 def hot_place(m: Metrics) -> Place:
-    """The place that takes most of a step, of those whose kind is known or that lie outside model and loader.
+    """The place that takes the largest share of a step.
 
-    A line of the training loop that waits for a torch function, such as the loss, is none.
+    It must do a known kind of work or lie outside model and loader. A line of the training loop that waits for a torch
+    function, such as the loss, does not count.
     """
     cpu = bool(m.get(on_cpu))
     place = next((place for place in m[hot_places] if is_worth_naming(place, OUTSIDE, on_cpu=cpu)), None)
@@ -189,7 +190,7 @@ def hot_place(m: Metrics) -> Place:
 
 @metric(None)
 def hot_place_between(m: Metrics) -> float:
-    """Part of what is sampled in saving, evaluation and starting epochs that passes in that place's function."""
+    """Share of the samples in saving, evaluation and epoch starts that are in the hottest place's function."""
     place = m[hot_place]
     rows = [row for row in m[primary_rank].stacks if row.role == "rank" and row.phase in BETWEEN and not row.steady]
     total = sum(row.total for row in rows)
@@ -200,19 +201,19 @@ def hot_place_between(m: Metrics) -> float:
 
 @metric("1", "share of the step in the hottest place")
 def hot_place_share(m: Metrics) -> float:
-    """Share of the step in that one function or line."""
+    """Share of the step in the hottest function or line."""
     return m[hot_place].share
 
 
-@metric("1", "share of the step in the hottest place, at least")
+@metric("1", "share of the step in the hottest place, lower bound")
 def hot_place_share_low(m: Metrics) -> float:
-    """Lower end of the 95 % interval of that share, by the number of samples."""
+    """Lower end of the 95 % interval of the hottest place's share; the interval follows from the number of samples."""
     return m[hot_place].low
 
 
 @metric(None)
 def anomaly_place(m: Metrics) -> tuple[str, int]:
-    """File and line of the program's own code, as far as it was sampled, that turn anomaly detection on."""
+    """File and line of the program's own code that turns anomaly detection on, if it was sampled."""
     since = m.profile.runs[0].started_at if m.profile.runs else 0.0
     files = {frame[0] for row in m[sampled] for frame in _own(row)}
     for file in sorted(files):

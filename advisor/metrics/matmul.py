@@ -1,4 +1,4 @@
-"""Sizes of matmuls: whether they suit tensor cores, and what a large vocabulary costs."""
+"""Sizes of matmuls: whether they are aligned for tensor cores, and what a large vocabulary costs."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Misaligned:
 def misaligned(m: Metrics) -> Misaligned | None:
     """The misaligned dimension whose matmuls take the most time; None if all are aligned.
 
-    Peers of a matmul are aligned matmuls of its dtype that should be no faster: they have at most as many operations,
-    and at most as many per element moved.
+    A misaligned matmul is compared with its peers: aligned matmuls of the same dtype that should not be faster, because
+    they have no more operations, and no more operations per element moved.
     """
     found = m[products]
     by_length: dict[int, list[Product]] = defaultdict(list)
@@ -58,7 +58,7 @@ def misaligned(m: Metrics) -> Misaligned | None:
     return max(lengths, key=lambda each: (each.seconds, each.length), default=None)
 
 
-@metric("count", "length that does not suit tensor cores")
+@metric("count", "length that is misaligned for tensor cores")
 def misaligned_length(m: Metrics) -> int:
     """The misaligned dimension of the matmuls that take the most time: not a multiple of 8 (fp8: 16)."""
     found = m[misaligned]
@@ -67,24 +67,24 @@ def misaligned_length(m: Metrics) -> int:
     return found.length
 
 
-@metric("1", "share of the time in matmuls of a misaligned length")
+@metric("1", "share of the time in matmuls with a misaligned length")
 def misaligned_matmul_share(m: Metrics) -> float:
-    """Share of kernel time in 16-bit or fp8 matmuls that have the misaligned dimension."""
+    """Share of kernel time in 16-bit or fp8 matmuls that contain the misaligned dimension."""
     found = m[misaligned]
     return found.seconds / m[shaped_operators].seconds if found else 0.0
 
 
-@metric("1", "speed of matmuls of a misaligned length over that of their peers")
+@metric("1", "speed of misaligned matmuls relative to their peers")
 def misaligned_efficiency(m: Metrics) -> float:
-    """FLOP/s of matmuls with the misaligned dimension over those of comparable aligned matmuls.
+    """FLOP/s of matmuls with the misaligned dimension, divided by the FLOP/s of comparable aligned matmuls.
 
-    Comparable are aligned matmuls that should be no faster.
+    Aligned matmuls are comparable if they should not be faster.
     """
     found = m[misaligned]
     pairs = [] if found is None else [(p, r) for p, r in zip(found.products, found.peers, strict=True) if r is not None]
     seconds = sum(product.seconds for product, _ in pairs)
     if not seconds:
-        raise Missing("There are no aligned matmuls to compare with", "Nothing: time a padded size yourself.")
+        raise Missing("There are no aligned matmuls to compare with", "Nothing automatic: time a padded size yourself.")
     return sum(product.flop * product.calls / rate for product, rate in pairs) / seconds
 
 
@@ -99,7 +99,7 @@ class Logits:
 
 @metric(None)
 def logits(m: Metrics) -> Logits:
-    """The largest input of a cross-entropy; its second dimension is the classes, later ones are positions."""
+    """The largest input of a cross-entropy. Its second dimension is the classes; later dimensions are positions."""
     shapes = [
         operator.inputs[0]
         for operator in m[shaped_operators].operators
@@ -119,9 +119,9 @@ def vocabulary(m: Metrics) -> int:
 
 @metric("B", "memory of the logits")
 def logits_bytes(m: Metrics) -> float:
-    """Bytes of the loss's input, in 16 bits and once more in fp32.
+    """Bytes of the loss's input, once in 16 bits and once in fp32.
 
-    That is 6 bytes per element, and a lower bound at the peak.
+    That is 6 bytes per element, a lower bound for the peak.
     """
     return float(LOGIT_BYTES * m[logits].rows * m[logits].vocabulary)
 

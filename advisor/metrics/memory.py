@@ -1,4 +1,4 @@
-"""The contents of GPU memory, for the device of the primary rank that came closest to full."""
+"""The contents of GPU memory, for the fullest device of the primary rank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REMEDY = "Record a training run on a CUDA GPU, for a few seconds."
 
 @metric(None)
 def memory_peak(m: Metrics) -> MemoryFact:
-    """The parts of memory at the peak of a step."""
+    """Memory at the peak of a step, by content."""
     peaks = m[primary_rank].memory_peaks
     if not peaks:
         raise Missing("The parts of GPU memory were not measured", _REMEDY, gpu_need(m))
@@ -49,7 +49,7 @@ def mem_optim(m: Metrics) -> int:
 def mem_activations(m: Metrics) -> int:
     """Bytes of activations and workspace.
 
-    They are all that was allocated at the peak beyond parameters, gradients and optimizer state.
+    This is everything allocated at the peak except parameters, gradients and optimizer state.
     """
     return max(0, m[memory_peak].allocated_peak - m[mem_params] - m[mem_grads] - m[mem_optim])
 
@@ -58,8 +58,8 @@ def mem_activations(m: Metrics) -> int:
 def mem_nontorch(m: Metrics) -> int:
     """Bytes on the GPU outside torch's allocator: CUDA context, libraries, collectives.
 
-    They come from NVML. If NVML did not sample the GPU, they come from what the driver reported to torch
-    (cudaMemGetInfo), which counts the memory of every process on the GPU.
+    The value comes from NVML. If NVML did not sample the GPU, it comes from the driver (cudaMemGetInfo), which counts
+    the memory of every process on the GPU.
     """
     held = [bytes_ for sample in _gpu_samples(m) if (bytes_ := _held(sample)) is not None]
     if held:
@@ -72,26 +72,26 @@ def mem_nontorch(m: Metrics) -> int:
 
 @metric("B", "peak of allocated GPU memory")
 def mem_peak_allocated(m: Metrics) -> int:
-    """Most bytes in tensors at any time."""
+    """Peak bytes in tensors."""
     return max(sample.allocated_peak for sample in _samples(m))
 
 
 @metric("B", "peak of reserved GPU memory")
 def mem_peak_reserved(m: Metrics) -> int:
-    """Most bytes that torch's allocator held at any time."""
+    """Peak bytes held by torch's allocator."""
     return max(sample.reserved_peak for sample in _samples(m))
 
 
 @metric("1", "share of the reserved GPU memory not used by tensors")
 def fragmentation_ratio(m: Metrics) -> float:
-    """Share of the reserved memory that no tensor used, from the two peaks."""
+    """Share of the reserved memory that no tensor used, calculated from the peaks of reserved and allocated memory."""
     reserved = m[mem_peak_reserved]
     return max(0.0, 1.0 - m[mem_peak_allocated] / reserved) if reserved else 0.0
 
 
 @metric("1", "share of the GPU memory left free")
 def mem_headroom(m: Metrics) -> float:
-    """Share of the device that stayed free at the peak."""
+    """Share of the GPU's memory that was free at the peak."""
     fact = m[memory_peak]
     total = next((device.memory_total for device in m[primary_rank].devices if device.id == fact.id), 0) or fact.total
     if not total:
@@ -101,16 +101,16 @@ def mem_headroom(m: Metrics) -> float:
 
 @metric("count", "allocations that were retried")
 def alloc_retries(m: Metrics) -> int:
-    """Allocations in steady training that failed at first, so that the allocator freed its cache."""
+    """Number of allocations in steady training that failed at first, so the allocator freed its cache and retried."""
     return _since_steady(m, "retries")
 
 
 @metric("count", "allocations that failed")
 def oom_count(m: Metrics) -> int:
-    """Allocations in steady training that failed for good.
+    """Number of allocations in steady training that failed even after the allocator freed its cache.
 
-    Earlier failures may be intended: cuDNN's benchmark tries workspaces that do not fit, and a batch-size finder tries
-    batches that do not fit.
+    Earlier failures do not count, because they may be intended: cuDNN's benchmark tries workspaces that do not fit, and
+    a batch-size finder tries batches that do not fit.
     """
     return _since_steady(m, "ooms")
 
@@ -129,7 +129,7 @@ def ran_out_of_memory(m: Metrics) -> bool:
 def memory_pressure(m: Metrics) -> bool:
     """Whether memory limits the run.
 
-    It does if it ran out, if allocations were retried, or if it is scarce and more is wanted.
+    It does if memory ran out, if allocations were retried, or if little is free and a goal needs more.
     """
     if m[oom_count] > 0 or m[alloc_retries] > 0:
         return True

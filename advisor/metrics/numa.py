@@ -20,7 +20,7 @@ def numa_nodes(m: Metrics) -> int:
 
 @metric(None)
 def gpu_node(m: Metrics) -> int:
-    """The NUMA node of the primary rank's GPU."""
+    """NUMA node of the primary rank's GPU."""
     nodes = {gpu.numa_node for gpu in _gpus(m)}
     node = nodes.pop() if len(nodes) == 1 else None
     if node is None:
@@ -31,9 +31,9 @@ def gpu_node(m: Metrics) -> int:
     return node
 
 
-@metric("1", "share of the process's cores near its GPU")
+@metric("1", "share of the process's cores on its GPU's node")
 def near_cores(m: Metrics) -> float:
-    """Share of the cores the primary rank may run on that belong to its GPU's NUMA node."""
+    """Share of the primary rank's allowed cores that belong to its GPU's NUMA node."""
     listed = m[primary_rank].process.cpus
     mine = cores(listed) if listed else None
     near = cores(m[run].numa_nodes.get(m[gpu_node], ""))

@@ -72,7 +72,7 @@ _FIRST_MATRIX = {
 
 @metric(None)
 def shaped_operators(m: Metrics) -> Shaped:
-    """Operators by the shapes of their inputs, on the GPU if a window has seen one, otherwise on the CPU."""
+    """Operators by input shape, on the GPU if a window recorded GPU operators, otherwise on the CPU."""
     rank = m[primary_rank]
     device: Literal["cpu", "cuda"] = "cuda" if any(window.device == "cuda" for window in rank.windows) else "cpu"
     found = _by_shape(operator for operator in rank.operators if operator.device == device and any(operator.inputs))
@@ -110,7 +110,7 @@ def is_computing(kernel: Kernel) -> bool:
 
 @metric(None)
 def products(m: Metrics) -> tuple[Product, ...]:
-    """Matmuls by size and dtype, without convolutions."""
+    """Matmuls by size and dtype, excluding convolutions."""
     return tuple(product for operator in m[shaped_operators].operators if (product := product_of(operator)))
 
 

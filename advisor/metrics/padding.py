@@ -16,29 +16,29 @@ With eight sequences per batch they hold 40 sequences.
 
 @metric(None)
 def padding(m: Metrics) -> PaddingFact:
-    """Token counts over the inspected batches of the main loader, with and without padding."""
+    """Number of tokens in the inspected batches of the main loader, with and without padding."""
     number = m[loader].id
     fact = next((fact for fact in m[primary_rank].paddings if fact.id == number), None)
     if fact is None or fact.told_by is None:
         raise Missing(
             "The batches do not show which tokens are padding",
-            "Nothing, if there are no sequences; else let the loader return their mask as `attention_mask`.",
+            "Nothing, if there are no sequences; otherwise let the loader return their mask as `attention_mask`.",
         )
     if fact.batches < FEWEST or not fact.padded:
         raise Missing(f"Fewer than {FEWEST} batches were checked for padding", "Record more steps.")
     return fact
 
 
-@metric("1", "share of padding in the tokens")
+@metric("1", "share of padding tokens")
 def padding_waste(m: Metrics) -> float:
     """Share of the tokens of a batch that are padding."""
     return 1 - m[padding].real / m[padding].padded
 
 
-@metric("1", "share of padding in the tokens beyond the longest of a batch")
+@metric("1", "share of padding beyond the longest sequence of a batch")
 def padding_beyond_longest(m: Metrics) -> float:
-    """Share of the tokens of a batch beyond its longest sequence.
+    """Share of a batch's tokens that lie beyond its longest sequence.
 
-    They can be removed without sorting sequences by length.
+    This padding can be removed without sorting sequences by length.
     """
     return 1 - m[padding].longest / m[padding].padded

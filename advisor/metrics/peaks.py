@@ -14,7 +14,7 @@ from advisor.models.precision import Call
 def peak_rates(m: Metrics) -> Peaks:
     """Peak FLOP/s of the GPU by kind of arithmetic.
 
-    They come from the table of data sheets; if the GPU is not in it, they are derived from compute capability,
+    They come from a table of data sheets. For GPUs that are not in it, they are derived from compute capability,
     multiprocessors and clock.
     """
     gpu = m[device]
@@ -31,9 +31,9 @@ def peak_rates(m: Metrics) -> Peaks:
 
 @metric(None)
 def matmul_calls(m: Metrics) -> tuple[Call, ...]:
-    """The matmuls and convolutions of the profiler windows: length and elements moved per call.
+    """The matmuls and convolutions of the profiler windows, with the duration and the elements moved per call.
 
-    They are by operator and shape if shapes were recorded and there are few convolutions, otherwise by kernel.
+    They are grouped by operator and shape if shapes were recorded and there are few convolutions, otherwise by kernel.
     """
     shaped = m.get(shaped_operators)
     if shaped and shaped.device == "cuda" and m[products] and m[conv_share] <= FEW_CONVOLUTIONS * m[matmul_share]:

@@ -1,4 +1,4 @@
-"""The regions of its data set that the program itself has named "preprocess"."""
+"""Regions of the data set that the program has named "preprocess"."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME = "preprocess"
 def preprocess_share(m: Metrics) -> float:
     """Share of batch preparation in regions named "preprocess".
 
-    It is a share of the time of all workers or, without workers, of the host's time in `next(loader)`.
+    The total is the time of all workers or, without workers, the host's time in `next(loader)`.
     """
     rank = m[primary_rank]
     named = rank.worker_regions if m[loader].num_workers else rank.regions
@@ -26,7 +26,7 @@ def preprocess_share(m: Metrics) -> float:
         total = sum(step.count * (step.fetch_host or 0.0) for step in rank.steps)
     if not seconds or not total:
         raise Missing(
-            "No region of the data set is marked as preprocessing that is the same every time",
+            'The data set has no region named "preprocess"',
             'In its `__getitem__`: `with profiler.region("preprocess"): ...` around code that uses no random numbers.',
         )
     return min(1.0, seconds / total)
@@ -34,7 +34,7 @@ def preprocess_share(m: Metrics) -> float:
 
 @metric("count", "epochs begun")
 def epochs_begun(m: Metrics) -> int:
-    """Epochs of the loader whose start was seen."""
+    """Number of the loader's epochs whose start was recorded."""
     begun = sum(step.count for step in m[primary_rank].steps if step.tags & TAG_EPOCH_START)
     if not begun:
         raise Missing("No start of an epoch was seen", "Record a run that includes one.")

@@ -13,7 +13,7 @@ from profiler.schema import CallFact, Place
 def driver(m: Metrics) -> str:
     """The framework that drives the training loop.
 
-    It is "transformers", "lightning", "fabric", "accelerate" or "deepspeed", or "torch" for the program's own loop.
+    One of "transformers", "lightning", "fabric", "accelerate" and "deepspeed", or "torch" for the program's own loop.
     """
     return next(iter(m[optimizer].driven_by), "torch")
 

@@ -1,4 +1,4 @@
-"""How often checkpoints are saved, and how certain the time of a save is."""
+"""The interval between checkpoints, and the uncertainty of the time to save one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ FEWEST = 3
 """Minimum number of saves to compute a spread of their times."""
 
 
-@metric("s", "work between two checkpoints")
+@metric("s", "training time between two checkpoints")
 def checkpoint_interval(m: Metrics) -> float:
-    """Mean seconds of training between two saves: the part of a cycle that is not saving."""
+    """Mean seconds of training between two saves, without the saves themselves."""
     share = m[checkpoint_save_share]
     if share <= 0:
         raise Missing("No checkpoint was saved", "Record a run that saves checkpoints.")
@@ -25,7 +25,7 @@ def checkpoint_interval(m: Metrics) -> float:
 
 @metric("1", "uncertainty of the time to save a checkpoint")
 def checkpoint_save_uncertainty(m: Metrics) -> float:
-    """Standard error of the mean time of a save over that mean; a lower bound for merged steps."""
+    """Standard error of the mean save time, divided by that mean. For merged steps it is a lower bound."""
     steps = [step for step in m[primary_rank].steps if step.tags & TAG_CHECKPOINT]
     times = [step.checkpoint_save or 0.0 for step in steps]
     if len(times) < FEWEST or fmean(times) <= 0:

@@ -1,4 +1,4 @@
-"""The program and its settings: mostly facts rather than numbers."""
+"""The program and its settings; most of these metrics are facts, not numbers."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ NVML = "Run on a machine with an NVIDIA GPU, its driver and nvidia-ml-py."
 
 @metric(None)
 def primary_rank(m: Metrics) -> Rank:
-    """The training process with the lowest rank; metrics of a single rank describe this one."""
+    """The training process with the lowest rank. Metrics of a single rank describe this one."""
     if not m.profile.ranks:
         raise Missing(
             "No training process was seen",
@@ -25,15 +25,15 @@ def require_sized(facts: Iterable[ModelFact | OptimizerFact]) -> None:
     """Raise Missing if only code of the program knows the size of a parameter: that code is not called."""
     if not all(fact.sized for fact in facts):
         raise Missing(
-            "Only the program's own classes know the size of its parameters, and profile-train does not call "
-            "their code",
-            "Use tensors without a __torch_dispatch__ of their own, and an optimizer whose `param_groups` is a list.",
+            "Only the program's own classes know the size of the parameters, and profile-train does not call their "
+            "code",
+            "Use tensors without their own __torch_dispatch__, and an optimizer whose `param_groups` is a list.",
         )
 
 
 @metric(None)
 def model(m: Metrics) -> ModelFact:
-    """The model that is trained; of several, the one with the most trainable parameters."""
+    """The model that is trained; if there are several, the one with the most trainable parameters."""
     models = m[primary_rank].models
     if not models:
         raise Missing(
@@ -45,7 +45,7 @@ def model(m: Metrics) -> ModelFact:
 
 @metric(None)
 def optimizers(m: Metrics) -> tuple[OptimizerFact, ...]:
-    """Every torch optimizer that made a step."""
+    """All torch optimizers that made a step."""
     facts = m[primary_rank].optimizers
     if not facts:
         raise Missing(
@@ -67,32 +67,31 @@ def flags(m: Metrics) -> FlagsFact:
     """The program's settings: autocast, compile, debug modes, backends."""
     fact = m[primary_rank].flags
     if fact is None:
-        raise Missing("The program's settings were not read", "Let the run continue past its first ten steps.")
+        raise Missing("The program's settings were not read", "Let the run continue for more than ten steps.")
     return fact
 
 
 @metric(None, "ranks")
 def world_size(m: Metrics) -> int:
-    """Training processes in the job, on all nodes."""
+    """Number of training processes in the job, on all nodes."""
     return max(m[primary_rank].process.world_size, len(m.profile.ranks))
 
 
-@metric("count", "ranks that share the data")
+@metric("count", "data-parallel ranks")
 def data_parallel_size(m: Metrics) -> int:
-    """Ranks that train on their own data and reduce gradients together.
+    """Number of ranks that train on different data and reduce gradients together.
 
-    In a mesh with tensor or pipeline parallelism they are a part of all ranks. If nothing shows a mesh, they are all
-    ranks.
+    With tensor or pipeline parallelism, this is less than all ranks. If no device mesh was seen, all ranks count.
     """
     fact = m.get(model)
     return (fact.data_parallel if fact else None) or m[world_size]
 
 
-@metric(None, "ranks that share a copy of the model")
+@metric(None, "ranks that shard the model")
 def shard_size(m: Metrics) -> int:
-    """Ranks over which FSDP or ZeRO shards the model.
+    """Number of ranks over which FSDP or ZeRO shards the model.
 
-    These are all ranks that share the data, except in hybrid sharding, which keeps a copy in each group of ranks.
+    These are all data-parallel ranks, except in hybrid sharding, where each group of ranks keeps a copy.
     """
     fact = m.get(model)
     shards = fact.shards if fact else None
@@ -104,13 +103,13 @@ def scaler(m: Metrics) -> ScalerFact:
     """The state of the GradScaler."""
     fact = m[primary_rank].scaler
     if fact is None:
-        raise Missing("No GradScaler was seen", "Nothing, unless the program trains in fp16: then scale its loss.")
+        raise Missing("No GradScaler was seen", "Nothing, unless the program trains in fp16; then scale its loss.")
     return fact
 
 
 @metric(None)
 def packs_sequences(m: Metrics) -> bool:
-    """Whether sequences were packed, so that recurrent layers skip their padding."""
+    """Whether the program packs sequences, so that recurrent layers skip their padding."""
     return m[flags].packed
 
 
@@ -125,7 +124,7 @@ def evaluation_grad(m: Metrics) -> bool:
 
 @metric(None)
 def on_cpu(m: Metrics) -> bool:
-    """Whether the program trains on the CPU, even if the machine has a GPU."""
+    """Whether the program trains on the CPU. This may be so even if the machine has a GPU."""
     rank = m[primary_rank]
     places = [name for fact in rank.models for name in fact.devices]
     return not rank.devices and bool(places) and all(name.startswith("cpu") for name in places)
@@ -133,7 +132,7 @@ def on_cpu(m: Metrics) -> bool:
 
 @metric(None)
 def is_trace(m: Metrics) -> bool:
-    """Whether this is a trace with GPU work that torch.profiler wrote without profile-train."""
+    """Whether this is an imported torch.profiler trace with GPU work, not a recording by profile-train."""
     return m.profile.imported and any(window.busy for window in m[primary_rank].windows)
 
 
@@ -179,11 +178,11 @@ def no_gpu(m: Metrics, what: str) -> Missing:
 
 @metric(None, "enabled debugging modes")
 def debug_modes(m: Metrics) -> tuple[str, ...]:
-    """Debugging modes that are on.
+    """Debugging modes that are turned on.
 
     The names are "anomaly", "launch_blocking", "distributed_debug" (DETAIL), and "program_profiler" or, if that
-    profiler records all the time, "profiled_throughout". Deterministic algorithms are not included, because they are
-    switched on only on purpose.
+    profiler records all the time, "profiled_throughout". Deterministic algorithms are not included, because users turn
+    them on deliberately.
     """
     fact = m[flags]
     on = {
@@ -204,9 +203,10 @@ GROWTH_INTERVAL = 2000
 
 @metric("1", "share of steps skipped because of overflow")
 def skipped_step_fraction(m: Metrics) -> float:
-    """Share of optimizer steps that GradScaler skipped beyond finding its scale and trying a larger one.
+    """Share of optimizer steps that GradScaler skipped, not counting normal skips.
 
-    It may skip 16 steps to come down from 2**16 to 1, and one in 2000 when it doubles the scale again.
+    Normal skips are 16 steps to reduce the scale from 2**16 to 1, and one step in 2000 when it tries to double the
+    scale.
     """
     fact = m[scaler]
     if not fact.steps:

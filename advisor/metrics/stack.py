@@ -1,4 +1,4 @@
-"""Whether torch, its CUDA version, the driver and the GPU fit together."""
+"""Whether torch, its CUDA version, the driver and the GPU are compatible."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _CUDA = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<only>[a
 
 @metric(None, "mismatches between torch, driver and GPU")
 def stack_mismatches(m: Metrics) -> tuple[str, ...]:
-    """The reasons that keep torch from using a GPU of this machine.
+    """The reasons why torch cannot use a GPU of this machine.
 
     "architecture": this torch has no code for the GPU's compute capability. "cpu_build": torch was built without CUDA,
-    though NVML sees GPUs. "old_driver": torch was built with a CUDA of a later major version than the driver supports.
-    The last two count only if the program trains on the CPU.
+    though NVML sees GPUs. "old_driver": torch was built for a newer major version of CUDA than the driver supports. The
+    last two count only if the program trains on the CPU.
     """
     rank, gpus = m[primary_rank], m.profile.gpus
     if not rank.devices and not gpus:

@@ -1,6 +1,6 @@
 """The time of a training step by phase, for the steady steps of the primary rank.
 
-A share is the exposed time of a phase over the time of the step. CPU-only runs use host times as recorded.
+A phase's share is its exposed time divided by the step time. CPU-only runs use the recorded host times.
 """
 
 from __future__ import annotations
@@ -79,11 +79,12 @@ _REMEDIES = {
 
 @metric(None)
 def steady_steps(m: Metrics) -> tuple[Step, ...]:
-    """The steps that represent the rest of the training: untagged, and after warm-up.
+    """The steps that represent normal training: after warm-up, and without tags.
 
     Warm-up is the first 10 untagged steps. It lasts longer while the median of ten steps still differs by 3 % or more
-    from the ten before, but never more than half of the steps. Runs with fewer than 10 untagged steps (epochs of a few
-    batches, or an evaluation after every step) also use the steps tagged for an epoch start, an evaluation or a save.
+    from the previous ten, but never more than half of the steps. If a run has fewer than 10 untagged steps (epochs of a
+    few batches, or an evaluation after every step), steps tagged for an epoch start, an evaluation or a save also
+    count.
     """
     return steady(m[primary_rank].steps)
 
@@ -99,7 +100,8 @@ def ordinary(steps: Sequence[Step]) -> list[Step]:
     if not steps:
         raise Missing(
             "No training step was seen",
-            "Let the run reach an optimizer step; a loop without a torch optimizer calls profiler.step() once a step.",
+            "Let the run reach an optimizer step. In a loop without a torch optimizer, call profiler.step() once per "
+            "step.",
         )
     plain = [step for step in steps if not step.tags]
     if sum(step.count for step in plain) < FEW:
@@ -111,7 +113,7 @@ def ordinary(steps: Sequence[Step]) -> list[Step]:
         plain = [step for step in steps if not step.tags & (TAG_FIRST | TAG_UNREACHED)]
     if not plain and any(step.tags & TAG_UNREACHED for step in steps):
         raise Missing(
-            "The program ended before its GPU had reached the end of a step",
+            "The program ended before its GPU reached the end of a step",
             "Record more steps, or read the loss at the end of the program: that waits for the GPU.",
         )
     if not plain:
@@ -140,7 +142,7 @@ def _warm_up(steps: Sequence[Step]) -> int:
 
 @metric(None)
 def steady_window(m: Metrics) -> tuple[float, float]:
-    """Start of the first steady step and end of the last, in seconds on the run clock."""
+    """Start of the first steady step and end of the last one, in seconds on the run's clock."""
     steps = m[steady_steps]
     last = steps[-1]
     return steps[0].start, last.start + last.count * (last.duration + time_between(last))
@@ -148,7 +150,7 @@ def steady_window(m: Metrics) -> tuple[float, float]:
 
 @metric("count", "steady steps")
 def steady_step_count(m: Metrics) -> int:
-    """Number of steady steps, the basis of every mean here."""
+    """Number of steady steps; all means here are over these steps."""
     return sum(step.count for step in m[steady_steps])
 
 
@@ -174,7 +176,7 @@ class Recording:
 
 @metric(None)
 def recording(m: Metrics) -> Recording:
-    """All recorded steps, to plan a longer recording."""
+    """All recorded steps, used to plan a longer recording."""
     steps = m[primary_rank].steps
     plain = sum(step.count for step in ordinary(steps))
     last = steps[-1]
@@ -184,34 +186,34 @@ def recording(m: Metrics) -> Recording:
 
 @metric("s", "mean step time")
 def step_time_mean(m: Metrics) -> float:
-    """Mean seconds of a steady step, without evaluation, saving and epoch starts.
+    """Mean seconds per steady step, without evaluation, saving and epoch starts.
 
-    The cost of a run follows the mean.
+    The cost of a run is proportional to the mean, not the median.
     """
     return _mean(m, "duration")
 
 
 @metric("s", "median step time")
 def step_time_p50(m: Metrics) -> float:
-    """Median seconds of a step."""
+    """Median seconds per step."""
     return _quantile(m, 0.5)
 
 
 @metric("s", "90th percentile of the step time")
 def step_time_p90(m: Metrics) -> float:
-    """Seconds within which nine of ten steps end."""
+    """Step time that 90 % of the steps do not exceed, in seconds."""
     return _quantile(m, 0.9)
 
 
 @metric("s", "99th percentile of the step time")
 def step_time_p99(m: Metrics) -> float:
-    """Seconds within which 99 of 100 steps end."""
+    """Step time that 99 % of the steps do not exceed, in seconds."""
     return _quantile(m, 0.99)
 
 
 @metric("1", "relative spread of the step time")
 def step_time_cv(m: Metrics) -> float:
-    """Standard deviation of the step time over its mean; a lower bound for merged steps."""
+    """Standard deviation of the step time divided by its mean. For merged steps it is a lower bound."""
     steps = m[steady_steps]
     mean = m[step_time_mean]
     number = sum(step.count for step in steps)
@@ -225,7 +227,7 @@ def step_time_cv(m: Metrics) -> float:
 def step_time_ci(m: Metrics) -> tuple[float, float]:
     """95 % confidence interval of the mean step time in seconds, by moving-block bootstrap (Kuensch 1989).
 
-    Neighboring steps resemble each other, so whole blocks of max(5, n^(1/3), batches in flight) steps are drawn.
+    Neighboring steps are correlated, so the bootstrap draws blocks of max(5, n^(1/3), batches in flight) steps.
     """
     low, high = mean_interval(m, m[steady_steps], [step.duration for step in m[steady_steps]])
     # Blocks reach the first and last steps less often than the others, which can push the interval off the mean.
@@ -234,10 +236,10 @@ def step_time_ci(m: Metrics) -> tuple[float, float]:
 
 @metric("1", "uncertainty of the mean step time")
 def step_time_uncertainty(m: Metrics) -> float:
-    """Half the width of the mean step time's 95 % interval, over the mean.
+    """Half the width of the mean step time's 95 % interval, divided by the mean.
 
-    Of a trace with fewer than five steady steps, it is how much the time would vary if its kernels and gaps came by
-    chance, or half the range of its steps, whichever is larger.
+    For a trace with fewer than five steady steps, it is the larger of two values: the variation of the step time if
+    kernels and gaps were random, and half the range of its steps.
     """
     if m.get(is_trace) and len(times := [step.duration for step in m[primary_rank].steps]) < 2 * FEWEST:
         scatter = max(window.scatter or 0.0 for window in gpu_windows(m))
@@ -248,11 +250,11 @@ def step_time_uncertainty(m: Metrics) -> float:
 
 @metric("1", "uncertainty of the typical step time")
 def typical_step_uncertainty(m: Metrics) -> float:
-    """Half the width of the 95 % interval of the 10 % trimmed mean, over that mean.
+    """Half the width of the 95 % interval of the 10 % trimmed mean, divided by that mean.
 
     The trimmed mean leaves out the shortest and the longest tenth of the steps, so single stalls of the machine do not
-    move it. The interval is computed from winsorized times; their spread over 1 - 2 x 10 % is that of the trimmed mean
-    (Tukey and McLaughlin 1963).
+    change it. The interval comes from winsorized times: their spread divided by 1 - 2 x 10 % is the spread of the
+    trimmed mean (Tukey and McLaughlin 1963).
     """
     mean, half = typical_step(m)
     return half / mean
@@ -288,7 +290,7 @@ def mean_interval(m: Metrics, steps: Sequence[Step], values: Sequence[float]) ->
 
 @metric("count", "backward passes per step")
 def micro_steps_per_step(m: Metrics) -> float:
-    """Backward passes per optimizer update; above 1, gradients are accumulated."""
+    """Backward passes per optimizer update. Above 1, gradients are accumulated."""
     return _mean(m, "micro_steps")
 
 
@@ -298,27 +300,29 @@ def batches_per_step(m: Metrics) -> float:
     return _mean(m, "batches")
 
 
-@metric("count", "calls of a model per step")
+@metric("count", "model calls per step")
 def forwards_per_step(m: Metrics) -> float:
-    """Calls of a model per optimizer update, evaluation left out."""
+    """Model calls per optimizer update, without evaluation."""
     return _mean(m, "forwards")
 
 
 @metric("1", "share of the step waiting for data")
 def data_wait_fraction(m: Metrics) -> float:
-    """Share of the step in `next(loader)` while no batch was ready: the cost of the input."""
+    """Share of the step in `next(loader)` while no batch was ready: the time lost to data loading."""
     return _fraction(m, "data_wait")
 
 
-@metric("1", "share of the step taking batches that were ready")
+@metric("1", "share of the step fetching ready batches")
 def loader_overhead_fraction(m: Metrics) -> float:
-    """Share of the step in `next(loader)` with a batch ready: dequeuing, unpickling, hand-off if pinned."""
+    """Share of the step in `next(loader)` while a batch was ready: dequeuing, unpickling and, if pinned, the transfer
+    between threads.
+    """
     return _fraction(m, "loader_overhead")
 
 
-@metric("1", "share of the step the host spends fetching")
+@metric("1", "share of the step that the host spends fetching")
 def data_wait_host_fraction(m: Metrics) -> float:
-    """Share of the step that the host spends in `next(loader)`; not a stall while the GPU has work queued."""
+    """Share of the step that the host spends in `next(loader)`. This is not a stall while the GPU has queued work."""
     return _part(m, "fetch_host", _REMEDIES["data_wait"]) / _part(m, "duration", "")
 
 
@@ -358,12 +362,12 @@ def exposed_comm_fraction(m: Metrics) -> float:
     return _fraction_or_of_windows(m, "communication", "communication_exposed")
 
 
-@metric("1", "share of the step in synchronizing")
+@metric("1", "share of the step in synchronization")
 def sync_fraction(m: Metrics) -> float:
     """Share of the step in which the GPU is idle because the host waited for it.
 
-    Such waits are `.item()`, `.cpu()` and prints, for example. The share comes from the profiler windows if the steps
-    do not report it.
+    Examples are `.item()`, `.cpu()` and prints of tensors. The share comes from the profiler windows if the steps do
+    not report it.
     """
     return _fraction_or_of_windows(m, "sync", "idle_sync")
 
@@ -373,30 +377,30 @@ def sync_causes(m: Metrics) -> dict[str, float]:
     """Share of the step in which the GPU is idle because the host waited for it, by cause.
 
     The causes are item, branch, grad_scaler, shape, copy_in, copy_out, collective, synchronize and other; see the table
-    of syncs.
+    `syncs`.
     """
     sums: dict[str, float] = {}
     for row in m[primary_rank].syncs:
         sums[row.cause] = sums.get(row.cause, 0.0) + row.idle
     total = math.fsum(sums.values())
     if total <= 0:
-        raise Missing("The reason why the host waited for the GPU was not recorded", _REMEDIES["sync"], gpu_need(m))
+        raise Missing("The recording does not show why the host waited for the GPU", _REMEDIES["sync"], gpu_need(m))
     waiting = m[sync_fraction]
     return {cause: waiting * seconds / total for cause, seconds in sums.items()}
 
 
-@metric("1", "share of the step idle because a copy to the GPU blocks")
+@metric("1", "share of the step in which a copy to the GPU blocks")
 def blocking_copy_fraction(m: Metrics) -> float:
-    """Share of the step in which the GPU is idle because the host waited for a copy to it."""
+    """Share of the step in which the GPU is idle because the host waited for a copy to the GPU."""
     causes: dict[str, float] = m[sync_causes]
     return causes.get("copy_in", 0.0)
 
 
-@metric("1", "share of the step idle because the host needs a value")
+@metric("1", "share of the step in which the host waits for a value")
 def value_sync_fraction(m: Metrics) -> float:
-    """Share of the step in which the GPU is idle because the host waited for a value or for all its work.
+    """Share of the step in which the GPU is idle because the host waited for a value or for all GPU work.
 
-    If the causes are known, copies to the GPU and collectives on the host are left out.
+    If the causes are known, copies to the GPU and collectives on the host are excluded.
     """
     causes: dict[str, float] | None = m.get(sync_causes)
     if causes is None:
@@ -412,7 +416,7 @@ def gc_fraction(m: Metrics) -> float:
 
 @metric("1", "share of the step in everything else")
 def other_fraction(m: Metrics) -> float:
-    """Remainder of the step: loss, logging, metrics, callbacks, the loop itself."""
+    """Share of the step in the remainder: loss, logging, metrics, callbacks, the loop itself."""
     return _fraction(m, "other")
 
 
@@ -420,7 +424,7 @@ def other_fraction(m: Metrics) -> float:
 def phase_seconds(m: Metrics) -> dict[str, float]:
     """Seconds of each measured phase in the mean steady step; they sum to `step_time_mean`.
 
-    If only some steps measured a phase, it counts as zero in the others, whose other phases contain its time.
+    If a phase was measured in only some steps, it counts as zero in the others; their other phases contain its time.
     """
     _timed(m)
     return mean_phases(m[steady_steps])
@@ -428,10 +432,10 @@ def phase_seconds(m: Metrics) -> dict[str, float]:
 
 @metric(None)
 def modelled_phases(m: Metrics) -> dict[str, float]:
-    """Seconds of each phase as gain models take them: `phase_seconds`, except for traces without backward passes.
+    """Seconds of each phase as used by gain models: `phase_seconds`, except for traces without backward passes.
 
-    Such a trace is of inference, or holds no operators: everything else computes there. A trace that marks no steps
-    counts as one.
+    Such a trace shows inference or has no operators; then everything else counts as computation. A trace without step
+    marks counts as one step.
     """
     if not m.get(is_trace):
         return m[phase_seconds]
@@ -443,7 +447,7 @@ def modelled_phases(m: Metrics) -> dict[str, float]:
 
 @metric(None)
 def phase_seconds_by_rank(m: Metrics) -> dict[int, dict[str, float]]:
-    """Seconds of each measured phase in the mean steady step, by rank, for each rank that made steps."""
+    """Seconds of each measured phase in the mean steady step, by rank; only ranks that made steps."""
     return {rank.process.rank: mean_phases(steady(rank.steps)) for rank in m.profile.ranks if rank.steps}
 
 
@@ -474,7 +478,7 @@ def _timed(m: Metrics) -> None:
     if kind := untimed(m[primary_rank]):
         raise Missing(
             UNTIMED.format(kind),
-            "Nothing yet: whole-step time, host memory and the loader's work are measured.",
+            "Not supported yet: only whole-step time, host memory and data loading are measured.",
             Need.GPU,
         )
 
@@ -499,7 +503,7 @@ def _mean(m: Metrics, name: str) -> float:
 
 def _fraction(m: Metrics, phase: str) -> float:
     if _part(m, "duration", "") <= 0:
-        raise Missing("The steps took no time", "Record the run again; if it recurs, report it as a bug.")
+        raise Missing("The steps took no time", "Record the run again; if this happens again, report it as a bug.")
     if phase not in ("data_wait", "loader_overhead"):  # the host's own
         _timed(m)
     part = _part(m, phase, _REMEDIES.get(phase, "Record more steps; see the problems listed in the report."))

@@ -1,4 +1,4 @@
-"""Why one rank is slower than the others: measurements of it next to those of the median rank."""
+"""Why one rank is slower than the others: its measurements compared with those of the median rank."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def slowest_pair(m: Metrics) -> Pair:
 
 @metric(None)
 def waits(m: Metrics) -> tuple[tuple[int, float], ...]:
-    """Rank and seconds per step that it waits for the slowest rank, longest wait first.
+    """How long each rank waits for the slowest rank, in seconds per step, longest wait first.
 
-    The wait is the difference in their own work.
+    The wait is the difference between their own work.
     """
     work = m[own_work]
     slowest = max(each.median for each in work)
@@ -75,10 +75,10 @@ def waits(m: Metrics) -> tuple[tuple[int, float], ...]:
 
 @metric(None)
 def slow_gpu(m: Metrics) -> int | None:
-    """The rank whose GPU makes the others wait, by the traces of all ranks; None if there is no such rank.
+    """The rank whose GPU makes the others wait, from the traces of all ranks; None if there is no such rank.
 
-    A collective ends on all ranks together, so it is the shortest on the rank that comes last. If that rank takes
-    longer for the same kernels as well, it is its GPU that is late, not its host.
+    A collective ends on all ranks at the same time, so it is shortest on the rank that starts last. If the same kernels
+    also take longer on that rank, its GPU is slow, not its host.
     """
     ranks = [rank for rank in m.profile.ranks if rank.traces]
     waited = [[each for each in rank.traces[0].exchanges if each.waited is not None] for rank in ranks]
@@ -106,7 +106,7 @@ def _computing(rank: Rank) -> tuple[int, float]:
 
 @metric("1", "memory imbalance between ranks")
 def memory_imbalance(m: Metrics) -> float:
-    """Most GPU memory reserved by any rank over the lower median of all ranks, less 1."""
+    """Largest GPU memory reserved by any rank divided by the lower median of all ranks, minus 1."""
     peaks = [max(fact.reserved_peak for fact in rank.memory_peaks) for rank in m.profile.ranks if rank.memory_peaks]
     if len(peaks) < 2 or not median_low(peaks):
         raise Missing("The GPU memory of several ranks was not measured", "Record all ranks of a run on GPUs.")
@@ -115,7 +115,7 @@ def memory_imbalance(m: Metrics) -> float:
 
 @metric(None)
 def straggler_causes(m: Metrics) -> tuple[Cause, ...]:
-    """Measured causes that account for at least half of the slowest rank's delay, likeliest first.
+    """Measured causes that explain at least half of the slowest rank's delay, most likely first.
 
     Empty if there are none.
     """
@@ -125,7 +125,7 @@ def straggler_causes(m: Metrics) -> tuple[Cause, ...]:
 
 @metric(None)
 def unequal_conditions(m: Metrics) -> tuple[Cause, ...]:
-    """The causes that come from unequal conditions of the two ranks: batches, clocks, cores."""
+    """The causes that are unequal conditions of the two ranks: batches, clocks, cores."""
     pair = m[slowest_pair]
     ranks = {rank.process.rank: rank for rank in m.profile.ranks}
     slow, middle = ranks[pair.slow.rank], ranks[pair.middle.rank]

@@ -1,4 +1,4 @@
-"""The CPU threads a program computes with: how many, who set the number, and how others perform."""
+"""The CPU threads that a program computes with: their number, who set it, and how fast other numbers are."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ The smallest of them is best, because it leaves more cores to the loader.
 """
 
 
-@metric("count", "threads that a rank computes with")
+@metric("count", "CPU threads of a rank")
 def threads(m: Metrics) -> int:
-    """Threads that torch uses within an operator."""
+    """Number of threads that torch uses within an operator."""
     number = m[flags].threads
     if number is None:
-        raise Missing("The number of threads was not read", "Let the run continue past its first ten steps.")
+        raise Missing("The number of threads was not read", "Let the run continue for more than ten steps.")
     return number
 
 
 @metric(None)
 def threads_from(m: Metrics) -> str:
-    """The origin of the number of threads: "program" (torch.set_num_threads), "environment" or "default"."""
+    """Who set the number of threads: "program" (torch.set_num_threads), "environment" or "default"."""
     source = m[flags].threads_from
     if source is None:
         raise Missing("The origin of the number of threads was not observed", "Start the program with profile-train.")
@@ -39,13 +39,13 @@ def threads_from(m: Metrics) -> str:
 
 @metric("count", "threads of all ranks on this machine")
 def thread_demand(m: Metrics) -> int:
-    """Threads that the ranks of the node compute with together."""
+    """Threads that all ranks of the node compute with together."""
     return m[threads] * m[local_ranks]
 
 
 @metric("count", "cores for the threads of a rank")
 def cores_for_threads(m: Metrics) -> int:
-    """Cores for the threads of one rank: its part, less what its DataLoader workers use; at least 1."""
+    """Cores for the threads of one rank: its cores minus those that its DataLoader workers use; at least 1."""
     return max(1, math.floor(m[cores_per_rank] - (m.get(worker_cpu) or 0.0) / m[local_ranks]))
 
 
@@ -69,9 +69,9 @@ def largest_matmul(m: Metrics) -> MatmulFact:
 
 @metric(None)
 def threads_to_try(m: Metrics) -> tuple[int, ...]:
-    """The numbers of threads to try: the present one, and 1, 2, 4 ... up to the cores for them.
+    """The numbers of threads to try: the current one, and 1, 2, 4 ... up to the available cores.
 
-    Empty on a GPU, or if the program has set the number.
+    Empty on a GPU, or if the program sets the number.
     """
     if not m[on_cpu] or m[threads_from] == "program":
         return ()
@@ -95,9 +95,9 @@ def thread_probe(m: Metrics) -> dict[int, float]:
 
 @metric("count", "fastest number of threads")
 def best_threads(m: Metrics) -> int:
-    """The number of threads with which the largest matmul is fastest, of those that have enough cores.
+    """The number of threads with the fastest largest matmul, among those that fit the cores.
 
-    Among equally fast numbers it is the smallest.
+    If several are equally fast, the smallest.
     """
     tried = {number: each for number, each in m[thread_probe].items() if number <= m[cores_for_threads]}
     if not tried:
@@ -107,5 +107,5 @@ def best_threads(m: Metrics) -> int:
 
 @metric("1", "speed-up of matmuls from another number of threads")
 def thread_gain(m: Metrics) -> float:
-    """Speed-up of the largest matmul with the best number of threads."""
+    """Speed-up of the largest matmul with the best number of threads over the current number."""
     return m[thread_probe][m[threads]] / m[thread_probe][m[best_threads]]

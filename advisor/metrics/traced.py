@@ -1,4 +1,4 @@
-"""What a trace made by torch.profiler alone shows of its program."""
+"""What an imported torch.profiler trace shows about its program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from profiler.schema import TraceFact
 
 @metric(None)
 def trace(m: Metrics) -> TraceFact:
-    """The trace of the primary rank; not measured in a recording, which shows the program's settings itself."""
+    """The primary rank's trace. A recording has no value, because it shows the program's settings directly."""
     traces = m[primary_rank].traces
     if not traces or not m.get(is_trace):
         raise Missing("This is not a trace", "Nothing: a recording shows the program's settings.")
@@ -18,8 +18,8 @@ def trace(m: Metrics) -> TraceFact:
 
 @metric(None)
 def traced_workers(m: Metrics) -> bool:
-    """Whether the DataLoader of a traced program has worker processes."""
+    """Whether the traced program's DataLoader has worker processes."""
     workers = m[trace].workers
     if workers is None:
-        raise Missing("The trace holds no fetch of a DataLoader", "Nothing, if the program loads data without one.")
+        raise Missing("The trace contains no DataLoader fetch", "Nothing, if the program loads data without one.")
     return workers
