@@ -23,6 +23,7 @@ import socket
 import stat
 import struct
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -57,6 +58,9 @@ MOST_ENTRIES = 10_000
 MOST_BYTES = 512 << 20
 """Of files of other owners or groups in a covered folder, that a trial of an ordinary user copies."""
 
+GRACE = 10.0
+"""Seconds that what runs inside has to end by itself once nobody waits for it any more."""
+
 REMEDY = (
     "Trials keep their hands off your files by namespaces of Linux 5.12 or newer, as root or where users may have "
     "them; without, --in-place runs them where you are."
@@ -83,7 +87,7 @@ def enter(scratch: Path, covered: Sequence[Path], writable: Sequence[Path], *, n
 
     Returns in a new process, the second of its PID namespace. The calling process stays outside, passes signals on and
     raises SystemExit with the exit status of the new one, once the whole namespace has ended. It gets SIGTERM when its
-    parent ends.
+    parent ends, and SIGKILL GRACE seconds later.
 
     `scratch`, in none of the `covered` folders, takes what is written into them; `writable` folders, none of which
     holds a covered one, stay as they are. With `network`, the network is as outside. Its working folder is entered
@@ -255,7 +259,7 @@ def _continue_inside(parent: int) -> None:
         stream.flush()
     closed_at_end, held = os.pipe()
     if init := os.fork():
-        raise SystemExit(_accompany(init))
+        raise SystemExit(_accompany(init, parent))
     os.close(held)
     os.setsid()  # kill(0, ...) must not reach the process outside
     end_with_parent(signal.SIGKILL)
@@ -273,16 +277,25 @@ def end_with_parent(number: int) -> None:
     _call(_LIBC.prctl, _PR_SET_PDEATHSIG, number)
 
 
-def _accompany(pid: int) -> int:
-    """Pass blocked signals on to a child, reap every child, and return its exit status as a shell shows it."""
+def _accompany(pid: int, parent: int | None = None) -> int:
+    """Pass blocked signals on to a child, reap every child, and return its exit status as a shell shows it.
+
+    Once `parent` has ended, which SIGTERM announces, the child has GRACE seconds left.
+    """
+    awaited = _PASSED_ON | {signal.SIGCHLD}
+    killed_at = None
     while True:
-        number = signal.sigwaitinfo(_PASSED_ON | {signal.SIGCHLD}).si_signo
-        if number != signal.SIGCHLD:
-            os.kill(pid, number)
+        info = signal.sigwaitinfo(awaited) if killed_at is None else signal.sigtimedwait(awaited, GRACE / 10)
+        if info is not None and info.si_signo != signal.SIGCHLD:
+            os.kill(pid, info.si_signo)
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             if ended[0] == pid:
                 code = os.waitstatus_to_exitcode(ended[1])
                 return code if code >= 0 else 128 - code
+        if parent is not None and killed_at is None and os.getppid() != parent:
+            killed_at = time.monotonic() + GRACE
+        if killed_at is not None and time.monotonic() > killed_at:
+            os.kill(pid, signal.SIGKILL)
 
 
 def _mount_proc() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -43,6 +44,8 @@ _GIVEN_UP = 97
 """Exit status if the program was not started; message and remedy are then the log's last lines."""
 
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
+
+_SCRATCH = "profile-train-scratch-"
 
 # `-c` puts the caller's folder first on sys.path: what lies there would be imported before the sandbox is entered.
 _MAIN = (
@@ -108,11 +111,8 @@ def run(trial: TrialProcess, patience: float) -> Path | None:
     private.make_parents(out, 0o700)
     out.mkdir(mode=0o700, exist_ok=True)
     log = Path(f"{out}.log")
-    scratch = tempfile.mkdtemp(prefix="profile-train-trial-", dir="/var/tmp")
-    try:
+    with _scratch_folder() as scratch:
         status = _wait(trial, scratch, log, patience)
-    finally:
-        _discard(scratch)
     if status:
         message, _, remedy = log.read_text(errors="replace").strip().rpartition("\n")
         if status != _GIVEN_UP:
@@ -156,6 +156,42 @@ def _keep_log(output: IO[bytes], log: Path, secrets: Sequence[str]) -> None:
             with contextlib.suppress(OSError):
                 file.write(redact_text(line.decode(errors="replace"), secrets))
                 file.flush()
+
+
+@contextlib.contextmanager
+def _scratch_folder(base: Path = Path("/var/tmp")) -> Iterator[str]:
+    """Make a folder for what a trial writes, and remove it, with those that nobody uses any more.
+
+    If we are killed, the trial empties its folder and cannot remove it: in its view, what is around it is read-only.
+    """
+    scratch, lock = "", None
+    while not os.path.exists(scratch):  # another trial may have taken it for one that nobody uses
+        scratch = tempfile.mkdtemp(prefix=_SCRATCH, dir=base)
+        lock = _locked(scratch, fcntl.LOCK_EX)
+    try:
+        for left in base.glob(f"{_SCRATCH}*"):
+            if private.is_ours_alone(left) and (unused := _locked(str(left))) is not None:
+                _discard(str(left))
+                os.close(unused)
+        yield scratch
+    finally:
+        _discard(scratch)
+        if lock is not None:
+            os.close(lock)
+
+
+def _locked(folder: str, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int | None:
+    """Return a handle that keeps the folder locked; None if another process has it, or nothing can be locked there."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, how)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
 
 
 def _discard(scratch: str) -> None:

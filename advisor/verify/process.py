@@ -11,14 +11,17 @@ from pathlib import Path
 from advisor.rules.base import Intervention
 from advisor.verify.arm import TrialFailed
 from profiler.errors import ProfilerError
-from profiler.recorder.folder import is_running
+from profiler.printable import say
+from profiler.recorder.folder import SILENT, is_running
+from profiler.sandbox import GRACE
 from profiler.trial import TrialProcess, run
 
 ENDED = "ended"
 """File in a recording's folder that marks a completed process."""
 
-# Seconds that a trial which lost its caller has to end itself.
-PARTING = 30.0
+# Seconds that a trial which lost its caller has to end itself; if it was killed, too, its recorder's last sign of life
+# counts for SILENT seconds.
+PARTING = GRACE + SILENT + 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +82,8 @@ def _forget(out: Path) -> None:
     If its profile-train was killed, it is just ending.
     """
     end = time.monotonic() + PARTING
+    if is_running(out):
+        say("Waiting for an earlier trial to end ...")
     while is_running(out):
         if time.monotonic() > end:
             raise ProfilerError(f"Another profile-train is recording into {out}.", "Wait for it, or end it.")

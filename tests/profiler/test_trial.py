@@ -14,7 +14,7 @@ from programs import PATIENCE, ROOT, TORCH, Ran
 
 from profiler.errors import ProfilerError
 from profiler.schema import TrialFact
-from profiler.trial import _MAIN, TrialProcess, _discard, _keep_log, _kept_offline, run
+from profiler.trial import _MAIN, TrialProcess, _discard, _keep_log, _kept_offline, _locked, _scratch_folder, run
 
 TRAINS = (
     TORCH
@@ -220,6 +220,18 @@ def test_its_scratch_folder_goes_with_what_overlayfs_has_made_in_it(tmp_path, mo
     monkeypatch.setattr(shutil, "rmtree", rmtree)
     _discard(str(tmp_path / "scratch"))
     assert not (tmp_path / "scratch").exists()
+
+
+def test_scratch_folders_that_nobody_uses_go(tmp_path):
+    with _scratch_folder(tmp_path) as used:
+        pass
+    assert not Path(used).exists()
+
+    (tmp_path / f"{Path(used).name}left/written-0").mkdir(parents=True)
+    (tmp_path / f"{Path(used).name}left").chmod(0o700)
+    with _scratch_folder(tmp_path) as first, _scratch_folder(tmp_path) as second:
+        assert {path.name for path in tmp_path.iterdir()} == {Path(first).name, Path(second).name}
+        assert _locked(first) is None
 
 
 def test_its_log_holds_no_secrets(tmp_path):
