@@ -202,14 +202,12 @@ def inside_other(report: Report) -> str:
     other = next((phase for phase in report.phases if phase.name == "other"), None)
     if other is None or report.imported or (other.share or 0.0) < LARGE_OTHER or conclude(report).phase == "other":
         return ""
-    if report.code and report.code.hottest(*NAMED_BY_STACKS["other"]):
-        return ""
     unseen = all(phase.share is None for phase in report.phases if phase.name == "forward")
     hint = " The forward pass may be in it: no model was called as model(x)." if unseen else ""
-    return (
-        f"{other.label} takes {share(other.share or 0.0)} of the step.{hint} To see what it is, "
-        f"{_REGION.replace('parts', 'more parts', 1) if report.regions else _REGION}."
-    )
+    takes = f"{other.label} takes {share(other.share or 0.0)} of the step.{hint}"
+    if report.code and report.code.hottest(*NAMED_BY_STACKS["other"]):
+        return takes if hint else ""
+    return f"{takes} To see what it is, {_REGION.replace('parts', 'more parts', 1) if report.regions else _REGION}."
 
 
 def assumed(report: Report) -> str:

@@ -62,6 +62,15 @@ def test_a_missing_metric_stays_missing():
     assert m.get(absent) is None
 
 
+def test_a_number_out_of_all_range_makes_a_metric_missing():
+    @metric("s")
+    def squared(m):
+        """Of a damaged store."""
+        return 1e300**2
+
+    assert Metrics(None).get(squared) is None
+
+
 def test_given_values_stand_in():
     assert Metrics(None, given={step.step_time_mean: 0.25})[step.step_time_mean] == 0.25
 

@@ -12,7 +12,7 @@ from advisor.report.code import Code, Heat, HotLine, _heat, _trees, _within, evi
 from advisor.report.conclusion import conclude
 from advisor.report.render import html, markdown, result_json
 from advisor.report.render.view import View
-from advisor.report.wording import counsel, diagnosis
+from advisor.report.wording import counsel, diagnosis, inside_other
 from advisor.runs.source import source
 from profiler.schema import Stack
 
@@ -109,6 +109,15 @@ def test_every_form_has_the_place_and_escapes_it():
     assert "'<script>'" not in page
     assert "train.py:2" in markdown.render(made)
     assert result_json.result(made)["code"]["step"][0]["line"] == 2
+
+
+def test_a_named_line_does_not_hide_that_the_forward_pass_was_not_seen():
+    backward = {"backward": 0.6, "other": 0.4}
+    seen = [replace(phase, share=backward.get(phase.name, 0.0)) for phase in golden().phases]
+    unseen = tuple(replace(phase, share=None) if phase.name == "forward" else phase for phase in seen)
+
+    assert inside_other(report(phases=tuple(seen))) == ""
+    assert "model(x)" in inside_other(report(phases=unseen))
 
 
 @pytest.mark.parametrize(
