@@ -1,9 +1,9 @@
 """The contents of a run: one frozen dataclass per table.
 
 Times are seconds on the run clock (0 = the recorder's start; the host's monotonic clock underneath), sizes are bytes,
-shares are 0 to 1. `None` means "not measured", never zero. A row with `count` > 1 stands for that many merged
-neighbors and holds their *means* (or sums, if its docstring says so), so a run of any length stays bounded. Readers
-ignore columns they do not know; a newer `SCHEMA_VERSION` is refused with a remedy.
+shares are 0 to 1. `None` means "not measured", never zero. A row with `count` > 1 stands for that many merged neighbors
+and holds their *means* (or sums, if its docstring says so). So the size of a recording stays bounded. Readers ignore
+columns they do not know; a newer `SCHEMA_VERSION` is refused with a remedy.
 """
 
 from __future__ import annotations
@@ -58,36 +58,38 @@ class Run:
     duration: float | None = None
     outcome: Outcome = "running"
     exit_status: int | None = None
-    """Exit status as the shell would see it; 128 + signal if a signal ended the program."""
+    """Exit status as the shell sees it; 128 + signal if a signal ended the program."""
     signal: int | None = None
     cores: float
     """Cores this run may use: affinity and cgroup quota."""
     cores_total: int
     memory_total: int
-    """The machine's memory, or the cgroup's limit if that is less."""
+    """Memory of the machine, or the cgroup's limit if that is lower."""
     cpu_model: str | None = None
     platform: str
     numa_nodes: dict[int, str] = field(default_factory=dict)
-    """Cores of each NUMA node that has any, as "0-15,32-47"; empty if the system does not report them."""
+    """Cores of each NUMA node that has cores, as "0-15,32-47"; empty if the system does not report them."""
     python: str
-    """The recorder's Python; the program's own is in `Process`."""
+    """Version of the recorder's Python; the program's is in `Process`."""
     version: str
     """Version of profile-train."""
     budget: float = 0.01
-    """Share of run time the recording may cost the program."""
+    """Share of the run time that the recording may cost the program."""
     recorder_cpu: float | None = None
     """CPU seconds used by the recorder itself."""
     job: str | None = None
     """ID shared by the recordings of one job.
 
-    It is a digest of the command and of the scheduler's name for this start.
+    It is a hash of the command and the scheduler's name for this start.
     """
     user: str | None = None
     """The user's name, from $LOGNAME or $USER."""
     project: str | None = None
-    """Folder name of the git repository that holds the script."""
+    """Name of the git repository's folder that contains the script."""
     commit: str | None = None
-    """Commit checked out there as the recording began; None of an attached program. Changed files do not show."""
+    """Commit that was checked out when the recording began; None for an attached program. It does not show uncommitted
+    changes.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +119,11 @@ class Process:
     events: int = 0
     events_lost: int = 0
     hooks: float = 0.0
-    """Seconds this process has spent in profile-train's hooks, self-measured."""
+    """Seconds this process spent in profile-train's hooks, as measured by the hooks."""
     windows: float = 0.0
-    """Seconds torch.profiler windows have cost this process.
+    """Seconds that torch.profiler windows cost this process.
 
-    That is opening them, slower steps while recording, and saving.
+    This includes opening them, slower steps while recording, and saving.
     """
 
 
@@ -129,9 +131,9 @@ class Process:
 class Step:
     """An optimizer update and the micro-steps before it.
 
-    A step runs from the end of the last update to the end of this one. `duration` is wall time less the BETWEEN work
-    inside it, and is the sum of the PHASES that are not None. On CUDA the phases are exposed times (CUDA events and
-    host state together); on CPU they are host times.
+    A step lasts from the end of the previous update to the end of this one. `duration` is the wall time minus the
+    BETWEEN work inside it, and is the sum of the PHASES that are not None. On CUDA the phases are exposed times (CUDA
+    events and host state together); on CPU they are host times.
     """
 
     pid: int
@@ -140,17 +142,17 @@ class Step:
     duration: float
     count: int = 1
     tags: int = 0
-    """Bitwise or of all merged rows' tags; rows with and without tags are never merged with each other."""
+    """Bitwise OR of the tags of all merged rows. Rows with tags are never merged with rows without tags."""
     micro_steps: float = 1.0
     """Number of backward passes."""
     batches: float = 0.0
     """Number of batches fetched for training."""
     forwards: float | None = None
-    """Number of calls of a model, evaluation left out; None where none showed."""
+    """Number of model calls, without evaluation; None if no call was seen."""
     data_wait: float | None = None
     """Time in `next()` of a training loader while no batch was ready."""
     loader_overhead: float | None = None
-    """Time in `next()` although a batch was ready."""
+    """Time in `next()` while a batch was ready."""
     h2d: float | None = None
     forward: float | None = None
     backward: float | None = None
@@ -162,23 +164,23 @@ class Step:
     evaluation: float | None = None
     checkpoint_save: float | None = None
     epoch_start: float | None = None
-    """Time to create the loader's iterator, and for the first fetch of an epoch.
+    """Time to create the loader's iterator and to fetch the first batch of an epoch.
 
-    Creating the iterator is mostly starting its workers.
+    Creating the iterator mostly means starting its workers.
     """
     fetch_host: float | None = None
     """Host seconds in `next()`, exposed or not."""
     fetches_empty: float | None = None
-    """Number of `batches` for which none was ready; without workers always all of them."""
+    """Number of `batches` that were not ready when requested; without workers, all of them."""
     queue_depth: float | None = None
-    """Mean number of ready batches found; None without workers."""
+    """Mean number of ready batches at a fetch; None without workers."""
     host_launch: float | None = None
-    """Host seconds to enqueue the step's GPU work; None on CPU."""
+    """Host seconds to launch the step's GPU work; None on CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """A batch made by a dataset fetcher, in a worker or (no workers) in the training process."""
+    """A batch prepared in a worker or, without workers, in the training process."""
 
     pid: int
     loader: int
@@ -189,12 +191,12 @@ class Batch:
     cpu: float
     """CPU demand of the thread, in seconds.
 
-    This is the time it ran or, for batches of some milliseconds, waited for a core.
+    This is the time that it ran, plus, for batches of at least some milliseconds, the time that it waited for a core.
     """
     collate: float
     samples: float
     files: float | None = None
-    """Number of files opened meanwhile."""
+    """Number of files opened during that time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,14 +231,14 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """One GPU at one moment; the GPM counters are means since the previous sample."""
+    """One GPU at one moment. GPM counters are means since the previous sample."""
 
     time: float
     gpu: int
     """The GPU's `Gpu.index`."""
     count: int = 1
     utilization: float | None = None
-    """Share of NVML's last sampling period in which any kernel ran: an upper bound of busy."""
+    """Share of NVML's last sampling period in which any kernel ran: an upper bound for the busy time."""
     memory_used: int | None = None
     process_memory: int | None = None
     """Bytes held by the run's own processes."""
@@ -247,7 +249,7 @@ class GpuSample:
     sm_clock: float | None = None
     memory_clock: float | None = None
     throttle: int | None = None
-    """NVML clocks event reasons, a bit mask; merged rows keep the bitwise or."""
+    """NVML clocks event reasons, a bit mask; merged rows keep the bitwise OR."""
     temperature: float | None = None
     pcie_tx: float | None = None
     """PCIe traffic, bytes/s."""
@@ -310,12 +312,12 @@ class Window:
     """Number of steps; less than one if only a part of a long step was recorded."""
     duration: float
     cost: float
-    """Seconds the program lost to starting and saving it."""
+    """Seconds that the program lost to starting and saving the window."""
     device: Literal["cpu", "cuda"] = "cpu"
     shapes: bool = False
-    """Whether input shapes of operators were recorded, too.
+    """Whether the input shapes of operators were recorded.
 
-    That slows the host, so other windows show time better.
+    Recording shapes slows down the host, so windows without shapes show times more accurately.
     """
     events: int = 0
     """Events of its trace whose recording took the host time."""
@@ -327,11 +329,11 @@ class Window:
     idle_launch: float | None = None
     """Idle time because the next kernel's launch call came after the previous kernel had ended."""
     idle_stalled: float | None = None
-    """Part of `idle_launch` in gaps of more than a millisecond: the host did something other than launching."""
+    """Part of `idle_launch` in gaps of more than a millisecond, in which the host did other work than launching."""
     idle_allocating: float | None = None
     """Part of `idle_launch` in which the host allocated or freed device memory."""
     scatter: float | None = None
-    """Relative uncertainty of the duration if its kernels and gaps vary by chance: large if few of them make it up."""
+    """Relative uncertainty of the duration if kernels and gaps vary at random; large if there are few of them."""
     idle_sync: float | None = None
     idle_data: float | None = None
     idle_other: float | None = None
@@ -343,7 +345,7 @@ class Window:
     """Time in collective kernels, hidden or not."""
     communication_exposed: float | None = None
     host_launch: float | None = None
-    """Host seconds to enqueue the GPU work, without fetching batches and waiting for the GPU."""
+    """Host seconds to launch the GPU work, without fetching batches and without waiting for the GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,14 +367,14 @@ class Kernel:
     total: float
     tensor_cores: bool | None = None
     dtype: str | None = None
-    """fp32, tf32, fp16, bf16, fp8, fp4 where the name shows it, or the inputs of the operator that launches it."""
+    """fp32, tf32, fp16, bf16, fp8 or fp4, if the kernel's name or the inputs of the launching operator show it."""
     reached: float | None = None
-    """Share of the multiprocessors that it has blocks for; None where the trace does not show it."""
+    """Share of the multiprocessors for which it has blocks; None if the trace does not show it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """Waits of the host for the GPU that had one cause in a window and left the GPU idle."""
+    """Waits of the host for the GPU in a window that left the GPU idle, summed by cause."""
 
     pid: int
     window: int
@@ -385,7 +387,7 @@ class Sync:
     that works on the host), synchronize (the program requests it), or other.
     """
     operator: str
-    """The innermost operator around the wait; without any, the CUDA call."""
+    """The innermost operator around the wait; if there is none, the CUDA call."""
     calls: int
     idle: float
     """Seconds in which the GPU was idle because of these waits."""
@@ -397,9 +399,9 @@ REST = "(rest)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """A row of the operator table: an operator with inputs of one shape at one place, summed over a window.
+    """A row of the operator table: one operator with one input shape at one place in the model, summed over a window.
 
-    Only the most expensive ones are kept, and one row named `REST` for the others.
+    Only the most expensive operators have a row; one row named `REST` sums up the others.
     """
 
     pid: int
@@ -408,7 +410,7 @@ class Operator:
     device: Literal["cpu", "cuda"]
     """Device that `total` refers to.
 
-    "cuda": seconds of the kernels the operator launched itself; "cpu": its own, without those of the operators it
+    "cuda": seconds of the kernels that the operator itself launched; "cpu": its self time, without the operators it
     called.
     """
     name: str
@@ -419,29 +421,29 @@ class Operator:
     calls: int
     total: float
     kind: str = "other"
-    """As `Kernel.kind`, of the kernel that takes most of the time."""
+    """`Kernel.kind` of the kernel that takes most of the time."""
     phase: str | None = None
-    """forward, backward or optimizer; None for anything else, or where the trace does not tell."""
+    """forward, backward or optimizer; None for anything else, or if the trace does not show it."""
     path: tuple[str, ...] = ()
-    """Modules, annotations and operators around it, outermost first, without the numbers of their instances."""
+    """Modules, annotations and operators around it, outermost first, without instance numbers."""
     kernels: int | None = None
     kernel: str = ""
     """Name of the kernel that takes most of its time."""
     arithmetic: str | None = None
-    """Dtype that it computes in, as `Kernel.dtype`; else that of its inputs."""
+    """Dtype that it computes in (`Kernel.dtype`); if unknown, the dtype of its inputs."""
     host: float | None = None
-    """Seconds on the host from the start to the end of its calls, including the operators that it called."""
+    """Host seconds from the start to the end of its calls, including the operators that it calls."""
     gap: float | None = None
-    """Seconds in which the GPU was idle because its launches came late."""
+    """Seconds in which the GPU was idle because this operator's launches came late."""
     flop: float | None = None
     """Floating-point operations of all calls; None if they are not known."""
     bytes: float | None = None
-    """Least bytes that all calls read and write; None if they are not known."""
+    """Minimum number of bytes that all calls read and write; None if it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sketch:
-    """The distribution of one quantity over the whole run of one process, unaffected by merging.
+    """The distribution of one quantity over the whole run of one process; merging rows does not affect it.
 
     Logarithmic bins: bin k holds values in (g**(k-1), g**k] with g = 1.02, so a quantile is accurate to 1 %.
     """
@@ -455,7 +457,7 @@ class Sketch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """A structured observation of the agent, by kind; see FACTS below for each kind's dataclass."""
+    """A structured observation by the agent. FACTS, below, lists the dataclass of each kind."""
 
     pid: int
     time: float
@@ -468,20 +470,21 @@ class Stack:
     """A Python stack of a process's main thread, and how often it was sampled in one phase."""
 
     pid: int
-    """The training process; also of the stacks of its loader workers."""
+    """PID of the training process, also for the stacks of its DataLoader workers."""
     id: int
-    """The stack's number among those of its process."""
+    """Number of the stack within its process."""
     role: Literal["rank", "worker"] = "rank"
     phase: str = "other"
-    """Of a rank: data_wait, forward, backward, optimizer, checkpoint_save, evaluation, epoch_start, logging, metric or
-    other. Of a worker: fetch, collate, idle or other."""
+    """For a rank: data_wait, forward, backward, optimizer, checkpoint_save, evaluation, epoch_start, logging, metric or
+    other. For a worker: fetch, collate, idle or other.
+    """
     steady: bool = False
-    """Whether the samples lie in steady steps of the training process."""
+    """Whether the samples are from steady steps of the training process."""
     frames: tuple[tuple[str, int, str, str], ...] = ()
     """File, line, function and library of each frame, outermost first.
 
-    The library is "" for the program's own code, "python" for the standard library. Of libraries, only the first and
-    the last of neighboring frames are kept. No frames: one of too many different stacks.
+    The library is "" for the program's own code, "python" for the standard library. Of consecutive library frames, only
+    the first and the last are kept. A row without frames sums up stacks beyond the limit of different stacks.
     """
     total: float
     samples: int
@@ -489,14 +492,14 @@ class Stack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A measurement that failed or was given up, and why; shown in the report."""
+    """A measurement that failed or was stopped, and why; shown in the report."""
 
     time: float
     pid: int | None = None
     source: str
     message: str
     code: str = ""
-    """The type of the error, or why a trial's change was not made; empty where `source` is enough."""
+    """The type of the error, or why a trial's change was not made; empty if `source` is enough."""
 
 
 # ---- what Fact.body holds, by kind; later facts of the same kind and id replace earlier ones ----
