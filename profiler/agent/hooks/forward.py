@@ -225,12 +225,13 @@ class Roots:
         if not self._watching or self._watched < WATCHED_STEPS:
             return
         self._agent.on_step.remove(self._at_step)
+        self._settle()  # first: another thread may call its model meanwhile
         self._stop_watching()
         rows, inputs, outputs = self._largest
         if rows:
             self._agent.fact("matmul", {"id": 0, "rows": rows, "inputs": inputs, "outputs": outputs})
         self._tell()
-        self._settle()
+        self._settle()  # again: for the roots of other threads that were found in between
 
     def _tell(self) -> None:
         """Report the roots not reported yet.

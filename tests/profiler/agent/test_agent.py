@@ -184,6 +184,24 @@ def test_a_forked_child_that_trains_finds_its_roots(agent):
     assert seen == [model]
 
 
+def test_a_root_called_while_the_watch_ends_is_timed(agent):
+    """As by another thread that trains."""
+    models = []
+
+    def seen(module, number):
+        model(torch.ones(1, 2))
+        models.append(number)
+
+    roots = forward.Roots(agent, seen)
+    agent.uninstall.append(("forward", roots.install()))
+    model = torch.nn.Linear(2, 2)
+    for now in range(forward.WATCHED_STEPS):
+        model(torch.ones(1, 2))
+        agent.end_step(now)
+    assert models == [1]
+    assert [event[1] for event in agent._events] == [ring.FORWARD] * (forward.WATCHED_STEPS + 1)
+
+
 # ---- giving up ----
 
 
