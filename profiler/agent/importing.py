@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from _frozen_importlib_external import PathFinder
 
 TYPE_CHECKING = False  # as in typing, whose import takes longer than all of this
 if TYPE_CHECKING:
@@ -78,7 +79,9 @@ def when_imported(name: str, callback: Callable[[], None]) -> None:
         return
     _watch.callbacks[name] = callback
     if _watch not in sys.meta_path:
-        sys.meta_path.insert(0, _watch)
+        # After finders that the program has put first, and before the one that finds what is on the path.
+        places = [place for place, finder in enumerate(sys.meta_path) if finder is PathFinder]
+        sys.meta_path.insert(places[0] if places else 0, _watch)
 
 
 def forget() -> None:

@@ -10,6 +10,7 @@ SIGBUS.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import functools
 import itertools
@@ -20,6 +21,7 @@ import struct
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -110,9 +112,7 @@ class RingWriter:
         descriptor = posix.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:
             _reserve(descriptor, size)
-            # Before Python 3.13 the map keeps a descriptor of its own, which the program may come across.
-            untracked: Any = {"trackfd": False} if sys.version_info >= (3, 13) else {}
-            self._map = mmap.mmap(descriptor, size, **untracked)
+            self._map = _mapped(descriptor, size)
             moments = time.perf_counter_ns(), time.time_ns()
             _HEADER.pack_into(self._map, 0, MAGIC, RECORD.size, capacity, posix.getpid(), posix.getppid(), *moments)
             posix.rename(unfinished, path)
@@ -128,6 +128,22 @@ class RingWriter:
     def count(self, per_event_ns: int, rare_ns: int, windows_ns: int) -> None:
         """Publish the cost of the hooks so far."""
         _COUNTERS.pack_into(self._map, _COUNTERS_AT, per_event_ns, rare_ns, windows_ns)
+
+
+def _mapped(descriptor: int, size: int) -> Any:
+    """Map a file without a descriptor of the map's own: the program may count descriptors, or come across it."""
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(descriptor, size, trackfd=False)
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    address = libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, 0)
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    held = (ctypes.c_char * size).from_address(address)
+    weakref.finalize(held, libc.munmap, address, size).atexit = False  # hooks may write until the very end
+    return memoryview(held).cast("B")
 
 
 def _reserve(descriptor: int, size: int) -> None:
@@ -152,7 +168,7 @@ def _file_size_limit() -> float:
         return float("inf")
 
 
-def _writer(buffer: mmap.mmap, capacity: int, sequence: Any) -> Write:
+def _writer(buffer: Any, capacity: int, sequence: Any) -> Write:
     pack = RECORD.pack_into
     following = sequence.__next__  # atomic under the interpreter lock, so threads need no lock of ours
     mask = capacity - 1

@@ -18,6 +18,7 @@ from ..outlet import clock
 from ..ring import SAVE
 from ..session import Agent, ident
 from ..tracebacks import step_aside
+from .builtin import in_place_of
 
 
 class Output:
@@ -70,12 +71,13 @@ class Output:
             function: Any = timed
             function.__code__ = function.__code__.replace(co_filename=code.co_filename)
         not_for_dynamo(self._agent.torch, timed)
+        ours = in_place_of(plain, timed)
         for owner in owners:
-            setattr(owner, name, timed)
+            setattr(owner, name, ours)
 
         def undo() -> None:
             for owner in owners:
-                if getattr(owner, name) is timed:
+                if getattr(owner, name) is ours:
                     setattr(owner, name, plain)
 
         return undo

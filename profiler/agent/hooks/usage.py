@@ -15,6 +15,7 @@ from ..dynamo import in_script, not_for_dynamo
 from ..look import dict_of
 from ..session import Agent
 from ..tracebacks import not_counted, step_aside
+from .builtin import in_place_of
 
 _ANOMALY_MODE = "torch.autograd.anomaly_mode"
 
@@ -193,11 +194,12 @@ class Usage:
             return plain(*args, **kwargs)
 
         not_for_dynamo(torch, set_anomaly_enabled)
-        forget = in_script(torch, plain, set_anomaly_enabled)
-        torch.set_anomaly_enabled = set_anomaly_enabled
+        ours = in_place_of(plain, set_anomaly_enabled)
+        forget = in_script(torch, plain, ours)
+        torch.set_anomaly_enabled = ours
 
         def undo() -> None:
-            if torch.set_anomaly_enabled is set_anomaly_enabled:
+            if torch.set_anomaly_enabled is ours:
                 torch.set_anomaly_enabled = plain
                 forget()
 
@@ -207,17 +209,18 @@ class Usage:
         torch = self._agent.torch
         plain = torch.set_num_threads
 
-        def undo() -> None:
-            if torch.set_num_threads is set_num_threads:
-                torch.set_num_threads = plain
-                forget()
-
         @functools.wraps(plain)
         def set_num_threads(*args: Any, **kwargs: Any) -> Any:
             self.flags["threads_from"] = "program"
-            undo()
             return plain(*args, **kwargs)
 
-        forget = in_script(torch, plain, set_num_threads)
-        torch.set_num_threads = set_num_threads
+        ours = in_place_of(plain, set_num_threads)
+        forget = in_script(torch, plain, ours)
+        torch.set_num_threads = ours  # to the end, as it is not called often: the program may compare it
+
+        def undo() -> None:
+            if torch.set_num_threads is ours:
+                torch.set_num_threads = plain
+                forget()
+
         return undo

@@ -201,3 +201,17 @@ def test_a_finder_that_comes_first_is_asked_once(module, calls, monkeypatch):
     importlib.import_module(name)
     assert (asked.count(name), calls) == (1, [name])
     forget()
+
+
+def test_the_programs_own_finder_stays_first(module, calls, monkeypatch):
+    class First:
+        def find_spec(self, name, path=None, target=None):
+            return None
+
+    first = First()
+    monkeypatch.setattr(sys, "meta_path", [first, *sys.meta_path])
+    name = module("later")
+    when_imported(name, lambda: calls.append(name))
+    assert sys.meta_path[0] is first
+    importlib.import_module(name)
+    assert calls == [name]

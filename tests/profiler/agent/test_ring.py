@@ -1,4 +1,5 @@
 import errno
+import gc
 import mmap
 import os
 import posix
@@ -59,6 +60,21 @@ class Pen:
 
 
 # ---- what goes in comes out ----
+
+
+def test_the_ring_holds_no_descriptor(path):
+    before = os.listdir("/proc/self/fd")
+    writer = ring.RingWriter(path, CAPACITY)
+    assert os.listdir("/proc/self/fd") == before
+    put(writer, 1)
+    (event,) = ring.Reader(path).read()
+    assert whole(event)
+
+
+def test_a_ring_that_nobody_writes_to_is_unmapped(path):
+    ring.RingWriter(path, CAPACITY)
+    gc.collect()
+    assert path not in Path("/proc/self/maps").read_text()
 
 
 @given(times=st.tuples(I64, I64), values=st.tuples(I64, I64, I64, I64), kind=st.integers(0, 0xFFFF), id=st.integers(0))

@@ -40,3 +40,19 @@ def test_a_look_without_a_step_since_is_none():
 
 def test_our_own_window_is_not_the_programs():
     assert looked([True] * 4, window_open=True) is False
+
+
+def test_the_number_of_threads_is_set_by_the_same_function_after_its_first_call():
+    import torch
+
+    agent = SimpleNamespace(torch=torch, settings={})
+    usage = Usage(agent)
+    undo = usage._threads()
+    try:
+        first = torch.set_num_threads
+        first(torch.get_num_threads())
+        assert torch.set_num_threads is first
+        assert usage.flags["threads_from"] == "program"
+    finally:
+        undo()
+    assert torch.set_num_threads is not first
