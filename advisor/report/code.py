@@ -45,6 +45,10 @@ NAMED_LOW = 0.10
 """... and the least that the lower end of the share's interval must be: 40 samples show a share of 20 % so surely."""
 
 
+TIMED_ALIKE = frozenset(("data_wait", "backward", "optimizer"))
+"""Phases that are one call of a library, for stacks as for hooks."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """A function in the tree of one phase."""
@@ -178,14 +182,15 @@ def code(m: Metrics, profile: Profile, phases: Mapping[str, float | None]) -> Co
 def _within(place: Place, phases: Mapping[str, float | None]) -> Place:
     """Return the place with no larger a share than the phases that it lies in: samples only estimate what was timed.
 
-    Where the whole interval is above it, stacks and hooks differ in what they call a phase, and the place stays.
+    Where the whole interval is above it, stacks and hooks may differ in what they call a phase, but for those that are
+    one call of a library: then the place stays.
     """
     known = {phase if phase in phases else "other" for phase, _ in place.phases or ((place.phase, place.share),)}
     shares = [phases.get(phase) for phase in known]
     most = sum(part for part in shares if part is not None)
-    if None in shares or not place.low <= most < place.share:
+    if None in shares or most >= place.share or (place.low > most and not known <= TIMED_ALIKE):
         return place
-    return replace(place, share=most)
+    return replace(place, share=most, low=min(place.low, most))
 
 
 def _worth_reading(places: Sequence[Place]) -> list[Place]:

@@ -12,6 +12,8 @@ from profiler.schema import PHASES, STANDS_OUT, Lane, Step, StepLook
 
 FEW = 3
 """Steps below which none is typical."""
+LONGEST = 2.0**33
+"""Seconds from which a step is no measurement: a page counts nanoseconds, and a damaged store may hold any number."""
 CAUSE = 0.3
 """Share of the difference from which a part is named as the cause."""
 
@@ -94,7 +96,8 @@ def one_step(profile: Profile) -> OneStep | None:
 
 
 def _recorded(rank: Rank) -> tuple[StepLook, ...]:
-    steps = sorted((step for step in rank.steps if not step.tags and step.count == 1), key=lambda step: step.duration)
+    single = (step for step in rank.steps if not step.tags and step.count == 1 and _is_measured(step))
+    steps = sorted(single, key=lambda step: step.duration)
     if len(steps) < FEW:
         return ()
     typical, slowest = steps[(len(steps) - 1) // 2], steps[-1]
@@ -102,6 +105,10 @@ def _recorded(rank: Rank) -> tuple[StepLook, ...]:
     if slowest.duration > STANDS_OUT * typical.duration:
         shown.append(_phases(slowest, "slowest"))
     return tuple(shown)
+
+
+def _is_measured(step: Step) -> bool:
+    return all(abs(value) < LONGEST for name in ("duration", *PHASES) if (value := getattr(step, name)) is not None)
 
 
 def _phases(step: Step, which: Literal["typical", "slowest"]) -> StepLook:

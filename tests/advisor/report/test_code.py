@@ -132,4 +132,6 @@ def test_a_named_line_does_not_hide_that_the_forward_pass_was_not_seen():
 def test_a_sampled_share_is_no_larger_than_its_phase_was_measured(phases, shown):
     """PLACE has 66 % of the samples, 60 % at least: what was measured far below that is another phase by that name."""
     assert _within(PLACE, phases).share == shown
+    waiting = {"data_wait": phases["other"]}
+    assert _within(replace(PLACE, phase="data_wait"), waiting).share == min(0.66, phases["other"] or 1.0)
     assert _within(replace(PLACE, phases=(("other", 0.5), ("logging", 0.16))), phases).share == shown

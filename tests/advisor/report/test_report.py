@@ -18,6 +18,7 @@ from advisor.metrics.host import CoreUse
 from advisor.metrics.step import data_wait_fraction, h2d_fraction, steady_step_count, typical_step_uncertainty
 from advisor.report.build import build_report
 from advisor.report.conclusion import Conclusion, conclude
+from advisor.report.one_step import one_step
 from advisor.report.render import result_json
 from advisor.report.report import Measured, Phase, Recommendation, Report
 from advisor.report.wording import counsel, diagnosis, gain_text, inside_other, prospect, unanswered
@@ -655,3 +656,12 @@ def test_a_run_that_began_on_no_day_of_the_calendar_has_a_report(moment):
     profile = a_profile()
     damaged = replace(profile, runs=(replace(profile.runs[0], started_at=moment),))
     assert report_of(damaged).run.started == ""
+
+
+@pytest.mark.parametrize("column", ["duration", "forward"])
+def test_a_step_longer_than_any_clock_counts_is_not_drawn(column):
+    profile = a_profile()
+    (rank, *_) = profile.ranks
+    steps = tuple(replace(step, **{column: 1e300}) for step in rank.steps)
+    assert one_step(profile) is not None
+    assert one_step(replace(profile, ranks=(replace(rank, steps=steps),))) is None

@@ -87,6 +87,13 @@ def test_ranks_that_are_not_there_are_named():
     assert "2-4, 6-7" in remark.message
 
 
+def test_nobody_counts_up_to_a_number_of_ranks_that_no_job_has(monkeypatch):
+    monkeypatch.setattr("advisor.runs.nodes.MOST_RANKS", 8)
+    nodes = [node(rank, world=64, steps=lockstep(seed=rank)) for rank in (0, 1, 5)]
+    (remark,) = remarks(nodes, clocks(nodes))
+    assert "2-4, 6-7" in remark.message
+
+
 def test_a_recording_that_goes_on_is_told():
     nodes = [node(0, steps=lockstep()), node(1, steps=lockstep(), outcome="running")]
     (remark,) = remarks(nodes, clocks(nodes))
