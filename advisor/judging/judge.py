@@ -392,17 +392,17 @@ class _Plan:
         return saving(share, self._metrics.goals.gpu_price)
 
     def _severity(self, rule: Rule, advice: Advice, gain: Gain | None) -> Severity:
-        if self._is_too_uncertain(advice, gain):
+        if self._is_too_uncertain(rule, advice, gain):
             return Severity.INFO
         return min(self._deserved(rule, advice, gain), rule.cap, key=list(Severity).index)
 
-    def _is_too_uncertain(self, advice: Advice, gain: Gain | None) -> bool:
+    def _is_too_uncertain(self, rule: Rule, advice: Advice, gain: Gain | None) -> bool:
         """Return whether the timings are too uncertain to insist on the advice.
 
-        A fault is always certain enough. After too few steps nothing else is. If only the step times scatter, or other
-        programs used the cores, a gain that stands clear of the scatter is.
+        A fault or a setting is always certain enough. After too few steps nothing else is. If only the step times
+        scatter, or other programs used the cores, a gain that stands clear of the scatter is.
         """
-        if advice.fault:
+        if advice.fault or rule.certain:
             return False
         clear = gain is not None and self._is_clear(gain)
         return (self._uncertain and self._few_steps) or ((self._uncertain or self._crowded) and not clear)
@@ -412,7 +412,7 @@ class _Plan:
             first = ", ".join(other.id for other in self._distorting)
             return f"Its gain cannot be predicted from steps that are distorted. Follow {first} and record again."
         deserved = min(self._deserved(rule, advice, gain), rule.cap, key=list(Severity).index)
-        if deserved is Severity.INFO or not self._is_too_uncertain(advice, gain):
+        if deserved is Severity.INFO or not self._is_too_uncertain(rule, advice, gain):
             return ""
         if self._few_steps or self._noise is None or gain is None:
             return "There were too few steady steps to insist on it. Record more of them."

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.between import evaluation_share
 from advisor.metrics.settings import on_cpu, primary_rank
 from advisor.metrics.step import forwards_per_step, micro_steps_per_step
 from advisor.runs.source import source
@@ -26,7 +27,16 @@ MOST_PLACES = 12
 """Places kept of a phase."""
 
 INNER = 0.8
-"""Share of a function's time from which the function that it calls is named instead of it."""
+"""Share of a function's time from which the function that it calls is named instead of it ..."""
+
+MOSTLY = 0.5
+"""... and from which it is named besides it, with its line."""
+
+NEAR = 0.7
+"""Share of the hottest line's time from which another line is about as hot: samples do not tell them apart."""
+
+LITTLE = 0.3
+"""Share of a function's time below which its own lines say little, and those count in which it calls others."""
 
 OWN = 0.7
 """Share of a function's time in no other function of the program, from which its hottest line is what takes it."""
@@ -36,6 +46,9 @@ WORTH_READING = 0.05
 
 MANY_FORWARDS = 4.0
 """Calls of a model per backward pass from which some are evaluations or single rows; a GAN or a teacher has 2 or 3."""
+
+EVALUATES = 0.05
+"""Share of the run in evaluation from which a pass without gradients in a loop is that evaluation."""
 
 KNOWN = {
     **dict.fromkeys(("PIL", "cv2", "json", "gzip", "re", "pandas", "matplotlib", "sklearn", "torchmetrics", "wandb")),
@@ -48,6 +61,9 @@ KNOWN = {
 
 CALLS = {"time.sleep": "sleep", "gc.collect": "gc", "acquire": "lock", "double": "float64", "deepcopy": "copy"}
 """Kinds by what the hottest line calls."""
+
+LISTS = frozenset(("torch.tensor", "torch.as_tensor", "torch.FloatTensor", "torch.LongTensor"))
+"""Functions that visit each element of a Python list."""
 
 VALUES = frozenset(("item", "cpu", "numpy", "tolist"))
 """Methods by which a tensor's values come to Python."""
@@ -62,6 +78,12 @@ _REMEDY = "Record with stacks (the default) for some seconds; `profile-train doc
 
 _Key = tuple[str, str]
 """File and function."""
+
+_Frame = tuple[str, int, str, str]
+"""File, line, function and library."""
+
+_Part = tuple[str, str, str, int | str]
+"""Phase, file, function, and of the loop's own work its line, or the library that its lines call; else 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +116,10 @@ class Place:
     """Part of the time in which no other function of the program runs below this one."""
     kind: str = ""
     """What takes the time, as far as frames and source show it: "loop", "sleep", a library, ...; else empty."""
+    outer: str = ""
+    """The function that all of the time passes in, if less than INNER of it passes in this one; else empty."""
+    near: tuple[int, ...] = ()
+    """Other lines of the function that are about as hot."""
 
     def share_in(self, phase: str) -> float:
         """Return the share of the step that it takes in one phase."""
@@ -102,8 +128,8 @@ class Place:
     @property
     def name(self) -> str:
         """Return the place's name for a sentence: a function, or a line of the loop."""
-        if self.whole and all(part.isidentifier() for part in self.function.split(".")):
-            return f"{self.function}()"
+        if self.whole and _is_name(self.function):
+            return f"{self.outer}(), most of it {self.function}()" if _is_name(self.outer) else f"{self.function}()"
         called = self.called.rpartition(".")[2]
         if called.endswith("_call_impl"):
             return "the model, called"
@@ -113,6 +139,10 @@ class Place:
     def where(self) -> str:
         """Return the file's name and the line."""
         return f"{PurePath(self.file).name}:{self.line}"
+
+
+def _is_name(function: str) -> bool:
+    return all(part.isidentifier() for part in function.split("."))
 
 
 def _own(stack: Stack) -> list[tuple[str, int, str, str]]:
@@ -126,10 +156,10 @@ def sampled(m: Metrics) -> tuple[Stack, ...]:
     If a run has no such steps (an evaluation or a checkpoint in each step), all stacks.
     """
     rows = [row for row in m[primary_rank].stacks if row.role == "rank"]
-    steady = [row for row in rows if row.steady]
     if not rows:
         raise Missing("No Python stacks were sampled", _REMEDY)
-    return tuple(steady or rows)
+    inside = [row for row in rows if row.phase not in BETWEEN]  # by its frames, whatever the clocks of both say
+    return tuple([row for row in inside if row.steady] or inside or rows)
 
 
 @metric("count", "stacks sampled")
@@ -171,7 +201,7 @@ def places_between(m: Metrics) -> tuple[Place, ...]:
     if not rows:
         raise Missing("No Python stacks were sampled", _REMEDY)
     total = sum(row.total for row in rows)
-    return tuple(_places([row for row in rows if not row.steady], total, _loop(rows)))
+    return tuple(_places([row for row in rows if not row.steady or row.phase in BETWEEN], total, _loop(rows)))
 
 
 @metric(None)
@@ -192,11 +222,11 @@ def hot_place(m: Metrics) -> Place:
 def hot_place_between(m: Metrics) -> float:
     """Share of the samples in saving, evaluation and epoch starts that are in the hottest place's function."""
     place = m[hot_place]
-    rows = [row for row in m[primary_rank].stacks if row.role == "rank" and row.phase in BETWEEN and not row.steady]
+    rows = [row for row in m[primary_rank].stacks if row.role == "rank" and row.phase in BETWEEN]
     total = sum(row.total for row in rows)
     if not place.whole or not total:
         return 0.0
-    return sum(row.total for row in rows if any(one[::2] == (place.file, place.function) for one in _own(row))) / total
+    return sum(row.total for row in rows if _passes(row, (place.file, place.function))) / total
 
 
 @metric("1", "share of the step in the hottest place")
@@ -218,7 +248,8 @@ def anomaly_place(m: Metrics) -> tuple[str, int]:
     files = {frame[0] for row in m[sampled] for frame in _own(row)}
     for file in sorted(files):
         for number, line in enumerate(source(file, since) or (), 1):
-            if "detect_anomaly" in line.partition("#")[0] and "import" not in line:
+            code = line.partition("#")[0]
+            if "detect_anomaly" in code and "import" not in code and "False" not in code:
                 return file, number
     raise Missing("No line that turns anomaly detection on was found", _REMEDY)
 
@@ -244,18 +275,32 @@ def _with_kinds(m: Metrics, places: Iterable[Place]) -> tuple[Place, ...]:
     """Return the places with their kinds, by their frames and by the source as it ran."""
     since = m.profile.runs[0].started_at if m.profile.runs else 0.0
     forwards = (m.get(forwards_per_step) or 0.0) / max(1.0, m.get(micro_steps_per_step) or 1.0)
+    evaluates = (m.get(evaluation_share) or 0.0) >= EVALUATES
     known = []
     for place in places:
         text = source(place.file, since) if place.share >= WORTH_READING else None
-        around = syntax(text, place.line) if text else None
-        known.append(replace(place, kind=kind_of(place, around, forwards)))
+        around = None
+        if text:
+            place = _in_a_loop(place, text)
+            around = syntax(text, place.line)
+        known.append(replace(place, kind=kind_of(place, around, forwards, evaluates=evaluates)))
     return tuple(known)
 
 
-def kind_of(place: Place, around: Syntax | None, forwards: float) -> str:
+def _in_a_loop(place: Place, text: list[str]) -> Place:
+    """Return the place with a line that a loop repeats, if one is about as hot as its hottest."""
+    for line in (place.line, *place.near):
+        around = syntax(text, line)
+        if around and around.loop:
+            return replace(place, line=line)
+    return place
+
+
+def kind_of(place: Place, around: Syntax | None, forwards: float, *, evaluates: bool = False) -> str:
     """Return what takes the time of a place; empty if nothing shows it.
 
-    `forwards` are the calls of a model per backward pass, 0 if unknown.
+    `forwards` are the calls of a model per backward pass, 0 if unknown; `evaluates` is whether hooks saw the run spend
+    time in evaluation.
     """
     around = around or Syntax()
     if place.phase in ("backward", "optimizer", "checkpoint_save", "evaluation"):
@@ -266,12 +311,19 @@ def kind_of(place: Place, around: Syntax | None, forwards: float) -> str:
         return KNOWN[place.library] or place.library
     if not place.whole:
         return ""
+    if evaluates and around.loop and around.no_grad and place.share_in("forward"):
+        return "evaluation"
     if forwards >= MANY_FORWARDS and around.loop and place.share_in("forward"):
         return "one_row" if around.one_row else "evaluation" if around.no_grad else ""
     if around.generator and place.phase == "other":
         return "generator"
+    if around.calls & LISTS and place.own >= OWN and place.phase in (*OUTSIDE, "data_wait") and not around.loop:
+        return "lists"
+    if around.recurrent and place.share_in("forward"):
+        return ""
     # A loop over modules is the model; so is a line that only calls other functions of the program.
-    if around.loop and place.own >= OWN and not place.called.endswith("_call_impl"):
+    least = LITTLE if place.phase in OUTSIDE else OWN
+    if around.loop and place.own >= least and not place.called.endswith("_call_impl"):
         return "loop"
     return "values" if place.phase in OUTSIDE and around.calls & VALUES else ""
 
@@ -302,7 +354,7 @@ def _above_the_phase(row: Stack) -> list[tuple[str, int, str, str]]:
 
 def _places(rows: Sequence[Stack], total: float, loop: frozenset[_Key]) -> list[Place]:
     """Return where the time of these stacks passes, each sample counted once, the hottest place first."""
-    parts: dict[tuple[str, str, str, int], list[Stack]] = defaultdict(list)
+    parts: dict[_Part, list[Stack]] = defaultdict(list)
     for row in rows:
         own = _own(row)
         if not own:
@@ -312,7 +364,10 @@ def _places(rows: Sequence[Stack], total: float, loop: frozenset[_Key]) -> list[
             parts["", called[0], called[2], 0].append(row)
         else:
             file, line, function, _ = own[-1]
-            parts[row.phase, file, function, line].append(row)
+            library, _ = _calls(row)
+            # Several lines of the loop that plot are one place.
+            parts[("", file, function, library) if library in KNOWN else (row.phase, file, function, line)].append(row)
+    _add_calling_lines(parts, loop)
     if not total:
         return []
     count = sum(row.samples for row in rows)
@@ -327,16 +382,43 @@ def _places(rows: Sequence[Stack], total: float, loop: frozenset[_Key]) -> list[
     return shown
 
 
-def _place(key: tuple[str, str, str, int], rows: list[Stack], total: float, count: int) -> Place:
+def _add_calling_lines(parts: dict[_Part, list[Stack]], loop: frozenset[_Key]) -> None:
+    """Give a function the little time of the loop's line that calls it: there its locals and results are freed."""
+    callers: dict[_Frame, dict[_Part, float]] = defaultdict(lambda: defaultdict(float))
+    for key, rows in parts.items():
+        if key[3] == 0:
+            for row in rows:
+                above = [frame for frame in _own(row) if (frame[0], frame[2]) in loop or frame[2] == "<module>"]
+                if above and row.phase in OUTSIDE:
+                    callers[above[-1]][key] += row.total
+    for key in list(parts):
+        phase, file, function, line = key
+        if phase not in OUTSIDE or not isinstance(line, int) or not (called := callers.get((file, line, function, ""))):
+            continue
+        most = max(called, key=lambda part: called[part])
+        own = [row for row in parts[key] if _calls(row) == ("", "")]
+        if sum(row.total for row in own) <= LITTLE * called[most]:
+            parts[most] += own
+            parts[key] = [row for row in parts[key] if _calls(row) != ("", "")]
+            if not parts[key]:
+                del parts[key]
+
+
+def _place(key: _Part, rows: list[Stack], total: float, count: int) -> Place:
     _, file, function, line = key
+    outer, near = "", list[int]()
     seconds = sum(row.total for row in rows)
     phases: dict[str, float] = defaultdict(float)
     for row in rows:
         phases[row.phase] += row.total / total
     by_phase = tuple(sorted(phases.items(), key=lambda item: -item[1]))
     if not line:
+        outer = function
         file, function = _innermost(rows, (file, function), seconds)
-        line = _hottest_line(rows, file, function)
+        if sum(row.total for row in rows if _passes(row, (file, function))) >= INNER * seconds:
+            outer = ""
+    if not line or isinstance(line, str):
+        line, *near = _hottest_lines(rows, file, function)
     share = seconds / total
     low, high = interval(share, count)
     library, called = _passes_in(rows, seconds)
@@ -353,12 +435,26 @@ def _place(key: tuple[str, str, str, int], rows: list[Stack], total: float, coun
         library=library,
         called=called,
         phases=by_phase,
-        own=sum(row.total for row in rows if _own(row)[-1][::2] == (file, function)) / seconds if seconds else 1.0,
+        own=_own_part(rows, (file, function)),
+        outer=outer,
+        near=tuple(near),
     )
 
 
+def _passes(row: Stack, key: _Key) -> bool:
+    """Return whether a sample lies in a function or in what it calls."""
+    return any((file, function) == key for file, _, function, library in row.frames if not library)
+
+
+def _own_part(rows: list[Stack], key: _Key) -> float:
+    """Return the part of a function's time in which no other function of the program runs below it."""
+    inside = [row for row in rows if _passes(row, key)]
+    total = sum(row.total for row in inside)
+    return sum(row.total for row in inside if _own(row)[-1][::2] == key) / total if total else 1.0
+
+
 def _innermost(rows: list[Stack], outer: _Key, seconds: float) -> _Key:
-    """Return the function in which nearly all of this time passes, going down from the outer one."""
+    """Return the function in which most of this time passes, going down from the outer one."""
     at = outer
     passed = {at}
     while True:
@@ -370,31 +466,43 @@ def _innermost(rows: list[Stack], outer: _Key, seconds: float) -> _Key:
                 if rest:
                     below[rest[0]] += row.total
         best = max(below, key=lambda key: below[key], default=None)
-        if best is None or best in passed or below[best] < INNER * seconds:
+        if best is None or best in passed or below[best] < MOSTLY * seconds:
             return at
         at = best
         passed.add(at)
 
 
-def _hottest_line(rows: list[Stack], file: str, function: str) -> int:
+def _hottest_lines(rows: list[Stack], file: str, function: str) -> list[int]:
+    """Return the function's hottest line, then those that are about as hot."""
+    own: dict[int, float] = defaultdict(float)
     lines: dict[int, float] = defaultdict(float)
     for row in rows:
-        for frame in reversed(row.frames):
-            if (frame[0], frame[2]) == (file, function):
-                lines[frame[1]] += row.total
-                break
-    return max(lines, key=lambda line: lines[line], default=0)
+        frames = _own(row)
+        at = next((frame for frame in reversed(frames) if (frame[0], frame[2]) == (file, function)), None)
+        if at is not None:
+            lines[at[1]] += row.total
+            if at is frames[-1]:
+                own[at[1]] += row.total
+    if sum(own.values()) >= LITTLE * sum(lines.values()):
+        lines = own
+    ordered = sorted(lines, key=lambda line: -lines[line])
+    return [line for line in ordered if lines[line] >= NEAR * lines[ordered[0]]] or [0]
 
 
 def _passes_in(rows: list[Stack], seconds: float) -> tuple[str, str]:
     """Return the library that the program's last line calls for most of this time, and its function."""
     libraries: dict[tuple[str, str], float] = defaultdict(float)
     for row in rows:
-        after = row.frames[row.frames.index(_own(row)[-1]) + 1 :]
-        libraries[_name(after[0]) if after else ("", "")] += row.total
+        libraries[_calls(row)] += row.total
     (library, function), most = max(libraries.items(), key=lambda item: item[1])
     whole = sum(value for (name, _), value in libraries.items() if name == library)
     return (library, function if most > seconds / 2 else "") if whole > seconds / 2 else ("", "")
+
+
+def _calls(row: Stack) -> tuple[str, str]:
+    """Return the library that the program's last line of a sample calls, and its function; empty of none."""
+    after = row.frames[row.frames.index(_own(row)[-1]) + 1 :]
+    return _name(after[0]) if after else ("", "")
 
 
 def _name(frame: tuple[str, int, str, str]) -> tuple[str, str]:

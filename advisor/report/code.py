@@ -124,6 +124,7 @@ class Code:
         return next(known, None)
 
 
+# Kinds of places count as phases: an evaluation is known by its source where no framework runs it.
 _EVIDENCE = {
     "data-workers-zero": ("data_wait",),
     "data-more-workers": ("fetch", "collate"),
@@ -154,7 +155,8 @@ def evidence(rule: str, found: Code | None) -> Behind | None:
     if found is None:
         return None
     for name, of in _OF.items():
-        known = (place for place in getattr(found, name) if place.phase in _EVIDENCE.get(rule, ()))
+        phases = _EVIDENCE.get(rule, ())
+        known = (place for place in getattr(found, name) if place.phase in phases or place.kind in phases)
         place = next(known, None)
         if place is not None and place.low >= SMALLEST:
             return Behind(place, f"{share(place.share)} of {of} is {place.name} in {place.where}.")

@@ -85,6 +85,12 @@ KINDS = {
         ", which waits for a lock or a queue", "Let what it waits for run ahead: a thread, or a loader worker.", SOME
     ),
     "float64": LineKind(", in float64", "Use float32 if it is precise enough: float64 takes twice the memory.", SOME),
+    "lists": LineKind(
+        ", which makes tensors of Python lists",
+        "Keep the data in tensors or NumPy arrays (torch.from_numpy copies nothing): torch.tensor() visits each "
+        f"element of a list; {WORKERS}.",
+        (0.3, 0.8, 1.0),
+    ),
     "values": LineKind(
         ", which takes values out of tensors",
         "Compute it with tensor operations (torch.sort, cumsum, sum), or every hundredth step.",

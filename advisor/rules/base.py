@@ -164,6 +164,8 @@ class Rule:
     """The highest severity this advice can have unless the user opts in to more."""
     supersedes: tuple[str, ...] = ()
     """Ids of the rules that are silenced when this one fires."""
+    certain: bool = False
+    """Whether what it found is a setting, which timings that scatter do not make doubtful."""
     id: str = ""
     page: str = ""
     thresholds: Mapping[str, Threshold] = field(default_factory=dict, hash=False)

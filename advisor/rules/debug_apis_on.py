@@ -145,6 +145,7 @@ RULE = Rule(
     then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=1,
+    certain=True,
     sources=(
         Source(
             "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"

@@ -18,6 +18,8 @@ class Syntax:
 
     loop: bool = False
     """Whether the line is repeated by a loop or a comprehension."""
+    recurrent: bool = False
+    """Whether a turn of such a loop needs what the one before computed, as a recurrent cell does; a sum does not."""
     no_grad: bool = False
     """Whether it runs without gradients."""
     generator: bool = False
@@ -46,8 +48,10 @@ def syntax(lines: Sequence[str], number: int) -> Syntax | None:
     function, inside = around[last], around[last + 1 :]
     within = list(_within(function))
     of_line = [node for node in within if getattr(node, "lineno", 0) <= number <= (getattr(node, "end_lineno", 0) or 0)]
+    loops = [node for node in inside if isinstance(node, _LOOPS) and _repeats(node, number)]
     return Syntax(
-        loop=any(isinstance(node, _LOOPS) and _repeats(node, number) for node in inside),
+        loop=bool(loops),
+        recurrent=any(_recurs(loop) for loop in loops),
         no_grad=_has_no_grad(around[: last + 1], inside),
         generator=any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in within),
         calls=frozenset(name for node in of_line if isinstance(node, ast.Call) for name in _names(node.func)),
@@ -73,6 +77,31 @@ def _repeats(loop: ast.AST, number: int) -> bool:
     """Return whether the line is in the loop, not only in what it iterates over, which is evaluated once."""
     body = getattr(loop, "body", None)
     return not isinstance(body, list) or any(one.lineno <= number <= (one.end_lineno or 0) for one in body)
+
+
+def _recurs(loop: ast.AST) -> bool:
+    """Return whether a statement of the loop's body computes a variable from its own value, other than a sum of it."""
+    for node in _within(loop):
+        if isinstance(node, ast.Assign):
+            names = {one.id for target in node.targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+            if any(isinstance(one, ast.Name) and one.id in names for one in _factors(node.value)):
+                return True
+    return False
+
+
+def _factors(value: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of an expression, without the plain names that it is a sum of."""
+    for part in _parts(value):
+        if not isinstance(part, ast.Name):
+            yield from ast.walk(part)
+
+
+def _parts(value: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub)):
+        yield from _parts(value.left)
+        yield from _parts(value.right)
+    else:
+        yield value
 
 
 def _within(function: ast.AST) -> Iterator[ast.AST]:

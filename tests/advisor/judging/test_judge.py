@@ -454,6 +454,15 @@ def test_on_a_busy_machine_only_a_clear_gain_is_insisted_on(others: float, small
     assert bool(held_back(judgement, "small")) is (small is Severity.INFO)
 
 
+def test_a_setting_is_certain_however_steps_scatter():
+    metrics = gpu_metrics({step_time_uncertainty: 0.5, core_use: CoreUse(16, 15.0, 1.0)}, phases=PHASES)
+    mode = rule("mode", removes("forward", 0.1, 0.4, 0.6))
+
+    judgement = judge(metrics, [too_short(steady_step_count), replace(mode, certain=True), replace(mode, id="other")])
+
+    assert (severity(judgement, "mode"), severity(judgement, "other")) == (Severity.SUGGEST, Severity.INFO)
+
+
 @pytest.mark.parametrize("metric", [steady_step_count, typical_step_uncertainty])
 def test_information_that_deserves_no_more_is_not_held_back(metric):
     judgement = judge(METRICS, [too_short(metric), rule("one", removes("forward", 0.0, 0.01, 0.02)), rule("fact")])

@@ -1,13 +1,15 @@
 """Places in the program's code, from stacks made by hand."""
 
+import os
 from dataclasses import replace
 
 import pytest
-from profiles import metrics, rank
+from profiles import RUN, metrics, rank
 from stack_places import NORMALIZE as NORMALIZING
 
 from advisor.metrics.base import Missing
 from advisor.metrics.lines import (
+    anomaly_place,
     hot_place,
     hot_place_between,
     hot_places,
@@ -64,6 +66,91 @@ def test_what_a_function_leaves_to_another_is_named_there():
     assert place.share == pytest.approx(0.7)
 
 
+def test_a_function_that_leaves_more_than_half_to_another_is_named_with_it():
+    rest = (NORMALIZE[0], 48, "normalize", "")
+    place = of(*STEP, stack("other", 40.0, MAIN, NORMALIZE, MEAN), stack("other", 30.0, MAIN, rest))[hot_place]
+    assert (place.outer, place.function, place.line) == ("normalize", "mean", 7)
+    assert place.share == pytest.approx(0.7)
+    assert place.name == "normalize(), most of it mean()"
+
+
+def test_a_line_that_only_calls_on_is_not_the_hottest_one():
+    calling = (NORMALIZE[0], 44, "normalize", "")
+    place = of(*STEP, stack("other", 30.0, MAIN, calling, MEAN), stack("other", 25.0, MAIN, NORMALIZE), *_others(14.0))[
+        hot_place
+    ]
+    assert (place.function, place.line) == ("normalize", 41)
+
+
+def _others(seconds):
+    return [stack("other", seconds, MAIN, NORMALIZE, (MEAN[0], line, f"f{line}", "")) for line in (1, 2)]
+
+
+def test_of_lines_about_as_hot_the_one_in_a_loop_is_named(tmp_path):
+    path = tmp_path / "data.py"
+    path.write_text("def item(i):\n    for at in range(i):\n        work(at)\n    return torch.tensor(found)\n")
+    os.utime(path, (0, 0))
+    convert, work = (str(path), 4, "item", ""), (str(path), 3, "item", "")
+    place = metrics(
+        rank(stacks=(*STEP, stack("other", 40.0, MAIN, convert), stack("other", 30.0, MAIN, work))), runs=(RUN,)
+    )[hot_place]
+    assert (place.line, place.kind) == (3, "loop")
+    place = metrics(
+        rank(stacks=(*STEP, stack("other", 60.0, MAIN, convert), stack("other", 30.0, MAIN, work))), runs=(RUN,)
+    )[hot_place]
+    assert (place.line, place.kind) == (4, "lists")
+
+
+def test_what_is_freed_on_return_counts_for_the_function_that_was_called():
+    call, other = (MAIN[0], 51, "main", ""), (MAIN[0], 52, "main", "")
+    rows = stack("other", 50.0, call, NORMALIZE), stack("other", 15.0, call), stack("other", 5.0, other)
+    first, *rest = of(*STEP, *rows)[hot_places]
+    assert (first.function, first.share, first.own) == ("normalize", pytest.approx(0.65), 1.0)
+    assert [place.line for place in rest if place.phase == "other"] == [52]
+
+
+def test_lines_of_the_loop_that_call_one_library_are_one_place():
+    rows = [
+        stack("other", 20.0 + line, (MAIN[0], line, "main", ""), ("matplotlib/figure.py", 9, "savefig", "matplotlib"))
+        for line in (60, 61, 62)
+    ]
+    place = of(*STEP, *rows)[hot_place]
+    assert (place.line, place.whole, place.kind) == (62, False, "matplotlib")
+    assert place.share == pytest.approx(243 / 273)
+
+
+def test_what_saves_is_between_steps_whatever_the_clocks_say():
+    m = of(*STEP, stack("checkpoint_save", 30.0, MAIN))
+    assert m[stack_samples] == 300
+    (saving,) = m[places_between]
+    assert (saving.phase, saving.share) == ("checkpoint_save", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("import torch\ntorch.autograd.set_detect_anomaly(True)\n", 2),
+        ("def f():\n    # no detect_anomaly here\n    with torch.autograd.detect_anomaly():\n        pass\n", 3),
+        ("from torch.autograd import detect_anomaly\n", None),
+        ("torch.autograd.set_detect_anomaly(False)\n", None),
+    ],
+)
+def test_the_line_that_turns_anomaly_detection_on_is_found_in_sampled_files(tmp_path, text, line):
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    os.utime(path, (0, 0))
+    m = metrics(rank(stacks=(stack("other", 9.0, (str(path), 1, "main", "")),)), runs=(RUN,))
+    assert m.get(anomaly_place) == (line and (str(path), line))
+
+
+def test_a_file_that_changed_since_the_run_shows_no_line(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("torch.autograd.set_detect_anomaly(True)\n")
+    m = metrics(rank(stacks=(stack("other", 9.0, (str(path), 1, "main", "")),)), runs=(replace(RUN, started_at=1.0),))
+    with pytest.raises(Missing):
+        m[anomaly_place]
+
+
 def test_of_the_loop_itself_a_line_is_named():
     other = (MAIN[0], 60, "main", "")
     places = of(*STEP, stack("other", 40.0, MAIN), stack("other", 30.0, other, GZIP))[hot_places]
@@ -113,8 +200,12 @@ def test_the_interval_of_forty_samples():
     [
         ({}, None, 0.0, ""),
         ({}, Syntax(loop=True), 0.0, "loop"),
-        ({"own": 0.5}, Syntax(loop=True), 0.0, ""),  # it calls other functions of the program
+        ({"own": 0.5}, Syntax(loop=True), 0.0, "loop"),
+        ({"own": 0.2}, Syntax(loop=True), 0.0, ""),  # it calls other functions of the program
+        ({"own": 0.5, "phase": "forward"}, Syntax(loop=True), 0.0, ""),
         ({"called": "Module._call_impl"}, Syntax(loop=True), 0.0, ""),
+        ({"phase": "forward"}, Syntax(loop=True, recurrent=True), 0.0, ""),  # each turn needs the one before
+        ({}, Syntax(loop=True, recurrent=True), 0.0, "loop"),
         ({"phase": "backward"}, Syntax(loop=True), 0.0, ""),
         ({"whole": False}, Syntax(loop=True), 0.0, ""),
         ({}, Syntax(generator=True), 0.0, "generator"),
@@ -123,6 +214,8 @@ def test_the_interval_of_forty_samples():
         ({}, Syntax(calls=frozenset(("item",))), 0.0, "values"),
         ({"library": "PIL"}, None, 0.0, "PIL"),
         ({"library": "transformers"}, None, 0.0, "tokenizers"),
+        ({}, Syntax(calls=frozenset(("tensor", "torch.tensor"))), 0.0, "lists"),
+        ({"phase": "forward"}, Syntax(calls=frozenset(("tensor", "torch.tensor"))), 0.0, ""),
         ({"phase": "forward"}, Syntax(loop=True, one_row=True, no_grad=True), 40.0, "one_row"),
         ({"phase": "forward"}, Syntax(loop=True, no_grad=True), 40.0, "evaluation"),
         ({"phase": "forward", "called": "Module._call_impl"}, Syntax(loop=True, no_grad=True), 2.0, ""),
@@ -130,6 +223,14 @@ def test_the_interval_of_forty_samples():
 )
 def test_a_place_has_the_kind_that_its_frames_and_source_show(place, around, forwards, kind):
     assert kind_of(replace(NORMALIZING, **place), around, forwards) == kind
+
+
+def test_a_loop_without_gradients_is_the_evaluation_that_hooks_saw():
+    place = replace(NORMALIZING, phase="data_wait", phases=(("data_wait", 0.5), ("forward", 0.1)))
+    around = Syntax(loop=True, no_grad=True)
+    assert kind_of(place, around, 1.0, evaluates=True) == "evaluation"
+    assert kind_of(place, around, 1.0) == "loop"
+    assert kind_of(place, replace(around, no_grad=False), 1.0, evaluates=True) == "loop"
 
 
 def test_a_place_has_its_part_of_what_falls_between_steps():

@@ -87,6 +87,20 @@ def test_a_rule_gets_the_line_of_its_phase(rule, found):
     assert evidence(rule, None) is None
 
 
+def test_an_evaluation_is_known_by_its_kind_where_no_framework_runs_it():
+    place = replace(PLACE, phase="data_wait", kind="evaluation")
+    assert evidence("eval-less-often", Code(samples=450, places=(PLACE, place))).place is place
+    assert evidence("eval-less-often", Code(samples=450, places=(PLACE,))) is None
+
+
+def test_the_code_section_says_how_far_its_samples_can_be_trusted():
+    page = html.render(report())
+    section = page.partition('<section id="code">')[2].partition("</section>")[0]
+    lead = section.partition('<p class="lead">')[2].partition("</p>")[0]
+    assert lead.startswith("450 ")
+    assert "two moments" in lead
+
+
 def test_waiting_for_workers_ends_on_their_line():
     phases = tuple(replace(phase, share=0.9 if phase.name == "data_wait" else 0.0) for phase in golden().phases)
     code = Code(samples=450, places=(), workers=(replace(PLACE, phase="fetch"),))

@@ -43,6 +43,25 @@ def test_a_line_has_what_surrounds_it_in_its_function(number, loop, no_grad, gen
     assert (found.loop, found.no_grad, found.generator, found.one_row) == (loop, no_grad, generator, one_row)
 
 
+@pytest.mark.parametrize(
+    ("statement", "recurrent"),
+    [
+        ("h = torch.tanh(x[t] + h @ u)", True),
+        ("h, c = cell(x[t], (h, c))", True),
+        ("h = (1 - f) * h + f * x[t]", True),
+        ("total = total + loss(x[t])", False),
+        ("total += loss(x[t])", False),
+        ("found.append(x[t] * 2)", False),
+        ("y = x[t] * 2", False),
+    ],
+)
+def test_a_recurrence_is_no_sum(statement, recurrent):
+    lines = ["def f(x):", "    for t in range(9):", f"        {statement}", "    return x"]
+    found = syntax(lines, 3)
+    assert (found.loop, found.recurrent) == (True, recurrent)
+    assert not syntax(lines, 4).recurrent
+
+
 def test_a_call_is_known_with_and_without_its_module():
     assert syntax(LINES, 17).calls == {"collect", "gc.collect"}
 
