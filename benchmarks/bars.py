@@ -33,6 +33,9 @@ TRACE_OVER_FLOOR = 1.5
 TRACE_MEMORY = 0.5
 """Of Holistic Trace Analysis's memory, at the peak."""
 
+TRACELENS_FASTER, TRACELENS_MEMORY = 10, 0.2
+"""Times by which the report on a trace of shapes is faster than TraceLens' own, and the part of its memory."""
+
 TRACE_GROWTH = 2.4
 """Times the CPU seconds that a trace twice as large may take."""
 

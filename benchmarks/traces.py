@@ -1,10 +1,12 @@
 """How fast traces are read: beside Holistic Trace Analysis (HTA), and beside the least that typed events in NumPy take.
 
     python benchmarks/traces.py [--rounds 3] [--hta PYTHON] [--json FILE]
+    python benchmarks/traces.py --tracelens PYTHON TRACE... [--rounds 3]
 
 Eight ranks of 109,000 events each, packed; one file of 1.09 million events, 284 MB; and one twice as large, for growth.
 The traces are made here, the same ones each time. Each way reads in a process of its own; the ways take turns. Times
 leave imports out, memory is the peak of the largest process. HTA needs a Python that has it.
+With --tracelens, both write their reports on the given traces instead: TraceLens its tables, we a page.
 """
 
 import argparse
@@ -19,7 +21,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from bars import TRACE_FASTER_ONE, TRACE_FASTER_RANKS, TRACE_GROWTH, TRACE_MEMORY, TRACE_OVER_FLOOR
+from bars import (
+    TRACE_FASTER_ONE,
+    TRACE_FASTER_RANKS,
+    TRACE_GROWTH,
+    TRACE_MEMORY,
+    TRACE_OVER_FLOOR,
+    TRACELENS_FASTER,
+    TRACELENS_MEMORY,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 EVENTS_A_RANK = 109_000
@@ -174,9 +184,20 @@ def hta(paths):
     return read
 
 
+def tracelens(paths):
+    from TraceLens.Reporting.generate_perf_report_pytorch import generate_perf_report_pytorch
+
+    def write():
+        with tempfile.TemporaryDirectory() as folder:
+            for path in paths:
+                generate_perf_report_pytorch(str(path), output_csvs_dir=folder)
+
+    return write
+
+
 def read(way, paths):
     """What it takes: seconds, and bytes at the peak."""
-    work = {"ours": ours, "floor": floor, "hta": hta}[way](paths)
+    work = {"ours": ours, "floor": floor, "hta": hta, "tracelens": tracelens}[way](paths)
     began, cpu = time.perf_counter(), time.process_time()
     work()
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
@@ -185,7 +206,7 @@ def read(way, paths):
 
 
 def measure(python, way, paths):
-    environment = {**os.environ, "PYTHONPATH": ""}
+    environment = {**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", "") if way == "tracelens" else ""}
     line = [python, __file__, "--read", way, *map(str, paths)]
     done = subprocess.run(line, capture_output=True, check=True, env=environment, stdin=subprocess.DEVNULL)
     return json.loads(done.stdout.splitlines()[-1])
@@ -196,12 +217,16 @@ def main():
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--events", type=int, default=EVENTS_A_RANK, help="of a rank; the one file has ten times more")
     options.add_argument("--hta", default=os.environ.get("PROFILE_TRAIN_HTA"), help="a Python that has HTA")
+    options.add_argument("--tracelens", nargs="+", metavar=("PYTHON", "TRACE"), help="a Python that has TraceLens")
     options.add_argument("--json", type=Path)
     options.add_argument("--read", nargs="+", help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.read:
         way, *paths = given.read
         print(json.dumps(read(way, [Path(path) for path in paths])))
+        return
+    if given.tracelens:
+        against_tracelens(*given.tracelens, rounds=given.rounds)
         return
     ways = {"ours": sys.executable, "floor": sys.executable, **({"hta": given.hta} if given.hta else {})}
     results = {}
@@ -229,6 +254,22 @@ def main():
         print(line)
     if given.json:
         given.json.write_text(json.dumps(results, indent=2))
+
+
+def against_tracelens(python, *traces, rounds):
+    """Print the figures of each trace, and whether the bars are met; the ways take turns."""
+    for path in traces:
+        runs = {"ours": [], "tracelens": []}
+        for _ in range(rounds):
+            runs["ours"].append(measure(sys.executable, "ours", [path]))
+            runs["tracelens"].append(measure(python, "tracelens", [path]))
+        one = {way: {key: statistics.median(run[key] for run in each) for key in each[0]} for way, each in runs.items()}
+        print(Path(path).name, *(f"{way}: {each}" for way, each in one.items()))
+        for key in ("seconds", "cpu"):
+            faster = one["tracelens"][key] / one["ours"][key]
+            print(_verdict(f"{key}: faster than TraceLens", faster, TRACELENS_FASTER, True))
+        memory = one["ours"]["memory"] / one["tracelens"]["memory"]
+        print(_verdict("memory over TraceLens's", memory, TRACELENS_MEMORY, False))
 
 
 def verdicts(results):
