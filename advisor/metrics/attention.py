@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.gpu import device
 from advisor.metrics.operators import Product, product_of, shaped_operators
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import micro_steps_per_step
@@ -21,6 +23,13 @@ _FUSED = (
     (re.compile(r"scaled_dot_product\w*_attention(_for_cpu)?$|_cudnn_attention_forward$"), (1, 2, 3)),
     (re.compile(r"_flash_attention_forward$|_efficient_attention_forward$|_flash_attn_forward$"), (2, 1, 3)),
 )
+
+_BACKEND = re.compile(r"^aten::_(flash|efficient)_attention_(forward|backward)$")
+HALF = ("fp16", "bf16")
+_TRITON = ("attn_fwd", "bwd_kernel")
+AMPERE, HOPPER = (8, 0), 9
+LONG = 1024
+"""Keys from which the kernels differ by more than their launches (FlashAttention-3 paper, figures from 512 on)."""
 
 Stack = tuple[int, int, int]
 """Number of matrices, rows, columns."""
@@ -70,6 +79,66 @@ def materialised_attention_share(m: Metrics) -> float:
     if not seconds and _hidden(m):
         raise Missing("Attention inside compiled code cannot be identified", "Record once without torch.compile.")
     return seconds / m[shaped_operators].seconds
+
+
+Name = Literal["efficient", "flash2", "triton"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """Attention in one kernel that another kernel of this GPU would compute faster."""
+
+    name: Name
+    """torch's memory-efficient kernel; FlashAttention-2 on Hopper; AMD's kernels in Triton."""
+    masked: bool
+    """Whether a mask or bias was given."""
+    keys: int
+    seconds: float
+    """Seconds of forward and backward."""
+    flop: float
+
+
+@metric(None)
+def slower_backend(m: Metrics) -> Backend | None:
+    """The attention kernels, in 16 bits and on long sequences, that this GPU has faster ones for; None if there are
+    none.
+    """
+    gpu = m[device]
+    found = []
+    for operator in m[shaped_operators].operators:
+        known = _BACKEND.search(operator.name)
+        shapes = [shape for shape in operator.inputs[:4] if len(shape) == 4]
+        if known is None or operator.dtype not in HALF or len(shapes) < 3 or not operator.flop:
+            continue
+        backward = known[2] == "backward"
+        keys = operator.inputs[1 + backward][1]
+        mask = operator.inputs[3 + backward : 4 + backward]
+        name: Name = "triton" if gpu.is_amd else "efficient" if known[1] == "efficient" else "flash2"
+        slow = {
+            "triton": operator.kernel.startswith(_TRITON),
+            "efficient": (gpu.capability or (0, 0)) >= AMPERE,
+            "flash2": (gpu.capability or (0, 0))[0] == HOPPER and "sm90" not in operator.kernel,
+        }[name]
+        if slow and keys >= LONG:
+            found.append((name, any(mask), keys, operator))
+    if not found:
+        return None
+    name, _, keys, _ = max(found, key=lambda each: each[3].total)
+    those = [each for each in found if each[0] == name]
+    return Backend(
+        name=name,
+        masked=any(masked for _, masked, _, _ in those),
+        keys=keys,
+        seconds=sum(operator.total for *_, operator in those),
+        flop=sum(operator.flop or 0.0 for *_, operator in those),
+    )
+
+
+@metric("1", "share of the time in attention on a slower kernel")
+def slower_backend_share(m: Metrics) -> float:
+    """Share of kernel time in attention kernels, on long sequences, that this GPU has faster ones for."""
+    found = m[slower_backend]
+    return found.seconds / m[shaped_operators].seconds if found else 0.0
 
 
 @metric("1", "share of the time in attention")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -272,6 +273,12 @@ def fp32_matmul_share(m: Metrics) -> float:
     return _dtype_share(m, lambda kernel: kernel.kind in _MATMUL and kernel.dtype in ("fp32", "tf32"))
 
 
+@metric("1", "share of GPU time in FP64")
+def fp64_share(m: Metrics) -> float:
+    """Share of GPU-busy time in kernels that compute in fp64."""
+    return _kernel_share(m, lambda kernel: _FP64.search(kernel.name) is not None)
+
+
 @metric("1", "share of GPU time in FP16 matmuls or convolutions")
 def fp16_matmul_share(m: Metrics) -> float:
     """Share of GPU-busy time in matmuls and convolutions in fp16."""
@@ -344,6 +351,8 @@ MOST_TIME = 0.8
 MOST_UNKNOWN = 0.1
 """Share of GPU time in products of unknown dtype: half of the least share that a rule acts on (assumption)."""
 _MEMBOUND = ("elementwise", "normalization", "loss", "reduction", "layout", "copy")
+_FP64 = re.compile(r"(?<!optional)<double\b|dgemm|d884gemm|Cijk_\w+_DB?_")
+"""Of kernels of ATen, cuBLAS and hipBLAS: the type that they are instantiated for, not that of an argument."""
 _LAYOUT = ("nchwtonhwc", "nhwctonchw", "batched_transpose", "transpose_nchw", "transpose_cnhw")
 
 

@@ -97,7 +97,12 @@ def _by_shape(operators: Iterable[Operator]) -> tuple[Operator, ...]:
     for one in operators:
         alike[one.window, one.name, one.inputs, one.dtype].append(one)
     summed = (
-        replace(those[0], calls=sum(one.calls for one in those), total=sum(one.total for one in those))
+        replace(
+            those[0],
+            calls=sum(one.calls for one in those),
+            total=sum(one.total for one in those),
+            flop=None if those[0].flop is None else sum(one.flop or 0.0 for one in those),
+        )
         for those in alike.values()
     )
     return tuple(sorted(summed, key=lambda one: -one.total))

@@ -14,9 +14,10 @@ from advisor.metrics.attention import (
     scores_bytes,
     scores_dropped_out,
     sequence_length,
+    slower_backend,
 )
 from advisor.metrics.base import Missing
-from profiler.schema import Kernel, Operator, Window
+from profiler.schema import DeviceFact, Kernel, Operator, Window
 
 HEADS, SCORES = (2, 4, 64, 16), (2, 4, 64, 64)
 ROWS, COLUMNS, INSIDE = (8, 64, 16), (8, 16, 64), (8, 64, 64)
@@ -174,3 +175,39 @@ def test_a_softmax_that_was_compiled_may_be_attention():
     with pytest.raises(Missing, match="compiled"):
         shaped(*products, kernels=compiled)[attention_share]
     assert shaped(operator("aten::mm", (8, 8), (8, 8)), kernels=compiled)[attention_share] == 0.0
+
+
+def attending(name, *, gpu=(8, 0), mask=(), keys=2048, dtype="bf16", kernel="fmha", model="NVIDIA GPU"):
+    shape = (1, keys, 8, 64)
+    gradient = (shape,) if name.endswith("backward") else ()
+    one = replace(operator(name, *gradient, shape, shape, shape, mask, dtype=dtype), kernel=kernel, flop=1e12)
+    window = Window(pid=1, start=1.0, steps=1, duration=1.0, cost=0.0, device="cuda", shapes=True)
+    fact = DeviceFact(id=0, name=model, capability=gpu, memory_total=1)
+    other = Kernel(pid=1, window=1, device="cuda", name="k", kind="other", calls=1, total=1.0)
+    found = rank(steps=steps(*[0.1] * 40), windows=(window,), kernels=(other,), operators=(one,), devices=(fact,))
+    return metrics(found)[slower_backend]
+
+
+EFFICIENT, FLASH = "aten::_efficient_attention_forward", "aten::_flash_attention_forward"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"name": EFFICIENT, "mask": (1, 8, 2048, 2048)}, ("efficient", True)),
+        ({"name": EFFICIENT}, ("efficient", False)),
+        ({"name": "aten::_efficient_attention_backward", "mask": (1, 8, 2048, 2048)}, ("efficient", True)),
+        ({"name": EFFICIENT, "gpu": (7, 0)}, None),
+        ({"name": EFFICIENT, "dtype": "fp32"}, None),
+        ({"name": EFFICIENT, "keys": 1023}, None),
+        ({"name": FLASH}, None),
+        ({"name": FLASH, "gpu": (9, 0)}, ("flash2", False)),
+        ({"name": FLASH, "gpu": (9, 0), "kernel": "flash::hopper_sm90"}, None),
+        ({"name": FLASH, "gpu": (9, 4), "kernel": "attn_fwd", "model": "AMD Instinct MI300X"}, ("triton", False)),
+        ({"name": FLASH, "gpu": (9, 4), "kernel": "ck_tile", "model": "AMD Instinct MI300X"}, None),
+    ],
+)
+def test_attention_kernels_that_the_gpu_has_faster_ones_for(given, expected):
+    found = attending(**given)
+
+    assert (found and (found.name, found.masked)) == expected

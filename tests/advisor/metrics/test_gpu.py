@@ -16,6 +16,7 @@ from advisor.metrics.gpu import (
     device,
     fp16_matmul_share,
     fp32_matmul_share,
+    fp64_share,
     gpu_busy_fraction,
     gpu_computing_fraction,
     h2d_pageable_share,
@@ -238,6 +239,15 @@ def test_sixteen_bits_convolutions_and_layouts():
     assert m[layout_share] == pytest.approx(0.1)
     with pytest.raises(Missing, match="bf16"):
         windowed(kernel("matmul", 1.0, dtype="fp32"))[bf16_gemm_us]
+
+
+def test_fp64_is_the_type_a_kernel_is_made_for_and_not_that_of_an_argument():
+    of_double = kernel("elementwise", 0.3, name="void at::native::vectorized_elementwise_kernel<4, AddFunctor<double>>")
+    optional = kernel("elementwise", 0.2, name="nan_to_num_kernel_cuda(at::TensorIteratorBase&, c10::optional<double>)")
+    matmul = kernel("matmul", 0.1, name="ampere_dgemm_64x64_nn")
+    m = windowed(of_double, optional, matmul, kernel("matmul", 0.4))
+
+    assert m[fp64_share] == pytest.approx(0.4)
 
 
 def test_memory_bound_kernels_are_not_lookups_in_tables_which_nothing_fuses():

@@ -1,0 +1,116 @@
+"""Attention runs in one kernel, but not in the fastest one that this GPU has.
+
+`scaled_dot_product_attention` chooses by dtype, mask and head size. A dense mask or bias rules flash attention out and
+leaves the memory-efficient kernel. On Hopper, torch's flash attention is FlashAttention-2, written for Ampere: cuDNN's
+kernel and FlashAttention-3 use Hopper's own instructions. On AMD, the default comes from Triton (AOTriton); the kernels
+of Composable Kernel and AITER are faster on MI300.
+
+Wrong when: the mask is a learned bias, the other kernel does not support the head's size, or results must be the same
+bit by bit from run to run.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.attention import Backend, slower_backend, slower_backend_share
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.gpu import gpu_computing_fraction
+from advisor.metrics.peaks import peak_rates
+from advisor.metrics.step import modelled_phases
+from advisor.models.effects import ANYWHERE, Triple, remove_seconds, shares_of
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.units import digits, share
+
+MIN_SHARE = Threshold(0.10, "A smaller share of the step cannot gain 5 %, even at twice the speed.")
+
+MAX_EFFICIENCY = Threshold(0.5, "Above half of the peak, no other kernel is known to gain a third (FlashAttention-3).")
+
+# FlashAttention-2 over xFormers' kernel: 1.3 to 2.5 times; FlashAttention-3 over 2 on an H100: 1.5 to 2 times forward,
+# 1.5 to 1.75 backward (both papers). For AMD half of that (assumption). Low ends are lower, as shapes differ.
+SPEEDUPS: dict[str, Triple] = {"efficient": (1.1, 1.5, 2.2), "flash2": (1.1, 1.4, 1.8), "triton": (1.0, 1.25, 1.5)}
+
+BEST = 0.75
+"""Share of the peak beyond which no attention kernel is known to go (FlashAttention-3 on an H100)."""
+
+UNMASKED = """\
+# no mask where is_causal says the same; padded batches: pack them, or let FlexAttention skip what is masked
+out = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+blocks = create_block_mask(lambda b, h, q, k: q >= k, None, None, tokens, tokens)  # once; your mask as a function
+out = torch.compile(flex_attention)(query, key, value, block_mask=blocks)
+"""
+
+CUDNN = """\
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True):  # torch 2.6 or newer
+    out = model(inputs)
+# or FlashAttention-3: from flash_attn_interface import flash_attn_func
+"""
+
+CK = """\
+torch.backends.cuda.preferred_rocm_fa_library("ck")  # torch 2.8 or newer; or AITER's flash_attn_func
+"""
+
+WHAT = {
+    "efficient": ("Let flash attention compute it", UNMASKED),
+    "flash2": ("Let cuDNN or FlashAttention-3 compute attention: FlashAttention-2 was written for Ampere", CUDNN),
+    "triton": ("Let Composable Kernel or AITER compute attention instead of Triton's kernel", CK),
+}
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If attention over 1,024 tokens or more takes at least 10 % of the step in a kernel that is not the fastest one on
+    this GPU, at less than half of the peak rate,
+    """
+    found = m[slower_backend]
+    if found is None or m[slower_backend_share] * m[gpu_computing_fraction] < m[MIN_SHARE]:
+        return None
+    if _efficiency(m, found) >= m[MAX_EFFICIENCY]:
+        return None
+    note = f"{found.keys} tokens, {share(_efficiency(m, found))} of the peak"
+    return Evidence((Measurement(slower_backend_share, m[slower_backend_share], m[MIN_SHARE]),), note)
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then choose that kernel, or give up the mask that rules it out."""
+    backend = m[slower_backend]
+    assert backend is not None, "the rule has fired"
+    what, code = WHAT[backend.name]
+    why = ": the mask that is given rules it out" if backend.name == "efficient" and backend.masked else ""
+    most = BEST / _efficiency(m, backend)
+    low, expected, high = (min(most, each) for each in SPEEDUPS[backend.name])
+    part = m[slower_backend_share] * m[gpu_computing_fraction]
+    return Advice(
+        then=f"{what}{why}. Attention takes {share(part)} of the step, at {found.note}.",
+        changes=(Change(language="python", code=code),),
+        basis=f"Attention becomes {digits(low)}, {digits(expected)} or {digits(high)} times as fast, at most "
+        f"{share(BEST)} of the GPU's peak.",
+        effect=remove_seconds(
+            *ANYWHERE, seconds=part * sum(m[modelled_phases].values()), shares=shares_of((low, expected, high))
+        ),
+        risk="Low: the same result, summed in another order. Check that the mask still hides what it must.",
+    )
+
+
+def _efficiency(m: Metrics, found: Backend) -> float:
+    """Return the share of the 16-bit peak that the attention attains."""
+    rate: float = m[peak_rates].half
+    return found.flop / found.seconds / rate
+
+
+RULE = Rule(
+    title="Choose the fastest attention kernel",
+    area=Area.KERNELS,
+    when=when,
+    then=then,
+    confidence=Confidence.EMPIRICAL,
+    difficulty=2,
+    sources=(
+        Source("Dao, FlashAttention-2, ICLR 2024", "https://arxiv.org/abs/2307.08691"),
+        Source("Shah et al., FlashAttention-3, NeurIPS 2024", "https://arxiv.org/abs/2407.08608"),
+        Source(
+            "PyTorch: sdpa_kernel", "https://docs.pytorch.org/docs/stable/generated/torch.nn.attention.sdpa_kernel.html"
+        ),
+    ),
+)

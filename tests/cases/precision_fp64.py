@@ -1,0 +1,26 @@
+from gpu_runs import cpu_metrics, gpu_metrics
+from harness import DoesNotFire, Fires, NotMeasured
+
+from advisor.metrics.base import Missing
+from advisor.metrics.gpu import fp64_share, gpu_computing_fraction
+from advisor.metrics.step import modelled_phases
+from advisor.models.state import State
+
+PHASES = {"forward": 0.03, "backward": 0.07}
+DOUBLE = {fp64_share: 0.4, gpu_computing_fraction: 0.5, modelled_phases: PHASES}
+
+CASES = [
+    Fires(
+        "four tenths of the GPU's time",
+        gpu_metrics(DOUBLE),
+        code="torch.from_numpy(array).float()",
+        then="40% of the GPU's time",
+        state=State(phases=PHASES),
+        removed=(0.2 / 3, 0.1, 0.175),
+        by_hand=True,
+    ),
+    Fires("just above a twentieth", gpu_metrics({**DOUBLE, fp64_share: 0.051})),
+    DoesNotFire("just below", gpu_metrics({**DOUBLE, fp64_share: 0.049})),
+    NotMeasured("no kernels", gpu_metrics({**DOUBLE, fp64_share: Missing("No kernels", "Record some.")})),
+    NotMeasured("no GPU", cpu_metrics(phases={})),
+]
