@@ -512,7 +512,7 @@ def test_a_term_is_explained_where_it_is_pointed_at_and_where_it_is_focused(page
 
     page.execute_script("arguments[0].focus()", term)
     assert is_shown()
-    assert "Updates of the parameters" in page.find_element("css selector", "div.meaning").text
+    assert "Steady steps" in page.find_element("css selector", "div.meaning").text
     press(page, "Escape")
     assert not is_shown()
     box = page.execute_script("const b = arguments[0].getBoundingClientRect(); return [b.x, b.y]", term)

@@ -106,14 +106,14 @@ def _sharding(m: Metrics) -> _Sharding:
     now = States(m[mem_params], m[mem_grads], m[mem_optim])
     try:
         if m[world_size] > 1 and not data_parallel(m):
-            return _Sharding(now, why_not="GPUs and ZeRO: the ranks do not train one model by data parallelism.")
+            return _Sharding(now, why_not="GPUs and ZeRO: the ranks do not train one model with data parallelism.")
         at, states = stage(m), whole(m)
     except Missing as missing:
         return _Sharding(now, why_not=f"GPUs and ZeRO: {missing.what[:1].lower()}{missing.what[1:]}.")
     try:
         parameters, element = unit(m)
     except Missing:
-        why = "ZeRO stage 3: the model has no equal blocks that could be gathered one by one."
+        why = "ZeRO stage 3: the model has no repeated blocks that could be gathered one by one."
         return _Sharding(states, at, m[shard_size], 0.0, (0, 1, 2), why) if at < 3 else _Sharding(now, why_not=why)
     return _Sharding(states, at, m[shard_size], parameters * element, (0, 1, 2, 3))
 
@@ -121,9 +121,9 @@ def _sharding(m: Metrics) -> _Sharding:
 def _batch(m: Metrics) -> tuple[int | None, str]:
     fact = m.get(loader)
     if fact is None or not fact.batch_size:
-        return None, "Batch size: that of the loader is not known."
+        return None, "Batch size: the loader's batch size is unknown."
     if not m[mem_activations]:
-        return None, "Batch size: no activations were seen that would grow with it."
+        return None, "Batch size: no activations were measured that would grow with it."
     return fact.batch_size, ""
 
 
@@ -131,10 +131,12 @@ def _blocks(m: Metrics) -> tuple[int, str]:
     fact, settings = m.get(model), m.get(flags)
     if settings is None or settings.checkpointing:
         return 0, "Activation checkpointing: " + (
-            "whether it is on was not recorded." if settings is None else "it is on, so what it frees was not measured."
+            "the recording does not show whether it is turned on."
+            if settings is None
+            else "it is turned on, so the memory that it frees was not measured."
         )
     if fact is None or fact.blocks < 2:
-        return 0, "Activation checkpointing: the model has no equal blocks."
+        return 0, "Activation checkpointing: the model has no repeated blocks."
     return fact.blocks, ""
 
 
@@ -144,7 +146,7 @@ def _moments(m: Metrics) -> tuple[str | None, str]:
     if fact is None or name is None or not m[mem_optim]:
         return None, f"Optimizer: the state of {fact.name if fact else 'it'} is not one that is known."
     if shape is None or set(shape.dtypes) != {"float32"}:
-        return None, "Optimizer: only for weights in fp32 it is known what others would keep."
+        return None, "Optimizer: the state of other optimizers is known only for fp32 weights."
     return name, ""
 
 
@@ -152,7 +154,7 @@ def _autocast(m: Metrics) -> tuple[int | None, str]:
     """Return the number of parameters that autocast would copy, or None and the reason why it cannot be chosen."""
     settings, shape = m.get(flags), m.get(model)
     if settings is None or shape is None:
-        return None, "Precision: what the run computes in was not recorded."
+        return None, "Precision: the run's precision was not recorded."
     if settings.autocast or set(shape.dtypes) != {"float32"}:
-        return None, "Precision: 16 bits are in use already."
+        return None, "Precision: the run already uses 16 bits."
     return shape.parameters, ""

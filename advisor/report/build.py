@@ -341,17 +341,17 @@ def _problems(profile: Profile) -> tuple[Note, ...]:
         notes = [note if note.matters else replace(note, message=f"{AMD}.") for note in notes]
     kinds = {kind: None for rank in profile.ranks if (kind := untimed(rank))}
     notes += [
-        Note(source="device", message=f"{UNTIMED.format(kind)}: phases and what they would show are left out.")
+        Note(source="device", message=f"{UNTIMED.format(kind)}: phases, and advice based on them, are left out.")
         for kind in kinds
     ]
     overhead = _overhead(profile)
     if overhead.events_lost:
         of = overhead.events + overhead.events_lost
-        lost = f"{overhead.events_lost:,} of {of:,} events were lost, so some steps are wrong or missing."
+        lost = f"{overhead.events_lost:,} of {of:,} events were lost: some steps are wrong or missing."
         notes.insert(0, Note(source="ring", message=lost))  # of the problems, what matters most
     notes.sort(key=lambda note: note.source != "end")  # how the program ended is wanted first
     if len(notes) > MOST_NOTES:
-        rest = f"{len(notes) - MOST_NOTES:,} more notes are left out here; the recordings hold them."
+        rest = f"{len(notes) - MOST_NOTES:,} more notes are left out here; the recordings contain them."
         notes[MOST_NOTES:] = [Note(source="report", message=rest)]
     return tuple(notes)
 

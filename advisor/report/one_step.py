@@ -79,7 +79,7 @@ class OneStep:
             return f"{took}; no single part explains it."
         part, grown = self.cause
         host = next((each.host for each in slow.stretches if each.part == part), "")
-        inside = f"; in the longest stretch of it, the host was in `{host}`" if host else ""
+        inside = f"; during its longest stretch, the host was in `{host}`" if host else ""
         return f'{took}: {seconds(grown)} more of "{labels.get(part, part)}"{inside}.'
 
 

@@ -29,7 +29,7 @@ AREAS = {
 DIFFICULTIES = {1: "a line or a setting", 2: "a few lines", 3: "a rework"}
 
 UNITS = {
-    None: "a fact, no number",
+    None: "a fact, not a number",
     "1": "a share or ratio",
     "count": "a count",
     "s": "seconds",

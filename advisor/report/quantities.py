@@ -48,5 +48,5 @@ def _quantity(one: Metric[Any], metrics: Metrics) -> Quantity:
     except Missing as missing:
         return replace(about, missing=missing.what, remedy=missing.remedy)
     if not math.isfinite(value):
-        return replace(about, missing="It has no finite value", remedy="Record for longer.")
+        return replace(about, missing="Its value is not finite", remedy="Record for longer.")
     return replace(about, value=value)

@@ -38,23 +38,23 @@ LOADER_HOOK = "dataloader"
 
 LABELS = {
     "data_wait": ("Waiting for data", "The loop asked for a batch and none was ready."),
-    "loader_overhead": ("Fetching a ready batch", "A batch was ready; handing it over took this long."),
-    "h2d": ("Copying to the GPU", "Copies from host memory while the GPU had nothing else to do."),
+    "loader_overhead": ("Fetching a ready batch", "A batch was ready; this is the time to hand it to the loop."),
+    "h2d": ("Copying to the GPU", "Copies from host memory to the GPU that no kernel hides."),
     "forward": ("Forward", "The model's forward pass."),
     "backward": ("Backward", "Computing the gradients."),
-    "optimizer": ("Optimizer", "The update of the parameters."),
-    "communication": ("Communication", "Collectives between ranks while nothing was computed."),
-    "sync": ("Synchronising", "The host waited for the GPU, and the GPU had nothing queued."),
+    "optimizer": ("Optimizer", "The optimizer's update of the parameters."),
+    "communication": ("Communication", "Collectives between ranks that no computation hides."),
+    "sync": ("Synchronising", "The host waited for the GPU, and the GPU had no queued work."),
     "gc": ("Garbage collection", "Python's garbage collector ran."),
-    "other": ("Everything else", "What no other row holds: the loss, logging, metrics, callbacks."),
-    "evaluation": ("Evaluation", "Passes without training, between the steps."),
-    "checkpoint_save": ("Saving checkpoints", "torch.save, and safetensors, between the steps."),
-    "epoch_start": ("Starting epochs", "Making the loader's iterator, its workers and the first batch."),
+    "other": ("Everything else", "Everything else: the loss, logging, metrics, callbacks."),
+    "evaluation": ("Evaluation", "Evaluation between the steps."),
+    "checkpoint_save": ("Saving checkpoints", "Saving with torch.save or safetensors, between the steps."),
+    "epoch_start": ("Starting epochs", "Creating the loader's iterator, its workers and the first batch."),
     "epoch_settling": (
-        "Settling after epoch starts",
-        "The first step after an epoch start takes longer than the others.",
+        "Slow first steps of epochs",
+        "The extra time of the first step after an epoch start.",
     ),
-    "epoch_gap": ("Between epochs", "The program's own work, or a pause, after an epoch and before the next."),
+    "epoch_gap": ("Between epochs", "The program's own work, or a pause, between two epochs."),
 }
 
 SETTLING_FORKED = "The first step takes longer while forked workers share its memory."

@@ -160,7 +160,7 @@ def _cpu(profile: Profile) -> Chart:
     samples = profile.host_samples
     curves = [
         *_curve("program", samples, lambda s: s.time, lambda s: s.cpu),
-        *_curve("of it, DataLoader workers", samples, lambda s: s.time, lambda s: s.cpu_workers),
+        *_curve("of that, DataLoader workers", samples, lambda s: s.time, lambda s: s.cpu_workers),
         *_curve("whole machine", samples, lambda s: s.time, lambda s: s.machine_cpu),
     ]
     limit = profile.runs[0].cores if profile.runs else None
@@ -171,7 +171,7 @@ def _gpu_memory(profile: Profile) -> Chart:
     curves: list[Curve] = []
     for gpu, samples in _telling(profile):
         name = f"GPU {gpu.index}: " if len(profile.gpus) > 1 else ""
-        curves += _curve(f"{name}used on the device", samples, lambda s: s.time, lambda s: s.memory_used)
+        curves += _curve(f"{name}used on the GPU", samples, lambda s: s.time, lambda s: s.memory_used)
     if profile.ranks:
         memory, whose = profile.ranks[0].memory, _whose(profile)
         curves += _curve(f"allocated by tensors{whose}", memory, lambda s: s.time, lambda s: s.allocated)

@@ -38,33 +38,33 @@ _INSIDE = {
     "backward": "in the backward pass",
     "optimizer": "in the optimizer",
     "communication": "in communication between ranks",
-    "sync": "waiting for the GPU with nothing queued",
+    "sync": "waiting for the GPU, which had no queued work",
     "gc": "in Python's garbage collector",
 }
 
 _INSIDE_UNWATCHED = "outside the model and its optimizer"
 
-_FORWARD_UNSEEN = "in code that no phase covers. It may hold the forward pass: no model was called as model(x)"
+_FORWARD_UNSEEN = "in code that no phase covers. It may include the forward pass: no model was called as model(x)"
 
-_UNWATCHED = " Its DataLoader could not be watched: waiting for data may be part of that."
+_UNWATCHED = " Its DataLoader could not be observed: waiting for data may be part of that."
 
 _BETWEEN_INSIDE = {
     "evaluation": "evaluation",
     "checkpoint_save": "saving",
     "epoch_start": "epoch starts",
-    "epoch_settling": "settling after these",
-    "epoch_gap": "what lies between epochs",
+    "epoch_settling": "slow first steps of epochs",
+    "epoch_gap": "time between epochs",
 }
 
-_NOT_EXPLAINED = "the largest part of the step, and nothing that was checked explains it"
+_NOT_EXPLAINED = "the largest part of the step, and no rule explains it"
 _REGION = 'add `from profiler import region`, wrap parts of the loop in `with region("NAME"):`, and record again'
 _NEXT = {
     "other": f"That is {_NOT_EXPLAINED}. To see what it is, {_REGION}.",
     "data_wait": f"That is {_NOT_EXPLAINED}. To see what a batch is waiting for, time the dataset and the collate "
     "function, or record again with num_workers=0.",
-    "loader_overhead": f"That is {_NOT_EXPLAINED}. Look at the size of a batch, which is copied between processes.",
-    "communication": f"That is {_NOT_EXPLAINED}. Compare the ranks below: a slow one makes the others wait.",
-    "sync": f"That is {_NOT_EXPLAINED}. To see what waits, {_REGION}.",
+    "loader_overhead": f"That is {_NOT_EXPLAINED}. Check the size of a batch: it is copied between processes.",
+    "communication": f"That is {_NOT_EXPLAINED}. Compare the ranks below: a slow rank makes the others wait.",
+    "sync": f"That is {_NOT_EXPLAINED}. To see which code waits, {_REGION}.",
     "gc": f"That is {_NOT_EXPLAINED}. Call gc.freeze() before the loop, and record again.",
 }
 """What to do where nothing explains the largest phase."""
@@ -75,19 +75,20 @@ _NEXT_TRACE = (
 )
 
 _UNSEEN = (
-    "No torch optimizer made a step while the run was recorded. "
-    "A training loop without one must call profiler.step() at the end of each iteration."
+    "No torch optimizer made a step while the run was recorded. In a training loop without a torch optimizer, call "
+    "profiler.step() at the end of each iteration."
 )
 
 _KEPT_OUT = (
-    " Python's options -I, -E and -S prevent recording, and so does starting the program with a fresh environment."
+    " Python's options -I, -E and -S prevent recording, and so does starting the program without the parent's "
+    "environment variables."
 )
 
 _IDLE = {
     "idle_data": "because the host fetched a batch",
-    "idle_sync": "because the host had waited for the GPU",
-    "idle_launch": "because the host launched late",
-    "idle_queued": "though work was queued",
+    "idle_sync": "because the host waited for the GPU",
+    "idle_launch": "because the host launched kernels late",
+    "idle_queued": "although work was queued",
 }
 
 _UNMARKED = "The trace marks no steps, so the time of a step is unknown: call prof.step() once per iteration."
@@ -103,7 +104,7 @@ _NEEDS: dict[Need | None, tuple[str, str, str]] = {
 
 _NEEDS_OF_TRACES = {
     **_NEEDS,
-    Need.RUN: ("needs", "need", "what a trace does not hold, such as samples of the GPU and the program's settings"),
+    Need.RUN: ("needs", "need", "data that a trace does not contain, such as GPU samples and the program's settings"),
 }
 
 
@@ -117,9 +118,9 @@ def _diagnosis(report: Report) -> str:
     if report.imported:
         return _of_traces(report)
     if not steps or not steps.count:
-        return f"No training step was seen{_ending(report)}, so there is nothing to judge yet."
+        return f"No training step was seen{_ending(report)}, so there is nothing to analyze yet."
     if steps.mean is None:
-        return f"Training steps seen: {steps.count:,}. That is too few to judge by."
+        return f"Training steps seen: {steps.count:,}. That is too few for conclusions."
     return _of_steps(report, steps.mean)
 
 
@@ -166,7 +167,7 @@ def counsel(report: Report) -> str:
             return _NEXT_TRACE
         case "unexplained":
             if (place := named(report)) is not None:
-                return f"Look at {place.name} in {place.where} first: nothing else that was checked explains it."
+                return f"Look at {place.name} in {place.where} first: no rule explains it."
             return _NEXT[found.phase or "other"] if report.loader_watched is not False else _NEXT["other"]
         case "too_noisy":
             return "Timings are too noisy to find anything. Record again, longer or on an idle machine."
@@ -179,7 +180,7 @@ def busy(report: Report) -> str:
     if cores is None or not cores.is_crowded:
         return ""
     used = f"Other programs used {digits(cores.others)} of {cores.cores} cores"
-    return f"{used}: timings and predicted gains may not hold on an idle machine. Record again on one."
+    return f"{used}: on an idle machine, timings and gains may be different. Record again there."
 
 
 def _other(report: Report) -> str:
@@ -213,11 +214,11 @@ def inside_other(report: Report) -> str:
 def assumed(report: Report) -> str:
     """Say in a sentence what is assumed for undeclared goals; empty if all that matter were declared."""
     instead = [
-        *(["throughput counts most"] if report.goals.goal is None else []),
-        *(["no larger batch or model is wanted"] if not report.goals.more_memory else []),
+        *(["throughput matters most"] if report.goals.goal is None else []),
+        *(["no larger batch or model is needed"] if not report.goals.more_memory else []),
         *(["the quality must not change"] if report.goals.quality is None else []),
     ]
-    return f"Assumed, as not declared: {_listed(instead)}." if instead else ""
+    return f"Assumed because not declared: {_listed(instead)}." if instead else ""
 
 
 def unanswered(report: Report) -> str:
@@ -252,8 +253,8 @@ def _costly(report: Report) -> str:
     if cost.fraction is None or cost.fraction <= COSTLY * cost.budget:
         return ""
     if (report.run.duration or 0.0) < SHORT:
-        return f" of so short a run; a longer one is held to {share(cost.budget)}"
-    return f", above its budget of {share(cost.budget)}: times are longer than without it"
+        return f" of this short run; for a longer run the limit is {share(cost.budget)}"
+    return f", above its budget of {share(cost.budget)}: times are longer than without profiling"
 
 
 def is_nothing(gain: Gain) -> bool:
@@ -293,7 +294,7 @@ def _of_traces(report: Report) -> str:
         why = max(_IDLE, key=lambda name: parts[name].share)
         of.append(f"idles for {share(worst.idle or 0.0)}, mostly {_IDLE[why]}")
     gap = worst.single_gap
-    single = f" One gap of {seconds(gap)} is most of that: it may not come again." if gap else ""
+    single = f" One gap of {seconds(gap)} is most of that; it may not repeat." if gap else ""
     whose = f" of rank {worst.rank}" if len(report.traces) > 1 else ""
     return f"The GPU{whose} {_listed(of)}.{single}"
 
@@ -343,7 +344,7 @@ def _nothing(report: Report) -> str:
     hidden = hidden_gain(report)
     if hidden is None:
         return f"No change worth making was found, but too few steps were recorded to be sure.{limit}"
-    hides = f"steps vary so much that gains below {share(hidden)} would not show"
+    hides = f"step times vary so much that gains below {share(hidden)} would not be visible"
     return f"No change worth making was found; {hides}.{limit}"
 
 

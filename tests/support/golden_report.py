@@ -532,7 +532,7 @@ def _charts() -> tuple[Chart, ...]:
         Chart(
             title="GPU memory",
             unit="B",
-            curves=(Curve(label="used on the device", times=times, values=(28.0 * GIB,) * 1000),),
+            curves=(Curve(label="used on the GPU", times=times, values=(28.0 * GIB,) * 1000),),
             limit=79.1 * GIB,
         ),
     )

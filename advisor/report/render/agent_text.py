@@ -32,7 +32,7 @@ def summary(report: Report) -> str:
 
 def section(report: Report, name: str) -> str:
     """Return the section of that name."""
-    return _within([*SECTIONS[name](report)] or ["Nothing of it was measured."], LONGEST_SECTION)
+    return _within([*SECTIONS[name](report)] or ["Nothing in this section was measured."], LONGEST_SECTION)
 
 
 def _within(lines: list[str], longest: int, ends: list[str] | None = None) -> str:

@@ -39,7 +39,7 @@ _WORDS = {
 _STEPS = {
     "step_time_mean": "a mean step",
     "typical_step_time": "a typical step",
-    "whole_step_time": "a step, incl. evaluation and saving,",
+    "whole_step_time": "a step, including evaluation and saving,",
 }
 
 
@@ -78,8 +78,8 @@ def headline(found: Comparison) -> str:
     """Return the verdict in one sentence."""
     row = _speaks(found)
     if found.verdict is ChangeVerdict.TOO_FEW:
-        few = f"A has {found.before.steps} steady ones, B {found.after.steps}"
-        return f"Too few steps to tell: {few}; it takes {LEAST_STEPS} of each."
+        few = f"A has {found.before.steps} steady steps, B has {found.after.steps}"
+        return f"Too few steps to tell: {few}; each needs {LEAST_STEPS}."
     if row.before is None or row.after is None:
         where = " and ".join(name for name, value in (("A", row.before), ("B", row.after)) if value is None)
         return f"No verdict: no steady training step was measured in {where}."
@@ -114,7 +114,7 @@ def _time(found: Comparison) -> Section:
     tables = [
         _rows("Step time", found.steps, note=_NOTE.format(share(found.relevant))),
         _rows("Where a step goes: change as a share of A's step", found.phases),
-        _rows("Between the steps, for each step", found.between),
+        _rows("Between the steps, per step", found.between),
     ]
     return Section(
         id="time",
@@ -129,13 +129,13 @@ def _time(found: Comparison) -> Section:
 
 _NOTE = (
     "In brackets: the 95% interval. Better or worse: the interval excludes zero and the difference is {0} or more. "
-    "The same: the interval holds no such difference."
+    "The same: the interval contains no such difference."
 )
 
 _NOTES = (
-    "Intervals cover how the steps of these two runs vary, not how a machine varies from one run to the next: repeat "
-    "before you believe a small difference.",
-    "A peak of memory is a single number, so its size alone decides.",
+    "Intervals cover the variation of steps within these two runs, not the variation between runs on one machine. "
+    "Repeat both runs before you trust a small difference.",
+    "A memory peak is a single number without an interval, so only the size of the difference counts.",
 )
 
 
@@ -143,30 +143,30 @@ def _sentences(found: Comparison) -> Iterable[str]:
     for name, side in (("A", found.before), ("B", found.after)):
         yield f"{name}: {_side(side)}"
     if found.verdict.is_decided and found.mean.verdict is ChangeVerdict.UNCLEAR and found.mean.change:
-        yield f"Single stalls leave the mean unclear: {_amount(found.mean)}."
+        yield f"Because of single stalls, the mean is unclear: {_amount(found.mean)}."
     agreed = found.verdict.is_decided and found.mean.verdict is found.verdict
     if agreed and found.whole.verdict is ChangeVerdict.UNCLEAR:
-        yield f"What falls between steps is too rare to tell; with it, a step takes {_amount(found.whole)}."
+        yield f"Events between steps are too rare for a verdict; with them, a step takes {_amount(found.whole)}."
     if found.crowded:
         yield (
-            f"Other programs used the cores during {' and '.join(found.crowded)}: intervals include what that may have "
-            "cost. Record again on an idle machine."
+            f"Other programs used the cores during {' and '.join(found.crowded)}: intervals include the possible "
+            "effect. Record again on an idle machine."
         )
     if found.scale != 1.0:
         yield (
-            f"A step trains on {digits(found.before.samples or 0)} samples in A and {digits(found.after.samples or 0)} "
-            f"in B: times of B are scaled to as many samples as in A."
+            f"A step trains on {digits(found.before.samples or 0)} samples in A and "
+            f"{digits(found.after.samples or 0)} in B: times of B are scaled to the number of samples in A."
         )
     if found.before.ranks != found.after.ranks and found.before.ranks and found.after.ranks:
-        scaled = "" if found.before.samples and found.after.samples else ": times are those of one rank"
+        scaled = "" if found.before.samples and found.after.samples else ": times are per rank"
         yield f"A trains on {found.before.ranks} ranks, B on {found.after.ranks}{scaled}."
     if names := ", ".join(dict.fromkeys(_fact_name(one) for one in found.hardware)):
-        yield f"They ran on different machines ({names}): a difference may be the machine's."
+        yield f"They ran on different machines ({names}): the machine may be the cause of a difference."
     for name, attribute in (("A", "before"), ("B", "after")):
         alone = [row for row in found.phases if row.is_measured and getattr(row, attribute) is None]
         if alone and found.mean.change:
             names = ", ".join(LABELS[row.name][0].lower() for row in alone)
-            yield f"Not measured in {name}, so part of its other phases there: {names}."
+            yield f"Not measured in {name}, so included in its other phases: {names}."
 
 
 def _side(side: Side) -> str:
@@ -228,7 +228,7 @@ def _shown(title: str, rows: Sequence[ComparedQuantity]) -> Table:
 
 def _functions(found: Comparison) -> Table:
     return Table(
-        "Functions of the program, with what they call of libraries: largest difference first",
+        "Functions of the program, including library calls: largest difference first",
         COLUMNS,
         tuple(
             (
@@ -240,7 +240,7 @@ def _functions(found: Comparison) -> Table:
             )
             for row in found.functions
         ),
-        note="By sampled stacks: share of samples, of the mean step. Changes are shares of A's step.",
+        note="From sampled stacks, as shares of the mean step. Changes are shares of A's step.",
         marks=tuple(map(_mark, found.functions)),
     )
 

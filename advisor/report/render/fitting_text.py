@@ -11,15 +11,15 @@ from profiler.printable import printable
 
 def story(fitted: Fitted) -> list[str]:
     """Return lines on how the program failed, the changes it needs to survive, and what else was tried."""
-    lines = [f"As it is: {_small(fitted.before.why)}"]
+    lines = [f"Without changes: {_small(fitted.before.why)}"]
     if fitted.after is None:
-        lines.append("No set of changes that can be made from outside was found to fit.")
+        lines.append("No set of changes that `fit` can apply makes the program fit.")
     else:
         time = fitted.after.step_time
         pace = "" if time is None else f", of {seconds(time)} each"
         lines.append(f"The least it takes, with which it took {fitted.after.steps} steps{pace}:")
         lines += [f"  {each.finding.advice.then} [{each.verified.rule}]" for each in fitted.kept]
-        lines.append("Peaks vary from step to step: leave some room, or try it for longer with --steps.")
+        lines.append("Peaks vary from step to step: leave some memory free, or test more steps with --steps.")
     made = [each.change for each in fitted.kept]
     for chosen, ending in fitted.tried:
         if [each.change for each in chosen] != made:

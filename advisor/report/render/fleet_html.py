@@ -96,10 +96,10 @@ class FleetView:
             return "No run with measured hours was imported."
         lost = self.lost_share(self.total)
         if lost is None:
-            return f"{digits(self.total.hours)} {self.unit}; what they were lost to was not measured."
+            return f"{digits(self.total.hours)} {self.unit}; lost time was not measured."
         worst = self.worst(self.total)
         return f"{lost} of {digits(self.total.measured)} measured {self.unit} were lost" + (
-            f", most to {worst[0].lower()}{worst[1:]}." if worst else "."
+            f", mostly to {worst[0].lower()}{worst[1:]}." if worst else "."
         )
 
     @property
@@ -140,7 +140,7 @@ class FleetView:
         if run.outcome in ("failed", "killed"):
             return f"{run.outcome} after {digits(run.hours)} {self.unit}"
         lost = sum(hours or 0.0 for hours in run.lost.values())
-        return f"{share(lost / run.hours) if run.hours else '?'} lost, most to {self.worst(run).lower()}"
+        return f"{share(lost / run.hours) if run.hours else '?'} lost, mostly to {self.worst(run).lower()}"
 
     def when(self, unix: float | None) -> str:
         """Return a time as a date, UTC."""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 GLOSSARY = {
-    "Mean step": "The time from one update of the parameters to the next, averaged over the steady steps. Below it: "
-    "the interval that holds the true mean with 95% probability.",
-    "Slowest 1%": "The 99th percentile: one step in a hundred takes longer.",
-    "Steps": "Updates of the parameters. Steady are those after the warm-up that hold no evaluation, no saving and no "
-    "start of an epoch; times are taken from these.",
-    "GPU utilization": "Share of time in which some kernel ran on the GPU. One kernel on one of its multiprocessors "
-    "(SMs) suffices, so the GPU is no busier than this, and perhaps much less.",
-    "GPU-hours": "The time of the run times the GPUs it used: what is paid for.",
-    "Step after the plan": "The expected step time with every change of the plan made, information left aside. "
-    "Below it: the 10th and the 90th percentile.",
-    "Kind": "What a kernel or operator computes: products of matrices, convolutions, attention, or elementwise work "
-    "that memory limits.",
-    "Calls": "Launches in a step.",
-    "Tensor cores": "Units of the GPU that multiply small matrices of 16 bits or less, several times as fast as FP32.",
+    "Mean step": "The mean time from one parameter update to the next, over the steady steps. Below it: the 95% "
+    "confidence interval of the mean.",
+    "Slowest 1%": "The 99th percentile: 1% of the steps take longer.",
+    "Steps": "A step is one parameter update. Steady steps come after the warm-up and contain no evaluation, no "
+    "saving and no epoch start; all times are from these steps.",
+    "GPU utilization": "Share of the time in which at least one kernel ran on the GPU. A kernel on a single "
+    "multiprocessor (SM) already counts, so the GPU may be much less busy than this.",
+    "GPU-hours": "The duration of the run times the number of GPUs: what you pay for.",
+    "Step after the plan": "The expected step time after all changes of the plan, except those listed for "
+    "information. Below it: the 10th and the 90th percentile.",
+    "Kind": "What a kernel or operator computes: matmuls, convolutions, attention, or memory-bound elementwise work.",
+    "Calls": "Launches per step.",
+    "Tensor cores": "Units of the GPU for matmuls in 16 bits or less; several times as fast as FP32.",
 }

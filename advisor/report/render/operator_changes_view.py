@@ -112,8 +112,8 @@ def _signed(value: float) -> str:
 
 
 def _note(found: OperatorChanges) -> str:
-    windows = "One window of each, with no interval: small differences may be chance. "
+    windows = "Based on one window per side, without an interval: small differences may be chance. "
     return (
-        f"{windows}Operators are matched by phase, place, name and shapes, and what remains by less of these. Below "
-        f"{share(LEAST)} of A's GPU time they are summed up."
+        f"{windows}Operators are matched by phase, place, name and shapes; if that fails, by fewer of these. "
+        f"Operators below {share(LEAST)} of A's GPU time are summed up."
     )

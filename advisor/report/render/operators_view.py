@@ -41,7 +41,7 @@ class Row:
 class OperatorView:
     """What is shown of an operator table."""
 
-    columns = ("Time", "Share", "Calls", "TFLOP/s", "GB/s", "Roofline", "Bound", "To be had", "Host", "Launch gap")
+    columns = ("Time", "Share", "Calls", "TFLOP/s", "GB/s", "Roofline", "Bound", "Recoverable", "Host", "Launch gap")
 
     def __init__(self, table: OperatorTable, *, imported: bool) -> None:
         self.table = table
@@ -53,8 +53,8 @@ class OperatorView:
         per = "of the trace" if self._imported and not self.table.marked else "a step"
         gpu = f" on {self.table.gpu}" if self.table.gpu else ""
         return (
-            f"What launched the {seconds(self.table.seconds)} of work {per}{gpu}: the innermost operator around each "
-            "launch, with its place in the model and the shapes of its inputs."
+            f"Operators that launched the {seconds(self.table.seconds)} of work {per}{gpu}: the innermost operator "
+            "around each launch, with its place in the model and the shapes of its inputs."
         )
 
     @property
@@ -68,12 +68,12 @@ class OperatorView:
             at = f" in {inside}" if (inside := module(row.path)) else ""
             lines.append(
                 f"`{row.name}`{of}{at}: {share(row.roof.share or 0.0)} of its roofline, bound by {row.roof.bound}; "
-                f"{seconds(row.roof.gain or 0.0)} less at what its kind typically attains."
+                f"{seconds(row.roof.gain or 0.0)} less at the speed that its kind typically reaches."
             )
         if self.table.peaks is None and self.table.gpu:
-            lines.append(f"The peaks of {self.table.gpu} are not in the table, so there is no roofline.")
+            lines.append(f"The peak rates of {self.table.gpu} are unknown, so there is no roofline.")
         elif not any(row.inputs for row in self.table.rows):
-            lines.append("The trace lacks input shapes (`record_shapes=True`), so operations and bytes are not known.")
+            lines.append("The trace lacks input shapes (`record_shapes=True`), so operations and bytes are unknown.")
         return lines
 
     @property
@@ -105,14 +105,14 @@ class OperatorView:
     @property
     def note(self) -> str:
         """Return what the columns mean."""
-        known = "Launch gap: time the GPU was idle because the launch came late. "
+        known = "Launch gap: time in which the GPU was idle because the launch came late. "
         if self.table.modeled:
             known += (
-                "Roofline: the least time that its operations take at the peak of their dtype, or its bytes at the "
-                "peak bandwidth, over the time taken; above 100% if data came from a cache. To be had: what it would "
-                "save if it attained what well-made kernels of its kind typically do. "
+                "Roofline: the least possible time (operations at the peak rate of their dtype, or bytes at peak "
+                "bandwidth) divided by the measured time; above 100% if data came from a cache. Recoverable: the "
+                "time saved at the speed that good kernels of this kind typically reach. "
             )
-        return f"{known}A cell is empty where the trace does not hold the value."
+        return f"{known}A cell is empty if the trace does not contain the value."
 
 
 def _row(row: OperatorRow) -> Row:

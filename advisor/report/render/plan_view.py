@@ -72,8 +72,8 @@ def _states(plan: MemoryPlan, accounts: tuple[Account, ...], choice: Choice | No
         ("States", "Weights", "Grads", "Optim.", "Trans.", "Total", "Left", "Host"),
         tuple(_state_row(plan, one) for one in accounts),
         chosen=next((i for i, one in enumerate(accounts) if choice and one == choice.account), None),
-        note="Trans.: weights that are there only while they are used. Left: for activations; short: what is missing. "
-        "Host: of each node."
+        note="Trans.: weights that exist only while they are used. Left: memory for activations; short: missing "
+        "memory. Host: memory per node."
         if accounts == plan.accounts
         else "",
     )
@@ -116,7 +116,7 @@ def _batches(plan: MemoryPlan, choice: Choice | None) -> Table:
         ("States", *(way.name for way in ways), f"{plan.batch} fits with"),
         tuple(rows),
         chosen=next((i for i, one in enumerate(accounts) if choice and one == choice.account), None),
-        note="0: not even one sample fits. -: whatever is checkpointed, it does not fit"
+        note="0: not even one sample fits. -: with any checkpointing, it does not fit"
         + (" the GPU or the host." if plan.cluster.host is not None else "."),
     )
 
@@ -135,7 +135,7 @@ def _checkpointing(plan: MemoryPlan) -> Table:
             if (kept := plan.activations.kept(way)) is not None
         ),
         chosen=next((i for i, way in enumerate(ways) if choice and way == choice.checkpointing), None),
-        note="Time added: to forward and backward.",
+        note="Time added: extra time of the forward and backward pass.",
     )
 
 
@@ -145,8 +145,8 @@ def _deepspeed(plan: MemoryPlan) -> list[Table]:
         for one in plan.accounts
         if one.deepspeed is not None
     )
-    note = "Weights, gradients and optimizer state at 16 bits with a master copy; the host's part is of each node and "
-    note += "counts the whole model once for every GPU, as it is made without deepspeed.zero.Init."
+    note = "Weights, gradients and optimizer state at 16 bits with a master copy. Host memory is per node and "
+    note += "counts the whole model once per GPU, as when it is created without deepspeed.zero.Init."
     return [Table("DeepSpeed's own estimators, in GB", ("States", "GPU", "Host"), rows, note=note)] if rows else []
 
 
@@ -191,9 +191,9 @@ def _batch(plan: Plan) -> Section:
         title="Micro-batch from two measured peaks",
         headline=f"A GPU holds {found.largest} samples at once{even}."
         if found.largest
-        else "Not one sample fits a GPU: shard, checkpoint or use larger GPUs.",
+        else "Not even one sample fits on a GPU: shard, checkpoint or use larger GPUs.",
         sentences=(
-            f"peak(B) = {in_gb(found.line.fixed)} + {in_gb(found.line.each)} x B; {in_gb(found.budget)} may be filled.",
+            f"peak(B) = {in_gb(found.line.fixed)} + {in_gb(found.line.each)} x B; {in_gb(found.budget)} may be used.",
         ),
         tables=(),
     )
@@ -216,14 +216,14 @@ def _interval(plan: IntervalPlan) -> Section:
                     (seconds(each), _times(inflated), share(1 - 1 / inflated), what) for each, inflated, what in table
                 ),
                 chosen=next(i for i, row in enumerate(table) if row[0] == plan.best),
-                note=f"Best: Daly's interval. Young's, of the first order: {seconds(plan.young)}. "
-                "Lost: share of all time that goes into saves, restarts and work done again.",
+                note=f"Best: Daly's interval. Young's first-order interval: {seconds(plan.young)}. Lost: share of all "
+                "time spent on saves, restarts and repeated work.",
             ),
         ),
         tiles=(
             ("Save every", seconds(plan.best if plan.best_async is None else plan.best_async)),
             ("Total / useful time", digits(plan.inflated)),
-            ("Spot pays from", f"{share(plan.break_even)} off"),
+            ("Spot pays off from", f"{share(plan.break_even)} off"),
         ),
     )
 

@@ -158,7 +158,7 @@ def _advice(view: View, advice: list[Recommendation], console: Console) -> None:
             came = f"Tried. {view.tried(item)} {view.tried_on(item)}"
             console.print(Padding(Text(printable(came), style=_VERDICTS.get(item.verified.verdict, "")), (0, 0, 0, 3)))
         if item.held_back:
-            console.print(Padding(Text(printable(f"Held back. {item.held_back}"), style="dim"), (0, 0, 0, 3)))
+            console.print(Padding(Text(printable(f"Only information: {item.held_back}"), style="dim"), (0, 0, 0, 3)))
         if item.past:
             console.print(Padding(Text(printable(item.past), style="dim"), (0, 0, 0, 3)))
         for change in item.changes:

@@ -169,7 +169,11 @@ class View:
         before, after = self.report.before, self.report.after
         if before and after and after.expected < before:
             note = f"{seconds(after.low)} to {seconds(after.high)}, {before / after.expected:.1f}x as fast"
-            now = f"; {seconds(before)} now, with its share of the time between steps" if self.report.extended else ""
+            now = (
+                f"; {seconds(before)} now, including its share of the time between steps"
+                if self.report.extended
+                else ""
+            )
             yield Tile("Step after the plan", seconds(after.expected), f"{note}{now}")
 
     def _measured(self, name: str) -> float | None:
@@ -223,9 +227,11 @@ class View:
     def step_lead(self) -> str:
         """Return what made the slowest step slow, or why there is no such step."""
         if self.report.one_step and self.report.one_step.typical.number is None:
-            return "The trace marks no steps: this is all of it."
+            return "The trace marks no steps: this is the whole trace."
         single = self.report.traces and self.report.traces[0].steps == 1
-        return self.why_slow or ("One whole step was traced." if single else "No step stands out from the typical one.")
+        return self.why_slow or (
+            "One whole step was traced." if single else "No step differs much from the typical one."
+        )
 
     @property
     def step_notes(self) -> list[str]:
@@ -234,12 +240,14 @@ class View:
         if found is None:
             return []
         if not found.placed:
-            return ["Only the length of each phase was recorded: the order drawn here is that of a training loop."]
-        notes = ["From when the GPU reached the step to when it reached the next; the host may be ahead of the GPU."]
+            return [
+                "Only the duration of each phase was recorded; the order shown is the usual order of a training loop."
+            ]
+        notes = ["A step starts and ends when the GPU reaches it; the host may be ahead of the GPU."]
         if not self.report.imported:
             notes.append("The host is slower while it is profiled.")
         if tick := max(step.tick for step in found.steps):
-            notes.append(f"Neighbors shorter than {seconds(tick)} are drawn as one.")
+            notes.append(f"Neighboring pieces shorter than {seconds(tick)} are merged.")
         return notes
 
     @property
@@ -307,10 +315,10 @@ class View:
             sentences.append(f"Critical path of the median step: {links}.")
         if one.kinds:
             kinds = ", ".join(f"{kind.label} {share(kind.share)}" for kind in one.kinds if kind.share >= NOTABLE)
-            cores = "" if one.tensor_cores is None else f"; on tensor cores for certain: {share(one.tensor_cores)}"
+            cores = "" if one.tensor_cores is None else f"; known to use tensor cores: {share(one.tensor_cores)}"
             sentences.append(f"{'Operators' if one.tensor_cores is None else 'Kernels'} by kind: {kinds}{cores}.")
         if one.overlap is not None:
-            sentences.append(f"Communication hidden by computing: {share(one.overlap)}.")
+            sentences.append(f"Communication hidden by computation: {share(one.overlap)}.")
         if one.queue:
             sentences.append(
                 f"Queue of the busiest stream: {digits(one.queue.mean)} items on average, {one.queue.most} at most, "
@@ -318,9 +326,9 @@ class View:
             )
         if calls := one.launches:
             sentences.append(
-                f"Launches: {count(calls.calls, 'call')} of {seconds(calls.median)} (median) and "
-                f"{seconds(calls.p99)} at the 99th percentile, {calls.slow} above 50 us; {share(calls.shorter)} took "
-                f"longer than what they launched, which began {seconds(calls.delay)} later at the median."
+                f"Launches: {count(calls.calls, 'call')} of {seconds(calls.median)} (median) and {seconds(calls.p99)} "
+                f"at the 99th percentile, {calls.slow} above 50 us. {share(calls.shorter)} took longer than the work "
+                f"they launched. The work began {seconds(calls.delay)} after the call (median)."
             )
         return sentences
 
@@ -333,7 +341,7 @@ class View:
     def between_text(self) -> str:
         """Say in a sentence which work between the steps takes above a hundredth of the run; empty without any."""
         parts = [f"{p.label.lower()} {share(p.share or 0.0)}" for p in self.between if (p.share or 0.0) > NOTABLE]
-        return f"Between the steps, of the run: {', '.join(parts)}." if parts else ""
+        return f"Between the steps, as shares of the run: {', '.join(parts)}." if parts else ""
 
     @property
     def regions_text(self) -> str:
@@ -350,9 +358,9 @@ class View:
         if not spread:
             return ""
         return (
-            f"Own work of a rank in its median step: {seconds(spread['median'])}, "
-            f"{seconds(spread['10%'])} to {seconds(spread['90%'])} for eight of ten ranks, "
-            f"{seconds(spread['least'])} to {seconds(spread['most'])} for all."
+            f"Own work of a rank in its median step: {seconds(spread['median'])}, {seconds(spread['10%'])} to "
+            f"{seconds(spread['90%'])} for 80% of the ranks, {seconds(spread['least'])} to {seconds(spread['most'])} "
+            "for all."
         )
 
     @staticmethod
@@ -425,7 +433,7 @@ class View:
         now = self.report.before
         if not now:
             return []
-        stops = [Stop("Now, with its share of the time between steps" if self.report.extended else "Now", now)]
+        stops = [Stop("Now, including its share of the time between steps" if self.report.extended else "Now", now)]
         for item in self.report.advice:
             if item.in_plan and item.severity != "info":
                 now *= 1 - item.in_plan.expected
@@ -443,7 +451,7 @@ class View:
         measured = [(each, each.seconds) for each in self.report.applied if each.seconds]
         if not measured:
             return []
-        first = Stop("As it was", measured[0][1][0])
+        first = Stop("Before", measured[0][1][0])
         return [first, *(Stop(self._title(each.rule), times[1], outcome(each)) for each, times in measured)]
 
     @property

@@ -75,7 +75,7 @@ def _steps(steps: StepsNow | None, width: int, marks: str) -> list[Text]:
         parts.append(f"and {seconds(steps.between)} between them")
     if steps.silent > max(SILENT, 3 * (steps.mean or 0.0)):
         parts.append(f"the last {seconds(round(steps.silent))} ago")
-    rate = "none of late" if steps.rate is None else f"{digits(steps.rate)} a second"
+    rate = "no recent step" if steps.rate is None else f"{digits(steps.rate)} a second"
     top = max((value for value in steps.rates if value is not None), default=None)
     return [Text(", ".join(parts)), _gauge("Steps", Gauge(steps.rate, top, steps.rates), rate, width, marks)]
 
@@ -143,7 +143,7 @@ def _lines(seen: Snapshot) -> list[Text]:
 def _advice(seen: Snapshot, width: int) -> list[Text]:
     """Return the advice in three lines at most."""
     if seen.advice is None:
-        return [Text("Nothing to advise so far." if seen.steps else "", style="dim")]
+        return [Text("No advice so far." if seen.steps else "", style="dim")]
     gain = f": {gain_text(seen.advice.gain)}" if seen.advice.gain else ""
     title = Text.assemble(("Advice  ", "bold"), (printable(f"{seen.advice.title}{gain}"), "bold yellow"))
     return [title, *_folded(printable(f"[{seen.advice.rule}] {seen.advice.then}"), width)]

@@ -19,10 +19,10 @@ PARTS = (
 """Names in `advisor.models.anatomy.Parts`, and labels for readers."""
 
 STAGES = (
-    "0: every GPU holds everything",
+    "0: nothing is sharded",
     "1: optimizer state is sharded",
-    "2: gradients, too",
-    "3: weights, too (FSDP)",
+    "2: gradients as well",
+    "3: weights as well (FSDP)",
 )
 
 OPTIMIZERS = {

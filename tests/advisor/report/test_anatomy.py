@@ -67,12 +67,12 @@ def test_of_a_run_that_shards_within_groups_the_whole_is_what_a_group_holds():
 @pytest.mark.parametrize(
     ("changes", "begin"),
     [
-        ({data.loader: replace(LOADER, batch_size=None)}, "Batch size: that of the loader is not known."),
-        ({settings.model: replace(FP32, blocks=0)}, "Activation checkpointing: the model has no equal blocks."),
-        ({settings.model: replace(FP32, block=None)}, "ZeRO stage 3: the model has no equal blocks"),
-        ({settings.flags: replace(FLAGS, autocast=False, checkpointing=True)}, "Activation checkpointing: it is on"),
-        ({settings.flags: FLAGS}, "Precision: 16 bits are in use already."),
-        ({settings.model: replace(FP32, dtypes={"bfloat16": 10**9})}, "Optimizer: only for weights in fp32"),
+        ({data.loader: replace(LOADER, batch_size=None)}, "Batch size: the loader's batch size is unknown."),
+        ({settings.model: replace(FP32, blocks=0)}, "Activation checkpointing: the model has no repeated blocks."),
+        ({settings.model: replace(FP32, block=None)}, "ZeRO stage 3: the model has no repeated blocks"),
+        ({settings.flags: replace(FLAGS, autocast=False, checkpointing=True)}, "Activation checkpointing: it is turned on"),
+        ({settings.flags: FLAGS}, "Precision: the run already uses 16 bits."),
+        ({settings.model: replace(FP32, dtypes={"bfloat16": 10**9})}, "Optimizer: the state of other optimizers"),
         ({settings.optimizer: replace(ADAM, name="Shampoo")}, "Optimizer: the state of Shampoo is not"),
         ({settings.world_size: 8}, "GPUs and ZeRO: the ranks do not train one model"),
         ({settings.world_size: 8, settings.flags: replace(FLAGS, fsdp=True)}, "GPUs and ZeRO: whether FSDP shards"),

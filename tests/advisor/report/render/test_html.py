@@ -168,11 +168,11 @@ def test_the_page_tells(page, text):
         "3 runs and 345 steps each way. The losses of the first epoch agree. GPU memory at the peak: 5 MiB more. "
         "Tried without non_blocking=True.",
         "Harmful here: 9% more step time measured (6 to 12%), 33 to 40% less predicted. A step takes longer.",
-        "The losses of the first epoch are not the same.",
+        "The losses of the first epoch differ.",
         "No verdict. The change was not made.",
         "Begin with this: use more DataLoader workers, for 31 to 43% less step time, as measured.",
         "What has been changed",
-        "By rank In the backward pass and in communication, the ranks of a model wait for the slowest.",
+        "By rank In the backward pass and in communication, all ranks wait for the slowest one.",
         "rank 1 Waiting for data 43%",
     ],
 )
