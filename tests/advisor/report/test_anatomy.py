@@ -70,7 +70,7 @@ def test_of_a_run_that_shards_within_groups_the_whole_is_what_a_group_holds():
         ({data.loader: replace(LOADER, batch_size=None)}, "Batch size: the loader's batch size is unknown."),
         ({settings.model: replace(FP32, blocks=0)}, "Activation checkpointing: the model has no repeated blocks."),
         ({settings.model: replace(FP32, block=None)}, "ZeRO stage 3: the model has no repeated blocks"),
-        ({settings.flags: replace(FLAGS, autocast=False, checkpointing=True)}, "Activation checkpointing: it is turned on"),
+        ({settings.flags: replace(FLAGS, autocast=False, checkpointing=True)}, "Activation checkpointing: it is"),
         ({settings.flags: FLAGS}, "Precision: the run already uses 16 bits."),
         ({settings.model: replace(FP32, dtypes={"bfloat16": 10**9})}, "Optimizer: the state of other optimizers"),
         ({settings.optimizer: replace(ADAM, name="Shampoo")}, "Optimizer: the state of Shampoo is not"),
