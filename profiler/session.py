@@ -18,6 +18,7 @@ from profiler import launch, ours
 from profiler.errors import ProfilerError
 from profiler.printable import say
 from profiler.recorder import folder as place
+from profiler.recorder.job import Job
 
 _INJECTED = "_profile_train_agent.start"
 
@@ -65,6 +66,10 @@ class profile:
         self.name = name
         self.summary = True
         """Whether to print what was found, with the report."""
+        self.job: Job | None = None
+        """The job whose recorders share the run folder. Every rank is then recorded, each by a block of its own."""
+        self.command = sys.argv
+        """The command that the report names."""
         self.folder: Path | None = None
         """The run folder; None in a region of another run."""
         self._earlier: Path | None = None
@@ -90,7 +95,7 @@ class profile:
         if outermost:
             from profiler.agent import ranks
 
-            if ranks.numbers()["local_rank"] == 0:
+            if self.job is not None or ranks.numbers()["local_rank"] == 0:
                 self._start()
         return self
 
@@ -129,21 +134,21 @@ class profile:
         return None if process.returncode else dict(json.loads(process.stdout))
 
     def _start(self) -> None:
-        script = Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c") else "python"
+        script = Path(self.command[0]).name if self.command and self.command[0] not in ("", "-c") else "python"
         script = "notebook" if script == "ipykernel_launcher.py" else script
-        seat = place.join(self.out, script, None)
+        seat = place.join(self.out, script, self.job)
         self.folder, self._earlier = seat.folder.absolute(), seat.earlier
         for note in filter(None, (seat.warning, seat.notice)):
             say(note)
-        rings = place.make_rings(self.folder)
+        rings = place.make_rings(self.folder, seat.part)
         try:
-            environment = self._begin_recorder(self.folder, rings)
+            environment = self._begin_recorder(self.folder, rings, seat.part)
         except OSError as error:
-            place.forget(self.folder, rings)
+            place.forget(self.folder, rings, seat.part)
             place.restore(self._earlier)
             raise ProfilerError(f"The recorder could not be started: {error}.", "End other processes.") from error
         except ProfilerError:
-            place.forget(self.folder, rings)
+            place.forget(self.folder, rings, seat.part)
             place.restore(self._earlier)
             raise
         self._set_environment(environment)
@@ -154,17 +159,17 @@ class profile:
         self._agent = start
         wait.wait_for_torch(environment[launch.VARIABLE])
 
-    def _begin_recorder(self, folder: Path, rings: Path) -> dict[str, str]:
-        windows = place.make_windows(folder) if self.windows else None
+    def _begin_recorder(self, folder: Path, rings: Path, part: str) -> dict[str, str]:
+        windows = place.make_windows(folder, part) if self.windows else None
         from profiler.agent import yama
         from profiler.agent.redact import redact_command  # only now: it compiles its patterns
 
         origin = time.perf_counter_ns()
         environment = launch.environment(rings, windows, self.budget, folder=folder)
         arguments = [str(folder), str(rings), str(os.getpid()), str(origin), str(self.rate), str(self.budget)]
-        arguments.append("1" if self.stacks else "0")
+        arguments += ["1" if self.stacks else "0", part, self.job.id if self.job else ""]
         self._recorder = subprocess.Popen(
-            [sys.executable, "-c", _BESIDE, str(Path(__file__).parents[1]), *arguments, *redact_command(sys.argv)],
+            [sys.executable, "-c", _BESIDE, str(Path(__file__).parents[1]), *arguments, *redact_command(self.command)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C ends the program; the recorder sees that and finishes
@@ -196,6 +201,7 @@ class profile:
         self._restore_environment()
         recorder, self._recorder = self._recorder, None
         assert recorder is not None
+        assert self.folder is not None
         assert recorder.stdin is not None
         with contextlib.suppress(OSError):
             recorder.stdin.write(outcome)
@@ -208,12 +214,17 @@ class profile:
         if notice := place.settle(self._earlier, completed=outcome == b"completed"):
             say(notice)
         if self.report:
-            _advise("report", "--summary" if self.summary else "--no-summary", self.folder)
+            make_report(self.folder, summary=self.summary)
 
 
 # The programs' own folder, which `-c` puts first on sys.path, may hold a profiler.py: ours goes before it.
 _BESIDE = "import sys; sys.path[0] = sys.argv.pop(1); from profiler.recorder.beside import main; main(sys.argv[1:])"
 _ADVISE = "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; sys.exit(main())"
+
+
+def make_report(folder: Path, *, summary: bool) -> None:
+    """Write the report of a run folder, in a process of its own."""
+    _advise("report", "--summary" if summary else "--no-summary", folder)
 
 
 def _advise(*words: object, stdout: int | None = None) -> subprocess.CompletedProcess[bytes]:

@@ -18,7 +18,10 @@ EXAMPLES = DOCS / "examples"
 def test_the_page_shows_the_files_as_they_are():
     blocks = re.findall(r"```\w+\n(.*?)```", (DOCS / "containers.md").read_text(), re.DOTALL)
 
-    assert blocks == [(EXAMPLES / name).read_text() for name in ("Dockerfile", "job.yaml", "train.sbatch")]
+    assert blocks == [
+        (EXAMPLES / name).read_text()
+        for name in ("Dockerfile", "job.yaml", "trainjob.yaml", "rayjob.yaml", "train.sbatch")
+    ]
 
 
 def test_the_job_writes_only_into_its_volumes_and_as_a_user():
@@ -34,6 +37,27 @@ def test_the_job_writes_only_into_its_volumes_and_as_a_user():
     assert any(Path(mount["mountPath"]) in Path(out).parents for mount in container["volumeMounts"])
     assert pod["securityContext"]["runAsNonRoot"]
     assert container["securityContext"]["readOnlyRootFilesystem"]
+
+
+@pytest.mark.parametrize("name", ["trainjob", "rayjob"])
+def test_every_pod_mounts_its_volumes(name):
+    job = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
+    pods = list(pod_specs(job))
+
+    assert pods
+    for pod in pods:
+        (container,) = pod["containers"]
+        assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+        assert "/runs" in {mount["mountPath"] for mount in container["volumeMounts"]}
+
+
+def pod_specs(node):
+    """Every mapping that has containers."""
+    children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    for child in children:
+        yield from pod_specs(child)
+    if isinstance(node, dict) and "containers" in node:
+        yield node
 
 
 def instructions():
@@ -61,12 +85,14 @@ def test_the_batch_script_parses():
 def command_lines():
     _, job = yaml.safe_load_all((EXAMPLES / "job.yaml").read_text())
     (container,) = job["spec"]["template"]["spec"]["containers"]
+    train = yaml.safe_load((EXAMPLES / "trainjob.yaml").read_text())["spec"]["trainer"]
     script = (EXAMPLES / "train.sbatch").read_text().replace("\\\n", " ")
     (step,) = [line for line in script.splitlines() if line.startswith("srun ")]
     entry = [yaml.safe_load(words) for name, words in instructions() if name in ("ENTRYPOINT", "CMD")]
     return {
         "Dockerfile": [*entry[0], *entry[1]],
         "job.yaml": [*container["command"], *container["args"]],
+        "trainjob.yaml": [*train["command"], *train["args"]],
         "train.sbatch": shlex.split(step)[2:],
     }
 

@@ -61,7 +61,7 @@ _REGION = 'add `from profiler import region`, wrap parts of the loop in `with re
 _NEXT = {
     "other": f"That is {_NOT_EXPLAINED}. To see what it is, {_REGION}.",
     "data_wait": f"That is {_NOT_EXPLAINED}. To see what a batch is waiting for, time the dataset and the collate "
-    "function, or record again with num_workers=0.",
+    "function, or record again with num_workers=0. With Ray Data, ds.stats() names the slow operator.",
     "loader_overhead": f"That is {_NOT_EXPLAINED}. Check the size of a batch: it is copied between processes.",
     "communication": f"That is {_NOT_EXPLAINED}. Compare the ranks below: a slow rank makes the others wait.",
     "sync": f"That is {_NOT_EXPLAINED}. To see which code waits, {_REGION}.",

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from advisor.runs.nodes import clocks, host_samples, in_order, numbered, on_one_clock, remarks
+from advisor.runs.nodes import clocks, ended, host_samples, in_order, numbered, on_one_clock, remarks
 from advisor.runs.profile import Profile, Rank, bare_uuid
 from profiler.errors import ProfilerError
 from profiler.schema import (
@@ -113,6 +113,8 @@ def load(folder: Path) -> Profile:
     ]
     stepped = _side_by_side([rank for rank in recorded if rank.steps])
     runs = tuple(run for node in nodes for run in node.runs)
+    if len(nodes) > 1 and (end := ended(nodes)) is not None:
+        runs = (replace(runs[0], outcome=end.outcome, exit_status=end.exit_status, signal=end.signal), *runs[1:])
     if not runs:
         raise ProfilerError(f"{folder} does not say what was run: its recording is torn.", "Record the run again.")
     return Profile(

@@ -8,7 +8,7 @@ from typing import Any
 
 from advisor.runs.clocks import Clock, Reference
 from advisor.units import seconds
-from profiler.schema import MOST_RANKS, HostSample, Problem, Step
+from profiler.schema import MOST_RANKS, HostSample, Problem, Run, Step
 from profiler.store import Tables, ranks, with_columns
 
 MOST_NAMED = 8
@@ -85,6 +85,22 @@ def on_one_clock(node: Tables, clock: Clock) -> Tables:
         gpu_samples=tuple(with_columns(node.gpu_samples, time=[clock(sample.time) for sample in node.gpu_samples])),
         host_samples=tuple(with_columns(node.host_samples, time=[clock(sample.time) for sample in node.host_samples])),
     )
+
+
+def ended(nodes: Sequence[Tables]) -> Run | None:
+    """Return the run whose end is the job's: one that was killed or failed, else the first; None if there is none.
+
+    Of a rank that was started again, only the last start counts.
+    """
+    last: dict[int, tuple[float, Run]] = {}
+    for node in nodes:
+        for run in node.runs[-1:]:
+            for rank in rank_numbers(node) or {-1}:
+                if rank not in last or run.started_at > last[rank][0]:
+                    last[rank] = run.started_at, run
+    runs = [run for _, run in last.values()]
+    early = [run for outcome in ("killed", "failed") for run in runs if run.outcome == outcome]
+    return next(iter([*early, *runs]), None)
 
 
 def host_samples(nodes: Sequence[Tables]) -> tuple[HostSample, ...]:

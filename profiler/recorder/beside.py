@@ -22,9 +22,9 @@ def main(arguments: list[str]) -> None:
 
     Args:
         arguments: Run folder, rings folder, PID of the program, origin (ns), samples per second, budget, "1" to sample
-            stacks, the command.
+            stacks, suffix and ID of a job or two empty words, the command.
     """
-    folder, rings, program, origin, rate, budget, stacks, *command = arguments
+    folder, rings, program, origin, rate, budget, stacks, part, job, *command = arguments
     pid = int(program)
     begun = place.started(pid)
     with contextlib.suppress(OSError):
@@ -33,10 +33,11 @@ def main(arguments: list[str]) -> None:
         recorder = Recorder(
             Path(folder),
             Path(rings),
-            new_run(tuple(command), int(origin), float(budget)),
+            new_run(tuple(command), int(origin), float(budget), job or None),
             pid,
             origin=int(origin),
             rate=float(rate),
+            part=part,
             stacks=stacks == "1",
         )
         outcome: Outcome | None = None

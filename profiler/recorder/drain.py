@@ -400,6 +400,7 @@ _WATCHED = {
     "backward": "backward passes",
     "forward": "forward passes",
     "dataloader": "waiting for data",
+    "ray_data": "waiting for batches of Ray Data",
     "save": "saving",
     "gc": "garbage collections",
     "usage": "what the program uses of torch",
@@ -421,6 +422,7 @@ def _unmeasured(source: str, message: str) -> str:
 
 # What of a step is unknown once a hook of the agent has taken itself out.
 _MEASURED_BY = {
+    "ray_data": ("data_wait",),
     "dataloader": ("data_wait", "loader_overhead", "epoch_start", "fetch_host", "fetches_empty", "queue_depth"),
     "forward": ("forward", "forwards", "evaluation"),
     "backward": ("backward",),

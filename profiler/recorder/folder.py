@@ -215,7 +215,7 @@ def _part(folder: Path, job: Job | None, *, chosen: bool) -> tuple[str | None, P
         if _why_not(folder) is not None:
             return None, None
         named = job.part if job is not None and job.is_shared else ""
-        begun = bool(named) and job is not None and _job(folder) == job.id and not _store(folder, named).exists()
+        begun = bool(named) and job is not None and _job(folder) == job.id and not store_of(folder, named).exists()
         if not begun and not chosen:
             return None, None
         return named, None if begun else _set_aside(folder)
@@ -224,10 +224,10 @@ def _part(folder: Path, job: Job | None, *, chosen: bool) -> tuple[str | None, P
         return None, None
     names = (job.part, *(f"{job.part}-{number}" for number in range(2, 1000)))
     part = next(each for each in names if not _is_taken(folder, each))
-    if not chosen and part == job.part and _store(folder, part).exists():
+    if not chosen and part == job.part and store_of(folder, part).exists():
         return None, None  # an earlier start under this name
-    if _store(folder, part).exists() and _is_ours(_store(folder, part)):
-        for path in _with_logs(_store(folder, part)):
+    if store_of(folder, part).exists() and _is_ours(store_of(folder, part)):
+        for path in _with_logs(store_of(folder, part)):
             path.unlink()
     remove_note(folder, part)
     return part, None
@@ -255,7 +255,8 @@ def _job(folder: Path) -> str | None:
         return None
 
 
-def _store(folder: Path, part: str) -> Path:
+def store_of(folder: Path, part: str) -> Path:
+    """Return the store of the recorder with that suffix, whether it exists or not."""
     return folder / f"run-{part}.db"
 
 
@@ -569,7 +570,7 @@ def remove_rings(rings: Path) -> None:
 def forget(folder: Path, rings: Path, part: str = "") -> None:
     """Remove all traces of a recording that did not begin."""
     remove_rings(rings)
-    if not _store(folder, part).exists():
+    if not store_of(folder, part).exists():
         remove_note(folder, part)
     if part and not notes(folder) and not _recordings(folder):
         (folder / JOB).unlink(missing_ok=True)

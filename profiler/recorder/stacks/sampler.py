@@ -261,8 +261,9 @@ def _reason(log: Path) -> str:
     if "ermission" in said or "EPERM" in said or "not permitted" in said:
         by = f" (kernel.yama.ptrace_scope is {scope})" if scope not in (None, "0") else ""
         return f"the kernel does not let us read the program's memory{by}. `profile-train doctor` says how to allow it"
-    lines = [line for line in said.splitlines() if "rror" in line]
-    return f"py-spy failed ({lines[-1].strip()[:200]})" if lines else "py-spy saw no Python stack"
+    # A backtrace of Rust's may follow, whose frames name errors, too.
+    lines = [line.removeprefix("Error: ") for line in said.splitlines() if line.startswith("Error: ")]
+    return f"py-spy failed ({lines[0].strip()[:200]})" if lines else "py-spy saw no Python stack"
 
 
 def _scope() -> str | None:

@@ -8,7 +8,7 @@ import pytest
 from profiles import RUN
 
 from advisor.runs.clocks import Clock, Reference
-from advisor.runs.nodes import clocks, host_samples, in_order, numbered, remarks
+from advisor.runs.nodes import clocks, ended, host_samples, in_order, numbered, remarks
 from profiler.schema import Gpu, GpuSample, HostSample, Process, Step
 from profiler.store import Tables
 
@@ -98,6 +98,32 @@ def test_a_recording_that_goes_on_is_told():
     nodes = [node(0, steps=lockstep()), node(1, steps=lockstep(), outcome="running")]
     (remark,) = remarks(nodes, clocks(nodes))
     assert "rank 1." in remark.message
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        (["completed", "completed"], "completed"),
+        (["completed", "failed"], "failed"),
+        (["failed", "completed", "killed"], "killed"),
+        (["running", "completed"], "running"),
+    ],
+)
+def test_a_job_ends_as_its_worst_rank(outcomes, expected):
+    nodes = [node(rank, outcome=outcome) for rank, outcome in enumerate(outcomes)]
+
+    assert ended(nodes).outcome == expected
+
+
+def test_the_end_of_a_start_that_was_repeated_does_not_count():
+    first = [node(0, outcome="failed"), node(1, outcome="killed")]
+    again = [node(0, started_at=60.0), node(1, started_at=60.0)]
+
+    assert ended([*first, *again]).outcome == "completed"
+
+
+def test_without_a_run_there_is_no_end():
+    assert ended([Tables()]) is None
 
 
 def test_the_node_of_the_lowest_rank_comes_first():

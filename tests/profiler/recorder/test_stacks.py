@@ -213,3 +213,10 @@ def test_no_sampler_outlives_a_killed_recorder(script, start_profiled):
     recorder.send_signal(signal.SIGKILL)
     wait_until(lambda: not alive(child.pid), "the end of py-spy")
     os.kill(program, signal.SIGKILL)
+
+
+def test_why_py_spy_failed_is_its_own_error_not_a_frame_of_its_backtrace(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("Error: No python processes found\nStack backtrace:\n   0: <E as anyhow::StdError>::ext_context\n")
+
+    assert "No python processes found" in sampler._reason(log)

@@ -1,0 +1,88 @@
+"""Waits for batches of Ray Data, on a stand-in for its iterator."""
+
+import sys
+import types
+
+import pytest
+
+from profiler.agent.hooks import ray_data
+from profiler.agent.ring import FETCH
+from profiler.agent.session import Agent, ident
+
+
+class BatchIterator:
+    """Shaped as Ray's: an iterable whose `__iter__` returns a generator."""
+
+    def __init__(self, clock, *batches):
+        self.clock, self.batches = clock, batches
+        self.closed = False
+
+    def __iter__(self):
+        return self.made()
+
+    def made(self):
+        try:
+            for batch in self.batches:
+                self.clock.now += 10
+                if isinstance(batch, Exception):
+                    raise batch
+                yield batch
+        finally:
+            self.closed = True
+
+
+class Clock:
+    now = 0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(ray_data, "clock", clock)
+    return clock
+
+
+@pytest.fixture
+def events(tmp_path, clock, monkeypatch):
+    """Install the hook, as if Ray Data had been imported before; yield what it records."""
+    module = types.ModuleType(ray_data.MODULE)
+    module.BatchIterator = BatchIterator
+    monkeypatch.setitem(sys.modules, ray_data.MODULE, module)
+    agent = Agent(None, {"rings": str(tmp_path)})
+    put = []
+    monkeypatch.setattr(agent, "put", put.append)
+    uninstall = ray_data.install(agent)
+    yield put
+    uninstall()
+    assert BatchIterator.__iter__.__code__.co_filename == __file__
+
+
+def test_each_wait_and_the_end_of_an_epoch_are_recorded(events, clock):
+    for _ in BatchIterator(clock, "a", "b"):
+        clock.now += 3  # a step
+
+    assert events == [
+        (ident(), FETCH, 0, 10, 0, -1),
+        (ident(), FETCH, 13, 23, 0, -1),
+        (ident(), FETCH, 26, 26, 0, -1, 1),
+    ]
+
+
+def test_an_error_passes_without_a_frame_of_the_agent(events, clock):
+    with pytest.raises(KeyError) as raised:
+        list(BatchIterator(clock, "a", KeyError("block")))
+
+    names = [frame.name for frame in raised.traceback]
+    assert names[-1] == "made"
+    assert "timed" not in names
+
+
+def test_leaving_the_loop_closes_the_iterator_at_once(events, clock):
+    made = BatchIterator(clock, "a", "b")
+    for _ in made:
+        break
+
+    assert made.closed
