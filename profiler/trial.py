@@ -27,6 +27,7 @@ from profiler import sandbox
 from profiler.agent.redact import known_secrets, redact_text
 from profiler.errors import ProfilerError
 from profiler.launch import record
+from profiler.recorder import folder as place
 from profiler.recorder import private
 
 # The trackers' own switches: what they get in a trial stays on this machine, in the sandbox.
@@ -143,6 +144,7 @@ def _wait(trial: TrialProcess, scratch: str, log: Path, patience: float) -> int 
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        _remove_notes(Path(trial.out))
         logging.join(5.0)  # something that left the trial's processes may hold its end of the pipe
 
 
@@ -156,6 +158,15 @@ def _keep_log(output: IO[bytes], log: Path, secrets: Sequence[str]) -> None:
             with contextlib.suppress(OSError):
                 file.write(redact_text(line.decode(errors="replace"), secrets))
                 file.flush()
+
+
+def _remove_notes(out: Path) -> None:
+    """Mark a trial's recording as ended, which a recorder that was killed could not do itself.
+
+    It was in a namespace of its own: its last sign of life would count for a minute.
+    """
+    for note in place.notes(out):
+        place.remove_note(out, note.part)
 
 
 @contextlib.contextmanager
@@ -223,6 +234,10 @@ def main(text: str, scratch: str) -> None:
     except ProfilerError as error:
         sys.stderr.write(f"{error.message}\n{error.remedy}")
         sys.exit(_GIVEN_UP)
+    except SystemExit as ended:
+        if os.getpid() == ours and ended.code == 128 + signal.SIGKILL:
+            _remove_notes(Path(trial.out))
+        raise
     finally:
         if os.getpid() == ours:  # not in the sandbox
             end_children(ours)

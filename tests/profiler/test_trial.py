@@ -2,10 +2,13 @@
 
 import hashlib
 import io
+import json
 import shutil
+import signal
 import subprocess
 import sys
 from ast import literal_eval
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil
@@ -13,8 +16,9 @@ import pytest
 from programs import PATIENCE, ROOT, TORCH, Ran
 
 from profiler.errors import ProfilerError
+from profiler.recorder import folder as place
 from profiler.schema import TrialFact
-from profiler.trial import _MAIN, TrialProcess, _discard, _keep_log, _kept_offline, _locked, _scratch_folder, run
+from profiler.trial import _MAIN, TrialProcess, _discard, _keep_log, _kept_offline, _locked, _scratch_folder, main, run
 
 TRAINS = (
     TORCH
@@ -193,6 +197,7 @@ def test_what_has_no_patience_left_is_ended(script, tmp_path):
 
     assert run(trial, 5.0) is None
     assert Path(f"{trial.out}.log").read_text() == "here\n"
+    assert not place.is_running(Path(trial.out)), "it can be tried again at once"
 
 
 @pytest.mark.process
@@ -232,6 +237,18 @@ def test_scratch_folders_that_nobody_uses_go(tmp_path):
     with _scratch_folder(tmp_path) as first, _scratch_folder(tmp_path) as second:
         assert {path.name for path in tmp_path.iterdir()} == {Path(first).name, Path(second).name}
         assert _locked(first) is None
+
+
+def test_a_trial_that_had_to_be_killed_has_ended(tmp_path, monkeypatch):
+    """Its recorder is in a namespace of its own: whether it lives is known by its last sign of life alone."""
+    place.write_note(tmp_path, place.RecordingNote("", 0, 1, 0.0, 1, 0.0, where="another namespace"))
+    assert place.is_running(tmp_path)
+    monkeypatch.setattr("profiler.trial._run", lambda *_: sys.exit(128 + signal.SIGKILL))
+    monkeypatch.setattr("profiler.trial.end_children", lambda pid: None)
+    trial = TrialProcess(words=("train.py",), cwd=str(tmp_path), out=str(tmp_path), steps=1)
+    with pytest.raises(SystemExit):
+        main(json.dumps(asdict(trial)), str(tmp_path / "scratch"))
+    assert not place.is_running(tmp_path)
 
 
 def test_its_log_holds_no_secrets(tmp_path):
