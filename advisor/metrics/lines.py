@@ -16,7 +16,7 @@ from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.between import evaluation_share
 from advisor.metrics.settings import on_cpu, primary_rank
 from advisor.metrics.step import forwards_per_step, micro_steps_per_step
-from advisor.runs.source import source
+from advisor.runs.source import is_cell, source
 from advisor.runs.syntax import Syntax, syntax
 from profiler.schema import BETWEEN, Stack
 
@@ -138,7 +138,7 @@ class Place:
     @property
     def where(self) -> str:
         """Return the file's name and the line."""
-        return f"{PurePath(self.file).name}:{self.line}"
+        return f"a notebook cell, line {self.line}" if is_cell(self.file) else f"{PurePath(self.file).name}:{self.line}"
 
 
 def _is_name(function: str) -> bool:

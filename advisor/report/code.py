@@ -19,7 +19,7 @@ from advisor.metrics.lines import (
 )
 from advisor.metrics.settings import on_cpu
 from advisor.runs.profile import Profile
-from advisor.runs.source import source
+from advisor.runs.source import is_cell, source
 from advisor.units import share
 from profiler.schema import BETWEEN, Stack
 
@@ -233,7 +233,7 @@ def _calls(rows: Sequence[Stack], depth: int, total: float) -> tuple[Call, ...]:
         found.append(
             Call(
                 function=function,
-                where=f"{file}:{line}",
+                where=f"notebook cell, line {line}" if is_cell(file) else f"{file}:{line}",
                 own=not library,
                 share=seconds / total,
                 calls=_calls(held, depth + 1, total),

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from profiler.agent.redact import redact_text
 
 MOST_BYTES = 1 << 20
 """Maximum bytes of a file to read."""
+
+
+def is_cell(path: str) -> bool:
+    """Return whether ipykernel compiles a notebook's cell under that name. Which cell, only the program knows."""
+    return PurePath(path).parent.name.startswith("ipykernel_")
 
 
 def source(path: str, since: float) -> list[str] | None:

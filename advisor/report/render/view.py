@@ -19,6 +19,7 @@ from advisor.report.report import LABELS, Measured, Note, Phase, RankPhases, Rec
 from advisor.report.wording import gain_text, is_nothing
 from advisor.rules.base import Change
 from advisor.runs.environment import Row
+from advisor.runs.source import is_cell
 from advisor.runs.traces import PARTS as TRACED_PARTS
 from advisor.runs.traces import Traced
 from advisor.units import count, digits, money, quantity, seconds, share, size
@@ -507,6 +508,7 @@ class View:
 
     def _short(self, file: str, line: int | None) -> str:
         """Return a file and line, relative to the folder in which the run was started."""
+        file = CELL if is_cell(file) else file
         if file.startswith(CELL):
             return f"{file}, line {line}" if line else file
         path = PurePath(file)

@@ -10,6 +10,7 @@ import pytest
 from golden_report import empty, golden, hostile, tried
 from rich.console import Console
 from snapshots import same, scenes
+from stack_places import NORMALIZE
 
 from advisor.judging.judge import WINDOW_TOO_SHORT, Gain
 from advisor.metrics.host import CoreUse
@@ -141,6 +142,9 @@ def test_a_notebook_is_called_one_and_its_cells_have_lines():
 
     assert "ipykernel" not in View(report).command
     assert View(report).where(cell) == "notebook cell 2, line 9"
+    of_stacks = replace(NORMALIZE, file="/tmp/ipykernel_28895/2516830660.py", line=9)
+    assert View(report).place(of_stacks) == "notebook cell, line 9"
+    assert "ipykernel" not in of_stacks.where
 
 
 def test_a_part_that_only_profiler_windows_measured_is_not_called_unmeasured():
