@@ -42,6 +42,8 @@ def pytest_collection_modifyitems(items):
             item.add_marker("browser")
         if not any(item.get_closest_marker(tier) for tier in TIERS):
             item.add_marker("unit")
+    # Those that take seconds first: the last ones of a worker are then short, and no other waits for it.
+    items.sort(key=lambda item: item.get_closest_marker("unit") is not None)
 
 
 @pytest.fixture(autouse=True)

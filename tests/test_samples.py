@@ -72,8 +72,9 @@ def assert_first(run: Recorded, rule: str | None) -> None:
 @pytest.mark.parametrize("sample", ON_CPU)
 @pytest.mark.process
 def test_sample(sample: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
-    plain = run([sys.executable, f"samples/{sample}.py"])
-    profiled = record(tmp_path / "run", sample)
+    steps = "--steps", "80"
+    plain = run([sys.executable, f"samples/{sample}.py", *steps])
+    profiled = record(tmp_path / "run", sample, *steps)
 
     with subtests.test("output and exit status are those of the plain run"):
         assert profiled.stdout == plain.stdout
@@ -91,5 +92,5 @@ def test_sample(sample: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
         assert sum(shares) == pytest.approx(1, abs=0.02)
     if rule:
         with subtests.test("the cure silences the advice"):
-            fixed = record(tmp_path / "fixed", sample, "--fixed")
+            fixed = record(tmp_path / "fixed", sample, "--fixed", *steps)
             assert rule not in fixed.advice, summary(fixed)

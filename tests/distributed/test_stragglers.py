@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from programs import TORCH
+from programs import ON_RANKS, TORCH
 
 RANKS = (
     TORCH
@@ -59,7 +59,7 @@ WHY = {
 @pytest.mark.parametrize("how", ["data", *(pytest.param(how, marks=pytest.mark.slow) for how in WHY if how != "data")])
 def test_the_slow_rank_is_named_and_why(script, start_profiled, report, how):
     program = script(RANKS.replace("\nnet =", SLOW + "\nnet ="))
-    words = ("torchrun", "--standalone", "--nproc-per-node", "4", program, how)
+    words = (*ON_RANKS, 4, program, how)
     ran = start_profiled(*words, env={"OMP_NUM_THREADS": "1"}).finish()
     assert ran.status == 0, ran.err.decode()
 

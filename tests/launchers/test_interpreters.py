@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from programs import ROOT
+from programs import ROOT, TORCH
 
 from profiler.launch import WAY_IN
 
@@ -28,7 +28,9 @@ print(json.dumps({
     "profiler": whose,
 }))
 """
-TRAIN = """
+TRAIN = (
+    TORCH
+    + """
 import sys, torch
 layer = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
@@ -37,6 +39,7 @@ for _ in range(3):
     optimizer.step()
 print(sys.argv[1:], sys.path)
 """
+)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from programs import TORCH
 
 TRAIN = """
 import torch
@@ -38,7 +39,7 @@ def neighbours(tmp_path):
 def test_only_the_program_imports_what_lies_beside_it(neighbours, script, run_both):
     """Windows on: the agent has loaded all it ever loads."""
     names = [name for name in NAMES if name != "templates"]
-    program = script(TRAIN + f"import {', '.join(names)}\nprint([{'.whose, '.join(names)}.whose])")
+    program = script(TORCH + TRAIN + f"import {', '.join(names)}\nprint([{'.whose, '.join(names)}.whose])")
     plain, profiled = run_both(program, options=("--no-report", "--budget", "0.5"))
 
     assert plain.out.count(b"imported") >= len(names)  # torch itself imports a pynvml and statistics
@@ -62,7 +63,7 @@ def test_what_a_site_runs_is_run(script, start, start_profiled, tmp_path):
     (site / "torch.pth").write_text(str(Path(find_spec("torch").origin).parents[1]))
     (site / "mine.pth").write_text("import builtins; builtins.told = ['pth']\n")
     (site / "sitecustomize.py").write_text("import sys; told += ['sitecustomize', __name__, __file__, sys.path[:]]")
-    program = script(TRAIN + "import sitecustomize, sys; print(told, sitecustomize.__spec__.origin, sys.path)")
+    program = script(TORCH + TRAIN + "import sitecustomize, sys; print(told, sitecustomize.__spec__.origin, sys.path)")
     python = tmp_path / "env" / "bin" / "python"
     plain, profiled = start(python, program).finish(), start_profiled(python, program).finish()
 
@@ -105,7 +106,7 @@ def test_a_torch_that_is_none_or_cannot_be_imported(script, run_both, module):
 def test_nothing_is_left_in_the_folder_of_the_program(script, start, start_profiled, tmp_path):
     left = {}
     for name, begin in (("plain", start), ("profiled", start_profiled)):
-        script(TRAIN + "import helper", f"{name}/train.py")
+        script(TORCH + TRAIN + "import helper", f"{name}/train.py")
         script("", f"{name}/helper.py")
         ran = begin("python", "train.py", cwd=tmp_path / name, env={"PYTHONDONTWRITEBYTECODE": ""}).finish()
         assert (ran.status, ran.err) == (0, b"")

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from programs import TORCH
+
 SUPPORT = Path(__file__).parents[1] / "support"
 
 
@@ -55,7 +57,7 @@ print(json.dumps(frames))
 
 
 def test_a_deep_model_gets_no_frame_a_level(script, run_both):
-    plain, profiled = run_both(script(DEEP))
+    plain, profiled = run_both(script(TORCH + DEEP))
 
     added = [more - less for less, more in zip(printed(plain), printed(profiled), strict=True)]
     assert len(added) == 16
@@ -81,7 +83,7 @@ print(json.dumps(found))
 
 
 def test_a_program_that_lists_the_methods_of_its_model_finds_its_own(script, run_both):
-    plain, profiled = run_both(script(LOOKS))
+    plain, profiled = run_both(script(TORCH + LOOKS))
 
     assert printed(plain) == printed(profiled)
     assert len([step for step in profiled.steps if step.forward is not None]) == 8
@@ -111,7 +113,7 @@ print(json.dumps(called))
 
 
 def test_what_a_program_mocks_is_not_called(script, start_profiled):
-    profiled = start_profiled(script(MOCKS), options=("--no-report", "--budget", "0.5")).finish()
+    profiled = start_profiled(script(TORCH + MOCKS), options=("--no-report", "--budget", "0.5")).finish()
 
     assert printed(profiled) == []
     assert profiled.tables.windows

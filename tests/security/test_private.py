@@ -7,12 +7,13 @@ import socket
 import stat
 import subprocess
 import sys
+import textwrap
 import threading
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from programs import PATIENCE
+from programs import PATIENCE, TORCH
 
 from profiler.errors import ProfilerError
 from profiler.recorder import folder as place
@@ -80,7 +81,7 @@ def widest_seen(*folders):
 def test_all_that_a_run_writes_is_private_from_the_first_moment(script, start_profiled, tmp_path, mask):
     run = tmp_path / "new" / "run"
     with umask(mask), widest_seen(tmp_path / "new") as seen:
-        ran = start_profiled(script(PROGRAM), options=("--budget", "0.5"), out=run).finish()
+        ran = start_profiled(script(TORCH + textwrap.dedent(PROGRAM)), options=("--budget", "0.5"), out=run).finish()
 
     assert ran.status == 0, ran.err
     *listed, last = ran.out.decode().splitlines()
@@ -105,7 +106,7 @@ def test_a_folder_that_was_there_keeps_its_mode_and_the_files_are_private_all_th
     out.mkdir()
     out.chmod(0o755)
 
-    ran = run_profiled(script("import torch"), out=out)
+    ran = run_profiled(script(TORCH), out=out)
 
     assert b"Others can look into it" in ran.err
     assert stat.S_IMODE(out.stat().st_mode) == 0o755

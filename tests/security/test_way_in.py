@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import PATIENCE, ROOT
+from programs import PATIENCE, ROOT, TORCH
 
 from profiler import launch
 from profiler.errors import ProfilerError
 
 LOOP = """
+{torch}
 import os, sys, torch
 {before}
 model = torch.nn.Linear(4, 4)
@@ -60,7 +61,7 @@ def test_files_in_the_programs_folder_are_not_taken_for_ours(script, run_profile
     """Neither by the program's Python nor by the recorder's."""
     for name in ("_profile_train_agent", "profiler", "advisor", "wait"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'owned')!r}, 'w')")
-    profiled = run_profiled(script(LOOP.format(before="")), options=("--no-windows",))
+    profiled = run_profiled(script(LOOP.format(torch=TORCH, before="")), options=("--no-windows",))
 
     assert profiled.status == 0, profiled.err
     assert not (tmp_path / "owned").exists()
@@ -74,7 +75,7 @@ def test_a_program_that_gives_up_its_rights_trains_on(script, run_both):
     # What torch would import as it takes the first step, from where nobody else may read.
     imports = "import torch._dynamo; __import__('torch.profiler', fromlist=['_cupti_monitor'])"
     drop = f"{imports}; os.chdir('/'); os.setgid(65534); os.setuid(65534)"
-    plain, profiled = run_both(script(LOOP.format(before=drop)))
+    plain, profiled = run_both(script(LOOP.format(torch=TORCH, before=drop)))
 
     assert (profiled.status, profiled.out) == (plain.status, plain.out) == (0, b"trained 65534\n")
     assert plain.err == b""

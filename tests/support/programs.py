@@ -29,29 +29,37 @@ COMMAND = (
 _IMPORTS = """
 import gc, importlib, sys, types
 gc.disable()
-import torch
 
-class Dynamo(types.ModuleType):
-    disable = staticmethod(lambda fn=None, *_, **__: fn)
-    graph_break = staticmethod(lambda *_, **__: None)
-
+class Later(types.ModuleType):
+    # Imported with all others of its kind at the first use of one.
     def __getattr__(self, name):
         if name.startswith("__") and name != "__path__":
             raise AttributeError(name)
-        if sys.modules.get("torch._dynamo") is self:
-            del sys.modules["torch._dynamo"], torch._dynamo
-        return getattr(importlib.import_module("torch._dynamo"), name)
+        for later in LATER:
+            if isinstance(sys.modules.get(later), Later):
+                del sys.modules[later]
+        for later in ("torch.export", "torch._meta_registrations"):
+            importlib.import_module(later)
+        return getattr(importlib.import_module(self.__name__), name)
 
-sys.modules["torch._dynamo"] = torch._dynamo = Dynamo("torch._dynamo")
+class Dynamo(Later):
+    disable = staticmethod(lambda fn=None, *_, **__: fn)
+    graph_break = staticmethod(lambda *_, **__: None)
+
+LATER = {"torch._dynamo": Dynamo, "torch.export": Later, "torch._meta_registrations": Later}
+for name, kind in LATER.items():
+    sys.modules.setdefault(name, kind(name))
+import torch
+import torch._prims.rng_prims  # no Generator can be made before it
+torch._dynamo = sys.modules["torch._dynamo"]
 gc.freeze()
 gc.enable()
 """
 TORCH = f"exec({_IMPORTS!r}, {{}})"
-"""The first line of a program with an optimizer: torch imports its compiler when it makes the first one.
+"""The first line of a program whose time is mostly the imports of torch.
 
-Most of the CPU time of a short program is these imports. Two fifths of it is the compiler, which does nothing for
-optimizers that nobody compiles: it is imported when a program asks for more of it than they do. A sixth is collecting
-garbage.
+Half of it is the compiler and what only it and exporting use: torch imports that when it is imported and when it makes
+the first optimizer; here, a program's first use of it does. A sixth is collecting garbage.
 
 Test newer torches without triton, as CPU builds are: its bindings print what stays frozen as leaks at exit.
 """
@@ -79,6 +87,9 @@ def train(steps=12, pause=0.005):
 """
 )
 """A program has `torch`, `model`, `optimizer` and `train(steps, pause)` after this."""
+
+ON_RANKS = (sys.executable, str(Path(__file__).with_name("ranks.py")))
+"""Starts as many ranks as the next word says of the program after it, without an import of torch of its own."""
 
 PATIENCE = 400.0
 """Seconds that a busy machine may take for what ends within a few on an idle one."""
@@ -132,6 +143,11 @@ class Ran:
         for problem in self.tables.problems:
             found[problem.source].append(problem.message)
         return found
+
+
+def codes(ran, source):
+    """Of the problems that this source has reported, in their order."""
+    return [problem.code for problem in ran.tables.problems if problem.source == source]
 
 
 class Running:

@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 import pytest
-from programs import TORCH
+from programs import COMMAND, ON_RANKS, TORCH
 from torch.distributed import is_gloo_available
 
 from profiler.schema import DdpFact, Place
@@ -193,12 +193,10 @@ if __name__ == "__main__":
 
 
 def test_the_wait_for_a_slower_rank_is_in_the_communication_of_the_faster(script, start, tmp_path):
-    from programs import COMMAND
-
     path = script(BEGIN + TWO)
     folder = tmp_path / "run"
-    launcher = ("torchrun", "--standalone", "--nproc-per-node", "2")
-    ran = start(*COMMAND, "--no-report", "--no-windows", "--out", folder, *launcher, path, folder=folder).finish()
+    command = (*COMMAND, "--no-report", "--no-windows", "--out", folder, *ON_RANKS, 2, path)
+    ran = start(*command, folder=folder).finish()
     assert ran.status == 0
     ranks = {process.pid: process.rank for process in ran.ranks}
     facts = {ranks[fact.pid]: fact.body for fact in ran.tables.facts if fact.kind == "ddp"}

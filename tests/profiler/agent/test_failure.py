@@ -1,8 +1,11 @@
 """What is known of a program that fails before it has made a step."""
 
 import pytest
+from programs import TORCH
 
-PROGRAM = """
+PROGRAM = (
+    TORCH
+    + """
 import torch
 
 class Block(torch.nn.Sequential):
@@ -22,6 +25,7 @@ model = Net()
 optimizer = torch.optim.AdamW(model.parameters())
 model(torch.randn(2, 8)).sum().backward()
 """
+)
 LINE = PROGRAM.splitlines().index("optimizer = torch.optim.AdamW(model.parameters())") + 1
 
 

@@ -11,7 +11,7 @@ from profiler.trial import TrialProcess, run
 LOOP = (
     TORCH
     + """
-import json, os, torch
+import json, os, sys, torch
 from torch.utils.data import DataLoader, Dataset
 
 class Numbers(Dataset):
@@ -52,7 +52,8 @@ if __name__ == "__main__":
                     memory_format=torch.channels_last
                 ),
                 anomaly=torch.is_anomaly_enabled(), precision=torch.get_float32_matmul_precision(),
-                compiled=hasattr(torch, "_dynamo") and torch._dynamo.utils.counters["stats"]["unique_graphs"],
+                compiled="torch._dynamo.utils" in sys.modules
+                and torch._dynamo.utils.counters["stats"]["unique_graphs"],
             )
             if step == 20: print("seen:", json.dumps(seen), flush=True)
 """

@@ -1,7 +1,7 @@
 """Ranks that keep a part of the model each train as ranks that each keep all of it."""
 
 import pytest
-from programs import TORCH
+from programs import ON_RANKS, TORCH
 
 LOOP = (
     TORCH
@@ -50,7 +50,7 @@ optimizer = torch.optim.AdamW(
 )
 """
 WRAPPED = "DistributedDataParallel(net)"
-TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node", "2")
+TWO = (*ON_RANKS, "2")
 CHANGE = ("fsdp2", {"block": "Block"})
 
 
@@ -61,8 +61,8 @@ def loop(before="pass", after=OPTIMIZER, model=WRAPPED):
 @pytest.mark.parametrize("is_made", ["before", pytest.param("after", marks=pytest.mark.slow)])
 def test_each_rank_keeps_a_part_and_the_losses_are_the_same(tried, is_made):
     program = loop(OPTIMIZER, "pass") if is_made == "before" else loop()
-    plain = tried(program, launcher=TORCHRUN)
-    changed = tried(program, CHANGE, launcher=TORCHRUN)
+    plain = tried(program, launcher=TWO)
+    changed = tried(program, CHANGE, launcher=TWO)
 
     assert not changed.failed
     (parameters, state, _), _ = plain.seen
@@ -79,4 +79,4 @@ def test_each_rank_keeps_a_part_and_the_losses_are_the_same(tried, is_made):
 def test_ranks_that_train_models_of_their_own_are_told(tried):
     alone = loop(model="net").replace("with model.no_sync():", "if True:")
 
-    assert tried(alone, CHANGE, launcher=TORCHRUN).codes == {"no-target"}
+    assert tried(alone, CHANGE, launcher=TWO).codes == {"no-target"}

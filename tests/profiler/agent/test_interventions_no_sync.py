@@ -1,7 +1,7 @@
 """Ranks that accumulate gradients reduce them once an update."""
 
 import pytest
-from programs import TORCH
+from programs import ON_RANKS, TORCH
 
 LOOP = (
     TORCH
@@ -43,7 +43,7 @@ for step in range(100):
 )
 ALONE = "import os\nos.environ.update(RANK='0', WORLD_SIZE='1', MASTER_ADDR='127.0.0.1', MASTER_PORT='0')\n"
 """A rank without others: it does all that ranks do, and costs one import of torch."""
-TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node", "2")
+TWO = (*ON_RANKS, "2")
 DDP = "torch.nn.parallel.DistributedDataParallel(net); model.register_comm_hook(None, hook)"
 CHANGE = ("no_sync", {"passes": 3})
 
@@ -53,8 +53,8 @@ def loop(model=DDP, short=-1, own=False):
 
 
 def test_the_last_pass_of_an_update_reduces_and_the_ranks_train_as_before(tried):
-    plain = tried(loop(), launcher=TORCHRUN)
-    changed = tried(loop(), CHANGE, launcher=TORCHRUN)
+    plain = tried(loop(), launcher=TWO)
+    changed = tried(loop(), CHANGE, launcher=TWO)
 
     assert [reductions for reductions, _ in plain.seen] == [3, 3]
     assert [reductions for reductions, _ in changed.seen] == [1, 1]

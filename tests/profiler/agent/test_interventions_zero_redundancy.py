@@ -1,6 +1,6 @@
 """Ranks that share the optimizer's state train as ranks that each keep all of it."""
 
-from programs import TORCH
+from programs import ON_RANKS, TORCH
 
 LOOP = (
     TORCH
@@ -35,7 +35,7 @@ for step in range(100):
 )
 ALONE = "import os\nos.environ.update(RANK='0', WORLD_SIZE='1', MASTER_ADDR='127.0.0.1', MASTER_PORT='0')\n"
 """A rank without others: it does all that ranks do, and costs one import of torch."""
-TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node", "2")
+TWO = (*ON_RANKS, "2")
 CHANGE = ("zero_redundancy", {"name": "AdamW"})
 
 
@@ -44,8 +44,8 @@ def loop(model="torch.nn.parallel.DistributedDataParallel(net)"):
 
 
 def test_each_rank_keeps_a_part_and_the_losses_are_the_same(tried):
-    plain = tried(loop(), launcher=TORCHRUN)
-    changed = tried(loop(), CHANGE, launcher=TORCHRUN)
+    plain = tried(loop(), launcher=TWO)
+    changed = tried(loop(), CHANGE, launcher=TWO)
 
     assert not changed.failed
     (all_of_it, weight), _ = plain.seen

@@ -4,7 +4,7 @@ import re
 from statistics import median
 
 import pytest
-from programs import ROOT, TORCH
+from programs import ON_RANKS, ROOT, TORCH
 
 from profiler.schema import (
     PHASES,
@@ -649,7 +649,7 @@ def test_a_recorded_model_can_be_copied_saved_and_exported(loop, run_both):
     check(profiled, 6)
 
 
-def test_ranks_started_by_torchrun(loop, start_profiled):
+def test_ranks(loop, start_profiled):
     program = loop(
         """
 import torch.distributed as dist
@@ -663,7 +663,7 @@ for batch in DataLoader(Slow(), 4):
 dist.destroy_process_group()
 """
     )
-    ran = start_profiled("torchrun", "--standalone", "--nproc-per-node", "2", program).finish()
+    ran = start_profiled(*ON_RANKS, 2, program).finish()
 
     assert ran.status == 0
     ranks = sorted(ran.ranks, key=lambda rank: rank.rank)

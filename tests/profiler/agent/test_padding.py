@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from programs import TORCH
 
 from profiler.agent.hooks.padding import FRUITLESS, MOST_ELEMENTS, Paddings
 
@@ -227,7 +228,7 @@ print(sum(lengths) / 160 / 64, loss.item())
 
 
 def test_the_batches_of_a_program_are_looked_at_without_a_trace(run_both, script):
-    plain, profiled = run_both(script(PADDED))
+    plain, profiled = run_both(script(TORCH + PADDED))
 
     assert profiled.out == plain.out
     assert not {"padding", "dataloader"} & set(profiled.problems)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from programs import PATIENCE
+from programs import PATIENCE, TORCH
 
 from profiler.agent import window as module
 from profiler.agent.window import FEW, FIRST_COST, FIRST_SLOWER, HALF, MOST_STEPS, STEPS, UNSETTLED_AFTER, Windows
@@ -755,7 +755,7 @@ if sys.argv[1] != "plain":
 def test_a_real_loop_trains_the_same_and_its_window_shows_what_it_did(tmp_path):
     def run(argument):
         return subprocess.run(
-            [sys.executable, "-c", TRAINING, argument],
+            [sys.executable, "-c", TORCH + TRAINING, argument],
             cwd=Path(__file__).parents[3],
             capture_output=True,
             text=True,

@@ -4,6 +4,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from programs import TORCH
 
 from profiler.agent import products
 from profiler.recorder.threads import keep, measure
@@ -112,7 +113,8 @@ def test_a_real_product():
 def test_it_is_kept_with_the_recording(script, run_profiled):
     ran = run_profiled(
         script(
-            """
+            f"""
+            {TORCH}
             import sys
             import torch
             from torch import nn
@@ -140,7 +142,7 @@ def test_it_is_kept_with_the_recording(script, run_profiled):
 
 
 def test_nobody_has_set_the_threads(script, run_profiled):
-    program = """
+    program = f"""{TORCH}
 import torch
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
