@@ -499,7 +499,7 @@ class Problem:
     source: str
     message: str
     code: str = ""
-    """The type of the error, or why a trial's change was not made; empty if `source` is enough."""
+    """The type of the error, how the program ended, or why a change was not made; empty if `source` is enough."""
 
 
 # ---- what Fact.body holds, by kind; later facts of the same kind and id replace earlier ones ----

@@ -18,9 +18,7 @@ def test_what_fails_without_us_is_not_held_against_us(start, tmp_path):
     ran = start(*command, "--dry", "--only", "graph").finish()
     assert ran.status == 0
     found = json.loads((tmp_path / "out" / "accept.json").read_text())
-    assert {row["item"]: row["verdict"] for row in found["rows"]} == {
-        "whole-step graph capture": "-",  # plain, it fails as well: nothing of ours
-    }
+    assert [row["verdict"] for row in found["rows"]] == ["-"]  # plain, it fails as well: nothing of ours
     assert (tmp_path / "out" / "table.md").is_file()
     assert (tmp_path / "out" / "runs.tar.gz").is_file()
 

@@ -164,7 +164,7 @@ def test_a_program_without_torch_is_told_which_python_lacks_it(installed: Path, 
     command = [installed / "profile-train", "--no-report", "train.py"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 1
-    assert f"{installed / 'python'}, which ran the program, has no torch" in done.stderr
+    assert str(installed / "python") in done.stderr
 
 
 @pytest.mark.skipif(not TOOL_PYTHONS, reason="PROFILE_TRAIN_TOOL_PYTHONS names no other Python")

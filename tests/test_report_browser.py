@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, replace
 from importlib.metadata import distribution
 from itertools import islice, product
@@ -187,7 +188,8 @@ def test_hovering_tells_the_values_and_their_time(page):
     lines = page.find_element("css selector", ".reading").text.splitlines()
     step = f"{1e3 * golden().charts[0].curves[0].values[500]:.2f} ms"
     wait = f"{1e3 * golden().charts[0].curves[1].values[500]:.2f} ms"
-    assert lines == ["at 100.0 s", "step", step, "waiting for data", wait, "epoch start", "720 ms"]
+    labels = [curve.label.lower() for curve in golden().charts[0].curves[:2]]
+    assert [line.lower() for line in lines] == ["at 100.0 s", labels[0], step, labels[1], wait, "epoch start", "720 ms"]
     for place in (x - width / 3 + 30, x - width / 3):
         mouse(page, "mouseMoved", place, y)
     until(lambda: "epoch start" not in page.find_element("css selector", ".reading").text)
@@ -512,7 +514,8 @@ def test_a_term_is_explained_where_it_is_pointed_at_and_where_it_is_focused(page
 
     page.execute_script("arguments[0].focus()", term)
     assert is_shown()
-    assert "Steady steps" in page.find_element("css selector", "div.meaning").text
+    about = page.find_element("css selector", f"[id='{term.get_attribute('aria-describedby')}']")
+    assert page.find_element("css selector", "div.meaning").text == about.get_attribute("textContent").strip() != ""
     press(page, "Escape")
     assert not is_shown()
     box = page.execute_script("const b = arguments[0].getBoundingClientRect(); return [b.x, b.y]", term)
@@ -652,29 +655,38 @@ def test_the_page_reckons_memory_as_the_models_do(page, run):
         assert largest == run.largest(setting), setting
 
 
+def numbers(text):
+    return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)]
+
+
 def test_memory_is_asked_about_by_the_keyboard(page):
     def answer():
         return page.find_element("css selector", "#what-if-answer").text
 
+    def is_over():
+        return "over" in page.find_element("css selector", "#what-if-answer").get_attribute("class").split()
+
     def then(part):
         return page.find_element("css selector", f"#what-if tr[data-part={part}] .then").text
 
-    assert answer() == "28.6 GiB of 79.1 GiB: fits, 50.5 GiB free. Largest batch size per GPU that fits: 195."
+    assert numbers(answer()) == [28.6, 79.1, 50.5, 195]
+    assert not is_over()
     assert page.find_element("css selector", "#what-if-answer").get_attribute("aria-live") == "polite"
     page.execute_script("document.getElementById('what-if-batch').focus()")
     press(page, "ArrowRight")
     assert page.find_element("css selector", "#what-if-samples").text == "65"
     assert then("activations") == "21.8 GiB"
     press(page, "End")
-    assert answer().startswith("93.1 GiB of 79.1 GiB: does not fit, 14 GiB too much.")
+    assert numbers(answer())[:3] == [93.1, 79.1, 14]
+    assert is_over()
     assert page.find_elements("css selector", "#what-if-bar .end")
     page.execute_script("document.getElementById('what-if-every').focus()")
     press(page, "ArrowDown")
     assert then("activations") == "8.64 GiB"
-    assert ": fits" in answer()
+    assert not is_over()
     page.execute_script("document.querySelector('#what-if-reset').focus()")
     press(page, "Enter")
-    until(lambda: answer().startswith("28.6 GiB"))
+    until(lambda: numbers(answer())[0] == 28.6)
 
 
 def test_sharding_needs_somebody_to_share_with(page):
@@ -690,8 +702,10 @@ def test_sharding_needs_somebody_to_share_with(page):
         )
         return page.find_element("css selector", "#what-if-answer").text
 
-    assert choose("stage", "2").endswith("With one GPU, ZeRO changes nothing.")
-    assert choose("ranks", "8").startswith("24.9 GiB of 79.1 GiB: fits")
+    plain, alone = choose("stage", "0"), choose("stage", "2")
+    assert numbers(alone) == numbers(plain)
+    assert len(alone) > len(plain), "that it changes nothing is said"
+    assert numbers(choose("ranks", "8"))[:2] == [24.9, 79.1]
     assert page.find_element("css selector", "#what-if tr[data-part=optim] .then").text == "358 MiB"
 
 

@@ -348,11 +348,12 @@ class EventSource:
             )
         if self._segmenter.unbounded and not self._unbounded:
             self._unbounded = True
-            message = "No optimizer step was seen. Call profiler.step() at the end of each iteration."
+            message, code = "No optimizer step was seen. Call profiler.step() at the end of each iteration.", "unseen"
             if self._segmenter.index:
                 message = f"After step {self._segmenter.index} came so many passes that the first were left out."
+                code = "left-out"
             time = self._seconds(self.last_event)
-            rows.append(Problem(time=time, pid=self.process.pid, source="steps", message=message))
+            rows.append(Problem(time=time, pid=self.process.pid, source="steps", message=message, code=code))
         return rows
 
     def remove(self) -> None:

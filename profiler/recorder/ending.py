@@ -26,6 +26,8 @@ MEANING = {
 }
 """The usual cause of each signal."""
 
+_WORKER = "DataLoader worker"
+"""Begins what torch says of a worker that died."""
 _OUT_OF_MEMORY = (
     "a step needed more than was free. A smaller batch with gradient accumulation, a lower precision or activation "
     "checkpointing need less"
@@ -73,6 +75,14 @@ def sentence(
     return f"The program ended with exit status {status}."
 
 
+def code(outcome: Outcome | None, errors: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Return "killed", "exit-status", "worker" for a worker that died, or the type of the error that nothing caught."""
+    if outcome == "killed" or not errors:
+        return "killed" if outcome == "killed" else "exit-status"
+    kind, message = _first(errors)
+    return "worker" if message.startswith(_WORKER) else kind
+
+
 def _named(number: int) -> str:
     try:
         signal = Signals(number)
@@ -82,14 +92,19 @@ def _named(number: int) -> str:
     return f"signal {number} ({signal.name})" + (f": {meaning}" if meaning else "")
 
 
-def _failed(errors: Sequence[Mapping[str, Any]]) -> str:
-    """Return the sentence on uncaught exceptions, preferring one with a message.
+def _first(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Return type and message of the exception to report, preferring one with a message.
 
     If several ranks fail, most of them fail because one did.
     """
     first = next((error for error in errors if error.get("message")), errors[0])
-    kind, message = str(first.get("type", "exception")), str(first.get("message") or "").strip()
-    if message.startswith("DataLoader worker"):
+    return str(first.get("type", "exception")), str(first.get("message") or "").strip()
+
+
+def _failed(errors: Sequence[Mapping[str, Any]]) -> str:
+    """Return the sentence on uncaught exceptions."""
+    kind, message = _first(errors)
+    if message.startswith(_WORKER):
         return f"The program ended because a worker died, often because memory ran out: {message}"
     if kind.endswith("OutOfMemoryError") or message:
         where = "GPU memory" if kind.endswith("OutOfMemoryError") else "memory"

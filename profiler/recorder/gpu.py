@@ -100,7 +100,7 @@ class GpuSampler:
             sampler._started = True
             sampler._find(visible, order)
         except pynvml.NVMLError as error:
-            sampler._complain(explain(error))
+            sampler._complain(*explain(error))
         if not sampler.gpus:
             sampler.close()
         return sampler
@@ -145,8 +145,8 @@ class GpuSampler:
             except pynvml.NVMLError as error:
                 self._complain(f"NVML did not shut down ({error}). Nothing is lost by it.")
 
-    def _complain(self, message: str) -> None:
-        self._problems.append(Problem(time=self._time, source="nvml", message=message))
+    def _complain(self, message: str, code: str = "") -> None:
+        self._problems.append(Problem(time=self._time, source="nvml", message=message, code=code))
 
     def _find(self, visible: str | None, order: str | None) -> None:
         uuids: list[str] = []
@@ -182,7 +182,8 @@ class GpuSampler:
         try:
             return NvmlDevice(pynvml.nvmlDeviceGetHandleByIndex(index), f"GPU {index}", self._complain)
         except pynvml.NVMLError as error:
-            self._complain(f"GPU {index} could not be opened ({error}), so it was not measured. See `nvidia-smi`.")
+            message = f"GPU {index} could not be opened ({error}), so it was not measured. See `nvidia-smi`."
+            self._complain(message, "not-opened")
             return None
 
     def _migs(self, board: NvmlDevice) -> Iterator[tuple[str, NvmlDevice]]:

@@ -81,18 +81,20 @@ class NvmlDevice:
             )
 
 
-def explain(error: pynvml.NVMLError) -> str:
-    """Return why NVML did not start and what to do, depending on whether the machine has an NVIDIA driver."""
+def explain(error: pynvml.NVMLError) -> tuple[str, str]:
+    """Return why NVML did not start and what to do, and a code: "no-driver" or "driver-fails"."""
     if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
         if not any(Path(trace).exists() for trace in DRIVER_TRACES):
             return (
                 "This machine has no NVIDIA driver, so no GPU was measured. That is normal for training on CPU; "
-                "otherwise install the driver."
+                "otherwise install the driver.",
+                "no-driver",
             )
         return (
             "The NVIDIA driver is loaded but its library libnvidia-ml.so.1 was not found, so no GPU was measured. "
             "In a container add `utility` to NVIDIA_DRIVER_CAPABILITIES; elsewhere put the library's folder into "
-            "LD_LIBRARY_PATH."
+            "LD_LIBRARY_PATH.",
+            "driver-fails",
         )
     remedies = {
         pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "Load it: `sudo modprobe nvidia`, then `nvidia-smi`.",
@@ -100,7 +102,8 @@ def explain(error: pynvml.NVMLError) -> str:
         pynvml.NVML_ERROR_NO_PERMISSION: "Run as a user who may read /dev/nvidia*.",
     }
     remedy = remedies.get(error.value, "See whether `nvidia-smi` works in this place and what it says.")
-    return f"The NVIDIA driver is installed but NVML failed ({error}), so no GPU was measured. {remedy}"
+    message = f"The NVIDIA driver is installed but NVML failed ({error}), so no GPU was measured. {remedy}"
+    return message, "driver-fails"
 
 
 def choose(visible: str | None, gpus: Sequence[str], migs: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ from profiler.agent.redact import known_secrets
 from profiler.errors import ProfilerError
 from profiler.recorder import folder as place
 from profiler.recorder.drain import Drain, EventSource
-from profiler.recorder.ending import Asked, sentence
+from profiler.recorder.ending import Asked, code, sentence
 from profiler.recorder.gpu import GpuSampler
 from profiler.recorder.host import HostSampler, machine
 from profiler.recorder.origin import origin as origin_of
@@ -242,9 +242,9 @@ class Recorder:
             missing = f"The recorder did not run for {self._silent:.0f} s: samples of that time are missing."
             self.problem("recorder", missing)
 
-    def problem(self, source: str, message: str) -> None:
+    def problem(self, source: str, message: str, code: str = "") -> None:
         """Record something that the user should know about this recording."""
-        self._store.append([Problem(time=self.now, source=source, message=message)])
+        self._store.append([Problem(time=self.now, source=source, message=message, code=code)])
 
     def _sampler(self) -> StackSampler | None:
         # Imported only now: the program starts that much sooner.
@@ -369,7 +369,7 @@ class Recorder:
         self._tell_silence()
         ending = sentence(outcome, status, ended_by, self._errors, asked)
         if ending is not None:
-            self.problem("end", ending)
+            self.problem("end", ending, code(outcome, self._errors))
         last = max((source.last_event for source in self._drain.sources.values()), default=0)
         duration = self.now if status is not None or not last else (last - self._origin) / 1e9
         self.run = replace(

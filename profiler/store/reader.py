@@ -205,17 +205,18 @@ def _read(connection: sqlite3.Connection, path: Path, thin: Thin | Newest | None
     found: dict[str, Sequence[Any]] = {}
     # To check all of a file takes longer than to read a little of it; what is torn there still fails.
     intact = _is_whole(connection, path) and (thin is not None or _intact(connection))
-    notices = [] if intact else [f"{path.name} is damaged: what is read of it may be wrong."]
+    notices = [] if intact else [("damaged", f"{path.name} is damaged: what is read of it may be wrong.")]
     conditions = thin.conditions if thin else {}
     for cls, name in NAMES.items():
         found[name], unfit, failure = _rows(connection, cls, conditions.get(cls, "1"))
         if failure:
-            notices.append(f"{path.name} is damaged: of {name}, {failure}.")
+            notices.append(("damaged", f"{path.name} is damaged: of {name}, {failure}."))
         if unfit:
-            notices.append(f"{path.name}: {unfit} values of {name} are not what they should be and were left out.")
+            said = f"{path.name}: {unfit} values of {name} are not what they should be and were left out."
+            notices.append(("unfit", said))
     if notices and not any(found.values()):
         raise ProfilerError(f"{path} is damaged, nothing of it can be read.", RECORD_AGAIN)
-    problems = (Problem(time=0.0, source="store", message=notice) for notice in notices)
+    problems = (Problem(time=0.0, source="store", message=said, code=code) for code, said in notices)
     return Tables(**{name: (*rows, *problems) if name == "problems" else tuple(rows) for name, rows in found.items()})
 
 

@@ -188,7 +188,8 @@ class Writer:
         """
         gone = not self.path.exists()
         if gone:
-            self.append([self._problem(f"{self.path} was deleted while it was written, and has been made again.")])
+            message = f"{self.path} was deleted while it was written, and has been made again."
+            self.append([self._problem(message, "deleted")])
         written = self.commit()
         if gone:
             written &= self._make_again()
@@ -218,10 +219,11 @@ class Writer:
         problems = []
         if self._failure:
             lost = f"{self._lost} rows were lost" if self._lost else "nothing was lost"
-            problems.append(self._problem(f"The recording could not be written for a while ({self._failure}); {lost}."))
+            message = f"The recording could not be written for a while ({self._failure}); {lost}."
+            problems.append(self._problem(message, "lost" if self._lost else "delayed"))
         for cls, appended in self._streams.items():
             if cls is not Problem and (notice := self._append(cls, appended)):
-                problems.append(self._problem(notice))
+                problems.append(self._problem(notice, "full"))
         self._append(Problem, self._streams[Problem] + problems)
         self._connection.executemany("INSERT OR REPLACE INTO cursors VALUES (?, ?)", self._cursors.items())
         self._connection.execute("DELETE FROM cursors WHERE value IS NULL")
@@ -274,8 +276,8 @@ class Writer:
                 self._sizes[cls][tuple(values)] = rows
         return self._sizes[cls]
 
-    def _problem(self, message: str) -> Problem:
-        return Problem(time=self._clock, source="store", message=message)
+    def _problem(self, message: str, code: str) -> Problem:
+        return Problem(time=self._clock, source="store", message=message, code=code)
 
     def _wait(self, failure: str) -> None:
         self._failure = failure

@@ -7,6 +7,7 @@ import pytest
 from advisor.manual import markdown, metrics, store
 from advisor.manual.documents import documents
 from advisor.metrics import all_metrics
+from profiler.schema import Run
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = documents(ROOT)
@@ -30,4 +31,6 @@ def test_every_metric_has_a_row():
 
 
 def test_every_field_of_the_store_is_told_by_its_docstring():
-    assert "| `started_at` | `float` | Unix time at which the run clock was 0. |" in store.document()
+    said = store.meanings(Run)
+    assert said["started_at"]
+    assert f"| `started_at` | `float` | {said['started_at']} |" in store.document()

@@ -26,10 +26,10 @@ half = dist.new_subgroups_by_enumeration([[0, 1], [2, 3]])[0]
 told = {
     "plain": net(),
     "ddp": torch.nn.parallel.DistributedDataParallel(net()),
-    "ddp of a half": torch.nn.parallel.DistributedDataParallel(net(), process_group=half),
-    "tensor parallel": tensor_parallel(mesh["tp"]),
+    "ddp-of-a-half": torch.nn.parallel.DistributedDataParallel(net(), process_group=half),
+    "tensor-parallel": tensor_parallel(mesh["tp"]),
     "fsdp": fully_shard(net()),
-    "fsdp and tensor parallel": fully_shard(tensor_parallel(mesh["tp"]), mesh=mesh["dp"]),
+    "fsdp-and-tensor-parallel": fully_shard(tensor_parallel(mesh["tp"]), mesh=mesh["dp"]),
     "hybrid": fully_shard(net(), mesh=mesh),
 }
 found = {name: list(ranks.sharing(model).values()) for name, model in told.items()}
@@ -51,9 +51,9 @@ def test_ranks_that_share_the_data(script, start):
     assert json.loads(line[6:]) == {
         "plain": [{}, None, None],
         "ddp": [{}, 4, 1],
-        "ddp of a half": [{}, 2, 1],
-        "tensor parallel": [{"tp": 2}, None, None],
+        "ddp-of-a-half": [{}, 2, 1],
+        "tensor-parallel": [{"tp": 2}, None, None],
         "fsdp": [{"dim0": 4}, 4, 4],
-        "fsdp and tensor parallel": [{"dp": 2, "tp": 2}, 2, 2],
+        "fsdp-and-tensor-parallel": [{"dp": 2, "tp": 2}, 2, 2],
         "hybrid": [{"dp": 2, "tp": 2}, 4, 2],
     }

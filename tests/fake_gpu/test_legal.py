@@ -131,14 +131,11 @@ def test_memory_ends_at_the_size_of_the_device(said):
         """
 total = torch.cuda.mem_get_info()[1] >> 20
 print(total)
-print(refused(lambda: torch.empty(total << 20, dtype=torch.uint8, device="cuda")))
+print("out of memory" in refused(lambda: torch.empty(total << 20, dtype=torch.uint8, device="cuda")))
 held = torch.empty((total - 500 - 64) << 20, dtype=torch.uint8, device="cuda")
-print(refused(lambda: torch.empty(65 << 20, dtype=torch.uint8, device="cuda")))
+print("out of memory" in refused(lambda: torch.empty(65 << 20, dtype=torch.uint8, device="cuda")))
 print(torch.cuda.mem_get_info()[0] >> 20)
 """,
         devices="A100:4",
     )
-    assert lines[0] == "4096"
-    assert "out of memory" in lines[1]
-    assert "out of memory" in lines[2]
-    assert lines[3] == "64"
+    assert lines == ["4096", "True", "True", "64"]

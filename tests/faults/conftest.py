@@ -13,18 +13,19 @@ from advisor.report.render.terminal import summarize
 @pytest.fixture
 def check_report():
     """Make the report of a run, and assert that terminal, report.md and result.json say this; gives back result.json's
-    `run`."""
+    `run`. `shown` are sources: what each of them has reported is what they must say."""
 
-    def check(ran, *sentences):
+    def check(ran, *sentences, shown=()):
         terminal = Console(file=io.StringIO(), width=80)
         summarize(publish(ran.folder), ran.folder, terminal)
         result = json.loads((ran.folder / "result.json").read_text())
         problems = "\n".join(problem["message"] for problem in result["environment"]["problems"])
         page = _flat((ran.folder / "report.md").read_text().replace("\\", ""))
-        for sentence in sentences:
+        for sentence in (*sentences, *(message for source in shown for message in ran.problems[source])):
             assert sentence in problems
             assert sentence in page
             assert sentence in _flat(terminal.file.getvalue())
+        assert set(shown) <= set(ran.problems)
         return result["run"]
 
     return check

@@ -1,5 +1,6 @@
 """Storage fails: no room, no permission, unusual filesystems, a run folder that changes."""
 
+import errno
 import json
 import os
 import re
@@ -151,7 +152,8 @@ def test_a_disk_that_is_full_from_the_start(program, plain, disk, run_profiled, 
     ran = run_profiled(*program, out=disk.path / "run", env={"TMPDIR": str(tmp_path)})
 
     unharmed(ran, plain)
-    assert f"{disk.path / 'run'} cannot be written (database or disk is full)" in ran.err.decode()
+    assert f"{disk.path / 'run'} " in ran.err.decode()
+    assert "(database or disk is full)" in ran.err.decode()  # SQLite's own
     assert len(kept_in(ran).steps) == STEPS
     assert not (disk.path / "run").exists()
 
@@ -174,8 +176,7 @@ def test_a_disk_that_fills_up(program, plain, disk, start_profiled, report):
 
     unharmed(ran, plain)
     stderr = ran.err.decode()
-    assert f"The end of this run could not be written into {folder}; what was written before stands." in stderr
-    assert f"Make room there, then: profile-train report {folder}" in stderr
+    assert f": profile-train report {folder}\n" in stderr
     assert stored(folder) >= STEPS // 2 - 1
 
     disk.become("size=8m")
@@ -199,7 +200,7 @@ def test_a_disk_that_is_full_for_a_while_is_waited_out(disk):
     tables = read(writer.path)
     assert len(tables.steps) == 3
     (problem,) = tables.problems
-    assert "could not be written for a while (database or disk is full); nothing was lost" in problem.message
+    assert problem.code == "delayed"
 
 
 @pytest.mark.fault(
@@ -259,7 +260,7 @@ def test_a_read_only_run_folder(light, disk, run_profiled, tmp_path):
     ran = run_profiled(light, out=disk.path / "run", env={"TMPDIR": str(tmp_path)})
 
     unharmed(ran, b"trained\n", 3)
-    assert "cannot be written (Read-only file system)" in ran.err.decode()
+    assert os.strerror(errno.EROFS) in ran.err.decode()
     assert kept_in(ran).run.exit_status == 3
 
 
@@ -279,7 +280,9 @@ def test_nowhere_to_write(light, apart, tmp_path):
     unharmed(ran, b"trained\n", 3)
     first, last = ran.err.decode().splitlines()
     assert first == last
-    assert f"Nothing is recorded. {tmp_path / 'run'} cannot be written (Read-only file system), and neither" in first
+    assert f"{tmp_path / 'run'} " in first
+    assert os.strerror(errno.EROFS) in first
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.fault("`--out` names a file", "unchanged", "everything, in a temporary folder", "where, and why")
@@ -288,7 +291,7 @@ def test_a_run_folder_that_is_a_file(light, run_profiled, tmp_path):
     ran = run_profiled(light, out=tmp_path / "notes", env={"TMPDIR": str(tmp_path)})
 
     unharmed(ran, b"trained\n", 3)
-    assert "notes cannot be written (Not a directory)" in ran.err.decode()
+    assert os.strerror(errno.ENOTDIR) in ran.err.decode()
     assert kept_in(ran).run.exit_status == 3
     assert (tmp_path / "notes").read_text() == "mine"
 
@@ -307,7 +310,7 @@ def test_a_run_folder_full_of_other_things(light, run_profiled, tmp_path, theirs
     ran = run_profiled(light, out=tmp_path / "mine")
 
     unharmed(ran, b"trained\n", 3)
-    assert re.search(r"mine holds a \S+ that is not of a recording; this run is kept in \S+mine-2\.", ran.err.decode())
+    assert kept_in(ran).folder.name == "mine-2"
     assert kept_in(ran).run.exit_status == 3
     assert [path for path in (tmp_path / "mine").rglob("*") if path.is_file()] == [theirs]
     assert theirs.read_text() == "mine"
@@ -418,7 +421,7 @@ def test_a_filesystem_without_locks(light, run_profiled, refusing, tmp_path):
     ran = run_profiled(light, out=tmp_path / "run", env=environment)
 
     unharmed(ran, b"trained\n", 3)
-    assert "cannot be written (database is locked)" in ran.err.decode()
+    assert "(database is locked)" in ran.err.decode()  # SQLite's own
     assert kept_in(ran).run.exit_status == 3
 
 

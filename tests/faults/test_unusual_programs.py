@@ -1,9 +1,11 @@
 """The program does something unusual, or has hardly any resources."""
 
+import errno
+import os
 import re
 
 import pytest
-from programs import COMMAND
+from programs import COMMAND, codes
 
 UNUSUAL = """
 import faulthandler
@@ -57,7 +59,8 @@ def test_what_a_program_does_with_its_process_is_its_own(training, start, start_
 
     assert plain.out.endswith(b"usr1\nb'\\n' / {} False mine\nmine: ValueError\n")
     assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
-    assert check_report(profiled, "The program ended with exit status 1.")["ended"] == "failed"
+    assert check_report(profiled, shown=["end"])["ended"] == "failed"
+    assert (codes(profiled, "end"), profiled.run.exit_status) == (["exit-status"], 1)
     assert len(profiled.steps) == 12
     assert set(profiled.problems) == {"end", *(["nvml"] if "nvml" in profiled.problems else [])}
 
@@ -86,7 +89,8 @@ def test_a_program_that_closes_all_files_finds_nothing_of_ours_in_its_own(traini
 
     assert plain.out.endswith(b"\nmine\n\n")
     assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
-    assert check_report(profiled, "The program ended with exit status 1.")["ended"] == "failed"
+    assert check_report(profiled, shown=["end"])["ended"] == "failed"
+    assert (codes(profiled, "end"), profiled.run.exit_status) == (["exit-status"], 1)
     assert len(profiled.steps) == 42
 
 
@@ -189,8 +193,8 @@ limited(resource.RLIMIT_AS, 1 << 20)
     assert re.findall(rb"^(-?\d+)$", plain.out, re.M) == [b"0"] * 2
     assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
     first, second = profiled.problems["ring"]
-    assert "File too large" in first
-    assert "Cannot allocate memory" in second
+    assert os.strerror(errno.EFBIG) in first
+    assert os.strerror(errno.ENOMEM) in second
     assert check_report(profiled, first, second)["ended"] == "completed"
     assert len(profiled.steps) == 1
 
@@ -217,7 +221,7 @@ limited(resource.RLIMIT_NOFILE, 3)
     assert re.findall(rb"^(-?\d+)$", plain.out, re.M) == [b"0"] * 2
     assert (profiled.status, profiled.out, profiled.err) == (plain.status, plain.out, plain.err)
     first, second = profiled.problems["ring"]
-    assert "File too large" in first
-    assert "Too many open files" in second
+    assert os.strerror(errno.EFBIG) in first
+    assert os.strerror(errno.EMFILE) in second
     assert check_report(profiled, first, second)["ended"] == "completed"
     assert len(profiled.steps) == 1

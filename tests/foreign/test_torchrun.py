@@ -114,17 +114,17 @@ for name, model in {
     "plain": net(),
     "ddp": ddp(),
     "replicate": replicate(net()),
-    "zero redundancy": ddp(),
+    "zero-redundancy": ddp(),
     "blocks": fsdp2(),
-    "blocks, resharded": fsdp2(reshard_after_forward=True),
-    "blocks, kept": fsdp2(reshard_after_forward=False),
-    "one unit": fsdp2(blocks=False),
+    "blocks-resharded": fsdp2(reshard_after_forward=True),
+    "blocks-kept": fsdp2(reshard_after_forward=False),
+    "one-unit": fsdp2(blocks=False),
     "FULL_SHARD": fsdp1(ShardingStrategy.FULL_SHARD),
     "SHARD_GRAD_OP": fsdp1(ShardingStrategy.SHARD_GRAD_OP),
     "NO_SHARD": fsdp1(ShardingStrategy.NO_SHARD),
-    "FULL_SHARD of one unit": fsdp1(ShardingStrategy.FULL_SHARD, blocks=False),
+    "FULL_SHARD-of-one-unit": fsdp1(ShardingStrategy.FULL_SHARD, blocks=False),
 }.items():
-    kind = ZeroRedundancyOptimizer if name == "zero redundancy" else None
+    kind = ZeroRedundancyOptimizer if name == "zero-redundancy" else None
     optimizer = kind(model.parameters(), torch.optim.Adam) if kind else torch.optim.Adam(model.parameters())
     for _ in range(2):
         model(torch.randn(4, 32)).sum().backward()
@@ -136,7 +136,7 @@ for name, model in {
     if dist.get_rank() == 0: print("told: " + json.dumps(found), flush=True)
     described = facts.model(model, 1)
     assert described["name"] == "Sequential"
-    assert described.get("block") == (None if name == "FULL_SHARD of one unit" else "Block")
+    assert described.get("block") == (None if name == "FULL_SHARD-of-one-unit" else "Block")
 dist.barrier()
 dist.barrier()
 sys.stdout.flush()
@@ -156,13 +156,13 @@ def test_how_weights_are_sharded(script, start):
         "plain": [None, 1.0],
         "ddp": [None, 1.0],
         "replicate": [None, 1.0],
-        "zero redundancy": [1, 0.5],
+        "zero-redundancy": [1, 0.5],
         "blocks": [3, 0.5],
-        "blocks, resharded": [3, 0.5],
-        "blocks, kept": [2, 0.5],
-        "one unit": [2, 0.5],
+        "blocks-resharded": [3, 0.5],
+        "blocks-kept": [2, 0.5],
+        "one-unit": [2, 0.5],
         "FULL_SHARD": [3, 0.5],
         "SHARD_GRAD_OP": [2, 0.5],
         "NO_SHARD": [0, 1.0],
-        "FULL_SHARD of one unit": [2, 0.5],
+        "FULL_SHARD-of-one-unit": [2, 0.5],
     }

@@ -6,7 +6,7 @@ import signal
 import sys
 
 import pytest
-from programs import ROOT, TORCH, Ran, alive, wait_until
+from programs import ROOT, TORCH, Ran, alive, codes, wait_until
 
 BEGIN = """
 import sys, time
@@ -282,7 +282,9 @@ with profile(out="run"):
     again = report(ran.folder)
     assert again.status == 0
     assert json.loads((ran.folder / "result.json").read_text())["run"]["ended"] == "killed"
-    assert "The program disappeared without an exit status: out of memory" in " ".join(again.err.decode().split())
+    assert codes(ran, "end") == ["killed"]
+    assert ran.run.signal is None
+    assert ran.problems["end"][0] in " ".join(again.err.decode().split())
 
 
 def _children(pid):

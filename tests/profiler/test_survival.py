@@ -1,5 +1,6 @@
 """A process is killed: the recording stands, and the program is unharmed."""
 
+import errno
 import json
 import os
 import signal
@@ -241,5 +242,4 @@ def test_a_program_without_room_for_its_events_is_unharmed_and_named(script, run
     assert profiled.status == 0
     assert not profiled.steps
     (message,) = profiled.problems["ring"]
-    assert "could not be kept" in message
-    assert "File too large" in message
+    assert os.strerror(errno.EFBIG) in message

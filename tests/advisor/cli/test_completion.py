@@ -84,7 +84,8 @@ def test_runs_are_offered_newest_first_and_rules_all(offered):
     assert [Path(run).name[:8] for run in offered("profile-train watch ")] == ["20260102", "20260101"]
     assert sorted(offered("profile-train explain ")) == sorted(rule.id for rule in all_rules())
     metrics = {metric.name for metric in all_metrics() if metric.name.startswith("d")}
-    assert {name for name in offered("profile-train explain d") if "-" not in name} == metrics
+    begun = offered("profile-train explain d")
+    assert {name for name in begun if "-" not in name} == metrics
 
 
 @pytest.mark.process

@@ -25,9 +25,10 @@ def test_a_run_is_named_after_its_script_also_behind_an_interpreter(words, name)
 
 
 def test_a_command_in_quotes_is_told_to_lose_them():
+    quoted = "python tiny.py"
     with pytest.raises(ProfilerError) as raised:
-        launch.program(("python tiny.py",))
-    assert raised.value.remedy.endswith(": profile-train python tiny.py")
+        launch.program((quoted,))
+    assert raised.value.remedy.endswith(f": profile-train {quoted}")
 
 
 @pytest.mark.parametrize(("source", "found"), [("print(1)", ["--out"]), ("add_argument('--out')", [])])

@@ -3,7 +3,9 @@
 import json
 
 import pytest
-from programs import COMMAND, PATIENCE, ROOT, TORCH
+from programs import COMMAND, PATIENCE, ROOT, TORCH, Ran, codes
+
+from advisor.judging.calibration_file import read as read_calibration
 
 # Each sample of a batch takes 5 ms in the training process.
 STARVED = (
@@ -61,7 +63,7 @@ def test_what_is_advised_is_tried(verified, tmp_path):
     )
     kept = json.loads((tmp_path / "calibration.jsonl").read_text())
     assert kept["verdict"] == advice["verified"]["verdict"]
-    assert advice["past"].startswith("This advice on all programs so far: 1 trial on 1")
+    assert advice["past"] == read_calibration(tmp_path / "calibration.jsonl")[0].story("data-workers-zero") != ""
 
 
 def test_who_does_not_want_it_is_told_how_to_later(verified, tmp_path):
@@ -130,9 +132,11 @@ def test_a_tuning_is_made_from_outside_until_the_program_ends_itself(script, sta
     assert "data-workers-zero" not in [each["rule"] for each in result["advice"]]
 
 
-def test_a_change_that_could_not_be_made_is_told(script, start):
+def test_a_change_that_could_not_be_made_is_told(script, start, tmp_path):
     result = with_tuned(script, start, 1)
 
     assert result["steps"]["count"] == 70
     (problem,) = (each for each in result["environment"]["problems"] if each["source"] == "trial")
-    assert "No DataLoader was made at" in problem["message"]
+    ran = Ran(0, b"", b"", tmp_path / "run")
+    assert codes(ran, "trial") == ["no-target"]
+    assert ran.problems["trial"] == [problem["message"]]

@@ -217,7 +217,7 @@ def test_the_result_is_json_and_an_interval_without_bounds_has_none():
     result = json.loads(json.dumps(few, allow_nan=False))
 
     assert result["schema"] == "profile-train/comparison@1"
-    assert result["verdict"] == "too few steps"
+    assert ChangeVerdict(result["verdict"]) is ChangeVerdict.TOO_FEW
     assert result["steps"][0]["change"]["low"] is None
 
 

@@ -5,6 +5,7 @@ from profiles import metrics, nvml_uuid, rank, steps, torch_uuid
 
 from advisor.metrics.base import Missing
 from advisor.metrics.hardware import (
+    REASONS,
     gpu_energy,
     gpu_power,
     gpu_utilization,
@@ -71,7 +72,7 @@ def test_the_hot_gpu_is_found():
     assert m[throttled_gpu].index == 1
     assert m[thermal_throttle_share] == pytest.approx(0.75)
     assert m[sm_clock_ratio] == pytest.approx((3 * 700 + 1400) / 4 / 1400)
-    assert m[throttle_reasons] == ("software power cap", "hardware thermal slowdown")
+    assert m[throttle_reasons] == (REASONS[0x4], REASONS[0x40])
 
 
 def test_a_power_cap_is_not_heat():

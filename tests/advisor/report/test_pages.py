@@ -59,5 +59,5 @@ def test_a_metric_is_told_with_its_name_for_people_its_meaning_and_its_unit():
 
     assert data_wait_fraction.label in page
     assert data_wait_fraction.doc.splitlines()[0] in page
-    assert page.endswith("share or ratio\n")
-    assert pages.explained("queue_depth", ()).endswith("**Unit** a count\n")
+    assert page.endswith(f"**Unit** {pages.UNITS[data_wait_fraction.unit]}\n")
+    assert pages.explained("queue_depth", ()).endswith(f"**Unit** {pages.UNITS['count']}\n")

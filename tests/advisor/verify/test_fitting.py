@@ -141,8 +141,10 @@ def test_the_cheapest_change_that_suffices_is_found(fitting):
     assert "--allow trajectory" in page
     profile = folder / "fitting/ckpt-every-n-every-2"
     assert kept.read(profile)["ckpt-every-n"].applied
+    why = kept.read(profile)["ckpt-every-n"].why
     for name in ("report.html", "report.md"):
-        assert "ran out of memory" in (profile / name).read_text()
+        assert why
+        assert why in (profile / name).read_text()
 
 
 @pytest.mark.slow

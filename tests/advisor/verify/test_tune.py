@@ -118,7 +118,7 @@ def test_a_tuning_that_is_cut_off_twice_goes_on_to_the_same_end(tuning):
     assert tried.applied
     assert tried.verdict.is_kept
     assert tried.losses_agree
-    assert "What has been changed" in (folder / "profile-2/report.html").read_text()
+    assert '<section id="applied">' in (folder / "profile-2/report.html").read_text()
     assert json.loads((folder / "profile-2/result.json").read_text())["steps"]["count"] == 80
 
 

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import sys
@@ -87,8 +88,10 @@ def test_a_process_that_never_trains_keeps_a_bounded_number_of_events(agent):
 
 
 def test_without_room_it_says_so_once_and_keeps_nothing(agent, tmp_path, monkeypatch):
+    reason = os.strerror(errno.ENOSPC)
+
     def full(folder, worker):
-        raise OSError("No space left on device")
+        raise OSError(reason)
 
     monkeypatch.setattr(session, "Outlet", full)
     for _ in range(3):
@@ -96,7 +99,7 @@ def test_without_room_it_says_so_once_and_keeps_nothing(agent, tmp_path, monkeyp
         agent.flush()
     (line,) = (tmp_path / "problems").read_text().splitlines()
     assert line.startswith(f"{os.getpid()} ")
-    assert line.endswith("No space left on device")
+    assert line.endswith(reason)
     assert agent.outlet is None
 
 

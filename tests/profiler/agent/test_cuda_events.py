@@ -534,9 +534,8 @@ def test_an_event_that_raises_takes_the_marks_out(cuda, agent):
     cuda.broken = True
     agent.mark(MARK_FETCH_START)
     assert agent.mark is None
-    ((source, message),) = agent.given_up
-    assert source == "cuda_events"
-    assert "illegal memory access" in str(message)
+    ((source, error),) = agent.given_up
+    assert (source, type(error)) == ("cuda_events", RuntimeError)
     assert marks(MARK_FETCH_END) is None  # a caller that still holds them: nothing raises
 
 

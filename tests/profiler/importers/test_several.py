@@ -7,6 +7,7 @@ import pytest
 from profiler.errors import ProfilerError
 from profiler.importers import several
 from profiler.importers.analysis import analyse
+from profiler.importers.stream import NO_TRACE
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def test_each_tells_what_it_tells_alone_in_their_order(paths):
 
     assert found == [analyse(path) for path in paths[:-1]]
     assert isinstance(other, ProfilerError)
-    assert "is not a trace" in other.message
+    assert other.remedy == NO_TRACE
 
 
 @pytest.mark.process

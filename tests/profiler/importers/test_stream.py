@@ -116,7 +116,8 @@ def test_of_any_beginning_of_a_packed_file_too(tmp_path_factory, data):
     except ProfilerError:
         assume(False)
 
-    assert "is not whole" in trace.problems[0]
+    assert events(path)[1].cut_off
+    assert trace.problems
     assert 0 < len(trace.ranges) <= len(made().events)
 
 
@@ -140,7 +141,9 @@ def test_a_truncated_trace_says_so_and_what_it_still_tells(tmp_path):
 
     trace = read(path)
 
-    assert trace.problems[0].startswith("The trace t.json is not whole: it ends in the middle of its events.")
+    assert events(path)[1].cut_off
+    assert len(trace.problems) == 1
+    assert path.name in trace.problems[0]
     assert trace.rank == 3
 
 
@@ -161,7 +164,7 @@ def test_an_event_that_is_no_json_costs_no_other(tmp_path):
 
     trace = read(path)
 
-    assert trace.problems == ("1 events of t.json are no valid JSON and were left out.",)
+    assert events(path)[1].unreadable == len(trace.problems) == 1
     assert trace.events == len(made().events) - 1
 
 
@@ -181,10 +184,11 @@ def test_an_event_that_kineto_would_not_write_is_left_out(tmp_path):
     trace.events[3]["dur"] = {"no": "number"}
     trace.events[4]["ts"] = "1000010.5"
 
-    found = read(trace.write(tmp_path / "t.json"))
+    path = trace.write(tmp_path / "t.json")
+    found = read(path)
 
     assert found.events == len(trace.events) - 1
-    assert found.problems == ("1 events of t.json are no valid JSON and were left out.",)
+    assert events(path)[1].unreadable == len(found.problems) == 1
 
 
 def test_events_of_no_known_phase_are_passed_over(tmp_path):
@@ -236,7 +240,7 @@ def test_a_packed_file_of_which_nothing_is_left(tmp_path):
     with pytest.raises(ProfilerError, match="Nothing can be read of the trace") as raised:
         read(path)
 
-    assert raised.value.remedy.startswith("Copy it again")
+    assert raised.value.remedy not in ("", stream.NO_TRACE)
 
 
 def test_a_file_that_is_not_there(tmp_path):

@@ -451,7 +451,8 @@ def test_a_gpu_that_cannot_be_opened_leaves_the_others(opened):
     sampler = opened(gpus=2, **{"0.fail.nvmlDeviceGetHandleByIndex_v2": NO_PERMISSION})
 
     assert [gpu.index for gpu in sampler.gpus] == [1]
-    assert "GPU 0 could not be opened" in sampler.problems[0].message
+    assert [problem.code for problem in sampler.problems] == ["not-opened"]
+    assert "GPU 0" in sampler.problems[0].message
 
 
 @pytest.mark.parametrize(("error", "remedy"), [(9, "modprobe"), (18, "restart the machine"), (999, "nvidia-smi")])
@@ -459,7 +460,7 @@ def test_a_driver_whose_nvml_fails_is_told_with_a_remedy(opened, error, remedy):
     sampler = opened(**{"fail.nvmlInitWithFlags": error})
 
     assert sampler.gpus == ()
-    assert "driver is installed" in sampler.problems[0].message
+    assert sampler.problems[0].code == "driver-fails"
     assert remedy in sampler.problems[0].message
 
 
@@ -471,15 +472,17 @@ def without_library(monkeypatch, traces):
     monkeypatch.setattr(pynvml, "CDLL", missing)
     monkeypatch.setattr(nvml_module, "DRIVER_TRACES", traces)
     (problem,) = GpuSampler.open().problems
-    return problem.message
+    return problem
 
 
 def test_no_driver_is_normal_on_a_cpu_machine(monkeypatch):
-    assert "normal for training on CPU" in without_library(monkeypatch, ())
+    assert without_library(monkeypatch, ()).code == "no-driver"
 
 
 def test_a_driver_without_its_library_is_not_normal(monkeypatch, tmp_path):
-    assert "NVIDIA_DRIVER_CAPABILITIES" in without_library(monkeypatch, (str(tmp_path),))
+    problem = without_library(monkeypatch, (str(tmp_path),))
+    assert problem.code == "driver-fails"
+    assert "NVIDIA_DRIVER_CAPABILITIES" in problem.message
 
 
 @pytest.mark.process

@@ -52,14 +52,6 @@ def test_it_fits_whatever_room_there_is(width, height, gpus):
     assert max(map(len, shown), default=0) <= width
 
 
-def test_phases_and_gpus_share_the_room():
-    text = "\n".join(lines(seen(gpus=8)))
-
-    assert "Waiting for data" in text
-    assert "GPU 0" in text
-    assert "Advice" in text
-
-
 def test_an_ascii_terminal_gets_ascii():
     assert draw(seen(), 80, 24, ascii_only=True).plain.isascii()
 
