@@ -167,6 +167,10 @@ class NoProcess(ProfilerError):
     """The program can only run in this process: the user's process limit is reached (RLIMIT_NPROC)."""
 
 
+class NoRoom(ProfilerError):
+    """What recording adds to the environment exceeds what the kernel takes (E2BIG)."""
+
+
 def _become(argv: list[str], why: NoProcess) -> NoReturn:
     """Replace this process by the program, unrecorded.
 
@@ -202,6 +206,8 @@ class Child:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             if error.errno in (errno.EAGAIN, errno.ENOMEM):
                 raise NoProcess(f"The system allows no further process: {error.strerror}.", "") from None
+            if error.errno == errno.E2BIG:
+                raise NoRoom("Its arguments and environment leave no room for what recording adds.", "") from None
             raise ProfilerError(
                 f"{argv[0]} could not be started: {error.strerror}.", "Check that it can be run."
             ) from None
@@ -460,6 +466,8 @@ def record(
         place.restore(seat.earlier)
         if isinstance(error, NoProcess):
             _become(argv, error)
+        if isinstance(error, NoRoom):
+            return _run_only(argv, f"Nothing is recorded. {error.message}")
         raise
     try:
         _watch(child, seat, rings, tuple(words), origin, budget, rate, job.id, stacks)

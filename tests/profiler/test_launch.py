@@ -214,6 +214,16 @@ def test_where_the_run_folder_cannot_be_made_another_is_taken_and_named(script, 
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_an_environment_that_leaves_no_room_for_ours(script, start, tmp_path):
+    """The kernel takes 128 KiB a variable."""
+    program = script("import os; print(len(os.environ['PYTHONPATH']))")
+    most = "/none:" * 30_000
+    env = {**os.environ, "PYTHONPATH": most[: (1 << 17) - len("PYTHONPATH=") - 1]}
+    ran = start(*COMMAND, "--out", tmp_path / "run", program, env=env).finish()
+    assert (ran.status, ran.out) == (0, b"%d\n" % len(env["PYTHONPATH"]))
+    assert not (tmp_path / "run").exists()
+
+
 # ---- signals ----
 
 WAITS = """
