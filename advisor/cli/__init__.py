@@ -10,10 +10,14 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-import click
+from advisor.cli.own_path import prefer_ours
 
-from profiler.errors import ProfilerError
-from profiler.printable import printable, say
+prefer_ours()
+
+import click  # noqa: E402
+
+from profiler.errors import ProfilerError  # noqa: E402
+from profiler.printable import printable, say  # noqa: E402
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

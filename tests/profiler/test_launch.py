@@ -214,6 +214,16 @@ def test_where_the_run_folder_cannot_be_made_another_is_taken_and_named(script, 
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_modules_of_the_program_take_the_place_of_none_of_ours(script, run_both, tmp_path):
+    program = script("import click, profiler, psutil; print(click.me, profiler.me, psutil.me)")
+    for name in ("click", "profiler", "psutil"):
+        script("import sys; me = 'mine'; print('of', sys.argv)", f"modules/{name}.py")
+    plain, profiled = run_both(program, env={"PYTHONPATH": str(tmp_path / "modules")})
+    same(plain, profiled)
+    assert profiled.status == 0
+    assert list(profiled.folder.glob("*.db"))
+
+
 def test_an_environment_that_leaves_no_room_for_ours(script, start, tmp_path):
     """The kernel takes 128 KiB a variable."""
     program = script("import os; print(len(os.environ['PYTHONPATH']))")
