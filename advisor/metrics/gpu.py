@@ -18,6 +18,8 @@ EVENT = 1e-6
 """Seconds that the profiler delays the host for each event of a trace (assumption)."""
 GRAPHS = 1.5
 """Kernels for each call that launches, from which graphs are replayed."""
+MOST_DELAYED = 0.5
+"""Share of the host's time to enqueue that is the profiler's at most: it halves a host's pace (assumption)."""
 _LONGER = "Record for longer: later windows may contain some."
 FEW_CONVOLUTIONS = 0.1
 """Share of all matmul time up to which convolutions hardly change the rate (assumption)."""
@@ -388,7 +390,9 @@ def _slowed(m: Metrics) -> float:
 
 def _delayed(m: Metrics) -> float:
     """Return the seconds by which recording a trace delayed the host, in all of its steps."""
-    return EVENT * sum(window.events for window in _windows(m))
+    asking = [window.host_launch for window in _windows(m) if window.host_launch is not None]
+    delayed = EVENT * sum(window.events for window in _windows(m))
+    return min(delayed, MOST_DELAYED * sum(asking)) if asking else delayed
 
 
 def _sum(m: Metrics, name: str) -> float:

@@ -23,7 +23,10 @@ class Callers:
     operator: Integers
     """For each piece of work, the innermost operator around its launch."""
     outer: Integers
-    """For each range of the trace, the innermost operator, annotation, module or launching call around it."""
+    """For each range of the trace, the innermost operator, annotation, module or launching call around it.
+
+    Around a node of the backward pass it is what was around its operator of the forward pass.
+    """
 
 
 def callers(trace: Trace, work: GpuWork) -> Callers:
@@ -42,4 +45,31 @@ def callers(trace: Trace, work: GpuWork) -> Callers:
     operator = np.where(work.launched, outer[work.call], -1)
     while len(climbing := np.flatnonzero((operator >= 0) & (category[operator] != OPERATOR))):
         operator[climbing] = outer[operator[climbing]]
-    return Callers(operator, outer)
+    return Callers(operator, _joined(trace, outer))
+
+
+def is_backward(name: str) -> bool:
+    """Return whether the operator is a node of the backward pass; its range covers everything it calls."""
+    return name.startswith("autograd::engine::evaluate_function")
+
+
+def _joined(trace: Trace, outer: Integers) -> Integers:
+    """Return `outer` with the nodes of the backward pass inside the modules of the forward pass.
+
+    Of operators with one number, the last to begin is the innermost. Autograd's own threads run none of them.
+    """
+    ranges = trace.ranges
+    numbered = (ranges.category == OPERATOR) & (ranges.sequence >= 0)
+    nodes = np.flatnonzero(numbered & named(trace, is_backward) & (outer < 0))
+    forward = np.flatnonzero(numbered & ~np.isin(ranges.thread, np.unique(ranges.thread[nodes])))
+    if not len(nodes) or not len(forward):
+        return outer
+    forward = forward[np.argsort(ranges.sequence[forward], kind="stable")]
+    at = np.searchsorted(ranges.sequence[forward], ranges.sequence[nodes], "right") - 1
+    known = (at >= 0) & (ranges.sequence[forward[at]] == ranges.sequence[nodes])
+    place: Integers = outer[forward[at[known]]]
+    while len(climbing := np.flatnonzero((place >= 0) & (ranges.category[place] == OPERATOR))):
+        place[climbing] = outer[place[climbing]]
+    joined: Integers = outer.copy()
+    joined[nodes[known]] = place
+    return joined

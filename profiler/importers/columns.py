@@ -76,6 +76,8 @@ class EventColumns:
     """Description of a collective that names itself; else -1."""
     inputs: npt.NDArray[np.int32]
     """Shapes, types and values of an operator's arguments; -1 if they were not recorded."""
+    sequence: Integers
+    """Of an operator, the number that joins forward and backward pass; -1 if there is none."""
     blocks: npt.NDArray[np.float32]
     """Of a kernel, for each multiprocessor; NaN where the trace does not tell."""
 
@@ -162,6 +164,7 @@ class Builder:
             correlation=np.full(number, -1, np.int64),
             collective=np.full(number, -1, np.int32),
             inputs=np.full(number, -1, np.int32),
+            sequence=np.full(number, -1, np.int64),
             blocks=np.full(number, np.nan, np.float32),
         )
         calls, args = self._arguments(kept, category >= CALL)
@@ -174,6 +177,9 @@ class Builder:
         piece.blocks[work] = [each.blocks if type(each.blocks) in (int, float) else np.nan for each in args]
         piece.collective[work] = [self._collective(each) if each.collective else -1 for each in args]
         operators, args = self._arguments(kept, category == OPERATOR)
+        piece.sequence[operators] = [
+            each.sequence if type(each.sequence) is int and 0 <= each.sequence < LARGEST else -1 for each in args
+        ]
         valued = self._valued
         piece.inputs[operators] = [
             self.inputs[bytes(each.dims), bytes(each.types), bytes(each.values) if valued[kept[row].name] else b""]
@@ -229,6 +235,7 @@ _TYPES: tuple[Any, ...] = (
     np.int64,
     np.int32,
     np.int32,
+    np.int64,
     np.float32,
 )
 

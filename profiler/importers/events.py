@@ -31,6 +31,8 @@ class Arguments(Struct, gc=False):
     dtype: str = ""
     blocks: Any = field(name="blocks per SM", default=None)
     """A number; whatever else a version of Kineto wrote must not cost the event."""
+    sequence: Any = field(name="Sequence number", default=-1)
+    """Number that an operator of the backward pass shares with that of the forward pass; a number, as above."""
     finished: bool | str = True
     """False for a range whose end was not seen."""
     dims: Raw = field(name="Input Dims", default=Raw())

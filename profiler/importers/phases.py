@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.importers.breakdown import FETCH, SLOW_CALL, HostActivity, named
+from profiler.importers.callers import is_backward
 from profiler.importers.columns import ANNOTATION, OPERATOR, Integers, Mask
 from profiler.importers.gpu_time import Shares
 from profiler.importers.kineto import Trace
 from profiler.importers.spans import Spans, covered, covers, difference, either, intersection, union
 from profiler.importers.steps import Steps, numbers
-from profiler.importers.tables import PID, is_backward, optimizer_ranges
+from profiler.importers.tables import PID, optimizer_ranges
 from profiler.importers.work import GpuWork
 from profiler.schema import Step
 

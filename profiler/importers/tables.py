@@ -15,7 +15,7 @@ import numpy.typing as npt
 from profiler.agent.redact import redact_text
 from profiler.importers.arithmetic import parse
 from profiler.importers.breakdown import named
-from profiler.importers.callers import Callers
+from profiler.importers.callers import Callers, is_backward
 from profiler.importers.columns import ANNOTATION, KERNEL, OPERATOR, Integers, Mask
 from profiler.importers.gpu_time import Shares, account
 from profiler.importers.kernel_kinds import TENSOR_KINDS, kernel_kind, operator_kind
@@ -155,11 +155,6 @@ def optimizer_ranges(trace: Trace) -> Spans:
     start, end = ranges.start[updates], ranges.end[updates]
     plain = np.searchsorted(backward, start, "left") == np.searchsorted(backward, end, "left")
     return union(start[plain], end[plain])
-
-
-def is_backward(name: str) -> bool:
-    """Return whether the operator is a node of the backward pass; its range covers everything it calls."""
-    return name.startswith("autograd::engine::evaluate_function")
 
 
 def own_times(trace: Trace, steps: Steps) -> tuple[Integers, Integers]:

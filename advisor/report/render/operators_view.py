@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from advisor.report.operator_table import OperatorRow, OperatorTable
+from advisor.report.render.place_chart import Icicle, icicle
 from advisor.report.render.roofline_chart import Chart, chart
 from advisor.units import digits, seconds, share
 
@@ -80,6 +81,11 @@ class OperatorView:
     def chart(self) -> Chart | None:
         """Return the roofline chart."""
         return chart(self.table)
+
+    @property
+    def icicle(self) -> Icicle | None:
+        """Return where the time goes by place in the model."""
+        return icicle(self.table)
 
     @property
     def filters(self) -> list[tuple[str, list[str]]]:

@@ -38,7 +38,7 @@ from advisor.metrics.memory import mem_params, oom_count
 from advisor.metrics.no_window import REMEDIES
 from advisor.metrics.stack import stack_mismatches
 from advisor.metrics.step import data_wait_fraction, exposed_comm_fraction, h2d_fraction
-from profiler.schema import DeviceFact, Gpu, GpuSample, Kernel, ModelFact, Window, WindowsFact
+from profiler.schema import DeviceFact, Gpu, GpuSample, Kernel, ModelFact, TraceFact, Window, WindowsFact
 
 FORTY = steps(*[0.1] * 40)
 GPUS = tuple(Gpu(index=n, uuid=f"GPU-{n}", name="A100", capability=(8, 0), memory_total=80 << 30) for n in range(2))
@@ -268,6 +268,17 @@ def test_host_launch_of_windows_leaves_out_what_the_profiler_adds():
     m = windowed(steps=2, duration=0.25, cost=0.1, host_launch=0.19, busy=0.1, idle_launch=0.15)
 
     assert m[host_launch] == pytest.approx((0.19 - 0.05) / 2)
+
+
+def test_the_profiler_delays_the_host_of_a_trace_by_half_at_most():
+    """A trace of a million events in 0.1 s: at a microsecond each, nothing would be left of the host's time."""
+    asked = {"idle_launch": 0.08, "host_launch": 0.1, "busy": 0.02, "idle_data": 0.0, "idle_sync": 0.0, "events": 10**6}
+    window = Window(pid=1, start=1.0, steps=1, duration=0.1, cost=0.0, device="cuda", **asked)
+    one = rank(windows=(window,), steps=steps(0.1, host_launch=0.1), traces=(TraceFact(id=0, steps=1, seconds=0.1),))
+    m = metrics(one, runs=())
+
+    assert m[launch_bound_index] == pytest.approx(0.03 / 0.05)
+    assert m[host_launch] == pytest.approx(0.05)
 
 
 def test_what_the_profiler_adds_is_no_waiting_for_launches():

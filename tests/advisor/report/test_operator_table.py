@@ -12,6 +12,7 @@ from advisor.models.gpus import peaks
 from advisor.report.operator_table import operator_table
 from advisor.report.render import result_json
 from advisor.report.render.operators_view import OperatorView
+from advisor.report.render.place_chart import PLACE, WIDTH, icicle
 from advisor.report.render.roofline_chart import chart
 from advisor.runs.profile import Profile
 from profiler.schema import REST, Operator, TraceFact
@@ -84,3 +85,22 @@ def test_result_json_has_every_row():
     assert [row["name"] for row in rows] == ["aten::addmm", "aten::native_layer_norm", "my::operator", REST]
     assert rows[0]["bound"] == "compute"
     assert rows[2]["flop"] is None
+
+
+def test_the_icicle_puts_each_part_below_what_it_is_a_part_of():
+    layer = {"path": ("Model", "Layer", "aten::linear"), "phase": "forward", "kernel": "gemm"}
+    other = replace(MATMUL, name="aten::add_", total=0.1, kind="elementwise", phase="optimizer", kernel="<add>")
+    found = icicle(table(replace(MATMUL, **layer, total=0.3), other))
+
+    by_label = {part.title.rpartition(": ")[0]: part for part in found.parts}
+    assert [part.title.rpartition(": ")[0] for part in found.parts] == [
+        *("forward", "Model", "Layer", "aten::linear", "aten::mm", "gemm"),
+        *("optimizer", "aten::add_", "<add>"),
+    ]
+    assert (by_label["Layer"].width, by_label["Layer"].colour) == (0.75 * WIDTH, PLACE)
+    assert (by_label["optimizer"].x, by_label["optimizer"].y) == (0.75 * WIDTH, 0)
+    assert by_label["gemm"].y == 5 * found.level == found.height - found.level
+
+
+def test_without_modules_there_is_no_icicle():
+    assert icicle(table(MATMUL, replace(MATMUL, path=("aten::linear", "MmBackward0")))) is None

@@ -64,6 +64,27 @@ def test_rows_have_their_place_phase_and_work(rows):
     assert (alone.path, alone.host, alone.flop, alone.bytes) == ((), None, None, None)
 
 
+def test_the_backward_pass_is_in_the_module_of_its_forward_pass(rows):
+    made = training()
+    for name, number in (("aten::mm", 7), ("autograd::engine::evaluate_function: MmBackward0", 7), ("aten::add_", 7)):
+        event = next(each for each in made.events if each["name"] == name)
+        event["args"] |= {"Sequence number": number if name != "aten::add_" else 8}
+    found = {(row.name, row.phase): row for row in rows(made)}
+
+    assert found["aten::mm", "backward"].path == ("Model", "Layer", "MmBackward0")
+    assert found["aten::mm", "forward"].path == ("Model", "Layer", "aten::linear")
+
+
+@pytest.mark.parametrize("number", [8, -1, "7", None])
+def test_a_node_of_another_number_stays_where_it_is(rows, number):
+    made = training()
+    next(each for each in made.events if each["name"] == "aten::mm")["args"] |= {"Sequence number": 7}
+    node = next(each for each in made.events if "evaluate_function" in each["name"])
+    node["args"] |= {"Sequence number": number}
+
+    assert {row.path for row in rows(made) if row.phase == "backward"} == {("MmBackward0",)}
+
+
 def test_gaps_are_those_that_late_launches_leave(rows, tmp_path):
     found = analyse(training().write(tmp_path / "t.json"))
 
