@@ -42,17 +42,22 @@ class Pid(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     "--duration",
     "seconds",
     type=options.quantity("duration", "time"),
-    help="Record so long: 60s, 5m, 1h.  [until Ctrl-C or its end]",
+    help="Recording time: 60s, 5m, 1h.  [until Ctrl-C or the program's end]",
 )
 @click.option("--steps", type=click.IntRange(1), help="Record so many steps.")
-@click.option("--all", "tree", is_flag=True, help="Every rank below PID, as of torchrun.")
-@click.option("--no-inject", "outside", is_flag=True, help="Inject nothing: record only what GPUs and the system show.")
+@click.option("--all", "tree", is_flag=True, help="All ranks started by PID, for example torchrun.")
+@click.option("--no-inject", "outside", is_flag=True, help="Inject nothing: record only GPU and system data.")
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [profile-train-runs/<time>-<script>]")
-@click.option("--budget", type=click.FloatRange(0, 0.5), default=0.01, help="Run time profiling may cost.  [0.01]")
-@click.option("--rate", type=click.FloatRange(0.1, 100), default=10.0, help="GPU and host samples a second.  [10]")
+@click.option(
+    "--budget",
+    type=click.FloatRange(0, 0.5),
+    default=0.01,
+    help="Share of the run time that profiling may cost.  [0.01]",
+)
+@click.option("--rate", type=click.FloatRange(0.1, 100), default=10.0, help="GPU and host samples per second.  [10]")
 @click.option("--windows/--no-windows", default=True, help="Short torch.profiler windows for kernel detail.")
 @click.option("--stacks/--no-stacks", default=True, help="Sample Python stacks from outside, for file and line.")
-@click.option("--no-report", is_flag=True, help="Only record; `profile-train report` makes the report later.")
+@click.option("--no-report", is_flag=True, help="Only record; make the report later with `profile-train report`.")
 @options.criteria
 def attach(
     pid: int,

@@ -30,7 +30,7 @@ Examples:
 @click.command(
     short_help="Compare two recorded runs.",
     help="Compare two recorded runs (their folders), or traces: step time, phases, memory, GPU work by operator, "
-    "settings and environment of RUN_B next to RUN_A's, with intervals and a verdict.",
+    "settings and environment, with intervals and a verdict.",
     epilog=EPILOG,
 )
 @click.argument("run_a", type=click.Path(path_type=Path), shell_complete=completion.runs_and_files)
@@ -57,13 +57,13 @@ def compare(
     from advisor.report.render.section import Page
 
     if slower is not None and relevant is not None:
-        raise click.UsageError("--fail-if-slower says already what difference matters: leave --min-difference out.")
+        raise click.UsageError("--fail-if-slower already sets the difference that matters: remove --min-difference.")
     if run_a.resolve() == run_b.resolve():
         raise click.UsageError(f"RUN_A and RUN_B are the same run, {run_a}.")
     matters = next((value for value in (slower, relevant) if value is not None), RELEVANT)
     found = compare(Metrics(sources.read((run_a,))), Metrics(sources.read((run_b,))), (str(run_a), str(run_b)), matters)
     command = shlex.join(["profile-train", "compare", str(run_a), str(run_b)])
-    about = "Two runs are only two samples: repeat a comparison that matters."
+    about = "Two runs are only two samples: repeat an important comparison."
     page = Page("profile-train compare", "comparison of two runs", about, command)
     forms.give(sections(found), lambda: _json(found.result()), page, form, out)
     if out is not None:

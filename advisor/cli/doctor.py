@@ -13,11 +13,11 @@ FAILED = 1
 
 @click.command(
     short_help="Check driver, torch, permissions and machine.",
-    help="Check what a training and its profile need of this machine: driver, CUDA, torch, permissions, cores, memory, "
-    "disk. Each line is ok, a warning, or something to fix, which makes the exit status 1.",
+    help="Check what training and profiling need on this machine: driver, CUDA, torch, permissions, cores, memory, "
+    "disk. Each line is ok, a warning, or something to fix. The exit status is 1 if there is something to fix.",
     epilog="Example: profile-train doctor --data /data/photos",
 )
-@click.option("--data", type=click.Path(path_type=Path), help="What the training reads, to measure how fast that is.")
+@click.option("--data", type=click.Path(path_type=Path), help="Path of the training data, to measure the read speed.")
 @click.option("--python", "interpreter", metavar="PATH", help="The program's Python.  [the active environment's]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
 def doctor(data: Path | None, interpreter: str | None, as_json: bool) -> int:

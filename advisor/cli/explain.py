@@ -11,8 +11,7 @@ from advisor.cli import completion, options
 
 @click.command(
     short_help="Explain a rule or a metric.",
-    help="Explain a rule - when it speaks, what it advises, its limits, its sources, what came of it in trials - or a "
-    "metric, by its NAME.",
+    help="Explain a rule (condition, advice, limits, sources, results of trials) or a metric, by its NAME.",
     epilog="\b\nExamples:\n  profile-train explain data-workers-zero\n  profile-train explain data_wait_fraction",
 )
 @click.argument("name", metavar="NAME", shell_complete=completion.rules_and_metrics)

@@ -52,8 +52,8 @@ Examples:
 
 
 @click.command(
-    short_help="Give a run to Perfetto, pandas, Prometheus ...",
-    help="Give a recorded RUN (its folder) to other tools: as a timeline (perfetto or chrome), sampled stacks "
+    short_help="Export a run to Perfetto, pandas, Prometheus ...",
+    help="Export a recorded RUN (its folder) to other tools: as a timeline (perfetto or chrome), sampled stacks "
     "(speedscope), tables (csv, parquet), metrics (prometheus), or spans and metrics (otel).",
     epilog=EPILOG,
 )
@@ -62,15 +62,14 @@ Examples:
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="File, or of tables the folder.  [RUN/timeline.json.gz, RUN/stacks.speedscope.json, "
-    "RUN/csv, RUN/parquet; prometheus: stdout; otel: "
-    "$OTEL_EXPORTER_OTLP_ENDPOINT]",
+    help="File, or folder for tables.  [RUN/timeline.json.gz, RUN/stacks.speedscope.json, RUN/csv, RUN/parquet; "
+    "prometheus: stdout; otel: $OTEL_EXPORTER_OTLP_ENDPOINT]",
 )
 @click.option(
     "--every",
     metavar="SECONDS",
     type=click.FloatRange(min=1),
-    help="Of prometheus: keep the file up to date as long as the run goes on.",
+    help="For prometheus: update the file at this interval until the run ends.",
 )
 @options.CONFIG
 def export(run: Path, form: str, out: Path | None, every: float | None, config: Path | None) -> None:
@@ -80,11 +79,11 @@ def export(run: Path, form: str, out: Path | None, every: float | None, config: 
     from advisor.settings.declared import goals
 
     if every is not None and (form != "prometheus" or out is None):
-        raise click.UsageError("--every takes --to prometheus and --out.")
+        raise click.UsageError("--every requires --to prometheus and --out.")
     if run.is_file():
         raise ProfilerError(
-            f"{run} is a file; what is exported is a run.",
-            "Give its folder: what --out named as it was recorded, or the run printed.",
+            f"{run} is a file, not a run folder.",
+            "Give the run's folder: the one in --out when you recorded it, or the one that the run printed.",
         )
     chosen = options.configuration(config, judging=False) or configure(judging=False)
     wanted = goals(chosen.declared({}))

@@ -1,4 +1,4 @@
-"""Show which of many runs waste most, and why."""
+"""Show which runs waste the most GPU time, and why."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Examples:
 
 @click.command(
     cls=Command,
-    short_help="Show which of many runs waste most, and why.",
+    short_help="Show which runs waste the most GPU time, and why.",
     help="Import the runs in FOLDERS or URLs (s3://, gs:// through fsspec) into one data set of Parquet files, and "
-    "make a page of all of them: hours and money lost by cause, project, user, script and host, regressions, slow "
-    "hosts, and the changes that would save most. Needs the extra `fleet`; for s3:// also s3fs, for gs:// gcsfs.",
+    "make one page about all of them: hours and money lost by cause, project, user, script and host, regressions, "
+    "slow hosts, and the changes that would save most. Needs the extra `fleet`; for s3:// also s3fs, for gs:// gcsfs.",
     epilog=EPILOG,
 )
 @click.argument("places", metavar="[FOLDER|URL]...", nargs=-1, shell_complete=completion.files)
@@ -36,13 +36,18 @@ Examples:
     type=click.Path(path_type=Path, file_okay=False),
     help=f"Folder of the data set, the page and its JSON.  [`fleet` of the configuration; {DEFAULT}]",
 )
-@click.option("--since", default="", metavar="DATE", help="Show runs from this day on: 2026-01-31.")
+@click.option("--since", default="", metavar="DATE", help="Show runs since this day: 2026-01-31.")
 @click.option("--hours", type=click.Choice(["gpu", "cpu"]), help="Which hours to show.  [gpu, if any run used one]")
-@click.option("--gpu-price", metavar="PRICE", type=click.FloatRange(min=0), help="Of a GPU-hour.  [each run's own]")
+@click.option(
+    "--gpu-price",
+    metavar="PRICE",
+    type=click.FloatRange(min=0),
+    help="Price of a GPU-hour.  [the one declared for each run]",
+)
 @click.option(
     "--engine", type=click.Choice(["processes", "ray"]), default="processes", show_default=True, help="What reads runs."
 )
-@click.option("--address", metavar="ADDRESS", help="Of the Ray cluster.  [the one that Ray finds]")
+@click.option("--address", metavar="ADDRESS", help="Address of the Ray cluster.  [the one that Ray finds]")
 @click.option("--json", "as_json", is_flag=True, help="Print fleet.json to stdout; write no page.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
 @options.CONFIG
@@ -73,7 +78,7 @@ def fleet(
         raise click.UsageError("--address takes --engine ray.")
     if places:
         done = import_runs(folder, places, engine, address)
-        wrong = f", {done.not_complete} of them not complete" if done.not_complete else ""
+        wrong = f", {done.not_complete} of them incomplete" if done.not_complete else ""
         say(f"{done.found} run folders found; {done.read} new or changed ones read{wrong}.")
         if not done.found:
             raise ProfilerError("Nothing was found to import.", "A run folder holds result.json or run-HOST.db.")

@@ -21,15 +21,15 @@ Examples:
     cls=Command,
     short_help="Serve the commands to coding agents (MCP).",
     help="Serve the commands as tools of the Model Context Protocol: over stdio, or over HTTP on 127.0.0.1 (--port). "
-    "The server runs what its clients ask for, with your rights. It reads and writes runs below --root only; "
-    "programs that it runs are not confined. Needs the extra `mcp`.",
+    "The server runs the programs that its clients request, with your permissions. It reads and writes only runs "
+    "below --root; the programs that it runs are not restricted. Needs the extra `mcp`.",
     epilog=EPILOG,
 )
 @click.option(
     "--root",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     default=Path(),
-    help="Folder that all runs lie in, and in which programs start.  [the current one]",
+    help="Folder of all runs; programs start there.  [the current one]",
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Serve HTTP on this port of 127.0.0.1.  [stdio]")
 def mcp(root: Path, port: int | None) -> None:

@@ -11,9 +11,9 @@ from profiler.printable import printable
 
 
 @click.command(
-    short_help="Join recordings that the nodes of a job made apart.",
-    help="Join the recordings RUN RUN... of one job, made apart on its nodes, into one folder. Then: profile-train "
-    "report FOLDER",
+    short_help="Join recordings that a job's nodes made in separate folders.",
+    help="Join the recordings RUN RUN... of one job, made in separate folders on its nodes, into one folder. Then: "
+    "profile-train report FOLDER",
     epilog="Example: profile-train merge node0/run node1/run --out both",
 )
 @click.argument(

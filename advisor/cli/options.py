@@ -41,20 +41,20 @@ _for_goals = partial(click.option, cls=Listed, heading="Goals")
 CONFIG = _configured(
     "--config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="TOML file of goals, limits and rules.  [[tool.profile-train] of the nearest pyproject.toml]",
+    help="TOML file with goals, limits and rules.  [[tool.profile-train] of the nearest pyproject.toml]",
 )
 RULES = _configured(
     "--rules",
     "own_rules",
     type=click.Path(path_type=Path, exists=True),
-    help="Rules of your own: a file, or a folder of files. Their code is run.",
+    help="Your own rules: a file, or a folder of files. Their code is executed.",
 )
 CALIBRATION = _configured(
     "--calibration",
     type=click.Path(path_type=Path),
     envvar="PROFILE_TRAIN_CALIBRATION",
-    help="File in which verdicts of trials are kept, and predictions are held to them.  "
-    "[$PROFILE_TRAIN_CALIBRATION, or profile-train/calibration.jsonl in $XDG_DATA_HOME]",
+    help="File that stores trial results; used to calibrate predictions.  [$PROFILE_TRAIN_CALIBRATION, or "
+    "profile-train/calibration.jsonl in $XDG_DATA_HOME]",
 )
 
 
@@ -104,7 +104,7 @@ def _goal(name: str) -> click.ParamType:  # type: ignore[type-arg]
 _GOALS: dict[str, dict[str, Any]] = {
     "goal": {
         "metavar": "NAME",
-        "help": "What counts most: throughput, memory, cost or latency.",
+        "help": "What matters most: throughput, memory, cost or latency.",
         "shell_complete": completion.goals,
     },
     "target_batch": {"metavar": "N", "help": "Wanted samples per optimizer step, over all GPUs."},
@@ -112,22 +112,22 @@ _GOALS: dict[str, dict[str, Any]] = {
         "type": None,
         "is_flag": True,
         "default": None,
-        "help": "A larger batch or model is wanted: let memory rules speak.",
+        "help": "You want a larger batch or model: enable memory rules.",
     },
-    "quality": {"metavar": "METRIC>=VALUE", "help": "When the training is done: val_acc>=0.76."},
-    "gpu_price": {"metavar": "PRICE", "help": "Of a GPU hour, to put gains into money."},
+    "quality": {"metavar": "METRIC>=VALUE", "help": "Target quality at which training is done: val_acc>=0.76."},
+    "gpu_price": {"metavar": "PRICE", "help": "Price of a GPU-hour, to convert gains into money."},
     "mtbf": {"metavar": "TIME", "help": "Mean time between failures of the job: 2h."},
-    "restart": {"metavar": "TIME", "help": "From a failure until training goes on: 5m."},
+    "restart": {"metavar": "TIME", "help": "Time from a failure until training continues: 5m."},
     "spot_discount": {"metavar": "SHARE", "help": "Of interruptible machines: 65%."},
     "queue_share": {
         "metavar": "SHARE",
-        "help": "Of the time for which GPUs wait for each other or for a job: 15%.",
+        "help": "Share of GPU time spent idle in the queue, e.g. 15%.",
     },
     "validation": {
         "type": None,
         "metavar": "FILE",
-        "help": "The quality after each validation, higher is better: a number a line, or a column of a CSV, "
-        "FILE:COLUMN.",
+        "help": "The quality after each validation, higher is better: a file with one number per line, or a column "
+        "of a CSV file, FILE:COLUMN.",
         "shell_complete": completion.files,
     },
 }

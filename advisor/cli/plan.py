@@ -60,10 +60,9 @@ _failures = partial(click.option, cls=Listed, heading="Failures")
 @click.command(
     cls=_Command,
     short_help="Plan memory, batch or checkpoint interval without a run.",
-    help="Plan a training without running it: what fits (--params), the largest micro-batch (--peak, twice), how often "
-    "to save (--mtbf and --save-cost).\n\n"
-    "Sizes read 1.2GB (1e9) or GiB, times 20s, 5m, 2h, shares 65% or 0.65. What is not given is taken from the goals "
-    "of the configuration.",
+    help="Plan a training without running it: what fits (--params), the largest micro-batch (--peak, twice), how "
+    "often to save (--mtbf and --save-cost).\n\nSizes read 1.2GB (1e9) or GiB, times 20s, 5m, 2h, shares 65% or "
+    "0.65. Missing values come from the goals in the configuration.",
     epilog=EPILOG,
 )
 @click.option("--params", type=_COUNT, help="Parameters: 1.5B, 350M, 7.5e9.")
@@ -87,21 +86,27 @@ _failures = partial(click.option, cls=Listed, heading="Failures")
 @_model("--heads", type=int, help="Attention heads.")
 @_model("--sequence", type=int, help="Tokens of a sequence.")
 @_model("--vocabulary", type=int, help="Words of the output layer.")
-@_model("--flash/--no-flash", default=True, help="Whether attention keeps no scores.  [flash]")
-@_model("--activation-bytes-per-sample", type=_SIZE, help="Measured, in place of the shape.")
-@click.option("--peak", "peaks", type=_PEAK, multiple=True, help="Measured peak, as 8:21GB; give two.")
-@_model("--largest-unit", type=_COUNT, help="Parameters of one block, which ZeRO 3 gathers.")
-@_model("--micro-batch", type=_NUMBER, help="Samples a GPU that must fit at once.  [1]")
-@_model("--target-batch", type=_NUMBER, help="Samples an optimizer step, over all GPUs.")
-@_machines("--pcie", type=_RATE, default=PCIE, help="To each GPU, for offloading.  [25GB/s]")
-@_machines("--host-bandwidth", type=_RATE, default=HOST_MEMORY, help="Of a machine's memory.  [80GB/s]")
+@_model("--flash/--no-flash", default=True, help="Whether attention does not store its scores.  [flash]")
+@_model("--activation-bytes-per-sample", type=_SIZE, help="Measured bytes per sample, instead of the shape.")
+@click.option(
+    "--peak", "peaks", type=_PEAK, multiple=True, help="Measured peak of a micro-batch, such as 8:21GB; give two."
+)
+@_model("--largest-unit", type=_COUNT, help="Parameters of one block; ZeRO 3 gathers one block at a time.")
+@_model("--micro-batch", type=_NUMBER, help="Samples per GPU that must fit at once.  [1]")
+@_model("--target-batch", type=_NUMBER, help="Samples per optimizer step, over all GPUs.")
+@_machines("--pcie", type=_RATE, default=PCIE, help="Bus bandwidth to each GPU, for offloading.  [25GB/s]")
+@_machines("--host-bandwidth", type=_RATE, default=HOST_MEMORY, help="Bandwidth of a machine's memory.  [80GB/s]")
 @click.option("--mtbf", type=_TIME, help="Mean time between failures of the job.")
-@_failures("--nodes", type=_NUMBER, help="Nodes, each of which fails once in --mtbf, which is then of one.")
-@click.option("--save-cost", type=_TIME, help="What a save stops the training for.")
+@_failures("--nodes", type=_NUMBER, help="Number of nodes; --mtbf is then the time between failures of one node.")
+@click.option("--save-cost", type=_TIME, help="Time that a save stops the training.")
 @_failures("--async-save-cost", type=_TIME, help="The same for an asynchronous save.")
-@_failures("--restart-cost", type=_TIME, help="From a failure until training goes on.")
+@_failures("--restart-cost", type=_TIME, help="Time from a failure until training continues.")
 @_failures("--interval", type=_TIME, help="Time between saves now.")
-@_failures("--spot-discount", type=_SHARE, help="Of interruptible machines; --mtbf is theirs.")
+@_failures(
+    "--spot-discount",
+    type=_SHARE,
+    help="Discount of spot instances; --mtbf is then their time between interruptions.",
+)
 @_machines("--gpu-price", type=click.FloatRange(min=0), help="Of a GPU hour on demand.")
 @options.CONFIG
 @forms.options
@@ -117,7 +122,7 @@ def plan(ctx: click.Context, /, form: str | None, out: Path | None, config: Path
     from advisor.report.render.plan_view import sections
     from advisor.report.render.section import Page
 
-    about = "A plan is arithmetic, not a measurement: start with it, then record a run."
+    about = "A plan is a calculation, not a measurement: start with it, then record a run."
     page = Page("profile-train plan", "training plan", about, ctx.obj)
     forms.give(sections(made), lambda: plan_json.render(made), page, form, out)
     if out is not None:
@@ -145,7 +150,8 @@ def _plan(given: dict[str, Any]) -> Plan:
     if given["params"] is None and not given["peaks"] and not failing:
         raise ProfilerError(
             "Nothing says what to plan.",
-            "Memory takes --params and --gpu-memory (or --gpu), a batch --peak twice, an interval --mtbf, --save-cost.",
+            "For memory, give --params and --gpu-memory (or --gpu); for the batch, --peak twice; for the checkpoint "
+            "interval, --mtbf and --save-cost.",
         )
     cluster = _cluster(given) if given["params"] is not None or given["peaks"] else None
     batch = _batch(given, cluster) if cluster and given["peaks"] else None
@@ -217,7 +223,7 @@ def _measured(given: dict[str, Any], batch: BatchPlan | None) -> Activations | N
     each = given["activation_bytes_per_sample"]
     if each is not None and batch is not None:
         raise ProfilerError(
-            "What a sample takes is said twice.", "Give --activation-bytes-per-sample or two --peak, not both."
+            "The memory of a sample was given twice.", "Give --activation-bytes-per-sample or two --peak, not both."
         )
     if batch is not None:
         each = batch.line.each

@@ -24,8 +24,8 @@ def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Pa
     for path in paths:
         if not path.exists():
             raise click.BadParameter(
-                f"There is no folder or file {path}. Give the run's folder - what --out named, or the run printed - "
-                "or traces of torch.profiler."
+                f"There is no folder or file {path}. Give the run's folder (the one in --out, or the one that the run "
+                "printed) or traces of torch.profiler."
             )
         if path.is_file() and (path.name in REPORTS or path.suffix == ".db"):
             raise click.BadParameter(f"{path} is a file. Give the run's folder: profile-train report {path.parent}")
@@ -37,8 +37,8 @@ def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Pa
 @click.command(
     cls=Command,
     short_help="Make the report of a recorded run, or of traces.",
-    help="Make the report of a recorded RUN (its folder) again, or of TRACES that torch.profiler exported anywhere: "
-    "trace.json or trace.json.gz, one a rank, or the folder of all of them.",
+    help="Make the report of a recorded RUN (its folder) again, or of TRACES exported by torch.profiler: trace.json "
+    "or trace.json.gz, one per rank, or the folder that contains them.",
     epilog="\b\nExamples:\n  profile-train report runs/first --gpu-price 2.50\n"
     "  profile-train report trace_*.json.gz --out report\n"
     "  profile-train report after.json.gz --against before.json.gz",
@@ -73,7 +73,7 @@ def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Pa
     "sections",
     multiple=True,
     type=click.Choice(list(SECTIONS)),
-    help="With --for agent: print this section in place of the summary. Repeat it for several.",
+    help="With --for agent: print this section instead of the summary. Repeat the option for several sections.",
 )
 @click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
 @click.option("--summary/--no-summary", default=True, help="Print what was found.")
@@ -100,9 +100,9 @@ def report(
     from profiler.recorder.folder import DEFAULT
 
     if sections and not reader:
-        raise click.UsageError("--section is a part of --for agent: give both.")
+        raise click.UsageError("--section requires --for agent.")
     if against and reader:
-        raise click.UsageError("--for agent leaves a comparison out: use `profile-train compare A B --format json`.")
+        raise click.UsageError("--for agent has no comparison: use `profile-train compare A B --format json`.")
     given, recorded = paths[0], sources.is_recorded(paths[0])
     profile = sources.read(paths)
     judged = (criteria.goals, criteria.rules, criteria.past())

@@ -18,7 +18,7 @@ RULE, CASES = Path("advisor/rules/_template.py"), Path("tests/cases/_template.py
 
 @click.group(
     short_help="List every rule.",
-    help="List every rule: what it looks for and what it advises.",
+    help="List all rules with their conditions and advice.",
     epilog="Example: profile-train rules --rules tools/rules",
     invoke_without_command=True,
     subcommand_metavar="[COMMAND]",
@@ -43,12 +43,12 @@ def rules(context: click.Context, config: Path | None, own_rules: Path | None) -
             f"if {pages.condition(rule)}", 78, initial_indent=" " * 31, subsequent_indent=" " * 31
         )
         click.echo(condition)
-    click.echo("\nAll about one of them: profile-train explain RULE")
+    click.echo("\nDetails of a rule: profile-train explain RULE")
 
 
 @rules.command(
-    short_help="Begin a rule of profile-train.",
-    help="Write a rule and its cases, for you to fill in, into the checkout of profile-train in the current folder.",
+    short_help="Create a new rule for profile-train.",
+    help="Create a rule and its test cases, for you to fill in, in the profile-train checkout in the current folder.",
     epilog="Example: profile-train rules new data-shuffle-buffer",
 )
 @click.argument("name")
@@ -66,7 +66,7 @@ def new(name: str) -> None:
     if not (RULE.is_file() and CASES.is_file()):
         raise ProfilerError(
             f"There is no checkout of profile-train in {Path.cwd()}.",
-            "Change to its root. A rule of your own needs none: see docs/configuration.md.",
+            "Change to its root. Your own rules do not need a checkout: see docs/configuration.md.",
         )
     files = [template.with_name(f"{module}.py") for template in (RULE, CASES)]
     for file in files:

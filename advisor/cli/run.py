@@ -34,25 +34,30 @@ if TYPE_CHECKING:
 @click.command(
     cls=LaunchCommand,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    help="Run a training program as it is, record it, and end with the report.",
-    short_help="Run and record a training program (may be left out).",
+    help="Run a training program unchanged, record it, and make the report.",
+    short_help="Run and record a training program (the word `run` is optional).",
     epilog="Example: profile-train --out run train.py --lr 3e-4",
     options_metavar="[OPTIONS]",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [profile-train-runs/<time>-<script>]")
-@click.option("--budget", type=click.FloatRange(0, 0.5), default=0.01, help="Run time profiling may cost.  [0.01]")
-@click.option("--rate", type=click.FloatRange(0.1, 100), default=10.0, help="GPU and host samples a second.  [10]")
+@click.option(
+    "--budget",
+    type=click.FloatRange(0, 0.5),
+    default=0.01,
+    help="Share of the run time that profiling may cost.  [0.01]",
+)
+@click.option("--rate", type=click.FloatRange(0.1, 100), default=10.0, help="GPU and host samples per second.  [10]")
 @click.option("--windows/--no-windows", default=True, help="Short torch.profiler windows for kernel detail.")
 @click.option("--stacks/--no-stacks", default=True, help="Sample Python stacks from outside, for file and line.")
-@click.option("--no-report", is_flag=True, help="Only record; `profile-train report` makes the report later.")
+@click.option("--no-report", is_flag=True, help="Only record; make the report later with `profile-train report`.")
 @click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
-@click.option("--verify", is_flag=True, help="Then try the advice, as `profile-train verify` does.")
+@click.option("--verify", is_flag=True, help="After the report, try the advice, as `profile-train verify` does.")
 @click.option(
     "--apply",
     "tuned",
     metavar="FILE",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Train with the changes of a tuned.toml, made from outside: the program stays as it is.",
+    help="Train with the changes in a tuned.toml, applied from outside: your code does not change.",
 )
 @trials.options
 @options.criteria
@@ -83,9 +88,9 @@ def run(
     if words[0].startswith("-") and not words[0].startswith("-m"):
         raise _unknown(words[0])
     if verify and no_report:
-        raise click.UsageError("--verify tries what the report advises: leave out --no-report.")
+        raise click.UsageError("--verify tries the advice of the report: remove --no-report.")
     if verify and tuned:
-        raise click.UsageError("--verify tries changes to the program as it is: leave out --apply.")
+        raise click.UsageError("--verify tries changes to the unchanged program: remove --apply.")
     changed = _changed(tuned) if tuned else None
     with _stdin_kept(verify and not how.yes):
         recorded = record(words, out, budget=budget, rate=rate, windows=windows, stacks=stacks, trial=changed)
@@ -217,7 +222,7 @@ def _keep(tuned: Path, folder: Path) -> None:
 def _verify(recorded: Recorded, criteria: Criteria, how: TrialOptions) -> None:
     assert recorded.folder is not None
     if recorded.status:
-        say("nothing is tried, for the program did not end well.")
+        say("nothing was tried, because the program failed.")
         return
     # Imported only now: the program starts that much sooner.
     from advisor.cli.verify import try_advice
@@ -225,7 +230,7 @@ def _verify(recorded: Recorded, criteria: Criteria, how: TrialOptions) -> None:
     try:
         try_advice(recorded.folder, (), how, criteria, _goals(criteria.declared))
     except (click.Abort, KeyboardInterrupt):
-        say(f"not all was tried; this goes on with it: profile-train verify {recorded.folder}")
+        say(f"some advice was not tried; continue with: profile-train verify {recorded.folder}")
 
 
 def make_report(folder: Path, criteria: Criteria, *, quietly: bool = False) -> None:

@@ -53,25 +53,26 @@ _TRIALS = (
         "allowed",
         multiple=True,
         callback=_kinds,
-        help="Changes to try beyond exact ones: numerics, memory, trajectory. Repeat it, or separate them by commas.",
+        help="Kinds of changes to try in addition to exact ones: numerics, memory, trajectory. Repeat the option, or "
+        "separate kinds by commas.",
     ),
     _trial(
         "--repeats",
         "processes",
         type=click.IntRange(2, 20),
         default=3,
-        help="Runs with each change, and as many without.  [3]",
+        help="Runs with each change, and the same number without.  [3]",
     ),
-    _trial("--steps", type=click.IntRange(min=40), help="Steps of each run.  [what the prediction needs]"),
+    _trial("--steps", type=click.IntRange(min=40), help="Steps per run.  [as many as the prediction needs]"),
     _trial(
         "--overlay",
         "covered",
         multiple=True,
         metavar="FOLDER",
-        help="Another folder that the program writes into; kept from being changed.",
+        help="Another folder that the program writes to; trials do not change it.",
     ),
-    _trial("--network", is_flag=True, help="With the network: what the program sends is sent."),
-    _trial("--in-place", is_flag=True, help="Without the sandbox: what the program writes stays written."),
+    _trial("--network", is_flag=True, help="Allow network access: the program can really send data."),
+    _trial("--in-place", is_flag=True, help="Do not use the sandbox: files that the program writes stay."),
     _trial("--yes", is_flag=True, help="Do not ask before the first run."),
 )
 

@@ -15,9 +15,9 @@ from advisor.cli.options import Criteria
 @click.command(
     cls=LaunchCommand,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    short_help="Try advice after advice, and keep what is confirmed.",
-    help="Profile a training program, try the best advice, keep it if it is confirmed, profile again, until nothing is "
-    "left. Cut off, the same command goes on where it was.",
+    short_help="Try the advice step by step, and keep confirmed changes.",
+    help="Profile a training program, try the best advice, keep it if it is confirmed, and repeat until nothing is "
+    "left. If interrupted, run the same command again to continue.",
     options_metavar="[OPTIONS]",
     epilog="\b\nExamples:\n  profile-train tune train.py\n  profile-train tune --goal memory train.py",
 )
@@ -66,14 +66,14 @@ def tune(out: Path, profile_steps: int, how: trials.TrialOptions, criteria: Crit
     )
     what = Program(words=words, cwd=os.getcwd(), in_place=how.in_place, covered=how.covered, network=how.network)
     command = printable(shlex.join(words))
-    trials.confirm(f"To be run, again and again: {command}\n{promise_of_harmlessness(what)}", how.yes)
+    trials.confirm(f"To be run several times: {command}\n{promise_of_harmlessness(what)}", how.yes)
     console = Console(stderr=True, highlight=False)
     try:
         with TrialProgress(console) as progress:
             fitted = fit(what, out, to_tune, progress) if criteria.goals.goal == "memory" else None
             tuned = fitted or tune(what, out, to_tune, progress)
     except KeyboardInterrupt:
-        say("interrupted; the same command goes on where it was.")
+        say("interrupted; run the same command again to continue.")
         raise click.Abort from None
     console.print()
     if isinstance(tuned, Fitted):
@@ -90,7 +90,7 @@ def tune(out: Path, profile_steps: int, how: trials.TrialOptions, criteria: Crit
     if tuned.kept:
         with_it = shlex.join(["profile-train", "--apply", str(tuned_toml), *words])
         but = ", but for what it prints and logs" if any(each.change.name == "logging" for each in tuned.kept) else ""
-        ends.insert(0, (f"To train so without changing a line{but}", with_it))
+        ends.insert(0, (f"To train with these changes without editing the code{but}", with_it))
     for label, what_for in ends:
         console.print(Text(printable(f"{label}: {what_for}")), soft_wrap=True)
     if fitted and not fitted.kept:

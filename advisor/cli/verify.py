@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Command,
-    short_help="Try the advice: run the program with each change and without.",
-    help="Try the advice on a recorded RUN (its folder): the program again, with each change and without, in turns. "
-    "Without RULE, all advice above information that can be tried.",
+    short_help="Try the advice: run the program with and without each change.",
+    help="Try the advice for a recorded RUN (its folder): run the program again, alternately with and without each "
+    'change. Without RULE, try all advice above "information" that can be tried.',
     epilog="\b\nExamples:\n  profile-train verify runs/first\n"
     "  profile-train verify runs/first precision-bf16 --allow numerics",
 )
@@ -51,7 +51,7 @@ def verify(folder: Path, rules: tuple[str, ...], file: Path | None, how: TrialOp
                 write_patch(session, file) if session else f"Nothing was tried, so {file} was not written.", err=True
             )
     except KeyboardInterrupt:
-        say("interrupted; the same command goes on where it was.")
+        say("interrupted; run the same command again to continue.")
         raise click.Abort from None
 
 

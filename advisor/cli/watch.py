@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 @click.command(
     short_help="Watch a run from another terminal.",
-    help="Watch a RUN (its folder) from another terminal while it goes on: step rate, phases, GPU, CPU and memory, and "
-    "the advice so far, each second. Without RUN, the latest in ./profile-train-runs.",
+    help="Watch a RUN (its folder) from another terminal while it is running: step rate, phases, GPU, CPU, memory "
+    "and the current advice, updated every second. Without RUN, watch the latest run in ./profile-train-runs.",
     epilog="\b\nExamples:\n  profile-train watch\n  profile-train watch runs/now --once --json",
 )
 @click.argument(
@@ -88,7 +88,7 @@ def _drawn(seen: Snapshot, watching: LiveRun, console: Console, note: str = "", 
     from advisor.report.render.watch_text import draw
 
     if not note and not seen.is_over and not watching.is_recorded:
-        note = f"Nobody records this run any more. Report: profile-train report {seen.folder}"
+        note = f"This run is no longer being recorded. Report: profile-train report {seen.folder}"
     ascii_only = console.options.ascii_only
     return draw(seen, console.width, height or console.height, ascii_only=ascii_only, note=note)
 

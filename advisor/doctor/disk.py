@@ -81,7 +81,7 @@ def of_data(data: Path) -> CheckResult:
     except OSError as error:
         return fix("data", f"{data} cannot be read: {error.strerror or error}.", "Check its permissions.")
     if not reading.bytes or not reading.seconds:
-        return warning("data", f"{data} holds no file with anything in it.", "Give the path that the training reads.")
+        return warning("data", f"{data} contains no non-empty file.", "Give the path that the training reads.")
     rate, each = reading.bytes / reading.seconds, reading.bytes / reading.files
     said = (
         f"{size(rate)}/s, {digits(reading.files / reading.seconds)} files/s of {size(each)}, on {reading.filesystem}, "
@@ -95,7 +95,7 @@ def of_data(data: Path) -> CheckResult:
             "Pack them (WebDataset, Parquet), or copy them to a local disk.",
         )
     if each >= SMALL and rate < SLOW:
-        where = "Copy the data to a local disk." if remote else "Put the data on an SSD, or read with more workers."
+        where = "Copy the data to a local disk." if remote else "Move the data to an SSD, or read with more workers."
         return warning("data", f"{said}: slow.", where)
     return ok("data", said)
 

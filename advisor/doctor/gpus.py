@@ -64,7 +64,7 @@ def _without(seen: Seen, torch: Torch) -> CheckResult:
         return warning("driver", f"{AMD}.", AMD_REMEDY)
     if seen.problems and said.startswith(NO_DRIVER):
         if torch.cuda:
-            return warning("driver", f"{said}.", "Install the driver, unless training on the CPU is meant.")
+            return warning("driver", f"{said}.", "Install the driver, unless you want to train on the CPU.")
         return ok("driver", "No NVIDIA driver: the training runs on the CPU")
     return fix("driver", f"{said}.", remedy)
 
@@ -76,8 +76,8 @@ def _sampled(seen: Seen) -> CheckResult:
     if missing:
         return warning(
             "GPU samples",
-            f"NVML does not tell {', '.join(missing).replace('_', ' ')}: not measured.",
-            "See nvidia-smi; some boards and virtual GPUs do not have it.",
+            f"NVML does not report {', '.join(missing).replace('_', ' ')}: not measured.",
+            "Check nvidia-smi; some boards and virtual GPUs do not report it.",
         )
     return ok("GPU samples", "utilization, memory, power and clocks can be read")
 
@@ -89,12 +89,14 @@ def _counters(seen: Seen) -> CheckResult:
     if any(gpu.capability is not None and gpu.capability >= COUNTING and not gpu.gpm for gpu in seen.gpus):
         return warning(
             name,
-            "The GPU has counters that cannot be read: SM and tensor core activity are not measured.",
+            "The GPU's performance counters cannot be read: SM and tensor core activity are not measured.",
             "Run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0.",
         )
     counted = [str(gpu.index) for gpu in seen.gpus if gpu.gpm]
     if counted:
         return ok(
-            name, f"SM, tensor core and memory activity can be read of GPU {', '.join(counted)}; older ones have none"
+            name,
+            f"SM, tensor core and memory activity can be read on GPU {', '.join(counted)}; older GPUs have no "
+            "such counters",
         )
-    return ok(name, "None before Hopper: SM and tensor core activity are not measured")
+    return ok(name, "No counters before Hopper: SM and tensor core activity are not measured")

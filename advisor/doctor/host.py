@@ -87,8 +87,9 @@ def findings(host: Host, torch: Torch, gpus: Sequence[Gpu] = ()) -> Iterator[Che
     if host.load is not None and host.load > FULL * host.cores_total:
         yield warning(
             "load",
-            f"{digits(host.load)} programs ran or waited for a core in the last minute; there are {host.cores_total}.",
-            "Measure on an idle machine: other programs make steps longer.",
+            f"{digits(host.load)} programs ran or waited for a core in the last minute; the number of cores is "
+            f"{host.cores_total}.",
+            "Measure on an idle machine: other programs slow down steps.",
         )
     yield _memory(host)
     yield _shared(host)
@@ -101,11 +102,11 @@ def _cores(host: Host, torch: Torch) -> CheckResult:
         threads = f", and torch starts {torch.threads} threads" if (torch.threads or 0) > host.quota else ""
         return warning(
             "cores",
-            f"The cgroup allows {digits(host.quota)} cores, but programs count {host.cores_allowed}{threads}.",
-            f"Set OMP_NUM_THREADS={max(1, int(host.quota))}, and give DataLoaders no more workers than that.",
+            f"The cgroup allows {digits(host.quota)} cores, but programs see {host.cores_allowed}{threads}.",
+            f"Set OMP_NUM_THREADS={max(1, int(host.quota))}, and use at most that many DataLoader workers.",
         )
     if host.cores < 2:
-        return warning("cores", f"{said}: loading data and training share it.", "Give the job two cores or more.")
+        return warning("cores", f"{said}: data loading and training share it.", "Give the job two cores or more.")
     return ok("cores", said)
 
 
@@ -113,19 +114,19 @@ def _memory(host: Host) -> CheckResult:
     limit = f", limited by the cgroup to {size(host.memory)}" if host.memory < host.memory_total else ""
     said = f"{size(host.memory_left)} free of {size(host.memory_total)}{limit}"
     if host.memory_left < SCARCE * host.memory:
-        return warning("memory", f"{said}: a training may be killed.", "End what else runs, or raise the limit.")
+        return warning("memory", f"{said}: a training may be killed.", "Stop other programs, or raise the limit.")
     return ok("memory", said)
 
 
 def _shared(host: Host) -> CheckResult:
     name, remedy = "/dev/shm", "Start the container with --shm-size=8g or --ipc=host."
     if host.shared is None:
-        return fix(name, "There is none: DataLoader workers cannot hand over batches.", remedy)
+        return fix(name, "There is no shared memory: DataLoader workers cannot transfer batches.", remedy)
     said = f"{size(host.shared_left)} free of {size(host.shared)}"
     if host.shared_left < RINGS_ROOM:
         return fix(name, f"{said}: too little for DataLoader workers.", f"Remove what lies in it. {remedy}")
     if host.shared < SHARED:
-        return warning(name, f'{said}: batches of several workers may not fit ("Bus error").', remedy)
+        return warning(name, f'{said}: the batches of several workers may not fit ("Bus error").', remedy)
     return ok(name, said)
 
 

@@ -37,13 +37,13 @@ def ptrace(proc: Path = PROC) -> CheckResult:
     scope = _number(proc / "sys/kernel/yama/ptrace_scope", 10)
     capable = bool((_capabilities(proc) >> CAP_SYS_PTRACE) & 1)
     if scope == 3:
-        return warning("ptrace", "Switched off until the next boot: running programs cannot be looked into.")
+        return warning("ptrace", "Disabled until the next boot: profile-train cannot attach to running programs.")
     if not scope or capable:
-        return ok("ptrace", "programs of yours can be looked into while they run" if not capable else "allowed")
+        return ok("ptrace", "profile-train can attach to your running programs" if not capable else "allowed")
     return warning(
         "ptrace",
-        f"kernel.yama.ptrace_scope is {scope}: programs that already run cannot be looked into.",
-        f"Only for those it matters. {rights.lifted(proc)}",
+        f"kernel.yama.ptrace_scope is {scope}: profile-train cannot attach to programs that are already running.",
+        f"This matters only for those. {rights.lifted(proc)}",
     )
 
 
@@ -51,17 +51,17 @@ def stacks(proc: Path = PROC) -> CheckResult:
     """Check whether Python stacks of programs that are started with profile-train can be sampled."""
     scope = _number(proc / "sys/kernel/yama/ptrace_scope", 10)
     if sampler.executable() is None:
-        return warning("stacks", "py-spy was not found: no line of code is named.", "pip install py-spy")
+        return warning("stacks", "py-spy was not found: reports do not show lines of code.", "pip install py-spy")
     if scope == 3 or (scope not in (None, 0, 1) and not (_capabilities(proc) >> CAP_SYS_PTRACE) & 1):
         remedy = rights.lifted(proc) if scope != 3 else ""
-        return warning("stacks", f"kernel.yama.ptrace_scope is {scope}: no line of code is named.", remedy)
+        return warning("stacks", f"kernel.yama.ptrace_scope is {scope}: reports do not show lines of code.", remedy)
     return ok("stacks", "programs started with profile-train can be sampled")
 
 
 def attach(torch: Torch, proc: Path = PROC) -> CheckResult:
     """Check how `attach` would get into a program of this Python."""
     if not (proc / "self/maps").exists():
-        return ok("attach", "None: it needs Linux. Programs can be started with profile-train")
+        return ok("attach", "Not available: it requires Linux. You can still start programs with profile-train")
     version = ".".join((torch.python or "").split(".")[:2])
     try:
         way = inject.way(os.getpid(), {f"python{version}"})
@@ -118,5 +118,5 @@ def _trials() -> CheckResult:
         said = os.read(reader, 1000).decode(errors="replace")
         os.close(reader)
     if said == "ok":
-        return ok("trials", "`verify` and `tune` can keep what a program writes apart")
-    return warning("trials", said or "The sandbox of `verify` and `tune` could not be tried.", sandbox.REMEDY)
+        return ok("trials", "`verify` and `tune` can isolate the files that a program writes")
+    return warning("trials", said or "The sandbox of `verify` and `tune` could not be tested.", sandbox.REMEDY)

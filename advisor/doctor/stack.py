@@ -126,7 +126,7 @@ def _torch(torch: Torch) -> CheckResult:
     kinds = f", code for {' '.join(torch.architectures)}" if torch.architectures else ""
     said = f"{torch.version} ({build}{kinds})"
     if _numbers(torch.version) < OLDEST_TORCH:
-        return warning("torch", f"{said}: older than what is tested.", "Update to torch 2.4 or newer.")
+        return warning("torch", f"{said}: older than the tested versions.", "Update to torch 2.4 or newer.")
     return ok("torch", said)
 
 
@@ -137,7 +137,7 @@ def _fit(torch: Torch, gpus: Sequence[Gpu]) -> CheckResult:
         capability = ".".join(map(str, strange[0].capability or ()))
         return fix(
             name,
-            f"This torch has no code for {strange[0].name} (compute capability {capability}).",
+            f"This torch build has no code for {strange[0].name} (compute capability {capability}).",
             f"Install a build that has: {BUILDS}",
         )
     if torch.devices:
@@ -145,21 +145,21 @@ def _fit(torch: Torch, gpus: Sequence[Gpu]) -> CheckResult:
     if not gpus:
         if torch.cuda:
             why = torch.error.splitlines()[0] if torch.error else "no GPU was found"
-            return warning(name, f"torch is built for CUDA, but: {why}", "Without a GPU the training runs on the CPU.")
-        return ok(name, "No GPU: the training runs on the CPU")
+            return warning(name, f"torch is built for CUDA, but: {why}", "Without a GPU, training runs on the CPU.")
+        return ok(name, "No GPU: training runs on the CPU")
     if torch.cuda is None and torch.hip is None:
         return fix(
-            name, f"This torch is for the CPU only; {gpus[0].name} stands idle.", f"Install a CUDA build: {BUILDS}"
+            name, f"This torch build is CPU-only; {gpus[0].name} is not used.", f"Install a CUDA build: {BUILDS}"
         )
     served, wanted = major(gpus[0].cuda_driver), major(torch.cuda)
     if served is not None and wanted is not None and served < wanted:
         return fix(
             name,
-            f"torch is built with CUDA {torch.cuda}, the driver serves {gpus[0].cuda_driver} at most.",
+            f"torch is built for CUDA {torch.cuda}, but the driver supports at most {gpus[0].cuda_driver}.",
             f"Update the driver, or install a build for CUDA {gpus[0].cuda_driver}: {BUILDS}",
         )
     why = torch.error.splitlines()[0] if torch.error else "torch.cuda.is_available() is False"
-    return fix(name, f"torch does not reach {gpus[0].name}: {why}", "See CUDA_VISIBLE_DEVICES and /dev/nvidia*.")
+    return fix(name, f"torch cannot use {gpus[0].name}: {why}", "Check CUDA_VISIBLE_DEVICES and /dev/nvidia*.")
 
 
 def _kernels(seen: int) -> CheckResult:
@@ -167,8 +167,8 @@ def _kernels(seen: int) -> CheckResult:
         return ok("kernels (CUPTI)", "torch.profiler sees kernels")
     return warning(
         "kernels (CUPTI)",
-        "torch.profiler saw no kernel: no kernel detail will be recorded.",
-        "End other profilers (nsys, ncu, DCGM's profiling); else allow it: NVreg_RestrictProfilingToAdminUsers=0.",
+        "torch.profiler recorded no kernel: recordings will have no kernel details.",
+        "Stop other profilers (nsys, ncu, DCGM profiling), or allow profiling: NVreg_RestrictProfilingToAdminUsers=0.",
     )
 
 

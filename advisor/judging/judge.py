@@ -173,7 +173,7 @@ def _examine(rule: Rule, metrics: Metrics) -> _Fired | RuleVerdict:
     try:
         evidence = rule.when(seen)
         if evidence is None:
-            return _passed(rule, f"Not the case here: {_sentence(rule)}")
+            return _passed(rule, f"Condition not met: {_sentence(rule)}")
         advice = rule.then(seen, evidence)
         if not (isinstance(evidence, Evidence) and isinstance(advice, Advice)):
             raise TypeError("`when` must return an Evidence or None, and `then` an Advice")
@@ -197,7 +197,7 @@ def _crashed(rule: Rule, error: Exception) -> RuleVerdict:
     if rule.origin:
         lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == rule.origin]
         where = f"{rule.origin}, line {lines[-1]}" if lines else rule.origin
-        remedy = f"This is a rule of your own: neither your program nor profile-train is at fault. Fix it: {where}."
+        remedy = f"This is one of your own rules; your program and profile-train are fine. Fix the rule: {where}."
     return RuleVerdict(rule=rule, outcome=Outcome.CRASHED, why=f"{type(error).__name__}: {error}", remedy=remedy)
 
 
@@ -298,7 +298,7 @@ class _Plan:
             chosen = _best(weighed)
             left = [f for f in left if f.rule.id != chosen.rule.id]
             if _gains_nothing(chosen) and chosen.rule.id not in self._tried:
-                why = "The change would not make a step of this run any shorter."
+                why = "The change would not make a step of this run shorter."
                 self._dropped[chosen.rule.id] = _passed(chosen.rule, why)
                 continue
             if chosen.severity is Severity.INFO:
@@ -410,12 +410,15 @@ class _Plan:
     def _held_back(self, rule: Rule, advice: Advice, gain: Gain | None) -> str:
         if self._distorting and gain is None and advice.effect and not advice.fault:
             first = ", ".join(other.id for other in self._distorting)
-            return f"Its gain cannot be predicted from steps that are distorted. Follow {first} and record again."
+            return (
+                f"Its gain cannot be predicted, because the measured steps are distorted. Follow {first} and record "
+                "again."
+            )
         deserved = min(self._deserved(rule, advice, gain), rule.cap, key=list(Severity).index)
         if deserved is Severity.INFO or not self._is_too_uncertain(rule, advice, gain):
             return ""
         if self._few_steps or self._noise is None or gain is None:
-            return "There were too few steady steps to insist on it. Record more of them."
+            return "There are too few steady steps to be sure. Record more steps."
         noise = max(ACTION_LOW, NOISE_MARGIN * self._noise)
         return f"Low-end gain {gain.low:.1%} is within this run's noise of \u00b1{noise:.1%}."
 

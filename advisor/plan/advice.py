@@ -42,7 +42,7 @@ def changes(plan: MemoryPlan, choice: Choice) -> list[str]:
         steps.append("keep Adam's moments in 8 bits")
     how = choice.checkpointing
     if how.selective:
-        steps.append("recompute attention's scores (or use flash attention, which frees them for nothing)")
+        steps.append("recompute attention's scores (or use flash attention, which does not store them)")
     elif how.every is not None:
         steps.append("checkpoint every block" if how.every == 1 else f"checkpoint every {ordinal(how.every)} block")
     return steps
@@ -56,27 +56,27 @@ def why(plan: MemoryPlan) -> list[str]:
         return said
     one = choice.account
     if one.placement.stage in (1, 2) and one.placement.offload is Offload.NOTHING:
-        said.append(f"This sends no more than plain data parallel training: {in_gb(one.sent)} per step and GPU.")
+        said.append(f"This sends the same amount as plain data-parallel training: {in_gb(one.sent)} per step and GPU.")
     if one.placement.stage == 3 and plan.cluster.gpus > 1:
         said.append(
-            f"Gathering weights for each pass sends half as much again: {in_gb(one.sent)} per step and GPU instead of "
+            f"Gathering weights for each pass sends 1.5 times as much: {in_gb(one.sent)} per step and GPU instead of "
             f"{in_gb(plan.plain.sent)}."
         )
     if choice.checkpointing.every is not None or choice.checkpointing.selective:
         said.append(f"Recomputing adds {share(choice.checkpointing.extra)} to forward and backward.")
     if one.optimizer != plan.model.optimizer:
-        said.append("8-bit moments change the numbers a little: keep embeddings in 32 bits and compare a short run.")
+        said.append("8-bit moments change the numbers slightly: keep embeddings in 32 bits and compare a short run.")
     if one.offload_time is not None:
         host = "" if one.host is None else f" and needs about {in_gb(one.host)} of each node's memory"
         said.append(f"Offloading adds up to {seconds(one.offload_time)} a step{host}. {_without_host(plan)}".strip())
     largest = plan.largest(one, choice.checkpointing)
     if largest is not None:
-        said.append(f"The largest micro-batch that fits then: {largest} per GPU.")
+        said.append(f"The largest micro-batch that then fits: {largest} per GPU.")
     if (parts := plan.accumulation) is not None:
         times = "1 accumulation step" if parts.steps == 1 else f"{parts.steps} accumulation steps"
         more = "" if parts.total == parts.target else f", the next above {parts.target} that divides evenly"
         said.append(
-            f"{times} of {parts.micro_batch} on {plan.cluster.gpus} GPUs make {parts.total} samples an optimizer "
+            f"{times} of {parts.micro_batch} on {plan.cluster.gpus} GPUs make {parts.total} samples per optimizer "
             f"step{more}."
         )
     return said
@@ -94,15 +94,17 @@ def notes(plan: MemoryPlan) -> list[str]:
     ]
     if plan.activations is None:
         said.append(
-            f"Activations are not in it. Give {' '.join(plan.missing)} (and --vocabulary) for a transformer's, or "
+            f"Activations are not included. Give {' '.join(plan.missing)} (and --vocabulary) for a transformer's, or "
             "--activation-bytes-per-sample, or two measured peaks (--peak 8:21GB --peak 16:31GB)."
         )
     else:
-        said.append(f"Activations: {plan.activations.source}. A measured size is better: --peak, or a recorded run.")
+        said.append(
+            f"Activations: {plan.activations.source}. A measured size is more accurate: --peak, or a recorded run."
+        )
     if any(one.transient is None for one in plan.accounts):
         said.append(
-            "ZeRO 3 gathers two units of weights while it computes. How large is not known, so it is not in the total: "
-            "give --largest-unit, the parameters of one block (or --layers)."
+            "ZeRO 3 gathers two blocks of weights while it computes. Their size is unknown and not included in the "
+            "total: give --largest-unit, the parameters of one block (or --layers)."
         )
     if model.autocast:
         said.append(_master(plan))
@@ -112,9 +114,9 @@ def notes(plan: MemoryPlan) -> list[str]:
             f"{parameters(model.parameters)}: check --params, --layers and --hidden, unless it is a mixture of experts."
         )
     if kind.peaks is not None and kind.peaks.tf32 is None and model.precision not in ("fp32", "fp16"):
-        said.append(f"{kind.name} computes neither in bf16 nor in TF32: plan with --precision fp16 or fp32.")
+        said.append(f"{kind.name} supports neither bf16 nor TF32: plan with --precision fp16 or fp32.")
     if model.optimizer == "adafactor":
-        said.append("Adafactor's state is for square matrices without a first moment: an upper limit.")
+        said.append("Adafactor's state is calculated for square matrices without a first moment: an upper limit.")
     if (shared := _node_only(plan)) is not None:
         said.append(shared)
     return said
@@ -181,7 +183,7 @@ def _needed(plan: MemoryPlan) -> str:
     least = plan.least_gpus
     if least is None:
         return (
-            "no number of them is enough, for each holds the weights in use and the activations of "
+            "no number of them is enough, because each holds the weights in use and the activations of "
             f"{_samples(plan.batch)}. "
             + ("A smaller micro-batch, s" if plan.batch > 1 else "S")
             + "horter sequences, tensor or sequence parallelism, or larger GPUs are needed."

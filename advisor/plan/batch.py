@@ -39,12 +39,13 @@ def of_peaks(peaks: tuple[tuple[int, float], ...], budget: float) -> BatchPlan:
     """
     if len(peaks) != 2 or peaks[0][0] == peaks[1][0]:
         raise ProfilerError(
-            "Two peaks of two micro-batches tell what a sample takes.", "Give both: --peak 8:21GB --peak 16:31GB."
+            "`plan` needs the peaks of two micro-batch sizes to calculate the memory per sample.",
+            "Give both: --peak 8:21GB --peak 16:31GB.",
         )
     line = slope(*sorted(peaks))
     if line.each <= 0 or line.fixed < 0:
         raise ProfilerError(
-            "These peaks do not grow with the batch as memory does.",
-            "Measure torch.cuda.max_memory_allocated() of both sizes, each in a run of its own.",
+            "The second peak must be larger than the first, because memory grows with the batch.",
+            "Measure torch.cuda.max_memory_allocated() for both sizes, each in a separate run.",
         )
     return BatchPlan(line=line, budget=budget)

@@ -36,15 +36,16 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if self.gpus < 1:
-            raise ProfilerError(f"A training needs a GPU, not {self.gpus}.", "Give their number: --gpus 8.")
+            raise ProfilerError(f"Training needs at least one GPU, not {self.gpus}.", "Give their number: --gpus 8.")
         if not 0 <= self.reserve < 1:
             raise ProfilerError(
-                f"A reserve of {self.reserve:.0%} leaves nothing to train in.", "Give a share below 100%: --reserve 8%."
+                f"A reserve of {self.reserve:.0%} leaves no memory for training.",
+                "Give a share below 100%: --reserve 8%.",
             )
         if self.in_node < 1 or self.gpus % self.in_node:
             raise ProfilerError(
                 f"{self.gpus} GPUs are not a whole number of nodes of {self.in_node}.",
-                f"Say how many are in one: --gpus-per-node {math.gcd(self.gpus, max(1, self.in_node))}.",
+                f"Set the number of GPUs per node: --gpus-per-node {math.gcd(self.gpus, max(1, self.in_node))}.",
             )
 
     @property

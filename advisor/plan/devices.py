@@ -41,7 +41,7 @@ def device(name: str) -> GpuKind:
     sizes = sorted(known for known in NAMES if words and words < _words(known))
     if sizes:
         raise ProfilerError(f"{name!r} is sold in several kinds.", f"Say which one: {', '.join(sizes)}.")
-    raise ProfilerError(f"No GPU called {name!r} is in our table.", _remedy(name))
+    raise ProfilerError(f"{name!r} is not in the table of GPUs.", _remedy(name))
 
 
 def _words(name: str) -> set[str]:

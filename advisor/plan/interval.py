@@ -42,22 +42,26 @@ class IntervalPlan:
 
     def __post_init__(self) -> None:
         if self.nodes < 1:
-            raise ProfilerError(f"A job runs on a node or more, not on {self.nodes}.", "Give their number: --nodes 4.")
+            raise ProfilerError(
+                f"A job runs on at least one node, not on {self.nodes}.", "Give their number: --nodes 4."
+            )
         if self.save >= self.mtbf:
             raise ProfilerError(
                 f"A save takes {seconds(self.save)}, and the job lasts {seconds(self.mtbf)} between failures.",
-                "Save less or faster (sharded, to local disks, asynchronously) before planning an interval.",
+                "Make saves smaller or faster (sharded, to local disks, asynchronously) before you plan an interval.",
             )
         if self.async_save is not None and self.async_save >= self.save:
             raise ProfilerError(
                 f"An asynchronous save that blocks for {seconds(self.async_save)} is no better than one of "
                 f"{seconds(self.save)}.",
-                "Give --async-save-cost as the time to copy to the host's memory, --save-cost as the whole save.",
+                "Give the time of the copy to host memory as --async-save-cost, and the time of the whole save as "
+                "--save-cost.",
             )
         if math.isinf(self.inflated):
             raise ProfilerError(
                 f"Restarts of {seconds(self.restart)} with failures every {seconds(self.mtbf)} practically never end.",
-                "Give --restart-cost as the time of one restart, and --mtbf of the whole job unless --nodes is given.",
+                "Give the time of one restart as --restart-cost, and the time between failures of the whole job as "
+                "--mtbf (of one node with --nodes).",
             )
 
     @property
@@ -119,7 +123,7 @@ class IntervalPlan:
         best = self.best if self.best_async is None else self.best_async
         how = "" if self.best_async is None else ", asynchronously"
         return (
-            f"Save every {seconds(best)} of training{how}: failures and saves then make it take "
+            f"Save every {seconds(best)} of training{how}: with failures and saves, the job then takes "
             f"{digits(self.inflated)} times as long as the work itself."
         )
 
@@ -133,12 +137,12 @@ class IntervalPlan:
         off, least = share(self.discount), share(self.break_even)
         if ratio < 1:
             return (
-                f"Use interruptible machines: at {off} off they cost {digits(ratio)} times what machines on demand do, "
-                f"lost work and restarts included; from {least} off they pay.{price}"
+                f"Use spot instances: at {off} off they cost {digits(ratio)} times as much as on-demand machines, "
+                f"including lost work and restarts; they pay off from {least} off.{price}"
             )
         return (
-            f"Stay on demand: at {off} off, interruptible machines cost {digits(ratio)} times as much, "
-            f"lost work and restarts included; they pay only from {least} off.{price}"
+            f"Stay on demand: at {off} off, spot instances cost {digits(ratio)} times as much, including lost work "
+            f"and restarts; they pay off only from {least} off.{price}"
         )
 
     @property
@@ -156,17 +160,18 @@ class IntervalPlan:
             said.append(
                 f"Saves that block for {seconds(self.async_save)} instead of {seconds(self.save)} bring it from "
                 f"{times(self.inflation(self.best))} the work (every {seconds(self.best)}) to {times(self.inflated)}. "
-                "One save must be written before the next begins, and a failure meanwhile goes back to the one before."
+                "One save must be written before the next begins; a failure in that time goes back to the previous "
+                "save."
             )
         if not self.restart:
             said.append(
-                "Restarts are taken to cost nothing: give --restart-cost, from failure to the first step again."
+                "Restarts are assumed to take no time: give --restart-cost, the time from a failure to the next step."
             )
         said.append(
-            "Failures are taken to come at random at a constant rate (Daly 2006); interruptible machines are compared "
-            "with machines on demand that never fail."
+            "Failures are assumed to be random with a constant rate (Daly 2006); spot instances are compared with "
+            "on-demand machines that never fail."
             if self.discount is not None
-            else "Failures are taken to come at random at a constant rate (Daly 2006)."
+            else "Failures are assumed to be random with a constant rate (Daly 2006)."
         )
         return tuple(said)
 
@@ -174,15 +179,15 @@ class IntervalPlan:
         now, then = self.inflation(interval), self.inflation(self.best)
         if interval > self.mtbf:
             return (
-                f"The present interval, {seconds(interval)}, is longer than the {seconds(self.mtbf)} between failures: "
-                f"most work is lost before it is saved ({times(now)} the work). "
-                f"Save every {seconds(self.best)} instead."
+                f"The current interval, {seconds(interval)}, is longer than the {seconds(self.mtbf)} between "
+                f"failures: most work is lost before it is saved ({times(now)} the work). Save every "
+                f"{seconds(self.best)} instead."
             )
         saved = 1 - then / now
         worth = f"that saves {share(saved)} of the time" if saved > WORTH_SAYING else "that is as good as the best"
         return (
-            f"The present interval of {seconds(interval)} makes it {times(now)} the work, "
-            f"{seconds(self.best)} makes it {times(then)}: {worth}."
+            f"The current interval of {seconds(interval)} makes it {times(now)} the work, {seconds(self.best)} makes "
+            f"it {times(then)}: {worth}."
         )
 
     def _prices(self, price: float, ratio: float) -> str:

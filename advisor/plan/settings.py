@@ -172,10 +172,14 @@ def _deepspeed_note(plan: MemoryPlan, choice: Choice) -> str:
     said = []
     if plan.model.autocast:
         said.append(
-            "It keeps 16-bit weights and an fp32 master copy, sharded with the optimizer: no more than planned."
+            "It keeps 16-bit weights and an fp32 master copy, sharded with the optimizer; this needs no more memory "
+            "than planned."
         )
     if choice.account.placement.offload is not Offload.NOTHING:
-        said.append("Make the optimizer deepspeed.ops.adam.DeepSpeedCPUAdam: torch's is several times slower there.")
+        said.append(
+            "Make the optimizer deepspeed.ops.adam.DeepSpeedCPUAdam: torch's optimizer is several times "
+            "slower on the host."
+        )
     if choice.account.optimizer == "adamw-8bit":
         said.append(f"Give it {_IN_8_BITS} as the optimizer.")
     if choice.checkpointing.every is not None:

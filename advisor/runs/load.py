@@ -116,7 +116,9 @@ def load(folder: Path) -> Profile:
     if len(nodes) > 1 and (end := ended(nodes)) is not None:
         runs = (replace(runs[0], outcome=end.outcome, exit_status=end.exit_status, signal=end.signal), *runs[1:])
     if not runs:
-        raise ProfilerError(f"{folder} does not say what was run: its recording is torn.", "Record the run again.")
+        raise ProfilerError(
+            f"The recording in {folder} is damaged: it does not contain the command.", "Record the run again."
+        )
     return Profile(
         runs=runs,
         ranks=tuple(sorted(stepped or recorded, key=lambda rank: (rank.process.rank, rank.process.started))),

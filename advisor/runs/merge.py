@@ -79,14 +79,14 @@ def _check(one: RecorderFile, other: RecorderFile) -> None:
     first, second = (part.node.runs[-1] if part.node.runs else None for part in (one, other))
     if first is None or second is None:
         torn = one.path if first is None else other.path
-        raise ProfilerError(f"{torn} does not say what was run: its recording is torn.", "Leave it out.")
+        raise ProfilerError(f"The recording in {torn} is damaged: it does not contain the command.", "Leave it out.")
     if common(first.command) != common(second.command):
         commands = " and ".join(repr(" ".join(run.command)) for run in (first, second))
-        raise ProfilerError(f"{mismatch}: their commands are {commands}.", "Join only what one command has trained.")
+        raise ProfilerError(f"{mismatch}: their commands are {commands}.", "Join only recordings of one command.")
     worlds = [{p.world_size for p in part.node.processes if p.role == "rank"} for part in (one, other)]
     if worlds[0] and worlds[1] and worlds[0] != worlds[1]:
         sizes = " and ".join("/".join(map(str, sorted(each))) for each in worlds)
-        raise ProfilerError(f"{mismatch}: their world sizes are {sizes}.", "Join only what one start has trained.")
+        raise ProfilerError(f"{mismatch}: their world sizes are {sizes}.", "Join only recordings of one start.")
     if one.path.parent != other.path.parent and (twice := one.ranks & other.ranks):
         rank = f"rank {min(twice)}" if len(twice) == 1 else f"ranks {', '.join(map(str, sorted(twice)))}"
         raise ProfilerError(

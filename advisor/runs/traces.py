@@ -186,7 +186,7 @@ def _numbers(found: Sequence[Analysis]) -> tuple[list[int], list[str]]:
         return [number for number in ranks if number is not None], []
     if len(found) == 1:
         return [0], []
-    note = "These traces do not say, each its own, of which ranks they are: they are numbered as they were given."
+    note = "The traces do not contain their rank numbers, so they are numbered in the order given."
     return list(range(len(found))), [note]
 
 

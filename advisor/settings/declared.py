@@ -113,7 +113,7 @@ def validation(name: str) -> tuple[float, ...]:
     if not values or None in values:
         wrong = next((cell for cell, value in zip(cells, values, strict=True) if value is None), "nothing")
         raise ProfilerError(
-            f"The validation file {path} has {wrong!r} for a number.", "Give a number for each validation."
+            f"The validation file {path} has {wrong!r} instead of a number.", "Give a number for each validation."
         )
     return tuple(cast(list[float], values))
 

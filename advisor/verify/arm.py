@@ -65,7 +65,7 @@ def read(folder: Path, log: Path) -> Arm:
     try:
         profile = load(folder)
     except ProfilerError as error:
-        why = f"It ended before it was recorded: {_last_line(log) or error.message}"
+        why = f"The program ended before it was recorded: {_last_line(log) or error.message}"
         raise TrialFailed(why, by_chance=True) from None
     for problem in profile.problems:
         if problem.source == "trial":
@@ -78,11 +78,11 @@ def read(folder: Path, log: Path) -> Arm:
     # Not, if the program just came to its end: the same would come again.
     by_chance = profile.runs[0].outcome != "completed"
     if rank is None or rank.trial is None or not taken:
-        raise TrialFailed(f"It ended before its first step: {_last_line(log)}", by_chance=by_chance)
+        raise TrialFailed(f"The program ended before its first step: {_last_line(log)}", by_chance=by_chance)
     steps = [step for step in rank.steps if not step.tags & (TAG_FIRST | TAG_COMPILE | TAG_UNREACHED)]
     counted = steps[_after_warm_up(steps) :]
     if not counted:
-        why = f"It ended after {count(taken, 'step')}, too few to be measured: {_last_line(log)}"
+        why = f"The program ended after {count(taken, 'step')}, too few to measure: {_last_line(log)}"
         raise TrialFailed(why, by_chance=by_chance)
     times = [step.duration + between(step) for step in counted for _ in range(step.count)]
     return Arm(

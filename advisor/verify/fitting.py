@@ -80,14 +80,14 @@ def fit(program: Program, folder: Path, how: TuningOptions, watcher: TuningWatch
     """
     claim(folder, program)
     steps, place = how.steps or STEPS, folder / "fitting"
-    watcher.show(f"The program as it is, for {steps} steps")
+    watcher.show(f"The unchanged program, for {steps} steps")
     plain = place / "as-it-is"
     before = _run(program, (), plain, steps)
     if before.fits:
         watcher.show(f"  {steps} steps ran; memory is sufficient")
         return None
     if not before.of_memory:
-        raise ProfilerError(f"Memory is not what it died for: {before.why}", f"See {plain}.log.")
+        raise ProfilerError(f"The program did not run out of memory: {before.why}", f"See {plain}.log.")
     watcher.show(f"  {before.why}")
     metrics = Metrics(load(plain), how.goals)
     known, left_out = _sorted_out(ladders(metrics, judge(metrics, how.rules).findings), (*how.allowed, Safety.MEMORY))

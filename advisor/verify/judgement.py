@@ -94,7 +94,7 @@ def judged(
     more = _more_memory(before, after)
     losses = likeness(before, after)
     if same_losses and losses.agree is False:
-        verdict, why = Verdict.HARMFUL, f"It trains differently. {losses.why}"
+        verdict, why = Verdict.HARMFUL, f"The losses are different. {losses.why}"
     elif memory is not None:
         verdict, why = _of_memory(more, memory, removed, predicted)
     else:
@@ -121,7 +121,7 @@ def _of_time(measured: Interval, predicted: Triple | None, p90_ratio: float) -> 
     low, high = (0.01, 0.99) if predicted is None else (predicted[0], predicted[2])
     found = outcome(measured, (1 / (1 - low), 1 / (1 - min(high, 0.999))), p90_ratio)
     if found is TrialOutcome.FAILED:
-        return Verdict.HARMFUL, f"One step in ten takes at least {share(p90_ratio - 1)} longer."
+        return Verdict.HARMFUL, f"10% of the steps take at least {share(p90_ratio - 1)} longer."
     if found is TrialOutcome.CONFIRMED and predicted is not None and _is_wide(measured):
         return Verdict.INCONCLUSIVE, ""
     return Verdict(found.value), ""

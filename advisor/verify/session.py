@@ -78,8 +78,8 @@ class Session:
         if tried is not None:
             self.trials.forget(tried)
         raise ProfilerError(
-            f"{self.folder} now holds another recording, so nothing was stored there.",
-            "Record the program into a folder of its own, and verify that.",
+            f"{self.folder} now holds another recording, so no result was stored.",
+            "Record the program into a separate folder, and verify that run.",
         )
 
 
@@ -166,7 +166,7 @@ def announcement(session: Session) -> str:
             f"To be tried: {printable(shlex.join(trials.program.words))}",
             *lines,
             promise_of_harmlessness(trials.program),
-            f"About {seconds(total)} in all; Ctrl-C ends it, and the same command goes on where it was.",
+            f"About {seconds(total)} in total. Ctrl-C stops it; run the same command again to continue.",
         ]
     )
 
@@ -174,14 +174,14 @@ def announcement(session: Session) -> str:
 def promise_of_harmlessness(program: Program) -> str:
     """Return what happens to the files that the program writes."""
     where = (
-        "in your folder: what the program writes stays written."
+        "in your folder: files that the program writes stay."
         if program.in_place
-        else "on a view of your files that is thrown away: none of your files is changed."
+        else "on a temporary copy-on-write view of your files: your files do not change."
     )
     network = (
-        "what else it sends over the network is sent."
+        "other network access is allowed."
         if program.in_place or program.network
-        else "it has no network, which --network gives it."
+        else "it has no network access (allow it with --network)."
     )
     return f"It runs {where} Trackers are set to stay offline; {network}"
 
@@ -208,15 +208,15 @@ def _program(profile: Profile, in_place: bool, covered: Sequence[str]) -> Progra
     run = profile.runs[0]
     if len(profile.runs) > 1:
         raise ProfilerError(
-            f"It ran on {len(profile.runs)} nodes; what is tried runs on one.",
+            f"The run used {len(profile.runs)} nodes; trials run on one node.",
             "Record a run on one node, and verify that.",
         )
     if not run.command:
-        raise ProfilerError("This run does not tell what was run.", "Record it with: profile-train SCRIPT")
+        raise ProfilerError("The recording does not contain the command.", "Record it with: profile-train SCRIPT")
     if any(HIDDEN in word for word in run.command):
         raise ProfilerError(
             "A secret was left out of the recorded command, so it cannot be run again.",
-            "Give secrets by the environment, and record again.",
+            "Pass secrets in environment variables, and record again.",
         )
     if not Path(run.cwd).is_dir():
         raise ProfilerError(f"The folder it ran in is gone: {run.cwd}.", "Verify where it was recorded.")

@@ -139,7 +139,7 @@ def tune(program: Program, folder: Path, how: TuningOptions, watcher: TuningWatc
                 done.append(KeptChange(finding, change, found))
                 break
             given_up.append(found)
-    raise ProfilerError(f"{MOST_ROUNDS} changes were kept and advice still comes.", f"See {folder}.")
+    raise ProfilerError(f"{MOST_ROUNDS} changes were kept and there is still new advice.", f"See {folder}.")
 
 
 def _profile(program: Program, changes: Sequence[Intervention], out: Path, how: TuningOptions) -> Metrics:
@@ -197,11 +197,13 @@ def claim(folder: Path, program: Program) -> None:
         same = isinstance(found, dict) and {**found, **note(program)} == found
     except FileNotFoundError:
         if folder.exists() and any(folder.iterdir()):
-            raise ProfilerError(f"{folder} is there and holds no tuning.", "Choose another folder: --out.") from None
+            raise ProfilerError(
+                f"{folder} exists and does not contain a tuning.", "Choose another folder: --out."
+            ) from None
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_text(json.dumps(note(program)) + "\n", encoding="utf-8")
         return
     except (OSError, ValueError):
         same = False
     if not same:
-        raise ProfilerError(f"{folder} holds the tuning of another program.", "Choose another folder: --out.")
+        raise ProfilerError(f"{folder} contains the tuning of another program.", "Choose another folder: --out.")

@@ -187,7 +187,7 @@ def test_markdown_tables_have_one_number_of_cells(plan):
         (["--mtbf", "2h"], "--save-cost 20s"),
         (["--save-cost", "20s"], "--mtbf 2h"),
         (["--mtbf", "20", "--save-cost", "1s"], "with its unit"),
-        (["--mtbf", "10s", "--save-cost", "20s"], "Save less or faster"),
+        (["--mtbf", "10s", "--save-cost", "20s"], "Make saves smaller"),
         ([*SPOT, "--spot-discount", "65"], '"65%"'),
     ],
 )

@@ -257,5 +257,5 @@ def test_without_any_readable_node_there_is_no_profile(tmp_path):
 
 
 def test_a_recording_that_does_not_say_what_was_run_is_refused(tmp_path):
-    with pytest.raises(ProfilerError, match="does not say what was run"):
+    with pytest.raises(ProfilerError, match="does not contain the command"):
         load(record(tmp_path, process(10), step(10), runs=False))

@@ -101,7 +101,7 @@ def test_a_rule_that_said_nothing_is_not_tried(recorded):
 @pytest.mark.parametrize(
     ("changes", "rules", "message"),
     [
-        ({"command": ()}, (), "does not tell what was run"),
+        ({"command": ()}, (), "does not contain the command"),
         ({"command": ("train.py", f"--key={HIDDEN}")}, (), "secret was left out"),
         ({"cwd": "/gone/folder"}, (), "folder it ran in is gone"),
         ({"command": ("gone.py",)}, (), "script is gone"),

@@ -160,7 +160,7 @@ def test_a_note_that_cannot_be_read_is_another_programs(tmp_path, text):
 def test_a_folder_with_something_else_in_it_is_refused(tmp_path):
     (tmp_path / "thesis.tex").touch()
 
-    with pytest.raises(ProfilerError, match="holds no tuning"):
+    with pytest.raises(ProfilerError, match="does not contain a tuning"):
         tune(Program(words=("train.py",), cwd=str(tmp_path)), tmp_path, HOW, Silent())
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
