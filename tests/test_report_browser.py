@@ -42,7 +42,7 @@ def pages(tmp_path_factory):
     """Where each report lies as a file."""
     folder = tmp_path_factory.mktemp("pages")
     step_time = golden().charts[0]
-    several = tuple(replace(step_time.curves[0], label=f"GPU {i}: used on the device") for i in range(6))
+    several = tuple(replace(step_time.curves[0], label=f"GPU {i}: used on the GPU") for i in range(6))
     crowded = replace(golden(), charts=(replace(step_time, curves=several), *golden().charts[1:]))
     reports = {
         "crowded": crowded,

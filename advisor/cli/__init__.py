@@ -91,8 +91,8 @@ def _version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None
 
 @click.group(
     cls=_Commands,
-    help="Find what slows down PyTorch training, what to change, and how much it would save.\n\nOptions come before "
-    "your program, which runs unchanged: profile-train run --help.",
+    help="Find what slows down PyTorch training, what to change, and what it saves.\n\nOptions come before SCRIPT, "
+    "which runs unchanged: profile-train run --help.",
     epilog=EPILOG,
     subcommand_metavar="[COMMAND] [OPTIONS] SCRIPT [ARGS]...",
     options_metavar="",

@@ -88,9 +88,7 @@ _failures = partial(click.option, cls=Listed, heading="Failures")
 @_model("--vocabulary", type=int, help="Words of the output layer.")
 @_model("--flash/--no-flash", default=True, help="Whether attention does not store its scores.  [flash]")
 @_model("--activation-bytes-per-sample", type=_SIZE, help="Measured bytes per sample, instead of the shape.")
-@click.option(
-    "--peak", "peaks", type=_PEAK, multiple=True, help="Measured peak of a micro-batch, such as 8:21GB; give two."
-)
+@click.option("--peak", "peaks", type=_PEAK, multiple=True, help="Measured peak, such as 8:21GB; give two.")
 @_model("--largest-unit", type=_COUNT, help="Parameters of one block; ZeRO 3 gathers one block at a time.")
 @_model("--micro-batch", type=_NUMBER, help="Samples per GPU that must fit at once.  [1]")
 @_model("--target-batch", type=_NUMBER, help="Samples per optimizer step, over all GPUs.")

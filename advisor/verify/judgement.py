@@ -94,7 +94,7 @@ def judged(
     more = _more_memory(before, after)
     losses = likeness(before, after)
     if same_losses and losses.agree is False:
-        verdict, why = Verdict.HARMFUL, f"The losses are different. {losses.why}"
+        verdict, why = Verdict.HARMFUL, f"The losses differ. {losses.why}"
     elif memory is not None:
         verdict, why = _of_memory(more, memory, removed, predicted)
     else:

@@ -66,7 +66,7 @@ CASES = [
         "a GPU half idle and half empty",
         gpu_metrics(IDLE),
         code="mig",
-        then="busy for 40% of the time and filled to 30%",
+        then="busy for 40% of the time, and 30% of its memory",
         no_gain=True,
     ),
     DoesNotFire("half idle, but full", gpu_metrics({**IDLE, mem_headroom: 0.49})),

@@ -25,7 +25,7 @@ CASES = [
     Fires(
         "how long a restart takes is assumed if it was not declared",
         given(SAVING, Goals(spot_discount=0.65, mtbf=7200.0)),
-        then="A restart is assumed to need 5 min",
+        then="A restart is assumed to take 5 min",
     ),
     Fires("just above the limit", offered(0.289)),
     DoesNotFire("just below the limit", offered(0.287)),

@@ -140,7 +140,7 @@ def test_fish_completes_by_it_and_explains_in_full(here, ours):
         "doctor\tCheck driver, torch, permissions and machine.",
         "train,v2.py",
         "profile-train-runs/20260101-120000-train\nprofile-train-runs/20260102-120000-train",
-        "--no-report\tOnly record; `profile-train report` makes the report later.",
+        "--no-report\tOnly record; make the report later with `profile-train report`.",
         "\n",
     ], done.stderr
 

@@ -53,9 +53,9 @@ def test_all_is_well():
 @pytest.mark.parametrize(
     ("torch", "gpu", "said"),
     [
-        (changed(cuda=None, devices=()), H100, "for the CPU only; H100 stands idle"),
-        (changed(cuda="13.0", devices=()), H100, "built with CUDA 13.0, the driver serves 12.8 at most"),
-        (changed(devices=(), error="no permission\nmore"), H100, "does not reach H100: no permission"),
+        (changed(cuda=None, devices=()), H100, "CPU-only; H100 is not used"),
+        (changed(cuda="13.0", devices=()), H100, "driver supports at most 12.8"),
+        (changed(devices=(), error="no permission\nmore"), H100, "cannot use H100: no permission"),
         (
             changed(devices=(DeviceFact(id=0, name="B200", capability=(10, 0), architectures=("sm_90",)),)),
             H100,

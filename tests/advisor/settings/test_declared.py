@@ -71,8 +71,8 @@ def test_a_colon_may_be_part_of_the_name(tmp_path):
     [
         ("epoch,val_acc\n1,0.5\n", "", "several columns. Give one: .*:COLUMN, of epoch, val_acc"),
         ("epoch,val_acc\n1,0.5\n", ":acc", "no column acc"),
-        ("val_acc\n0.5\ngood\n", "", "'good' for a number"),
-        ("epoch,val_acc\n1,0.5\n2,nan\n", ":val_acc", "'nan' for a number"),
+        ("val_acc\n0.5\ngood\n", "", "'good' instead of a number"),
+        ("epoch,val_acc\n1,0.5\n2,nan\n", ":val_acc", "'nan' instead of a number"),
         ("val_acc\n", "", "nothing"),
         ("", "", "COLUMN"),
     ],
