@@ -72,7 +72,7 @@ def assert_first(run: Recorded, rule: str | None) -> None:
 @pytest.mark.parametrize("sample", ON_CPU)
 @pytest.mark.process
 def test_sample(sample: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
-    steps = "--steps", "80"
+    steps = "--steps", "100"
     plain = run([sys.executable, f"samples/{sample}.py", *steps])
     profiled = record(tmp_path / "run", sample, *steps)
 
