@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from advisor.atomic_write import keep
 from advisor.compare.comparison import Comparison
@@ -23,6 +24,9 @@ from advisor.verify import kept
 from profiler.errors import ProfilerError
 from profiler.schema import Problem
 
+if TYPE_CHECKING:
+    from advisor.fleet.history import PastRun
+
 
 def report_of(
     folder: Path,
@@ -30,11 +34,12 @@ def report_of(
     rules: RuleSet | None = None,
     past: Calibration | None = None,
     profile: Profile | None = None,
+    fleet: Path | None = None,
 ) -> Report:
     """Return the report on a run, or on its `profile` where that is loaded; nothing is written.
 
     Without `rules`, the built-in and installed ones judge the run. Trials in `past` set the width of intervals and the
-    confidence in models.
+    confidence in models. `fleet` is a data set in which earlier runs of the same script are found.
 
     Raises:
         ProfilerError: the folder holds no recording, or none that can be read.
@@ -46,10 +51,18 @@ def report_of(
     except ProfilerError as error:
         verified = {}
         notes.append(Problem(time=0.0, source="verify", message=str(error)))
+    history: tuple[PastRun, ...] = ()
+    if fleet is not None and profile.runs:
+        from advisor.fleet.history import past_runs  # only now: it takes DuckDB
+
+        try:
+            history = past_runs(fleet, profile.runs[0])
+        except ProfilerError as error:
+            notes.append(Problem(time=0.0, source="fleet", message=str(error)))
     profile = replace(profile, problems=(*profile.problems, *notes))
     metrics = Metrics(profile, goals)
     judgement = judge(metrics, chosen.rules, past=past, tried=kept.tried(verified.values()))
-    return build_report(profile, judgement, metrics, verified, past)
+    return replace(build_report(profile, judgement, metrics, verified, past), history=history)
 
 
 def report_of_traces(
@@ -79,13 +92,14 @@ def publish(
     out: Path | None = None,
     rules: RuleSet | None = None,
     past: Calibration | None = None,
+    fleet: Path | None = None,
 ) -> Report:
     """Write result.json, report.html and report.md into the run folder, or into `out`, and return the report.
 
     Raises:
         ProfilerError: see `report_of` and `write`.
     """
-    report = report_of(folder, goals, rules, past)
+    report = report_of(folder, goals, rules, past, fleet=fleet)
     write(report, out or folder, f"profile-train report {folder} --out FOLDER")
     return report
 

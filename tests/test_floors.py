@@ -54,10 +54,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
             "profiler.agent.redact",
             "profiler.recorder",
             "profiler.store",
+            "profiler.sandbox",
             "profiler.trial",
         ),
     ),
-    "advisor.report": (COMMON, SMALL, *JUDGED, RULES, "advisor.patches", "advisor.verify.kept"),
+    "advisor.report": (COMMON, SMALL, *JUDGED, RULES, FLEET, "advisor.patches", "advisor.verify.kept"),
     COMMANDS: (
         *(COMMON, SMALL, *JUDGED, WAYS_IN, "advisor.report", "advisor.settings", "profiler.agent.installed"),
         *("profiler.recorder", "profiler.store"),

@@ -106,7 +106,10 @@ def report(
     given, recorded = paths[0], sources.is_recorded(paths[0])
     profile = sources.read(paths)
     judged = (criteria.goals, criteria.rules, criteria.past())
-    made = report_of(given, *judged, profile=profile) if profile.runs else report_of_traces(profile, *judged)
+    fleet = criteria.config.fleet
+    made = (
+        report_of(given, *judged, profile=profile, fleet=fleet) if profile.runs else report_of_traces(profile, *judged)
+    )
     compared = None
     if against is not None:
         compared = compare(Metrics(sources.read((against,))), Metrics(profile), (str(against), str(given)))

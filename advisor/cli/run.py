@@ -251,7 +251,9 @@ def _made(folder: Path, criteria: Criteria, *, quietly: bool = False) -> Report:
             probe(folder, criteria.rules.rules, say)
     if not quietly and sys.stderr is not None and sys.stderr.isatty():
         say("Writing the report ...")
-    return publish(folder, _goals(criteria.declared), rules=criteria.rules, past=criteria.past())
+    return publish(
+        folder, _goals(criteria.declared), rules=criteria.rules, past=criteria.past(), fleet=criteria.config.fleet
+    )
 
 
 def _show(report: Report, folder: Path, open_report: bool = False) -> None:

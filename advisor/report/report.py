@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from advisor.judging.judge import Gain, StepTime
 from advisor.metrics.base import Goals, Need
@@ -23,6 +23,9 @@ from advisor.runs.traces import Traced
 from advisor.units import quantity, seconds, share
 from advisor.verify.kept import Verified
 from profiler.schema import Outcome, RegionFact
+
+if TYPE_CHECKING:
+    from advisor.fleet.history import PastRun  # most reports are made without a fleet
 
 LARGEST_SHARE = 10.0
 """Next to a limit that is a share, a value above 1 is shown in percent, too; above this it is a ratio of its own."""
@@ -350,6 +353,8 @@ class Report:
     imported: bool = False
     """This is about traces that torch.profiler wrote without us."""
     next: NextStep = NextStep()
+    history: tuple[PastRun, ...] = ()
+    """Earlier runs of the same script, the newest first; empty without a fleet."""
 
     @property
     def largest_phase(self) -> Phase | None:

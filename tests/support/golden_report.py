@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from advisor.fleet.history import PastRun
 from advisor.judging.judge import Gain, StepTime
 from advisor.judging.verdict import Verdict
 from advisor.metrics.base import Goals, Need
@@ -239,6 +240,10 @@ def tried() -> Report:
         run=replace(report.run, ranks=2),
         by_rank=tuple(_rank(number, wait) for number, wait in ((0, 0.02), (1, 0.08))),
         applied=(replace(confirmed, rule="data-workers-zero", seconds=(0.5, 0.25), applied=True), fitted),
+        history=(
+            PastRun(1_763_600_000.0, 0.25, "runs/second", "0123456789abcdef", ("commit", "work")),
+            PastRun(1_763_500_000.0, 0.16, "runs/first", None, ()),
+        ),
     )
 
 
@@ -261,6 +266,7 @@ def hostile(text: str) -> Report:
         report,
         version=text,
         applied=(replace(verified, applied=True),),
+        history=(PastRun(0.0, 0.1, text, text, ("host",)),),
         run=replace(report.run, command=(f"{text}.py", text)),
         advice=(
             replace(

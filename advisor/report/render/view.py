@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import PurePath
 from statistics import median
 
@@ -78,6 +79,9 @@ ENDINGS = {
 NOTABLE = 0.01
 """Share of the run above which work between the steps is mentioned in the short forms."""
 
+WHAT_CHANGED = {"commit": "commit", "host": "host", "device": "device", "work": "model, batch or ranks"}
+"""What may differ between two runs of a script, for people."""
+
 NOTEBOOK = "ipykernel_launcher"
 """Part of the command of a Jupyter kernel, which says nothing of the notebook."""
 
@@ -91,6 +95,20 @@ MOST_REGIONS = 5
 
 # Environment rows that hold bytes.
 BYTES = ("memory_total", "bytes", "state_bytes", "batch_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """An earlier run of the same script, as it is shown."""
+
+    when: str
+    step: float
+    """Median step in seconds."""
+    change: str
+    """From it to this run, such as "-20%"; empty if a median is unknown."""
+    commit: str
+    changed: str
+    folder: str
 
 
 class View:
@@ -454,6 +472,22 @@ class View:
             return []
         first = Stop("Before", measured[0][1][0])
         return [first, *(Stop(self._title(each.rule), times[1], outcome(each)) for each, times in measured)]
+
+    @property
+    def history(self) -> list[Earlier]:
+        """Return earlier runs of the script, the newest first, each with what this run's median step is of theirs."""
+        mine = self.report.steps.p50 if self.report.steps else None
+        return [
+            Earlier(
+                when=datetime.fromtimestamp(each.started, timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+                step=each.step,
+                change="" if mine is None else f"{mine / each.step - 1:+.0%}",
+                commit=(each.commit or "")[:10],
+                changed=", ".join(WHAT_CHANGED[name] for name in each.changed),
+                folder=each.folder,
+            )
+            for each in self.report.history
+        ]
 
     @property
     def fitted(self) -> list[str]:
