@@ -1,12 +1,13 @@
 """Programs on other people's frameworks, run plainly and under profile-train side by side."""
 
 import json
+import re
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 
 import pytest
-from programs import Ran
+from programs import TORCH, Ran
 
 from profiler.schema import PHASES
 
@@ -76,10 +77,11 @@ class Judged:
 @pytest.fixture
 def judge(script, start, start_profiled, report, tmp_path):
     """Run a program plainly and, beside it, under profile-train; it must print the same. Gives back what was recorded,
-    after the checks that hold for every healthy program whose steps are seen."""
+    after the checks that hold for every healthy program whose steps are seen. `light` is for programs that use torch
+    alone, and little of that."""
 
-    def run(program, *arguments, launcher=(sys.executable,), env=None, seen=True):
-        path = script(BEGIN + program)
+    def run(program, *arguments, launcher=(sys.executable,), env=None, seen=True, stderr=False, light=False):
+        path = script(f"{TORCH if light else ''}\n{BEGIN}{program}")
         env = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", **(env or {})}
         runs = []
         for name, begin in (("plain", start), ("profiled", start_profiled)):
@@ -91,6 +93,8 @@ def judge(script, start, start_profiled, report, tmp_path):
         assert plain.status == 0, plain.err.decode()
         assert (profiled.status, own_lines(profiled)) == (0, own_lines(plain)), profiled.err.decode()
         assert own_lines(plain)
+        if stderr:
+            assert undated(plain.err) == undated(profiled.err)
         reported = report(profiled.folder)
         assert reported.status == 0, reported.err.decode()
         found = Judged(profiled, json.loads((profiled.folder / "result.json").read_text()))
@@ -104,6 +108,11 @@ def judge(script, start, start_profiled, report, tmp_path):
 def own_lines(ran):
     """The lines that must be the same; of several ranks in any order."""
     return sorted(line for line in ran.out.decode().splitlines() if line.startswith(TOLD))
+
+
+def undated(lines):
+    """Without the times and PIDs of torch's log lines."""
+    return re.sub(rb"^W\d+ \S+ \d+", b"W", lines, flags=re.MULTILINE)
 
 
 def check(found):

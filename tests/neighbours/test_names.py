@@ -119,7 +119,7 @@ def test_nothing_is_left_in_the_folder_of_the_program(script, start, start_profi
 def test_a_python_that_writes_no_bytecode_writes_none_of_ours(script, run_profiled, tmp_path):
     """With PYTHONPYCACHEPREFIX, ours would lie beside that of every other module."""
     cache = {"PYTHONPYCACHEPREFIX": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
-    ran = run_profiled(script(TRAIN), env=cache)
+    ran = run_profiled(script(TORCH + TRAIN), env=cache)
 
     assert len(ran.steps) == 60
     assert not (tmp_path / "cache").exists()

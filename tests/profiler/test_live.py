@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import TORCH
 
 from profiler.integrations import live as module
 from profiler.integrations.live import Live
@@ -183,7 +184,8 @@ def test_so_many_steps_are_a_number_above_zero():
 def test_points_of_a_real_training(script, start):
     """Until three have come, however long that takes."""
     program = script(
-        """
+        f"""
+        {TORCH}
         import json, time
         import torch
         from profiler import profile

@@ -73,7 +73,7 @@ def test_torch_may_be_imported_inside_the_block(tmp_path, start):
     program = tmp_path / "train.py"
     program.write_text(
         'from profiler import profile\nwith profile(out="run", report=False):'
-        + BEGIN.replace("\n", "\n    ")
+        + f"\n{TORCH}{BEGIN}".replace("\n", "\n    ")
         + "train()\n"
     )
     ran = start(sys.executable, program, folder=tmp_path / "run", env={"PYTHONPATH": str(ROOT)}).finish()
@@ -128,9 +128,9 @@ def test_under_profile_train_a_block_is_a_region_of_its_run(tmp_path, start_prof
     program = tmp_path / "train.py"
     block = 'with profile(out="other", name="inner"):\n    train()\n'
     if imported == "before":
-        program.write_text(BEGIN + block)
+        program.write_text(TORCH + BEGIN + block)
     else:
-        inside = (BEGIN + "train()\n").replace("\n", "\n    ")
+        inside = f"\n{TORCH}{BEGIN}train()\n".replace("\n", "\n    ")
         program.write_text('from profiler import profile\nwith profile(out="other", name="inner"):' + inside + "\n")
     ran = start_profiled(program, env={"PYTHONPATH": str(ROOT)}).finish()
 

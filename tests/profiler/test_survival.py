@@ -224,7 +224,8 @@ def test_objects_that_raise_when_they_are_looked_at_are_not_asked(tmp_path, run_
 def test_a_program_without_room_for_its_events_is_unharmed_and_named(script, run_both):
     plain, profiled = run_both(
         script(
-            """
+            f"""
+            {TORCH}
             import os, resource
             resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
             import torch
