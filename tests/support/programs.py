@@ -31,12 +31,12 @@ import gc, importlib, sys, types
 gc.disable()
 
 class Later(types.ModuleType):
-    # Imported with all others of its kind at the first use of one.
+    # Imported at its first use, and by the first use of the compiler; older torches use some while they are imported.
     def __getattr__(self, name):
         if name.startswith("__") and name != "__path__":
             raise AttributeError(name)
         for later in LATER:
-            if isinstance(sys.modules.get(later), Later):
+            if isinstance(sys.modules.get(later), Later) and (later != "torch._dynamo" or isinstance(self, Dynamo)):
                 del sys.modules[later]
         for later in ("torch.export", "torch._meta_registrations"):
             importlib.import_module(later)
