@@ -30,6 +30,7 @@ BASE = {
     "1": ("_ratio", 1.0),
     "count": ("", 1.0),
     "FLOP/s": ("", 1.0),
+    "B/s": ("_bytes_per_second", 1.0),
     "currency": ("", 1.0),
 }
 """The base unit that a name ends in, and how many of it make one of the metric's unit.
