@@ -1,6 +1,7 @@
 """Whether a recording stays small for long, and survives being killed at any moment.
 
     python benchmarks/endurance.py growth            200,000 steps of three programs; some fifteen minutes
+    python benchmarks/endurance.py growth --only "8 workers"
     python benchmarks/endurance.py kills             50 SIGKILLs of program, recorder and workers; some ten minutes
     python benchmarks/endurance.py kills --runs 9 --seed 3
 
@@ -51,6 +52,8 @@ while done < steps:
         if done == steps:
             break
 """
+GROWING = {"with optimizer": ("yes", 0), "forward only": ("no", 0), "8 workers": ("yes", 8)}
+"""Whether a program optimizes, and its loader's workers, which are remade every 1,000 steps."""
 FLAT = 0.05
 LATE = 0.020
 """Seconds for which events wait in the training process."""
@@ -60,19 +63,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("growth", "kills"))
     parser.add_argument("--steps", type=int, default=200_000)
+    parser.add_argument("--only", choices=GROWING)
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         program = Path(scratch) / "train.py"
         program.write_text(PROGRAM)
-        return growth(program, args.steps) if args.what == "growth" else kills(program, args.runs, args.seed)
+        return growth(program, args.steps, args.only) if args.what == "growth" else kills(program, args.runs, args.seed)
 
 
-def growth(program, steps):
-    """Print how much each of three programs and their recordings grow."""
+def growth(program, steps, only):
+    """Print how much each program, or only one, and its recording grow."""
     missed = 0
-    for name, optimizes, workers in (("with optimizer", "yes", 0), ("forward only", "no", 0), ("8 workers", "yes", 8)):
+    for name, (optimizes, workers) in GROWING.items():
+        if only not in (None, name):
+            continue
         folder, announced = program.parent / f"growth-{workers}-{optimizes}", program.parent / f"{workers}-{optimizes}"
         recorder = _start(folder, program, steps, 0, optimizes, workers, announced, rate=2)
         readings = []
