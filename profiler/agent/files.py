@@ -5,6 +5,7 @@ For the same reason the agent takes its other system calls from `posix` and not 
 
 from __future__ import annotations
 
+import errno
 import os
 import posix
 import stat
@@ -18,7 +19,12 @@ def contents(path: str, size: int = 16384) -> bytes:
     Raises:
         OSError: it cannot be read.
     """
-    file = posix.open(path, _READ)
+    try:
+        file = posix.open(path, _READ)
+    except OSError:
+        raise
+    except Exception:  # an audit hook of the program forbids it by an error of its own
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path) from None
     try:
         return posix.read(file, size)
     finally:

@@ -164,7 +164,7 @@ class Agent:
         self._muted = True  # for another thread, while we open, and for good if we cannot
         try:
             outlet = self.outlet = Outlet(self.folder, worker=self.is_worker)
-        except OSError as error:
+        except Exception as error:  # an audit hook of the program may forbid it by any
             if self.lease is not None and self.lease.is_over:
                 self.leave = self.lease.end
             self._no_room(error)
@@ -179,18 +179,19 @@ class Agent:
         self._unreported.clear()
         return outlet
 
-    def _no_room(self, error: OSError) -> None:
-        report = f"{posix.getpid()} {clock()} {error}"
+    def _no_room(self, error: Exception) -> None:
+        what = error if isinstance(error, OSError) else type(error).__name__  # the words of others may be private
+        report = f"{posix.getpid()} {clock()} {what}"
         try:
             file = posix.open(f"{self.folder}/problems", _APPEND, 0o600)
             try:
                 posix.write(file, report.encode(errors="replace") + b"\n")
             finally:
                 posix.close(file)
-        except OSError:
+        except Exception:
             try:  # a link needs no descriptor, of which there may be none left, and its target can be any words
                 posix.symlink(report, f"{self.folder}/{posix.getpid()}.problem")
-            except OSError:
+            except Exception:
                 return
 
     @property

@@ -87,6 +87,17 @@ def test_a_process_that_never_trains_keeps_a_bounded_number_of_events(agent):
     assert len(agent._events) == MOST_WAITING
 
 
+def test_an_audit_hook_that_forbids_the_ring_is_named_by_its_error(agent, tmp_path, monkeypatch):
+    def forbidden(folder, worker):
+        raise LookupError("private words")
+
+    monkeypatch.setattr(session, "Outlet", forbidden)
+    put(agent, ring.BACKWARD)
+    agent.flush()
+    (line,) = (tmp_path / "problems").read_text().splitlines()
+    assert line.endswith(" LookupError")
+
+
 def test_without_room_it_says_so_once_and_keeps_nothing(agent, tmp_path, monkeypatch):
     reason = os.strerror(errno.ENOSPC)
 

@@ -7,6 +7,7 @@ import pytest
 
 from profiler.agent import outlet as module
 from profiler.agent import ring
+from profiler.agent.files import contents
 from profiler.agent.outlet import RANK_RECORDS, WORKER_RECORDS, Outlet
 
 
@@ -91,6 +92,19 @@ def test_a_full_disk_loses_the_fact_only(outlet, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(posix, "write", full)
         outlet.fact("flags", {"lost": True})
+    outlet.fact("flags", {"lost": False})
+    assert [fact["lost"] for fact in facts(tmp_path)] == [False]
+
+
+def test_an_audit_hook_that_forbids_files_loses_the_fact_only(outlet, tmp_path, monkeypatch):
+    def forbidden(*args):
+        raise RuntimeError("forbidden")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(posix, "open", forbidden)
+        outlet.fact("flags", {"lost": True})
+        with pytest.raises(PermissionError):
+            contents("/proc/self/io")
     outlet.fact("flags", {"lost": False})
     assert [fact["lost"] for fact in facts(tmp_path)] == [False]
 
