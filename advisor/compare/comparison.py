@@ -158,7 +158,7 @@ def compare(
         memory=tuple(both.amount(one) for one in _MEMORY),
         machine=tuple(both.shown(one) for one in _MACHINE),
         operators=operator_changes(before, after),
-        functions=function_changes(before, after, both.scale, relevant),
+        functions=function_changes(before, after, both.scale, relevant, shares),
         settings=settings,
         environment=environment,
     )

@@ -55,10 +55,13 @@ class _Function:
     share: float
 
 
-def function_changes(before: Metrics, after: Metrics, scale: float, relevant: float) -> tuple[FunctionChange, ...]:
+def function_changes(
+    before: Metrics, after: Metrics, scale: float, relevant: float, alone: tuple[float, float] = (1.0, 1.0)
+) -> tuple[FunctionChange, ...]:
     """Return the functions whose time per step differs, the largest difference first.
 
-    `scale` is the factor on the second run's times. Empty if either run has no stacks or no steady step.
+    `scale` is the factor on the second run's times; `alone` are the least shares of both runs' times that remain on an
+    idle machine. Empty if either run has no stacks or no steady step.
     """
     counts = (before.get(stack_samples), after.get(stack_samples))
     steps = (before.get(step_time_mean), after.get(step_time_mean))
@@ -70,8 +73,8 @@ def function_changes(before: Metrics, after: Metrics, scale: float, relevant: fl
     for key in dict.fromkeys((*sides[0], *sides[1])):
         found = [side.get(key) for side in sides]
         times = [
-            _seconds(one.share if one else 0.0, count or 0, step)
-            for one, count, step in zip(found, counts, whole, strict=True)
+            _seconds(one.share if one else 0.0, count or 0, step, least_share)
+            for one, count, step, least_share in zip(found, counts, whole, alone, strict=True)
         ]
         if max(one.estimate for one in times) < LEAST * whole[0]:
             continue
@@ -89,9 +92,9 @@ def function_changes(before: Metrics, after: Metrics, scale: float, relevant: fl
     return tuple(rows[:MOST])
 
 
-def _seconds(share: float, count: int, step: float) -> Interval:
+def _seconds(share: float, count: int, step: float, alone: float) -> Interval:
     low, high = interval(share, count)
-    return Interval(low * step, share * step, high * step)
+    return Interval(alone * low * step, share * step, high * step)
 
 
 def _functions(m: Metrics) -> dict[tuple[str, str, str], _Function]:

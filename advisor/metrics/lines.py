@@ -48,7 +48,7 @@ MANY_FORWARDS = 4.0
 """Calls of a model per backward pass from which some are evaluations or single rows; a GAN or a teacher has 2 or 3."""
 
 EVALUATES = 0.05
-"""Share of the run in evaluation from which a pass without gradients in a loop is that evaluation."""
+"""Share of the run in evaluation from which passes without gradients are that evaluation."""
 
 KNOWN = {
     **dict.fromkeys(("PIL", "cv2", "json", "gzip", "re", "pandas", "matplotlib", "sklearn", "torchmetrics", "wandb")),
@@ -311,7 +311,7 @@ def kind_of(place: Place, around: Syntax | None, forwards: float, *, evaluates: 
         return KNOWN[place.library] or place.library
     if not place.whole:
         return ""
-    if evaluates and around.loop and around.no_grad and place.share_in("forward"):
+    if evaluates and around.no_grad and place.share_in("forward"):
         return "evaluation"
     if forwards >= MANY_FORWARDS and around.loop and place.share_in("forward"):
         return "one_row" if around.one_row else "evaluation" if around.no_grad else ""
@@ -319,7 +319,7 @@ def kind_of(place: Place, around: Syntax | None, forwards: float, *, evaluates: 
         return "generator"
     if around.calls & LISTS and place.own >= OWN and place.phase in (*OUTSIDE, "data_wait") and not around.loop:
         return "lists"
-    if around.recurrent and place.share_in("forward"):
+    if around.recurrent and place.phase == "forward":
         return ""
     # A loop over modules is the model; so is a line that only calls other functions of the program.
     least = LITTLE if place.phase in OUTSIDE else OWN

@@ -249,7 +249,7 @@ def _recommendation(finding: Finding, verified: Verified | None, past: str, stac
         then=advice.then,
         changes=advice.changes,
         intervention=advice.intervention,
-        place=(place.file, place.line) if place and not place.library.startswith("torch") else changed,
+        place=(place.file, place.line) if place and (place.kind or not place.library.startswith("torch")) else changed,
         alone=finding.alone,
         in_plan=finding.in_plan,
         cost=finding.cost,

@@ -75,6 +75,8 @@ def _around(tree: ast.AST, number: int) -> Iterator[ast.AST]:
 
 def _repeats(loop: ast.AST, number: int) -> bool:
     """Return whether the line is in the loop, not only in what it iterates over, which is evaluated once."""
+    if isinstance(loop, ast.While) and loop.lineno <= number <= (loop.test.end_lineno or 0):
+        return True
     body = getattr(loop, "body", None)
     return not isinstance(body, list) or any(one.lineno <= number <= (one.end_lineno or 0) for one in body)
 

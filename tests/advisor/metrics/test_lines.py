@@ -206,6 +206,7 @@ def test_the_interval_of_forty_samples():
         ({"called": "Module._call_impl"}, Syntax(loop=True), 0.0, ""),
         ({"phase": "forward"}, Syntax(loop=True, recurrent=True), 0.0, ""),  # each turn needs the one before
         ({}, Syntax(loop=True, recurrent=True), 0.0, "loop"),
+        ({"phases": (("other", 0.6), ("forward", 0.01))}, Syntax(loop=True, recurrent=True), 0.0, "loop"),
         ({"phase": "backward"}, Syntax(loop=True), 0.0, ""),
         ({"whole": False}, Syntax(loop=True), 0.0, ""),
         ({}, Syntax(generator=True), 0.0, "generator"),
@@ -225,10 +226,11 @@ def test_a_place_has_the_kind_that_its_frames_and_source_show(place, around, for
     assert kind_of(replace(NORMALIZING, **place), around, forwards) == kind
 
 
-def test_a_loop_without_gradients_is_the_evaluation_that_hooks_saw():
+def test_what_runs_without_gradients_is_the_evaluation_that_hooks_saw():
     place = replace(NORMALIZING, phase="data_wait", phases=(("data_wait", 0.5), ("forward", 0.1)))
     around = Syntax(loop=True, no_grad=True)
     assert kind_of(place, around, 1.0, evaluates=True) == "evaluation"
+    assert kind_of(place, replace(around, loop=False), 1.0, evaluates=True) == "evaluation"
     assert kind_of(place, around, 1.0) == "loop"
     assert kind_of(place, replace(around, no_grad=False), 1.0, evaluates=True) == "loop"
 

@@ -62,6 +62,11 @@ def test_a_recurrence_is_no_sum(statement, recurrent):
     assert not syntax(lines, 4).recurrent
 
 
+def test_the_condition_of_a_while_loop_is_evaluated_each_turn():
+    lines = ["def f(x):", "    while x > 1:", "        x -= 1", "    return x"]
+    assert [syntax(lines, number).loop for number in (2, 3, 4)] == [True, True, False]
+
+
 def test_a_call_is_known_with_and_without_its_module():
     assert syntax(LINES, 17).calls == {"collect", "gc.collect"}
 
