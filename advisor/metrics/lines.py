@@ -16,7 +16,7 @@ from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.between import evaluation_share
 from advisor.metrics.settings import on_cpu, primary_rank
 from advisor.metrics.step import forwards_per_step, micro_steps_per_step
-from advisor.runs.source import is_cell, source
+from advisor.runs.source import is_cell, source, to_parse
 from advisor.runs.syntax import Syntax, syntax
 from profiler.schema import BETWEEN, Stack
 
@@ -278,7 +278,7 @@ def _with_kinds(m: Metrics, places: Iterable[Place]) -> tuple[Place, ...]:
     evaluates = (m.get(evaluation_share) or 0.0) >= EVALUATES
     known = []
     for place in places:
-        text = source(place.file, since) if place.share >= WORTH_READING else None
+        text = to_parse(place.file, since) if place.share >= WORTH_READING else None
         around = None
         if text:
             place = _in_a_loop(place, text)

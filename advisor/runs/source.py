@@ -18,7 +18,13 @@ def is_cell(path: str) -> bool:
 
 
 def source(path: str, since: float) -> list[str] | None:
-    """Return a Python file's lines without secrets; None if it has changed since that Unix time, or cannot be read.
+    """Return a Python file's lines without secrets; None if it has changed since that Unix time, or cannot be read."""
+    lines = to_parse(path, since)
+    return None if lines is None else [redact_text(line) for line in lines]
+
+
+def to_parse(path: str, since: float) -> list[str] | None:
+    """Return the same lines with their secrets, only to be parsed: what hides secrets may leave no valid Python.
 
     A run may come from anybody, so it may name any file: only Python source is read.
     """
@@ -31,6 +37,6 @@ def source(path: str, since: float) -> list[str] | None:
             or status.st_mtime > since
         ):
             return None
-        return [redact_text(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        return Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
         return None

@@ -101,6 +101,16 @@ def test_of_lines_about_as_hot_the_one_in_a_loop_is_named(tmp_path):
     assert (place.line, place.kind) == (4, "lists")
 
 
+def test_names_that_look_like_secrets_hide_no_loop(tmp_path):
+    path = tmp_path / "data.py"
+    path.write_text(
+        "def item(t):\n    tokens = [t(x) for x in 'abc'] if t else None\n    for x in tokens:\n        f(x)\n"
+    )
+    os.utime(path, (0, 0))
+    rows = stack("other", 40.0, MAIN, (str(path), 4, "item", ""))
+    assert metrics(rank(stacks=(*STEP, rows)), runs=(RUN,))[hot_place].kind == "loop"
+
+
 def test_what_is_freed_on_return_counts_for_the_function_that_was_called():
     call, other = (MAIN[0], 51, "main", ""), (MAIN[0], 52, "main", "")
     rows = stack("other", 50.0, call, NORMALIZE), stack("other", 15.0, call), stack("other", 5.0, other)
