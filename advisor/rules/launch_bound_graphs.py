@@ -19,6 +19,7 @@ from advisor.metrics.gpu import (
     median_kernel_us,
     replays_graphs,
 )
+from advisor.metrics.settings import is_trace
 from advisor.models.effects import remove_launch_idle
 from advisor.rules._compile import CAPABILITY, compile_intervention
 from advisor.rules._spelling import spelling
@@ -41,12 +42,12 @@ REMOVED = (0.5, 0.75, 0.9)
 
 def when(m: Metrics) -> Evidence | None:
     """If late launches leave the GPU idle for at least 30 % of the time and half of the kernels take less than 10 us,
-    or for 15 % if the model is compiled, and no CUDA graphs are replayed,
+    or for 15 % in a trace of a compiled model, and no CUDA graphs are replayed,
     """
     late, length = m[launch_bound_index], m[median_kernel_us]
     if m[compute_capability] < CAPABILITY or m.get(replays_graphs):
         return None
-    if m.get(is_compiled) and late >= m[MIN_COMPILED]:
+    if m.get(is_trace) and m.get(is_compiled) and late >= m[MIN_COMPILED]:
         return Evidence((Measurement(launch_bound_index, late, m[MIN_COMPILED]),), f"{m[device].name}, compiled")
     if late < m[MIN_LAUNCH_BOUND] or length >= m[MAX_KERNEL_US]:
         return None

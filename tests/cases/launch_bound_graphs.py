@@ -5,12 +5,12 @@ from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import device, launch_bound_index, median_kernel_us, replays_graphs
-from advisor.metrics.settings import flags
+from advisor.metrics.settings import flags, is_trace
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
 
 TINY = {launch_bound_index: 0.6, median_kernel_us: 4.0, flags: replace(FLAGS, compile=False)}
-COMPILED = {launch_bound_index: 0.2, median_kernel_us: 40.0, flags: FLAGS}
+COMPILED = {is_trace: True, launch_bound_index: 0.2, median_kernel_us: 40.0, flags: FLAGS}
 
 CASES = [
     Fires(
@@ -30,6 +30,7 @@ CASES = [
     Fires("a compiled model with longer kernels", gpu_metrics(COMPILED)),
     Fires("compiled, just above", gpu_metrics({**COMPILED, launch_bound_index: 0.151})),
     DoesNotFire("compiled, just below", gpu_metrics({**COMPILED, launch_bound_index: 0.149})),
+    DoesNotFire("compiled, in a recording", gpu_metrics({**COMPILED, is_trace: False})),
     DoesNotFire("graphs are replayed already", gpu_metrics({**TINY, replays_graphs: True})),
     DoesNotFire("a Pascal", gpu_metrics({**TINY, device: a_gpu("Tesla P40", (6, 1))})),
     NotMeasured("no GPU", cpu_metrics(phases={})),

@@ -10,6 +10,8 @@ from advisor.fleet.history import MOST, past_runs
 from advisor.fleet.read import read
 from profiler.errors import ProfilerError
 
+pytest.importorskip("duckdb", reason="needs the extra `fleet`")
+
 
 @pytest.fixture
 def fleet(tmp_path):
