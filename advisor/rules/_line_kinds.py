@@ -59,8 +59,8 @@ KINDS = {
     ),
     "generator": LineKind(
         ", a generator that makes batches while the model waits",
-        "Put it into an IterableDataset with a loader worker, which makes the next batch during the step; and replace "
-        "loops over elements by tensor operations.",
+        "Move it into an IterableDataset with a loader worker, which makes the next batch during the step. Also "
+        "replace loops over elements by tensor operations.",
         (0.3, 0.8, 1.0),
         BATCHES,
     ),
@@ -82,7 +82,9 @@ KINDS = {
         ", which runs Python's garbage collector", "Call gc.collect() once per epoch, or not at all.", SELDOM
     ),
     "lock": LineKind(
-        ", which waits for a lock or a queue", "Let what it waits for run ahead: a thread, or a loader worker.", SOME
+        ", which waits for a lock or a queue",
+        "Run the work that it waits for ahead of time, in a thread or a loader worker.",
+        SOME,
     ),
     "float64": LineKind(", in float64", "Use float32 if it is precise enough: float64 takes twice the memory.", SOME),
     "lists": LineKind(
@@ -103,13 +105,13 @@ KINDS = {
     ),
     "PIL": LineKind(
         ", in Pillow",
-        "Decode once and keep smaller images, or decode with torchvision.io.decode_jpeg, which may be faster; "
+        "Decode once and store smaller images, or decode with torchvision.io.decode_jpeg, which may be faster; "
         f"Image.draft() reads a JPEG at a smaller size. Or {WORKERS.removeprefix('or ')}.",
         SOME,
     ),
     "cv2": LineKind(
         ", in OpenCV",
-        "Read at the size that is needed (cv2.IMREAD_REDUCED_COLOR_2), keep smaller images, and call "
+        "Read images at the required size (cv2.IMREAD_REDUCED_COLOR_2), store smaller images, and call "
         f"cv2.setNumThreads(0) in workers; {WORKERS}.",
         SOME,
     ),
@@ -128,7 +130,7 @@ KINDS = {
         ("gzip", "bz2", "lzma", "zipfile"),
         LineKind(
             ", unpacking compressed files",
-            f"Unpack once, before the training, or pack with Zstandard, which may unpack faster; {WORKERS}.",
+            f"Unpack once, before the training, or compress with Zstandard, which may unpack faster; {WORKERS}.",
         ),
     ),
     **dict.fromkeys(
@@ -137,8 +139,8 @@ KINDS = {
     ),
     "re": LineKind(
         ", with regular expressions",
-        "Take the text apart once, before the training, and keep the result; where that cannot be, avoid patterns "
-        "that try several ways (nested quantifiers).",
+        "Parse the text once, before the training, and store the result. If that is not possible, avoid patterns "
+        "that backtrack (nested quantifiers).",
     ),
     "tokenizers": LineKind(
         ", which tokenizes",

@@ -1,12 +1,12 @@
-"""Attention runs in one kernel, but not in the fastest one that this GPU has.
+"""Attention runs in one kernel, but not in the fastest one for this GPU.
 
-`scaled_dot_product_attention` chooses by dtype, mask and head size. A dense mask or bias rules flash attention out and
-leaves the memory-efficient kernel. On Hopper, torch's flash attention is FlashAttention-2, written for Ampere: cuDNN's
-kernel and FlashAttention-3 use Hopper's own instructions. On AMD, the default comes from Triton (AOTriton); the kernels
-of Composable Kernel and AITER are faster on MI300.
+`scaled_dot_product_attention` chooses by dtype, mask and head size. With a dense mask or bias, it cannot use flash
+attention and uses the memory-efficient kernel. On Hopper, torch's flash attention is FlashAttention-2, written for
+Ampere: cuDNN's kernel and FlashAttention-3 use Hopper's own instructions. On AMD, the default comes from Triton
+(AOTriton); the kernels of Composable Kernel and AITER are faster on MI300.
 
-Wrong when: the mask is a learned bias, the other kernel does not support the head's size, or results must be the same
-bit by bit from run to run.
+Wrong when: the mask is a learned bias, the other kernel does not support the head size, or results must be bitwise
+identical from run to run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from advisor.units import digits, share
 
 MIN_SHARE = Threshold(0.10, "A smaller share of the step cannot gain 5 %, even at twice the speed.")
 
-MAX_EFFICIENCY = Threshold(0.5, "Above half of the peak, no other kernel is known to gain a third (FlashAttention-3).")
+MAX_EFFICIENCY = Threshold(
+    0.5, "Above half of the peak rate, no other kernel is known to be a third faster (FlashAttention-3)."
+)
 
 # FlashAttention-2 over xFormers' kernel: 1.3 to 2.5 times; FlashAttention-3 over 2 on an H100: 1.5 to 2 times forward,
 # 1.5 to 1.75 backward (both papers). For AMD half of that (assumption). Low ends are lower, as shapes differ.
@@ -60,8 +62,8 @@ WHAT = {
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If attention over 1,024 tokens or more takes at least 10 % of the step in a kernel that is not the fastest one on
-    this GPU, at less than half of the peak rate,
+    """If attention over at least 1,024 tokens takes at least 10 % of the step, its kernel is not the fastest one for
+    this GPU, and it reaches less than half of the peak rate,
     """
     found = m[slower_backend]
     if found is None or m[slower_backend_share] * m[gpu_computing_fraction] < m[MIN_SHARE]:
@@ -73,11 +75,11 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then choose that kernel, or give up the mask that rules it out."""
+    """then choose the fastest kernel, or remove the mask that prevents it."""
     backend = m[slower_backend]
     assert backend is not None, "the rule has fired"
     what, code = WHAT[backend.name]
-    why = ": the mask that is given rules it out" if backend.name == "efficient" and backend.masked else ""
+    why = ": the mask prevents it" if backend.name == "efficient" and backend.masked else ""
     most = BEST / _efficiency(m, backend)
     low, expected, high = (min(most, each) for each in SPEEDUPS[backend.name])
     part = m[slower_backend_share] * m[gpu_computing_fraction]
@@ -89,7 +91,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=remove_seconds(
             *ANYWHERE, seconds=part * sum(m[modelled_phases].values()), shares=shares_of((low, expected, high))
         ),
-        risk="Low: the same result, summed in another order. Check that the mask still hides what it must.",
+        risk="Low: the same result, summed in another order. Check that the same positions are still masked.",
     )
 
 

@@ -26,9 +26,13 @@ from advisor.rules.base import (
 )
 from advisor.units import share
 
-MIN_CONV = Threshold(0.3, "With fewer convolutions, the image layout is the bottleneck only if converting takes long.")
+MIN_CONV = Threshold(
+    0.3, "With fewer convolutions, the image layout is the bottleneck only if its conversion takes long."
+)
 
-MUCH_LAYOUT = Threshold(0.1, "Converting that takes so long is worth removing, however fast the convolutions are.")
+MUCH_LAYOUT = Threshold(
+    0.1, "A conversion that takes this long is worth removing, even if convolutions take little time."
+)
 
 MIN_LAYOUT = Threshold(0.05, "Below this, the layout is already right or its conversion costs little (assumption).")
 
@@ -48,8 +52,8 @@ inputs = inputs.to("cuda", memory_format=torch.channels_last, non_blocking=True)
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If convolutions take at least 30 % of GPU time and conversions between NCHW and NHWC at least 5 %, or
-    conversions 10 %,
+    """If convolutions take at least 30 % of GPU time and conversions between NCHW and NHWC at least 5 %, or conversions
+    alone at least 10 %,
     """
     convolutions, converting = m[conv_share], m[layout_share]
     if converting < m[MIN_LAYOUT] or m[compute_capability] < CAPABILITY:

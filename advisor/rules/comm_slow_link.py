@@ -1,11 +1,12 @@
-"""Large collectives move fewer bytes per second than any link between GPUs does.
+"""Large collectives are slower than any link between GPUs.
 
-NVLink, xGMI and InfiniBand move tens to hundreds of GB/s, and PCIe 3.0 with 16 lanes some 12. A large collective far
-below that has either waited for a rank that came later, or takes a path that it should not: through the host's memory
-because peer access is off, or over Ethernet sockets because the InfiniBand or EFA plugin was not found.
+NVLink, xGMI and InfiniBand reach tens to hundreds of GB/s, and PCIe 3.0 with 16 lanes about 12. If a large collective
+is far slower, there are two possible causes. It waited for a rank that started it later, or it takes the wrong path:
+through the host's memory because peer access is off, or over Ethernet sockets because the InfiniBand or EFA plugin was
+not found.
 
-Wrong when: the ranks are on machines that only Ethernet of 25 Gbit/s or less connects: the link is then as fast as it
-can be, and fewer bytes or fewer reductions are what helps.
+Wrong when: the machines are connected only by Ethernet of 25 Gbit/s or less. The link then has its normal speed, and
+only fewer bytes or fewer reductions help.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share, size
 
-MIN_SHARE = Threshold(0.10, "Share of the step: removing 0.4 of a smaller share gains less than 4 % (assumption).")
+MIN_SHARE = Threshold(0.10, "Share of the step: removing 40 % of a smaller share gains less than 4 % (assumption).")
 
-MAX_BANDWIDTH = Threshold(5e9, "Half of what PCIe 3.0 with 16 lanes attains, the slowest link that trains well.")
+MAX_BANDWIDTH = Threshold(
+    5e9, "Half the speed of PCIe 3.0 with 16 lanes, the slowest link that is suitable for training."
+)
 
-MIN_BYTES = Threshold(1e6, "Below a megabyte a collective's latency counts, not its bandwidth (nccl-tests).")
+MIN_BYTES = Threshold(1e6, "Below a megabyte, latency dominates, not bandwidth (nccl-tests).")
 
 MIN_RANKS = 2
 
@@ -43,7 +46,7 @@ nvidia-smi topo -m  # on AMD: rocm-smi --showtopo
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If collectives of a megabyte or more are exposed for at least 10 % of the step and move less than 5 GB/s,"""
+    """If exposed collectives of at least a megabyte take at least 10 % of the step and reach less than 5 GB/s,"""
     if m[world_size] < MIN_RANKS:
         return None
     exposed, longest, speed = m[exposed_comm_fraction], m[exposed_collective], m[exposed_bandwidth]
@@ -54,10 +57,10 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then find out which rank comes late, or which link the collective takes."""
+    """then find out which rank is late, or which link the collective uses."""
     longest, speed = m[exposed_collective], m[exposed_bandwidth]
     alone = longest.waited is not None
-    late = "" if alone else "Either this rank waits for one that comes late, which the traces of all ranks show, or "
+    late = "" if alone else "Either this rank waits for a late rank, which the traces of all ranks show, or "
     path = "The" if alone else "the"
     seconds = m[exposed_comm_fraction] * sum(m[modelled_phases].values())
     return Advice(
@@ -65,10 +68,10 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"{late}{path} data takes a slow path. Communication is exposed for {share(m[exposed_comm_fraction])} of the "
         "step.",
         changes=(Change(language="shell", code=CODE),),
-        basis="None, half or all of what is exposed shrinks as if the link moved 10 GB/s.",
+        basis="0, 50 or 100 % of the exposed time shrinks as if the link reached 10 GB/s.",
         effect=remove_exposed("communication", seconds * (1 - speed / ATTAINED), FOUND, within=PASSES),
         memory=0,
-        risk="None: it is a measurement first.",
+        risk="None: the first step is only a measurement.",
     )
 
 

@@ -1,17 +1,18 @@
-"""One function or line of the program takes much of every step, and the model does not need it.
+"""One function or line of the program takes a large part of every step, and the model may not need it.
 
-Python stacks are sampled from outside the program. Each sample lies in one phase of the step, by its own frames, and
-the source around the hottest line shows what kind of work it is: a loop over samples, a generator that makes batches, a
-model called with one row at a time or evaluated in each step, decoding, parsing, plotting, a copy, a sleep. Where the
-kind is not known, the line outside model, loader and optimizer that takes most of the step is named.
+profile-train samples Python stacks from outside the program. The frames of each sample show its phase of the step. The
+source around the hottest line shows the kind of work: a loop over samples, a generator that makes batches, a model
+called with one row at a time or evaluated in each step, decoding, parsing, plotting, a copy, a sleep. If the kind is
+unknown, the rule names the line outside model, loader and optimizer that takes most of the step.
 
-The gain is a prediction. At most all of the line's time goes: its part of the samples in a phase, of the seconds that
-hooks measured there, and its part of what falls between steps. With it goes its part of the garbage collector's time,
-the backward pass of what it computes, and some of the rest of a short step, which otherwise runs on cold caches. How
-much of it goes at least is an assumption, by kind; of an unknown one none: what the line computes may be needed.
+The gain is a prediction. In the best case all of the line's time is saved. That time is its share of the samples in a
+phase, times the seconds that hooks measured in that phase, plus its share of the time between steps. The prediction
+also includes its share of garbage collection, the backward pass of the tensors it computes, and some of the rest of a
+short step, which otherwise runs with cold caches. The lower end is an assumption per kind of work; for an unknown kind
+it is zero, because the line may be needed.
 
-Wrong when: the line is the training itself: a loss or a model of functions instead of modules, or a simulator whose
-speed is what it is. A loop over time, in which each turn needs the one before, has no batch form.
+Wrong when: the line is the training itself: a loss or a model made of functions instead of modules, or a simulator that
+cannot be made faster. A loop over time in which each iteration needs the previous one cannot be batched.
 """
 
 from __future__ import annotations
@@ -49,13 +50,17 @@ from advisor.rules._line_kinds import KINDS, LineKind
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
 from advisor.units import digits, share
 
-MIN_SHARE = Threshold(0.20, "A loss outside the model, or reading it, takes less of a healthy step (assumption).")
+MIN_SHARE = Threshold(
+    0.20, "In a healthy step, a loss outside the model, or reading it, takes less than this (assumption)."
+)
 
-MIN_LOW = Threshold(0.10, "Twice the gain worth acting on (5 %), so that half of it is worth having.")
+MIN_LOW = Threshold(
+    0.10, "Twice the smallest gain worth acting on (5 %), so that half of this share is still worth it."
+)
 
 MIN_MEASURED = Threshold(0.15, "Share of the step that hooks measured in its phase: stacks and hooks must agree.")
 
-MIN_SAMPLES = Threshold(10, "With fewer, even the interval of the share is rough.")
+MIN_SAMPLES = Threshold(10, "With fewer samples, even the interval of the share is inaccurate.")
 
 MEASURED: dict[str, Metric[float]] = {
     "other": other_fraction,
@@ -87,8 +92,8 @@ MANY = ("one_row", "evaluation")
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If one function or line of the program's own takes at least 20 % of the step, is more than the model at work, and
-    hooks measured at least 15 % in its phase,
+    """If one of the program's own functions or lines takes at least 20 % of the step, does more than call the model,
+    and hooks measured at least 15 % in its phase,
     """
     place, count = m[hot_place], m[stack_samples]
     measure = gc_fraction if place.kind == "gc" else MEASURED.get(place.phase, other_fraction)
@@ -115,11 +120,13 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
-    """then do what helps with its kind of work: on whole tensors, in loader workers, once, or less often."""
+    """then change it according to its kind of work: use whole tensors, move it to loader workers, do it once, or do it
+    less often.
+    """
     place = m[hot_place]
     kind = KINDS[place.kind or (place.library if place.library in KINDS else "")]
     calls = m.get(forwards_per_step) if place.kind in MANY else None
-    times = f" ({digits(calls)} calls a step)" if calls else ""
+    times = f" ({digits(calls)} calls per step)" if calls else ""
     # Where no forward pass was seen, the line may be the model; on a GPU the host may only wait there.
     known = m.get(forward_fraction) is not None and m[on_cpu]
     name = place.name if place.name.endswith("()") else "..."
@@ -131,12 +138,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"{share(place.share)} of a step is {place.name} in {place.where}{kind.what}{times}. {kind.then}",
         changes=(code,),
-        basis=f"{_part(kind.removed)} of the line's time goes away (assumption, by the kind of its work). Its time is "
-        "its part of the samples of a phase, of the seconds that hooks measured there. Up to 65% of the rest of the "
-        "step, and 1 ms, goes with it: the rest then no longer runs on cold caches (measured on a CPU).",
+        basis=f"{_part(kind.removed)} of the line's time is saved (assumption for this kind of work). Its time is its "
+        "share of a phase's samples times the seconds that hooks measured in that phase. Up to 65% of the rest of "
+        "the step, at most 1 ms, is also saved, because the rest no longer runs with cold caches (measured on a CPU).",
         effect=_effect(m, place, kind) if known else None,
         memory=0,
-        risk="Depends on the change: compare the losses of some steps before and after.",
+        risk="Depends on the change: compare the losses of a few steps before and after.",
     )
 
 

@@ -31,7 +31,7 @@ MIN_LAUNCH_BOUND = Threshold(
 )
 
 MIN_COMPILED = Threshold(
-    0.15, "For a compiled model, whatever its kernels' lengths: fusing them is done, so a graph is what is left."
+    0.15, "For a compiled model, with kernels of any length: they are already fused, so only a CUDA graph can help."
 )
 
 MAX_KERNEL_US = Threshold(10.0, "A launch takes the host 5 to 10 us: half of the kernels are shorter.")
@@ -42,7 +42,7 @@ REMOVED = (0.5, 0.75, 0.9)
 
 def when(m: Metrics) -> Evidence | None:
     """If late launches leave the GPU idle for at least 30 % of the time and half of the kernels take less than 10 us,
-    or for 15 % in a trace of a compiled model, and no CUDA graphs are replayed,
+    or for at least 15 % in a trace of a compiled model, and the program does not replay CUDA graphs,
     """
     late, length = m[launch_bound_index], m[median_kernel_us]
     if m[compute_capability] < CAPABILITY or m.get(replays_graphs):

@@ -1,10 +1,10 @@
-"""Kernels compute in fp64, which few trainings need.
+"""Kernels compute in fp64, which training rarely needs.
 
-A NumPy array is fp64 unless it says otherwise, and so is a tensor made of it; one such tensor makes all that follows
-fp64. It moves twice the bytes of fp32. Matmuls run at half the rate on an A100 or H100, and at a 32nd or 64th of it on
-a GeForce, an A10, an L4 or a T4.
+NumPy arrays are fp64 by default, and so are tensors created from them. One such tensor makes all results computed with
+it fp64. fp64 moves twice the bytes of fp32. Matmuls run at half the fp32 rate on an A100 or H100, and at 1/32 or 1/64
+of it on a GeForce, an A10, an L4 or a T4.
 
-Wrong when: the numbers need fp64, as in solvers, physics, or sums over very many values.
+Wrong when: the computation needs fp64, as in solvers, physics, or sums over very many values.
 """
 
 from __future__ import annotations

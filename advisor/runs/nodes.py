@@ -177,8 +177,8 @@ def _unfinished(nodes: Sequence[Tables]) -> str:
     names = [str(number) for node in going for number in sorted(rank_numbers(node))] or ["?"]
     more = ", ..." if len(names) > MOST_NAMED else ""
     return (
-        f"{len(going)} of {len(nodes)} recordings have not ended: those of rank {', '.join(names[:MOST_NAMED])}{more}. "
-        "Their end renews this report, unless their nodes are gone."
+        f"{len(going)} of {len(nodes)} recordings have not ended: those of rank "
+        f"{', '.join(names[:MOST_NAMED])}{more}. This report is renewed when they end, unless their nodes are gone."
     )
 
 
@@ -192,11 +192,11 @@ def _apart(nodes: Sequence[Tables], compared: Sequence[Clock]) -> Iterable[str]:
         drifting = f", and drift by up to {drift * 1e6:.0f} millionths" if drift else ""
         if apart > NOTABLE or drift:
             yield (
-                f"The clocks of {len(nodes)} recordings are laid over one another by the steps they share, to "
+                f"The clocks of {len(nodes)} recordings are aligned by their common steps, to within "
                 f"{seconds(max(by_steps))}: the hosts' own clocks differ by up to {seconds(apart)}{drifting}."
             )
     if len(by_steps) < len(moved):
         yield (
-            f"{len(moved) - len(by_steps)} of {len(nodes)} recordings share no steps in lockstep with the first: in "
-            "what is shown together, their times are by their hosts' clocks."
+            f"{len(moved) - len(by_steps)} of {len(nodes)} recordings have no common steps with the first one, so "
+            "their times in joint views come from their hosts' clocks."
         )

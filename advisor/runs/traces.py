@@ -20,21 +20,21 @@ PARTS = {
     "communication_exposed": (
         "communication",
         "Communication",
-        "A collective ran, and nothing computed meanwhile.",
+        "A collective ran while nothing computed.",
     ),
     "memory_exposed": ("h2d", "Moving memory", "Only a copy or a fill ran."),
-    "idle_data": ("data_wait", "Idle: host fetches a batch", "Nothing ran while the host was in next(loader)."),
+    "idle_data": ("data_wait", "Idle: host fetches a batch", "The GPU was idle while the host was in next(loader)."),
     "idle_sync": (
         "sync",
         "Idle: host had waited for it",
-        "The host waited for the GPU (.item(), .cpu(), a print), so that nothing was queued when it was done.",
+        "The host waited for the GPU (.item(), .cpu(), a print), so the GPU had no queued work afterwards.",
     ),
-    "idle_launch": ("loader_overhead", "Idle: launch came late", "The host asked for the next kernel too late."),
+    "idle_launch": ("loader_overhead", "Idle: launch came late", "The host launched the next kernel too late."),
     "idle_queued": (
         "other",
         "Idle: queued",
-        "The next work was asked for in time. It waited for another stream, or for work that the trace does not show, "
-        "such as that of another process on this GPU.",
+        "The next work was launched in time, but waited for another stream, or for work that the trace does not "
+        "show, such as that of another process on this GPU.",
     ),
 }
 """The color, label and meaning of each part of a breakdown."""
@@ -127,7 +127,7 @@ def in_folder(folder: Path) -> tuple[tuple[Path, ...], str]:
         process, saved = (of_a_worker[1], int(of_a_worker[2])) if of_a_worker else (path.name, 0)
         last[process] = max(last.get(process, (-1, path)), (saved, path))
     older = len(files) - len(last)
-    note = f"Of each process this is about the last trace; {older} earlier ones in {folder} are left out."
+    note = f"Only the last trace of each process is used; {older} earlier ones in {folder} are left out."
     return tuple(path for _, path in last.values()), note if older else ""
 
 

@@ -42,7 +42,7 @@ def longer(noise: Noise, effect: float, steps: int, processes: int) -> str:
     effect -= NO_SPEEDUP - 1  # by so much it has to differ from none
     if noise.process * math.sqrt(2 / processes) <= BY_CHANCE * noise.steps:
         needed = WARM_UP + math.ceil(steps * max(LEAST_MORE, (noise.steps * DETECTION / effect) ** 2))
-        return f"Its steps vary: {goal} --steps {needed}."
+        return f"The steps vary: {goal} --steps {needed}."
     needed = max(processes + 1, steps_per_arm(noise.process, effect))
     if needed > MOST_PROCESSES:
         return (

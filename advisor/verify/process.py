@@ -67,7 +67,7 @@ def run_once(
         network=program.network,
     )
     if run(trial, patience) is None:
-        raise TrialFailed(f"It did not take its {steps} steps in {patience:.0f} s.")
+        raise TrialFailed(f"It did not complete {steps} steps in {patience:.0f} s.")
     (out / ENDED).touch(mode=0o600)
 
 

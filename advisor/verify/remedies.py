@@ -33,7 +33,7 @@ PIECES = (2, 4, 8, 16)
 # is usual, and more where links are slow (assumption).
 MORE_TRAFFIC = (-0.3, -0.1, 0.0)
 
-_TRIED = "That it fits with it was tried; how much it frees was not predicted."
+_TRIED = "The trial showed that the program fits with this change; the freed memory was not predicted."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,8 +87,8 @@ def _checkpointed(m: Metrics) -> Ladder:
         found.append(
             _remedy(
                 "ckpt-every-n",
-                f"Checkpoint {which} the {fact.blocks} {fact.block} blocks: their activations are computed again in "
-                "the backward pass.",
+                f"Checkpoint {which} the {fact.blocks} {fact.block} blocks: their activations are recomputed in the "
+                "backward pass.",
                 spelling(m).checkpoint(fact.block, every),
                 Intervention(
                     name="checkpointing", settings={"block": fact.block, "every": every}, safety=Safety.MEMORY
@@ -117,8 +117,8 @@ def _in_pieces(m: Metrics) -> Ladder:
                 f"Load {micro} samples at a time and update after every {k} micro-batches.",
                 spelling(m).accumulate(k, micro),
                 change,
-                "The same gradient but for rounding, if the loss is a mean over samples and no layer looks at others "
-                "of its batch, as batch normalization does.",
+                "The same gradient except rounding, if the loss is a mean over samples and no layer mixes samples of "
+                "a batch, as batch normalization does.",
             )
         )
     return tuple(found)
@@ -150,19 +150,19 @@ def _sharded(m: Metrics) -> Ladder:
                 "Shard the optimizer's state over the ranks: each keeps and updates a part.",
                 zero_1_2.redundancy_free(m),
                 optimizer,
-                "Low: the same update. Before saving, the ranks' states are gathered: consolidate_state_dict().",
+                "Low: the same update. Before saving, gather the ranks' states with consolidate_state_dict().",
             )
         )
     if everything is not None:
         found.append(
             _remedy(
                 "zero-3-fsdp",
-                "Shard weights, gradients and optimizer state over the ranks: each keeps a part, and gathers a block's "
-                "weights while that computes.",
+                "Shard weights, gradients and optimizer state over the ranks: each rank keeps a part, and gathers a "
+                "block's weights while the block computes.",
                 to_stage(m, 3),
                 everything,
-                "Low: the same update, rounded in another order. Checkpoints are sharded: save and load them by the "
-                "framework's functions.",
+                "Low: the same update, rounded in another order. Checkpoints are sharded: save and load them with "
+                "the framework's functions.",
                 MORE_TRAFFIC,
             )
         )

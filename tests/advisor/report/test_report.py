@@ -533,7 +533,7 @@ def test_result_tells_the_problems_that_matter():
 
 
 def test_a_machine_without_a_gpu_is_no_problem():
-    without_driver = explain(pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
+    without_driver, _ = explain(pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
 
     report = report_of(with_problem("nvml", without_driver))
 
@@ -542,7 +542,7 @@ def test_a_machine_without_a_gpu_is_no_problem():
 
 
 def test_what_is_not_measured_of_an_amd_gpu_is_a_problem():
-    profile = with_problem("nvml", explain(pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)))
+    profile = with_problem("nvml", explain(pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))[0])
     rank = profile.ranks[0]
     amd = replace(
         rank, process=replace(rank.process, hip="6.4"), devices=(DeviceFact(id=0, name="AMD Instinct MI300X"),)
