@@ -24,7 +24,7 @@ CASES = [
         "a mask keeps flash attention out",
         attending(),
         code="flex_attention",
-        then="the mask that is given rules it out. Attention takes 40% of the step",
+        then="the mask prevents it. Attention takes 40% of the step",
         note="4096 tokens",
         state=State(phases=PHASES),
         removed=(0.4 * (1 - 1 / 1.1), 0.4 / 3, 0.4 * (1 - 1 / 2.2)),

@@ -80,7 +80,7 @@ CASES = [
     Fires(
         "one row at a time, with the passes back through it",
         run(kind="one_row", other=0.05, forward=0.6, also={forwards_per_step: 200.0}, **FORWARD),
-        then="200 calls a step",
+        then="200 calls per step",
         state=State(phases={"forward": 0.06, "backward": 0.04}),
         removed=(0.3, 0.76, 1.0),
         by_hand=True,
