@@ -71,7 +71,7 @@ def test_who_does_not_want_it_is_told_how_to_later(verified, tmp_path):
 
     assert ran.status == 0
     assert b"Go on?" in ran.err
-    assert b"this goes on with it: profile-train verify run" in ran.err
+    assert b"continue with: profile-train verify run" in ran.err
     assert (folder / "report.html").exists()
     assert not (tmp_path / "calibration.jsonl").exists()
 
@@ -80,7 +80,7 @@ def test_nothing_is_tried_of_a_program_that_failed(verified):
     ran, folder = verified(3, "--yes")
 
     assert ran.status == 3
-    assert b"nothing is tried, for the program did not end well." in ran.err
+    assert b"nothing was tried, because the program failed." in ran.err
     assert (folder / "report.html").exists()
     assert not (folder / "trials").exists()
 

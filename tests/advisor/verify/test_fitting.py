@@ -130,7 +130,7 @@ def test_the_cheapest_change_that_suffices_is_found(fitting):
     ran, folder = fitting(2_000_000)
 
     assert ran.status == 0, ran.err
-    assert b"As it is: it ran out of memory in its first step." in ran.err
+    assert b"Without changes: it ran out of memory in its first step." in ran.err
     tuned = tomllib.loads((folder / "tuned.toml").read_text())
     assert (tuned["fits"], tuned["steps_before"], tuned["steps_after"]) == (True, 0, 40)
     (change,) = tuned["change"]
@@ -193,7 +193,7 @@ def test_a_program_that_fails_for_another_reason_is_told(fitting):
     ran, _ = fitting(0, text=LIMITED.replace("can't allocate memory", "no"))
 
     assert ran.status == 1
-    assert b"Memory is not what it died for" in ran.err
+    assert b"The program did not run out of memory" in ran.err
 
 
 # ---- which, and in which order ----

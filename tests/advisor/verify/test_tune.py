@@ -89,7 +89,7 @@ def test_a_tuning_that_is_cut_off_twice_goes_on_to_the_same_end(tuning):
     running.send(signal.SIGINT)
     ran = ended(running)
     assert ran.status == 130
-    assert b"goes on where it was" in ran.err
+    assert b"run the same command again to continue" in ran.err
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in its)
     first = recordings(folder)
 
