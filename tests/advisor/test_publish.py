@@ -205,7 +205,7 @@ def test_a_form_that_fails_leaves_the_old_files(folder, monkeypatch):
         raise RuntimeError
 
     monkeypatch.setattr(module.markdown, "render", fail)
-    monkeypatch.setattr(module, "report_of", lambda *_: golden())
+    monkeypatch.setattr(module, "report_of", lambda *_, **__: golden())
     with pytest.raises(RuntimeError):
         publish(folder)
     assert (folder / "result.json").read_text() == before
