@@ -70,6 +70,7 @@ def fleet(
     from advisor.fleet.overview import overview
     from advisor.report.render import fleet_html, fleet_json
     from advisor.settings.config import configure
+    from advisor.units import count
 
     chosen = options.configuration(config, judging=False) or configure(judging=False)
     folder = data or chosen.fleet or Path(DEFAULT)
@@ -79,7 +80,7 @@ def fleet(
     if places:
         done = import_runs(folder, places, engine, address)
         wrong = f", {done.not_complete} of them incomplete" if done.not_complete else ""
-        say(f"{done.found} run folders found; {done.read} new or changed ones read{wrong}.")
+        say(f"{count(done.found, 'run folder')} found, {done.read} of them new or changed{wrong}.")
         if not done.found:
             raise ProfilerError("Nothing was found to import.", "A run folder holds result.json or run-HOST.db.")
     with opened(folder, loaded=True) as connection:
