@@ -80,7 +80,6 @@ def train(how):
         if number == 0 and how == "late": model.compile(backend="eager")
         if number == 1:
             time.sleep(0.6)  # the agent looks after its wrappers twice a second
-            if how in ("eager", "fullgraph"): continue  # to compile once more for it takes longer than all their steps
             model.eval()
             with torch.no_grad(): losses.append(call(torch.randn(16, 32)).square().mean().item())
             model.train()
@@ -112,7 +111,9 @@ WAYS = (
 def test_a_compiled_program_compiles_as_without_us(judge, ways):
     """Losses, graphs, graph breaks, compilations and what torch logs are printed by the program, and equal."""
     ways = ways.split()
-    found = judge(COMPILED, *ways, env={"PYTHONPATH": str(ROOT)}, stderr=True, light=True)
+    # In each way evaluating is compiled once: of two, that may be most of the time, as the report then says.
+    advised = {"eval-less-often"} if len(ways) > 1 else set()
+    found = judge(COMPILED, *ways, env={"PYTHONPATH": str(ROOT)}, stderr=True, light=True, advised=advised)
     every = iter(found.of(0))
 
     assert found.flags()["compile"]
