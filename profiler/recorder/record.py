@@ -356,6 +356,7 @@ class Recorder:
         Raises:
             ProfilerError: the end of the run could not be written.
         """
+        self._notice_silence(self.now)  # the program may have ended meanwhile
         self._drain.look()
         self._take(final=True)
         self._keep_stacks()

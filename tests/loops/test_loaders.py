@@ -1,5 +1,7 @@
 """Where the batches come from: no loader, streams, several loaders, loaders made anew, workers of every kind."""
 
+from programs import QUIET_TRACKER
+
 from profiler.schema import TAG_EPOCH_START, TAG_EVALUATION
 
 SLEEP = 0.002
@@ -100,13 +102,10 @@ def test_loaders_of_every_kind(loop, run_both, parts):
     assert profiled.facts("flags")[0].evaluation_grad is False
 
 
-WORKERS = """
+WORKERS = (
+    QUIET_TRACKER
+    + """
 import multiprocessing
-
-# Plain programs meet this warning, too: a queue's feeder, a daemon thread, may hold the last reference to a semaphore.
-# It unlinks it, and the interpreter ends before the thread has reported that to the tracker, which then warns of "No
-# such file". In 5 of 9 plain runs of such a loader the feeder was that thread; a report delayed by a second warned.
-os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker:UserWarning"
 
 class Once(Slow):
     \"\"\"What it holds can be handed over one time only, as a connection or a lock of its own.\"\"\"
@@ -125,6 +124,7 @@ if __name__ == "__main__":
         losses.append(update(model, optimizer, batch))
     tell(context, steps=8, batches=8, losses=losses, pickled=Once.pickled)
 """
+)
 
 
 def test_workers_of_every_kind_whose_dataset_can_be_pickled_once(loop, start_plain, start_profiled, parts):

@@ -64,6 +64,17 @@ the first optimizer; here, a program's first use of it does. A sixth is collecti
 Test newer torches without triton, as CPU builds are: its bindings print what stays frozen as leaks at exit.
 """
 
+QUIET_TRACKER = """
+import os
+os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker:UserWarning"
+"""
+"""Ignores a warning that plain programs meet, too, when their workers were not forked.
+
+A queue's feeder, a daemon thread, may hold the last reference to a semaphore. It unlinks it, and the interpreter ends
+before the thread has reported that to the tracker, which then warns of "No such file". In 5 of 9 plain runs of such a
+loader the feeder was that thread; a report delayed by a second warned.
+"""
+
 TRAINS = (
     TORCH
     + """

@@ -7,9 +7,9 @@ LOOP = (
     TORCH
     + """
 import json, os
-EARLY
+# EARLY
 import torch
-LATE
+# LATE
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for step in range(100):
@@ -29,7 +29,7 @@ VARIABLES = {
 
 
 def loop(early="", late=""):
-    return LOOP.replace("EARLY", early).replace("LATE", late)
+    return LOOP.replace("# EARLY", early).replace("# LATE", late)
 
 
 @pytest.fixture(autouse=True)

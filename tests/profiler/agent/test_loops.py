@@ -3,7 +3,7 @@
 from statistics import median
 
 import pytest
-from programs import ON_RANKS, ROOT, TORCH, codes
+from programs import ON_RANKS, QUIET_TRACKER, ROOT, TORCH, codes
 
 from profiler.schema import (
     PHASES,
@@ -154,6 +154,7 @@ def test_loaders_made_anew_batch_samplers_and_more_loaders_than_are_told(loop, r
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_batches_made_in_workers(loop, run_profiled, context):
     program = loop(
+        QUIET_TRACKER,
         MADE,
         f"""
 if __name__ == "__main__":
