@@ -47,17 +47,7 @@ class Pid(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.option("--steps", type=click.IntRange(1), help="Record so many steps.")
 @click.option("--all", "tree", is_flag=True, help="All ranks started by PID, for example torchrun.")
 @click.option("--no-inject", "outside", is_flag=True, help="Inject nothing: record only GPU and system data.")
-@click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [profile-train-runs/<time>-<script>]")
-@click.option(
-    "--budget",
-    type=click.FloatRange(0, 0.5),
-    default=0.01,
-    help="Share of the run time that profiling may cost.  [0.01]",
-)
-@click.option("--rate", type=click.FloatRange(0.1, 100), default=10.0, help="GPU and host samples per second.  [10]")
-@click.option("--windows/--no-windows", default=True, help="Short torch.profiler windows for kernel detail.")
-@click.option("--stacks/--no-stacks", default=True, help="Sample Python stacks from outside, for file and line.")
-@click.option("--no-report", is_flag=True, help="Only record; make the report later with `profile-train report`.")
+@options.recording
 @options.criteria
 def attach(
     pid: int,

@@ -57,6 +57,22 @@ CALIBRATION = _configured(
     "profile-train/calibration.jsonl in $XDG_DATA_HOME]",
 )
 
+_RECORDING = (
+    click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [profile-train-runs/<time>-<script>]"),
+    click.option(
+        "--budget",
+        type=click.FloatRange(0, 0.5),
+        default=0.01,
+        help="Share of the run time that profiling may cost.  [0.01]",
+    ),
+    click.option(
+        "--rate", type=click.FloatRange(0.1, 100), default=10.0, help="GPU and host samples per second.  [10]"
+    ),
+    click.option("--windows/--no-windows", default=True, help="Short torch.profiler windows for kernel detail."),
+    click.option("--stacks/--no-stacks", default=True, help="Sample Python stacks from outside, for file and line."),
+    click.option("--no-report", is_flag=True, help="Only record; make the report later with `profile-train report`."),
+)
+
 
 class _Read(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
     """A type that a function reads, and rejects with a ValueError."""
@@ -180,6 +196,13 @@ class Criteria:
     def past(self) -> Calibration:
         """Return all trials so far, and print a note on those that cannot be read."""
         return past(self.calibration)
+
+
+def recording(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the options of a command that records."""
+    for option in reversed(_RECORDING):
+        command = option(command)
+    return command
 
 
 def criteria(command: Callable[..., R]) -> Callable[..., R]:

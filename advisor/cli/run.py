@@ -39,17 +39,7 @@ if TYPE_CHECKING:
     epilog="Example: profile-train --out run train.py --lr 3e-4",
     options_metavar="[OPTIONS]",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [profile-train-runs/<time>-<script>]")
-@click.option(
-    "--budget",
-    type=click.FloatRange(0, 0.5),
-    default=0.01,
-    help="Share of the run time that profiling may cost.  [0.01]",
-)
-@click.option("--rate", type=click.FloatRange(0.1, 100), default=10.0, help="GPU and host samples per second.  [10]")
-@click.option("--windows/--no-windows", default=True, help="Short torch.profiler windows for kernel detail.")
-@click.option("--stacks/--no-stacks", default=True, help="Sample Python stacks from outside, for file and line.")
-@click.option("--no-report", is_flag=True, help="Only record; make the report later with `profile-train report`.")
+@options.recording
 @click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
 @click.option("--verify", is_flag=True, help="After the report, try the advice, as `profile-train verify` does.")
 @click.option(

@@ -94,7 +94,7 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     put_in("tracebacks", lambda: tracebacks.install(agent))
     put_in("anomaly", lambda: anomaly.install(agent))
     when_imported("torch.utils.data.dataloader", lambda: put_in("dataloader", lambda: dataloader.install(agent)))
-    put_in("ray_data", lambda: ray_data.install(agent))
+    when_imported(ray_data.MODULE, lambda: put_in("ray_data", lambda: ray_data.install(agent)))
 
     def opened() -> None:
         agent.fact("process", facts.process(torch, posix.getpid()))

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..importing import when_imported
 from ..outlet import clock
 from ..ring import FETCH
 from ..session import Agent, ident
@@ -17,27 +16,10 @@ MODULE = "ray.data._internal.block_batching.iter_batches"
 UNKNOWN = -1  # how many batches lie ready in Ray's threads
 
 
-def install(agent: Agent) -> Callable[[], None]:
-    """Patch the iterator of batches once the program has imported Ray Data."""
-    undo: list[Callable[[], None]] = []
-
-    def imported() -> None:
-        try:
-            undo.append(_hook(agent, sys.modules[MODULE].BatchIterator))
-        except Exception as error:
-            agent.problem("ray_data", error)
-
-    when_imported(MODULE, imported)
-
-    def uninstall() -> None:
-        for each in undo:
-            each()
-
-    return uninstall
-
-
 @not_counted
-def _hook(agent: Agent, batch_iterator: Any) -> Callable[[], None]:
+def install(agent: Agent) -> Callable[[], None]:
+    """Patch the iterator of batches of Ray Data, whose module is imported."""
+    batch_iterator = sys.modules[MODULE].BatchIterator
     plain = batch_iterator.__iter__
     put = agent.put
 

@@ -59,3 +59,24 @@ def tried(script, tmp_path):
         return Tried(Ran(0, Path(f"{out}.log").read_bytes(), b"", out))
 
     return begin
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def set_clock(monkeypatch):
+    """Replace the clock of a module by one that the test sets; return it."""
+
+    def replace(module):
+        clock = Clock()
+        monkeypatch.setattr(module, "clock", clock)
+        return clock
+
+    return replace

@@ -12,18 +12,9 @@ from profiler.agent.ring import FETCH, GC, OPTIMIZER, SAVE
 from profiler.agent.session import Agent, ident
 
 
-class Clock:
-    now = 0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(output, "clock", clock)
-    return clock
+def clock(set_clock):
+    return set_clock(output)
 
 
 @pytest.fixture

@@ -31,18 +31,9 @@ class BatchIterator:
             self.closed = True
 
 
-class Clock:
-    now = 0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(ray_data, "clock", clock)
-    return clock
+def clock(set_clock):
+    return set_clock(ray_data)
 
 
 @pytest.fixture
