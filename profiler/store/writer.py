@@ -85,6 +85,12 @@ class Writer:
         Problem: 1_000,
     }
 
+    TOGETHER: ClassVar[tuple[type, ...]] = (Step, Batch)
+    """Tables that grow by the step: where one is merged, so are the others.
+
+    Else each has its own times at which it is fullest, and a file grows until two of them coincide.
+    """
+
     LOG: ClassVar[int] = 1 << 22
     """Bytes of the write-ahead log that are kept on disk: SQLite checkpoints at this size, and a merge writes more."""
 
@@ -245,21 +251,27 @@ class Writer:
         self._insert(name, columns.names, map(columns.encode, rows))
         added = Counter(map(key, rows))
         sizes.update(added)
-        if cls in MERGES:
-            self._bound(cls, added)
+        if cls in MERGES and self._bound(cls, added) and cls in self.TOGETHER:
+            for other in self.TOGETHER:
+                if other is not cls:
+                    self._bound(other, list(self._size(other)), share=0.5)
         return notice
 
-    def _bound(self, cls: type, groups: Iterable[tuple[object, ...]]) -> None:
-        """Merge each group, and the whole table, that has become too large."""
+    def _bound(self, cls: type, groups: Iterable[tuple[object, ...]], share: float = 1) -> bool:
+        """Merge each group that holds more than a share of its limit, and a table above its own; return if one was."""
         limit = self.LIMITS[cls]
+        merged = False
         for group in groups:
-            if self._size(cls)[group] > limit:
+            if self._size(cls)[group] > limit * share:
                 merge(self._connection, NAMES[cls], cls, limit, group)
                 del self._sizes[cls]
+                merged = True
         if self._size(cls).total() > max(limit * self.PER_TABLE, self._floors.get(cls, 0)):
             merge(self._connection, NAMES[cls], cls, limit * self.PER_TABLE)
             del self._sizes[cls]
+            merged = True
             self._floors[cls] = 2 * self._size(cls).total()  # else many groups would be merged at every commit
+        return merged
 
     def _insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]], conflict: str = "") -> None:
         marks = ", ".join("?" * len(columns))

@@ -412,6 +412,26 @@ def test_a_day_of_steps_of_a_millisecond_takes_a_few_megabytes(tmp_path):
     assert sum(sample.count for sample in tables.gpu_samples) == 2 * 864_000
 
 
+@pytest.mark.parametrize("full", [Step, Batch])
+def test_steps_and_batches_are_merged_at_the_same_time(tmp_path, full):
+    """Else a file grows whenever both happen to be fullest at once."""
+    limit = Small.LIMITS[full]
+    with contextlib.closing(Small(tmp_path, "node")) as writer:
+        for at in range(limit - 2):
+            writer.append([step(at), _batch(at)])
+        assert writer.commit()
+        writer.append([step(limit + more) if full is Step else _batch(limit + more) for more in range(3)])
+        assert writer.commit()
+    tables = read(writer.path)
+    assert len(tables.steps) <= limit / 2
+    assert len(tables.batches) <= limit / 2
+    assert sum(one.count for one in (*tables.steps, *tables.batches)) == 2 * (limit - 2) + 3
+
+
+def _batch(at):
+    return Batch(pid=1, loader=1, start=float(at), duration=0.1, cpu=0.1, collate=0.1, samples=8.0)
+
+
 def test_the_log_shrinks_again_after_a_large_commit(tmp_path):
     with contextlib.closing(Writer(tmp_path, "node")) as writer:
         log = writer.path.with_name(f"{writer.path.name}-wal")
