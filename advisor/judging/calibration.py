@@ -177,7 +177,8 @@ class Calibration:
         counted = Counter(each.verdict for each in tried)
         verdicts = ", ".join(f"{counted[verdict]} {verdict.value}" for verdict in Verdict if counted[verdict])
         number = sum(each.trials for each in tried)
-        parts = [f"This advice on all programs so far: {count(number, 'trial')} on {len(tried)}, {verdicts}."]
+        times = f", {number} times" if number > len(tried) else ""
+        parts = [f"Tried before{times} on {count(len(tried), 'program')}: {verdicts}."]
         if records := self.records(rule):
             expected = median(each.predicted[1] for each in records)
             observed = median(each.observed for each in records)

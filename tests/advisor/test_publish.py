@@ -119,7 +119,7 @@ def test_the_record_of_a_rule_stands_beside_its_advice(folder):
 
     result = json.loads((folder / "result.json").read_text())
     jsonschema.validate(result, SCHEMA)
-    record = "This advice on all programs so far: 1 trial on 1, 1 partial. "
+    record = "Tried before on 1 program: 1 partial. "
     assert [advice["past"][: len(record)] for advice in result["advice"] if advice["rule"] == "goal-undefined"] == [
         record
     ]
