@@ -173,7 +173,7 @@ def attention_heads(m: Metrics) -> int:
     """Heads of the attention shape that takes the most time, on this rank."""
     heads = _dearest(m).heads
     if heads is None:
-        raise Missing("Heads cannot be separated from the batch", "Nothing: read them from the model's configuration.")
+        raise Missing("Heads cannot be separated from the batch", "Read them from the model's configuration.")
     return heads
 
 
@@ -203,7 +203,7 @@ def scores_bytes(m: Metrics) -> float:
     )
 
 
-_NONE = Missing("No attention was recorded", "Nothing, unless the model's attention is compiled.")
+_NONE = Missing("No attention was recorded", "Nothing to do, unless the model's attention is compiled.")
 
 
 def _dearest(m: Metrics) -> Attention:

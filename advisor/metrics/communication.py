@@ -69,7 +69,8 @@ def comm_bytes(m: Metrics) -> float:
     fact, ranks = m[ddp], m[data_parallel_size]
     if fact.comm_hook is not None:
         raise Missing(
-            "A communication hook changes how gradients are reduced", "Nothing: only the hook knows what it sends."
+            "A communication hook changes how gradients are reduced",
+            "Nothing to do: only the hook knows what it sends.",
         )
     return 2 * (ranks - 1) / ranks * fact.gradient_bytes * m[reductions_per_step]
 
@@ -163,7 +164,7 @@ def straggler_skew(m: Metrics) -> float:
     noise, part = LOCKSTEP
     spans = [rows[-1].start - rows[0].start for rows in m[common_steps]]
     if max(spans) - min(spans) > max(noise, part * skew) * min(spans):
-        raise Missing("The ranks do not wait for each other", "Nothing, if each rank trains its own model.")
+        raise Missing("The ranks do not wait for each other", "Nothing to do, if each rank trains its own model.")
     return skew
 
 
@@ -319,7 +320,7 @@ def _train_one_model(m: Metrics) -> None:
     ranks = [rank for rank in _ranks(m) if rank.models and not (rank.flags and rank.flags.fsdp)]
     if len({max(fact.parameters for fact in rank.models) for rank in ranks}) > 1:
         raise Missing(
-            "The ranks hold different parts of the model", "Nothing: these ranks have different work by design."
+            "The ranks hold different parts of the model", "Nothing to do: these ranks have different work by design."
         )
 
 

@@ -163,7 +163,7 @@ def host_launch(m: Metrics) -> float:
 def traced_kernels(m: Metrics) -> int:
     """GPU kernels in the analyzed steps of an imported trace."""
     if not m[is_trace]:
-        raise Missing("This is not a trace with GPU work", "Nothing: steps are counted instead.")
+        raise Missing("This is not a trace with GPU work", "Nothing to do: steps are counted instead.")
     return round(_sum(m, "kernels"))
 
 
@@ -207,7 +207,7 @@ def reached_multiprocessors(m: Metrics) -> float:
     total = sum(kernel.total for kernel in kernels)
     if total < MOST_TIME * sum(kernel.total for kernel in _kernels(m)):
         raise Missing(
-            "The profiler does not report how many blocks the kernels have", "Nothing: only CUPTI reports it."
+            "The profiler does not report how many blocks the kernels have", "Nothing to do: only CUPTI reports it."
         )
     return sum((kernel.reached or 0.0) * kernel.total for kernel in kernels) / total
 
@@ -299,7 +299,7 @@ def bf16_gemm_us(m: Metrics) -> float:
     products = [kernel for kernel in _kernels(m) if _is_bf16_gemm(kernel)]
     calls = sum(kernel.calls for kernel in products)
     if not calls:
-        raise Missing("No bf16 matmul was recorded", "Nothing, unless the program computes in bf16.")
+        raise Missing("No bf16 matmul was recorded", "Nothing to do, unless the program computes in bf16.")
     return 1e6 * sum(kernel.total for kernel in products) / calls
 
 
@@ -323,11 +323,13 @@ def achieved_matmul_flops(m: Metrics) -> float:
     """FLOP/s that matmuls reach, from the windows that recorded shapes."""
     convolutions = m[conv_share]
     if convolutions > FEW_CONVOLUTIONS * m[matmul_share]:
-        raise Missing("The operations of convolutions are not counted", "Nothing: the GPU's typical rate is assumed.")
+        raise Missing(
+            "The operations of convolutions are not counted", "Nothing to do: the GPU's typical rate is assumed."
+        )
     found = m[products]
     seconds = sum(product.seconds for product in found)
     if m[shaped_operators].device != "cuda" or seconds <= 0:
-        raise Missing("No matmul of known size was recorded", "Nothing: the GPU's typical rate is assumed.")
+        raise Missing("No matmul of known size was recorded", "Nothing to do: the GPU's typical rate is assumed.")
     return sum(product.flop * product.calls for product in found) / seconds
 
 

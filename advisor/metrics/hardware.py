@@ -239,7 +239,7 @@ def busy_samples(m: Metrics) -> list[GpuSample]:
     if not busy:
         raise Missing(
             f"No sample showed a GPU busy for {BUSY:.0%} of the time",
-            "Nothing, if the GPU is meant to be idle; otherwise give it more work, or record for longer.",
+            "Nothing to do, if the GPU is meant to be idle; otherwise give it more work, or record for longer.",
         )
     return busy
 

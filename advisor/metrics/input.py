@@ -39,7 +39,7 @@ def loader(m: Metrics) -> LoaderFact:
     if not training:
         raise Missing(
             "No DataLoader was seen",
-            "Nothing, if the program loads data without a DataLoader; otherwise record from its start.",
+            "Nothing to do, if the program loads data without a DataLoader; otherwise record from its start.",
         )
     made = {fact.id: 0 for fact in training}
     for batch in m[primary_rank].batches:
@@ -140,7 +140,7 @@ def queue_depth(m: Metrics) -> float:
     """Mean number of ready batches at the moment one is requested."""
     measured = [(step.queue_depth, step.count) for step in m[steady_steps] if step.queue_depth is not None]
     if not measured:
-        raise Missing("No queue of batches was observed", "Nothing: without workers there is no queue.")
+        raise Missing("No queue of batches was observed", "Nothing to do: without workers there is no queue.")
     return sum(depth * count for depth, count in measured) / sum(count for _, count in measured)
 
 
@@ -178,7 +178,7 @@ def worker_efficiency(m: Metrics) -> float:
     """
     workers = m[loader].num_workers
     if not workers:
-        raise Missing("The loader has no workers", "Nothing: the training process prepares the batches itself.")
+        raise Missing("The loader has no workers", "Nothing to do: the training process prepares the batches itself.")
     return m[t_w] * m[batches_per_step] / (workers * m[step_time_mean])
 
 

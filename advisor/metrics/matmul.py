@@ -63,7 +63,7 @@ def misaligned_length(m: Metrics) -> int:
     """The misaligned dimension of the matmuls that take the most time: not a multiple of 8 (fp8: 16)."""
     found = m[misaligned]
     if found is None:
-        raise Missing("Every matmul is aligned", "Nothing.")
+        raise Missing("Every matmul is aligned", "Nothing to do.")
     return found.length
 
 
@@ -106,7 +106,9 @@ def logits(m: Metrics) -> Logits:
         if operator.name == "aten::_log_softmax" and len(operator.inputs[0]) >= 2 and min(operator.inputs[0]) > 0
     ]
     if not shapes:
-        raise Missing("No cross-entropy over classes was recorded", "Nothing, unless the loss is compiled or fused.")
+        raise Missing(
+            "No cross-entropy over classes was recorded", "Nothing to do, unless the loss is compiled or fused."
+        )
     largest = max(shapes, key=prod)
     return Logits(prod(largest) // largest[1], largest[1])
 

@@ -48,7 +48,9 @@ def near_cores(m: Metrics) -> float:
 def _gpus(m: Metrics) -> tuple[Gpu, ...]:
     """Return the GPU on which the rank holds memory; if unknown, all GPUs, which may agree on a node."""
     if m[on_cpu]:
-        raise Missing("The program does not train on a GPU", "Nothing: a CPU run has no GPU to be near.", Need.GPU)
+        raise Missing(
+            "The program does not train on a GPU", "Nothing to do: a CPU run has no GPU to be near.", Need.GPU
+        )
     peak = m.get(memory_peak)
     held = [device for device in m[primary_rank].devices if peak is not None and device.id == peak.id]
     return tuple(gpu for device in held if (gpu := m.profile.gpu_of(device)) is not None) or m.profile.gpus

@@ -22,7 +22,7 @@ def padding(m: Metrics) -> PaddingFact:
     if fact is None or fact.told_by is None:
         raise Missing(
             "The batches do not show which tokens are padding",
-            "Nothing, if there are no sequences; otherwise let the loader return their mask as `attention_mask`.",
+            "Nothing to do, if there are no sequences; otherwise let the loader return their mask as `attention_mask`.",
         )
     if fact.batches < FEWEST or not fact.padded:
         raise Missing(f"Fewer than {FEWEST} batches were checked for padding", "Record more steps.")

@@ -103,7 +103,9 @@ def scaler(m: Metrics) -> ScalerFact:
     """The state of the GradScaler."""
     fact = m[primary_rank].scaler
     if fact is None:
-        raise Missing("No GradScaler was seen", "Nothing, unless the program trains in fp16; then scale its loss.")
+        raise Missing(
+            "No GradScaler was seen", "Nothing to do, unless the program trains in fp16; then scale its loss."
+        )
     return fact
 
 
@@ -146,7 +148,7 @@ def gpu_need(m: Metrics) -> Need:
 AMD = "AMD GPUs are not sampled, only NVIDIA's: utilization, power and clocks are not measured"
 """What a recording of a program on ROCm lacks."""
 AMD_REMEDY = (
-    "Nothing: steps, GPU time, torch's memory and profiler windows are measured. For the rest see amd-smi monitor."
+    "Nothing to do: steps, GPU time, memory and profiler windows are measured. For the rest see amd-smi monitor."
 )
 
 

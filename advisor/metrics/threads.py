@@ -62,7 +62,7 @@ def largest_matmul(m: Metrics) -> MatmulFact:
     if fact is None:
         raise Missing(
             "No matmul of a linear layer was observed",
-            "Nothing, if the model has none or is compiled: try other values of torch.set_num_threads yourself.",
+            "Nothing to do, if the model has none or is compiled: try other values of torch.set_num_threads yourself.",
         )
     return fact
 
