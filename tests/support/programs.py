@@ -46,11 +46,15 @@ class Dynamo(Later):
     disable = staticmethod(lambda fn=None, *_, **__: fn)
     graph_break = staticmethod(lambda *_, **__: None)
 
-LATER = {"torch._dynamo": Dynamo, "torch.export": Later, "torch._meta_registrations": Later}
+LATER = {"torch._dynamo": Dynamo}
+for name in ("export", "_meta_registrations", "distributions", "quantization"):
+    LATER["torch." + name] = Later
 for name, kind in LATER.items():
     sys.modules.setdefault(name, kind(name))
 import torch
-import torch._prims.rng_prims  # no Generator can be made before it
+if hasattr(torch._C, "_set_generator_metaclass"):  # no Generator can be made before it; torch._prims does it, slowly
+    from torch._opaque_base import OpaqueBaseMeta
+    torch._C._set_generator_metaclass(OpaqueBaseMeta)
 torch._dynamo = sys.modules["torch._dynamo"]
 gc.freeze()
 gc.enable()
