@@ -3,14 +3,14 @@
 import json
 
 import pytest
-from programs import ON_RANKS, TORCH
+from programs import NUMPY_TORCH, ON_RANKS
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.stragglers import straggler_causes
 from advisor.runs.load import load
 
 RANKS = (
-    TORCH
+    NUMPY_TORCH
     + """
 import os, sys, time, torch
 import torch.distributed as dist

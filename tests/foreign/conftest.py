@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 import pytest
-from programs import TORCH, Ran
+from programs import NUMPY_TORCH, Ran
 
 from profiler.schema import PHASES
 
@@ -83,7 +83,7 @@ def judge(script, start, start_profiled, report, tmp_path):
     def run(
         program, *arguments, launcher=(sys.executable,), env=None, seen=True, stderr=False, light=False, advised=()
     ):
-        path = script(f"{TORCH if light else ''}\n{BEGIN}{program}")
+        path = script(f"{NUMPY_TORCH if light else ''}\n{BEGIN}{program}")
         env = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", **(env or {})}
         runs = []
         for name, begin in (("plain", start), ("profiled", start_profiled)):

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
-from programs import TORCH
+from programs import NUMPY_TORCH
 
 from profiler.schema import BETWEEN, PHASES
 
 BEGIN = (
-    TORCH
+    NUMPY_TORCH
     + """
 import contextlib, json, os, sys, threading, time
 import torch

@@ -97,7 +97,7 @@ def test_two_threads_that_train_at_once(loop, run_both, parts):
     assert [step.index for step in steps] == list(range(84))
     assert sum(bool(step.tags & TAG_FIRST) for step in steps) == 2
     slow = [step for step in steps if (step.forward or 0) >= 0.025]
-    assert len(slow) == 24
+    assert len(slow) >= 24  # a quick one that had to wait for a core may be as long
     assert all(step.forward >= 0.005 for step in steps)
     for step in steps:
         assert step.data_wait >= 4 * 0.002

@@ -27,7 +27,7 @@ COMMAND = (
 """profile-train, of this checkout."""
 
 _IMPORTS = """
-import gc, importlib, sys, types
+import gc, importlib, sys, types, warnings
 gc.disable()
 
 class Later(types.ModuleType):
@@ -51,7 +51,12 @@ for name in ("export", "_meta_registrations", "distributions", "quantization"):
     LATER["torch." + name] = Later
 for name, kind in LATER.items():
     sys.modules.setdefault(name, kind(name))
-import torch
+if "numpy" not in sys.modules:
+    sys.modules["numpy"] = None
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # torch misses numpy, once
+    import torch
+    torch.tensor([0.0])
 if hasattr(torch._C, "_set_generator_metaclass"):  # no Generator can be made before it; torch._prims does it, slowly
     from torch._opaque_base import OpaqueBaseMeta
     torch._C._set_generator_metaclass(OpaqueBaseMeta)
@@ -63,10 +68,13 @@ TORCH = f"exec({_IMPORTS!r}, {{}})"
 """The first line of a program whose time is mostly the imports of torch.
 
 Half of it is the compiler and what only it and exporting use: torch imports that when it is imported and when it makes
-the first optimizer; here, a program's first use of it does. A sixth is collecting garbage.
+the first optimizer; here, a program's first use of it does. A sixth is collecting garbage, a sixth numpy.
 
 Test newer torches without triton, as CPU builds are: its bindings print what stays frozen as leaks at exit.
 """
+
+NUMPY_TORCH = "import numpy\n" + TORCH
+"""The same for a program with loaders: the agent looks at their batches if there is numpy."""
 
 QUIET_TRACKER = """
 import os

@@ -3,7 +3,7 @@
 from statistics import median
 
 import pytest
-from programs import ON_RANKS, QUIET_TRACKER, ROOT, TORCH, codes
+from programs import NUMPY_TORCH, ON_RANKS, QUIET_TRACKER, ROOT, codes
 
 from profiler.schema import (
     PHASES,
@@ -15,7 +15,7 @@ from profiler.schema import (
 )
 
 BEGIN = (
-    TORCH
+    NUMPY_TORCH
     + """
 import copy, io, pickle, sys, time
 import torch

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from programs import TORCH
+from programs import NUMPY_TORCH
 
 from profiler.agent.hooks.padding import FRUITLESS, MOST_ELEMENTS, Paddings
 
@@ -228,7 +228,7 @@ print(sum(lengths) / 160 / 64, loss.item())
 
 
 def test_the_batches_of_a_program_are_looked_at_without_a_trace(run_both, script):
-    plain, profiled = run_both(script(TORCH + PADDED))
+    plain, profiled = run_both(script(NUMPY_TORCH + PADDED))
 
     assert profiled.out == plain.out
     assert not {"padding", "dataloader"} & set(profiled.problems)
