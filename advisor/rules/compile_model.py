@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from advisor.metrics.attention import materialised_attention_share
 from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.copies import layout_copy_share
 from advisor.metrics.gpu import (
     compute_capability,
     is_compiled,
@@ -61,14 +62,16 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then compile the model."""
-    written = m.get(materialised_attention_share) or 0.0  # sdpa-flash is for that
+    others = m.get(materialised_attention_share) or 0.0  # sdpa-flash is for that
+    if membound := m[membound_share]:
+        others = min(1.0, others + (m.get(layout_copy_share) or 0.0) / membound)  # layout-copies is for that
     return Advice(
         then="Compile the model: this fuses its many small or memory-bound kernels. Check the step time after "
         "some minutes; if the shapes vary, set dynamic=True.",
         changes=spelling(m).compile(),
         basis="Memory-bound kernels become 1.2, 1.6 or 2.5 times as fast; 30, 60 or 80 % of the time that the GPU "
         "waits for launches is saved. The compilation itself, about a minute at the start, is not counted.",
-        effect=in_turn(divide_membound(FUSED, portion=1 - written), remove_launch_idle(LAUNCHES)),
+        effect=in_turn(divide_membound(FUSED, portion=1 - others), remove_launch_idle(LAUNCHES)),
         intervention=compile_intervention(m),
         risk="Low: the same operations, rounded in another order. Compare the loss over a few hundred steps.",
     )

@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from made import ADD, BF16_GEMM, FLASH, FOREACH, NORM, SGEMM, SOFTMAX, TF32_GEMM, Loop
+from made import (
+    ADD,
+    BF16_GEMM,
+    DGEMM,
+    EFFICIENT,
+    FLASH,
+    FOREACH,
+    LOG_SOFTMAX,
+    NLL_LOSS,
+    NORM,
+    SGEMM,
+    SOFTMAX,
+    STRIDED,
+    TF32_GEMM,
+    Loop,
+)
 
 STEPS = 4
 
@@ -311,3 +326,87 @@ def synchronizes() -> Loop:
         loop.work(300)
 
     return transformer(Loop("A100"), product=60, elementwise=20, attention=tiny_attention, within=within)
+
+
+@program("fused-ce", "compile-model", why="logits of 16,384 tokens over 128,256 words are written, and read six times")
+def large_vocabulary() -> Loop:
+    logits = [[16384, 128256]]
+
+    def loss(loop: Loop) -> None:
+        loop.op("aten::mm", BF16_GEMM, 8_000, shapes=[[16384, 4096], [4096, 128256]])
+        loop.op("aten::_log_softmax", LOG_SOFTMAX, 6_000, shapes=logits, dtype="float")
+        loop.op("aten::nll_loss_forward", NLL_LOSS, 60, shapes=logits, dtype="float")
+        loop.op("aten::_log_softmax_backward_data", LOG_SOFTMAX, 8_000, shapes=logits, dtype="float")
+
+    def step_before(loop: Loop) -> None:
+        loss(loop)
+
+    return transformer(Loop("A100"), before=step_before)
+
+
+@program("dims-align", why="half of the step in matmuls over 50,257 words, at less than half of the others' rate")
+def odd_vocabulary() -> Loop:
+    def head(loop: Loop) -> None:
+        for _ in range(3):
+            loop.op("aten::mm", BF16_GEMM, 30_000, shapes=[[16384, 1024], [1024, 50257]])
+
+    return transformer(Loop("A100"), before=head)
+
+
+@program("precision-fp64", why="matmuls in double precision by accident: half of the step")
+def double_precision() -> Loop:
+    def within(loop: Loop) -> None:
+        loop.op("aten::mm", DGEMM, 4_000, shapes=[[1024, 1024], [1024, 1024]], dtype="double")
+
+    return transformer(Loop("A100"), within=within)
+
+
+@program("comm-slow-link", "comm-overlap", "comm-compress-bf16", why="80 MB are reduced at 1 GB/s: over sockets")
+def reduces_over_sockets() -> Loop:
+    return transformer(
+        Loop("A100", ranks=8), gradients=lambda loop, number: loop.reduce(80_000, 40_000_000, hidden=True)
+    )
+
+
+@program("attention-backend", why="40 % of the step in the memory-efficient kernel, because of a dense mask")
+def masked_attention() -> Loop:
+    shapes = [*[[4, 4096, 16, 64]] * 3, [4, 16, 4096, 4096], *[[]] * 6]
+    values = ["", "", "", "", "", "", "", "", "0.0", "0"]
+
+    def attention(loop: Loop) -> None:
+        loop.op("aten::_efficient_attention_forward", EFFICIENT, 3_000, shapes=shapes, values=values)
+
+    return transformer(Loop("A100"), attention=attention)
+
+
+@program("layout-copies", why="30 % of the step in contiguous(): each head's queries are transposed and written again")
+def transposes() -> Loop:
+    def within(loop: Loop) -> None:
+        for _ in range(3):
+            loop.inside("aten::contiguous", lambda: loop.inside("aten::clone", lambda: copied(loop)))
+
+    def copied(loop: Loop) -> None:
+        loop.op("aten::copy_", STRIDED, 400, shapes=[[8, 16, 2048, 64]] * 2)
+
+    return transformer(Loop("A100"), within=within)
+
+
+@program("comm-overlap", why="300 all-reduces a step, one for each tensor, after the backward pass: latency, not bytes")
+def reduces_each_tensor() -> Loop:
+    def update(loop: Loop) -> None:
+        for _ in range(300):
+            loop.reduce(180, 200_000, hidden=False)
+        loop.join()
+        fused(loop)
+
+    return transformer(Loop("A100", ranks=8), update=update)
+
+
+@program(why="half of the step is idle although kernels are queued: the cause is not in the program")
+def another_program_on_the_gpu() -> Loop:
+    return transformer(Loop("A100"), within=lambda loop: loop.hold(2_000))
+
+
+@program(why="large matmuls at two thirds of the peak on a B200; 8-bit floats are the user's choice")
+def healthy_on_blackwell() -> Loop:
+    return transformer(Loop("B200"), gemm="nvjet_tst_256x256_64x4_2x1_2cta_v_bz_TNT", product=1000, rate=1500)

@@ -25,6 +25,11 @@ FLASH = (
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>>"
 NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float>"
 SOFTMAX = "void (anonymous namespace)::cunn_SoftMaxForward<4, c10::BFloat16, float, c10::BFloat16>"
+LOG_SOFTMAX = "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, float, float, LogSoftMaxForwardEpilogue>"
+NLL_LOSS = "void at::native::(anonymous namespace)::nll_loss_forward_reduce_cuda_kernel_2d<float, float, long>"
+DGEMM = "void cutlass::Kernel2<cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1>"
+EFFICIENT = "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<cutlass::bfloat16_t>::Params)"
+STRIDED = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda>>"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 FOREACH = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::TensorListMetadata<2>>"
 
@@ -32,6 +37,7 @@ GPUS = {
     "A100": {"name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85_000_000_000, "computeMajor": 8, "computeMinor": 0},
     "H100": {"name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85_000_000_000, "computeMajor": 9, "computeMinor": 0},
     "V100": {"name": "Tesla V100-SXM2-32GB", "totalGlobalMem": 34_000_000_000, "computeMajor": 7, "computeMinor": 0},
+    "B200": {"name": "NVIDIA B200", "totalGlobalMem": 192_000_000_000, "computeMajor": 10, "computeMinor": 0},
     "MI300X": {"name": "AMD Instinct MI300X", "totalGlobalMem": 206_000_000_000, "computeMajor": 9, "computeMinor": 4},
 }
 
@@ -62,13 +68,17 @@ class Loop:
         dtype: str = "c10::BFloat16",
         stream: int = COMPUTE,
         after: int | None = None,
-        **args: Any,
+        values: list[str] | None = None,
     ) -> None:
         """Let the host call an operator that launches a kernel of `gpu` us; one on another stream waits for `after`."""
         begin = self.now
-        about = {} if shapes is None else {"Input Dims": shapes, "Input type": [dtype] * len(shapes)}
+        about: dict[str, Any] = {}
+        if shapes is not None:
+            about = {"Input Dims": shapes, "Input type": [dtype if shape else "" for shape in shapes]}
+        if values is not None:
+            about["Concrete Inputs"] = values
         self.now += host - self.launch
-        self._launch(kernel, gpu, stream, after, args)
+        self._launch(kernel, gpu, stream, after, {})
         self._add("cpu_op", name, MAIN, self._thread, begin, self.now, about)
 
     def copy(self, seconds: float, *, pinned: bool = False) -> None:
@@ -105,6 +115,18 @@ class Loop:
         """Let the host do something that the trace does not show."""
         self.now += seconds
 
+    def hold(self, seconds: float) -> None:
+        """Let the GPU begin its next kernel so much later, as if it worked for another program."""
+        self._free[COMPUTE] = self._free.get(COMPUTE, self.now) + seconds
+
+    def inside(self, name: str, body: Callable[[], None]) -> None:
+        """Let an operator call those of the body."""
+        begin = self.now
+        self.now += 1
+        body()
+        self.now += 1
+        self._add("cpu_op", name, MAIN, self._thread, begin, self.now, {})
+
     def forward(self, body: Callable[[], None]) -> None:
         body()
 
@@ -131,8 +153,9 @@ class Loop:
             "Out msg nelems": numbers,
             "dtype": "BFloat16",
         }
-        after = None if hidden else COMPUTE
-        self.op("nccl:all_reduce", ALL_REDUCE, gpu, stream=NCCL, after=after, **about)
+        begin = self.now
+        self._launch(ALL_REDUCE, gpu, NCCL, None if hidden else COMPUTE, about)
+        self._add("cpu_op", "nccl:all_reduce", MAIN, self._thread, begin, self.now, {})
 
     def join(self) -> None:
         """Let computing wait for the collectives."""

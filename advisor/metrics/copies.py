@@ -1,0 +1,88 @@
+"""Copies on the GPU that an operator makes for its own use, from the operator table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.gpu import gpu_computing_fraction, launch_bound_index
+from advisor.metrics.operators import is_computing
+from advisor.metrics.settings import primary_rank
+from advisor.metrics.step import gpu_windows
+from profiler.schema import Operator
+
+_COPY = "aten::copy_"
+_LAYOUT = frozenset({"aten::contiguous", "aten::clone", "aten::reshape"})
+_REDUCER = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+"""Range that torch's reducer records for each gradient, unless gradients are views of its buckets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copies:
+    """Copies of one purpose, per step."""
+
+    calls: float
+    seconds: float
+    """Seconds of their kernels."""
+    late: float
+    """Share of the time in which the GPU was idle because of late launches."""
+    share: float
+    """Share of the time of computing kernels."""
+    place: str
+    """The module that most of the time is spent in; empty if none is known."""
+
+
+@metric(None)
+def layout_copies(m: Metrics) -> Copies:
+    """Copies that only change the order of a tensor's elements in memory: `contiguous()`, and `reshape()` of what is no
+    view.
+
+    A copy whose source and result have the same order is a clone, and not one of them.
+    """
+    return _copies(m, lambda one: bool(_LAYOUT & set(one.path)) and not one.kernel.startswith("Mem"))
+
+
+@metric("1", "share of GPU time copying tensors into another layout")
+def layout_copy_share(m: Metrics) -> float:
+    """Share of GPU-busy time in copies that only change the order of a tensor's elements in memory."""
+    copies: Copies = m[layout_copies]
+    return copies.share
+
+
+@metric(None)
+def gradient_copies(m: Metrics) -> Copies:
+    """Copies of reduced gradients from DistributedDataParallel's buckets."""
+    return _copies(m, lambda one: _REDUCER in one.path)
+
+
+@metric("1", "share of the step copying gradients from buckets")
+def gradient_copy_fraction(m: Metrics) -> float:
+    """Share of the step in which DistributedDataParallel copies reduced gradients from its buckets, or in which the GPU
+    is idle because these copies are launched late.
+    """
+    copies: Copies = m[gradient_copies]
+    return copies.share * m[gpu_computing_fraction] + copies.late * m[launch_bound_index]
+
+
+def _copies(m: Metrics, wanted: Callable[[Operator], bool]) -> Copies:
+    """Return the copies of the primary rank's profiler windows that are wanted."""
+    rank = m[primary_rank]
+    operators = [one for one in rank.operators if one.device == "cuda"]
+    kernels = sum(kernel.total for kernel in rank.kernels if kernel.device == "cuda" and is_computing(kernel))
+    steps = sum(window.steps for window in gpu_windows(m))
+    if not operators or not kernels or not steps:
+        raise Missing("No operator on a GPU was recorded", "Run on a GPU, for long enough to open a profiler window.")
+    found = [one for one in operators if one.name == _COPY and wanted(one)]
+    seconds = sum(one.total for one in found)
+    places: dict[str, float] = defaultdict(float)
+    for one in found:
+        places[next((name for name in reversed(one.path) if "::" not in name), "")] += one.total
+    return Copies(
+        calls=sum(one.calls for one in found) / steps,
+        seconds=seconds / steps,
+        late=sum(one.gap or 0.0 for one in found) / (sum(one.gap or 0.0 for one in operators) or 1.0),
+        share=seconds / kernels,
+        place=max(places, key=lambda name: (places[name], name), default=""),
+    )

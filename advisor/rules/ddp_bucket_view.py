@@ -1,0 +1,65 @@
+"""DistributedDataParallel copies every reduced gradient back from its buckets.
+
+It reduces gradients in buckets. By default, each gradient also has memory of its own, so after the reduction torch
+launches one small copy for every parameter, when nothing is left to hide it. With `gradient_as_bucket_view=True`,
+gradients are views of the buckets: there are no copies, and one copy of all gradients less is in memory.
+
+Wrong when: the program calls `detach_()` on gradients, or keeps references to them between steps.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.communication import ddp
+from advisor.metrics.copies import gradient_copies, gradient_copy_fraction
+from advisor.metrics.step import modelled_phases
+from advisor.models.effects import COMPUTE, PARTLY, in_turn, remove_launch_idle, remove_seconds, up_to
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.units import share
+
+MIN_SHARE = Threshold(0.02, "A smaller share of the step is within its noise.")
+
+CODE = """\
+model = DistributedDataParallel(model, device_ids=[local_rank], gradient_as_bucket_view=True)
+"""
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If copies of gradients from DistributedDataParallel's buckets, and waiting for their launches, take at least 2 %
+    of the step,
+    """
+    part = m[gradient_copy_fraction]
+    return None if part < m[MIN_SHARE] else Evidence((Measurement(gradient_copy_fraction, part, m[MIN_SHARE]),))
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then let gradients be views of the buckets."""
+    copies, fact = m[gradient_copies], m.get(ddp)
+    return Advice(
+        then=f"Set gradient_as_bucket_view=True: in each step, {copies.calls:,.0f} gradients are copied back from the "
+        f"buckets, which takes {share(m[gradient_copy_fraction])} of the step.",
+        changes=(Change(language="python", code=CODE),),
+        basis="50, 80 or 100 % of these copies, and of the time that the GPU waits for their launches, is saved.",
+        effect=in_turn(
+            remove_seconds(*COMPUTE, seconds=min(copies.seconds, sum(m[modelled_phases].values())), shares=PARTLY),
+            remove_launch_idle(up_to(copies.late)),
+        ),
+        memory=-fact.gradient_bytes if fact else None,
+        risk="Low: the same numbers.",
+    )
+
+
+RULE = Rule(
+    title="Let gradients be views of the buckets",
+    area=Area.DISTRIBUTED,
+    when=when,
+    then=then,
+    confidence=Confidence.PHASE_REMOVAL,
+    difficulty=1,
+    sources=(
+        Source(
+            "PyTorch: DistributedDataParallel, gradient_as_bucket_view",
+            "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
+        ),
+    ),
+)

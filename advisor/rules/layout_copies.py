@@ -1,0 +1,69 @@
+"""Much of the GPU's time goes into copies that only reorder a tensor's elements in memory.
+
+`transpose()` and `permute()` move no data. The copy comes later: `contiguous()`, a `reshape()` of what is no view, or a
+matmul of a tensor that several heads or positions share. Such a copy reads and writes the whole tensor and computes
+nothing. Most have an alternative: an operator that takes any strides, or a layer that writes the right order at once.
+
+Wrong when: a custom kernel requires this order, and nothing before it can write it.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.copies import layout_copies, layout_copy_share
+from advisor.metrics.gpu import gpu_computing_fraction, membound_share
+from advisor.models.effects import Triple, divide_membound
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.units import share
+
+MIN_SHARE = Threshold(0.10, "Share of the step: halving a smaller share gains less than 5 %.")
+
+# These copies become so many times as fast: a fifth, half or nine tenths of them have an alternative (assumption).
+FEWER: Triple = (1.25, 2.0, 10.0)
+
+CODE = """\
+# attention: views only; scaled_dot_product_attention takes any strides
+query, key, value = (part.unflatten(-1, (-1, head_size)).transpose(1, 2) for part in (query, key, value))
+out = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)  # repeats no keys (torch 2.5)
+# elsewhere: contract over the axis where it is, instead of permute().contiguous() and a matmul
+out = torch.einsum("bchw,cd->bdhw", inputs, weight)
+# images: model.to(memory_format=torch.channels_last), and the inputs too, so that every layer agrees
+"""
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If copies that only change the order of elements in memory take at least 10 % of the step,"""
+    part = m[layout_copy_share] * m[gpu_computing_fraction]
+    if part < m[MIN_SHARE]:
+        return None
+    return Evidence((Measurement(layout_copy_share, m[layout_copy_share], m[MIN_SHARE]),), m[layout_copies].place)
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then keep tensors in the order that the next operator reads."""
+    where = f", most of them in {found.note}" if found.note else ""
+    return Advice(
+        then=f"Keep tensors in the order that the next operator reads: {share(m[layout_copy_share])} of the GPU's time "
+        f"goes into contiguous() and reshape(), which copy and compute nothing{where}.",
+        changes=(Change(language="python", code=CODE),),
+        basis="20, 50 or 90 % of the time of these copies is saved.",
+        effect=divide_membound(FEWER, portion=min(1.0, m[layout_copy_share] / m[membound_share])),
+        risk="Low: the same numbers. A view() of such a tensor may fail: use reshape() there.",
+    )
+
+
+RULE = Rule(
+    title="Avoid copies into another memory layout",
+    area=Area.KERNELS,
+    when=when,
+    then=then,
+    confidence=Confidence.HEURISTIC,
+    difficulty=2,
+    sources=(
+        Source("PyTorch: Tensor Views", "https://docs.pytorch.org/docs/stable/tensor_view.html"),
+        Source(
+            "PyTorch: scaled_dot_product_attention",
+            "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
+        ),
+    ),
+)
