@@ -442,7 +442,9 @@ class _Plan:
 
 def _gains_nothing(finding: Finding) -> bool:
     """Return whether a change that is for speed alone brings no gain in any scenario."""
-    if finding.rule.area not in (Area.STALLS, Area.PRECISION, Area.KERNELS) or finding.advice.fault or finding.cost:
+    advice, area = finding.advice, finding.rule.area
+    for_speed = area in (Area.STALLS, Area.PRECISION, Area.KERNELS) or (area is Area.DISTRIBUTED and not advice.memory)
+    if not for_speed or advice.fault or finding.cost:
         return False
     return all(gain is not None and gain.high <= NOTHING for gain in (finding.alone, finding.in_plan))
 

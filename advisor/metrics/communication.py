@@ -34,6 +34,10 @@ LOWER_CLOCK = 0.15
 FEWEST_CLOCKS = 10
 """Samples of a busy GPU."""
 
+_DDP = "DistributedDataParallel"
+OVERLAPPED = 0.5
+"""Share of communication that computing hides, from which it is not exposed by mistake (assumption)."""
+
 BETWEEN_STEPS = ("checkpoint_save", "evaluation")
 """Work between steps that a single rank may do alone."""
 
@@ -94,6 +98,24 @@ def exposed_collective(m: Metrics) -> Exchange:
     if not found:
         raise Missing("No collective on a GPU was recorded", "Run on several ranks, on GPUs, with windows enabled.")
     return max(found, key=lambda each: each.exposed)
+
+
+@metric("count", "collectives per step of the kind that is exposed longest")
+def exposed_collective_calls(m: Metrics) -> float:
+    """Collectives per step of the kind (and process group) with the most exposed time."""
+    longest: Exchange = m[exposed_collective]
+    return longest.calls / sum(window.steps for window in gpu_windows(m))
+
+
+@metric(None)
+def overlaps_backward(m: Metrics) -> bool:
+    """Whether gradients are already reduced during the backward pass: DistributedDataParallel runs the model, or
+    computing hides at least half of the communication.
+    """
+    rank = m[primary_rank]
+    if any(name.startswith(_DDP) for operator in rank.operators for name in operator.path):
+        return True
+    return any((fact.overlap or 0.0) >= OVERLAPPED for fact in rank.traces)
 
 
 @metric("B/s", "bandwidth of the collective that is exposed longest")

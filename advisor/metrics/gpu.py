@@ -145,6 +145,22 @@ def allocation_stall_fraction(m: Metrics) -> float:
     return _sum(m, "idle_allocating") / unprofiled(m, _windows(m))
 
 
+@metric("1", "share of the step in which the GPU is idle although work is queued")
+def idle_queued_fraction(m: Metrics) -> float:
+    """Share of the profiler windows in which nothing runs on the GPU although its next work was launched in time."""
+    facts = [fact for fact in m[primary_rank].traces if fact.seconds and "idle_queued" in fact.parts]
+    if not facts:
+        raise no_window(m)
+    return sum(fact.parts["idle_queued"] for fact in facts) / sum(fact.seconds for fact in facts)
+
+
+@metric("us", "idle time before a kernel that was queued")
+def idle_queued_us(m: Metrics) -> float:
+    """Mean time per kernel in which the GPU is idle although work is queued, in microseconds."""
+    seconds = m[idle_queued_fraction] * _sum(m, "duration")
+    return 1e6 * seconds / max(1.0, _sum(m, "kernels"))
+
+
 @metric("s", "host time to launch a step")
 def host_launch(m: Metrics) -> float:
     """Host seconds to launch the GPU work of a step; a faster GPU cannot make the step shorter than this.

@@ -11,7 +11,13 @@ the traces of all ranks. The advice also does not help if the next kernel needs 
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.communication import ddp, exposed_collective, exposed_collectives
+from advisor.metrics.communication import (
+    ddp,
+    exposed_collective,
+    exposed_collective_calls,
+    exposed_collectives,
+    overlaps_backward,
+)
 from advisor.metrics.gpu import gpu_computing_fraction
 from advisor.metrics.settings import world_size
 from advisor.metrics.step import modelled_phases
@@ -22,16 +28,26 @@ from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "Share of the step: hiding 40 % of a smaller share gains less than 4 % (assumption).")
 
+MANY_CALLS = Threshold(50, "Collectives per step: a model of a billion fp32 gradients has 160 buckets of 25 MB.")
+
+SMALL_BYTES = Threshold(1e6, "Below a megabyte, latency dominates, not bandwidth (nccl-tests).")
+
 MIN_RANKS = 2
+
+SLOW_LINK = 5e9
+"""Bytes/s that any link reaches (comm-slow-link), where the trace does not tell the bytes."""
 
 # Of what computing could hide (assumption): nothing where the ranks wait for a slower one.
 HIDDEN: Triple = (0.0, 0.4, 0.8)
 
 REDUCE = """\
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 # reduces buckets of gradients while the backward pass computes the next ones
 model = DistributedDataParallel(model, device_ids=[local_rank], gradient_as_bucket_view=True, static_graph=True)
+model.register_comm_hook(None, bf16_compress_hook)  # halves the bytes of fp32 gradients
+# under gradient accumulation: `with model.no_sync():` around all micro-batches but the last
 """
 
 SHARD = """\
@@ -39,7 +55,7 @@ from torch.distributed.fsdp import fully_shard
 
 for block in blocks:
     fully_shard(block, reshard_after_forward=False)  # if memory allows: the backward pass then gathers nothing
-fully_shard(model)
+fully_shard(model)  # several nodes: mesh=init_device_mesh("cuda", (nodes, gpus)) gathers inside a node only (HSDP)
 for block, following in zip(blocks, blocks[1:]):
     block.set_modules_to_forward_prefetch([following])
 """
@@ -54,15 +70,15 @@ work.wait()
 """
 
 CURES = {
-    "allreduce": (
-        "Reduce gradients in buckets while the backward pass runs, as DistributedDataParallel does; if it does "
-        "already, its bf16 hook halves the bytes.",
-        REDUCE,
-    ),
+    "allreduce": ("Reduce gradients in buckets while the backward pass runs, as DistributedDataParallel does.", REDUCE),
     "allgather": ("Gather the next block's weights while this one computes, and shard whole blocks.", SHARD),
     "reducescatter": ("Shard whole blocks, so that gradients are reduced while the next block computes.", SHARD),
 }
 """What to do, and the code, by kind of collective."""
+
+FEWER_BYTES = (
+    "Send fewer bytes, for the reduction already overlaps the backward pass: bf16 gradients, fewer reductions per step."
+)
 
 DEFAULT = (
     "Start the exchange, for example of the next batch's inputs, before work that does not depend on it. Fewer bits "
@@ -85,14 +101,21 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then start collectives earlier, so that they overlap computation."""
-    exposed = m[exposed_collectives]
-    cure, code = CURES.get(m[exposed_collective].name, DEFAULT)
-    hidden = min(exposed, m[gpu_computing_fraction])
+    exposed, longest = m[exposed_collectives], m[exposed_collective]
+    cure, code = CURES.get(longest.name, DEFAULT)
+    if longest.name == "allreduce" and m.get(overlaps_backward):
+        cure = FEWER_BYTES
+    calls = m.get(exposed_collective_calls) or 0.0
+    total = SLOW_LINK * longest.seconds if longest.bytes is None else longest.bytes
+    small = calls >= m[MANY_CALLS] and total < m[SMALL_BYTES] * longest.calls
+    if small:
+        cure = f"Merge {calls:,.0f} collectives per step into a few: small ones cost their latency. {cure}"
+    hidden = exposed if small else min(exposed, m[gpu_computing_fraction])
     return Advice(
         then=f"{cure} {share(exposed)} of the step is exposed communication, {found.note}.",
         changes=(Change(language="python", code=code),),
-        basis="0 % (if the ranks wait for a slower one), 40 or 80 % of the exposed time is hidden, at most the GPU's "
-        "computing time.",
+        basis="0 % (if the ranks wait for a slower one), 40 or 80 % of the exposed time is saved"
+        + ("." if small else ", at most the GPU's computing time."),
         effect=remove_exposed("communication", hidden * sum(m[modelled_phases].values()), HIDDEN, within=COMPUTE),
         risk="Low: the same numbers, in the same order. Buffers that are being sent must not be written to.",
     )

@@ -51,7 +51,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 RULE = Rule(
     title="Let gradients be views of the buckets",
-    area=Area.DISTRIBUTED,
+    area=Area.KERNELS,
     when=when,
     then=then,
     confidence=Confidence.PHASE_REMOVAL,

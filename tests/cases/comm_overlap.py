@@ -2,7 +2,13 @@ from gpu_runs import cpu_metrics, gpu_metrics
 from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
-from advisor.metrics.communication import ddp, exposed_collective, exposed_collectives
+from advisor.metrics.communication import (
+    ddp,
+    exposed_collective,
+    exposed_collective_calls,
+    exposed_collectives,
+    overlaps_backward,
+)
 from advisor.metrics.gpu import gpu_computing_fraction
 from advisor.metrics.settings import world_size
 from advisor.metrics.step import modelled_phases
@@ -12,7 +18,7 @@ from profiler.schema import DdpFact, Exchange
 
 def exchanging(share: float, name: str = "alltoall", changes=None):
     """Of steps of 100 ms, `share` is exposed and half computes, on 8 ranks."""
-    longest = Exchange(name=name, group="0", calls=10, seconds=share * 0.1, exposed=share * 0.1)
+    longest = Exchange(name=name, group="0", calls=1000, seconds=share * 0.1, exposed=share * 0.1)
     values = {
         world_size: 8,
         exposed_collective: longest,
@@ -44,6 +50,18 @@ CASES = [
         removed=(0.0, 0.2, 0.4),
     ),
     Fires("one for each parameter", exchanging(0.2, "allreduce"), code="DistributedDataParallel"),
+    Fires(
+        "one for each parameter, by their number",
+        exchanging(0.6, "allreduce", {exposed_collective_calls: 404.0}),
+        then="Merge 404 collectives",
+        state=State(phases={"forward": 0.04, "communication": 0.06}),
+        removed=(0.0, 0.24, 0.48),
+    ),
+    Fires(
+        "DistributedDataParallel in a trace",
+        exchanging(0.2, "allreduce", {overlaps_backward: True}),
+        then="Send fewer bytes",
+    ),
     Fires("sharded weights", exchanging(0.2, "allgather"), code="set_modules_to_forward_prefetch"),
     Fires("sharded gradients", exchanging(0.2, "reducescatter"), code="fully_shard"),
     Fires("just above the limit", exchanging(0.101)),

@@ -402,6 +402,19 @@ def reduces_each_tensor() -> Loop:
     return transformer(Loop("A100", ranks=8), update=update)
 
 
+@program("ddp-bucket-view", why="200 gradients are copied back from DDP's buckets, one every 120 us, in each step")
+def copies_gradients_back() -> Loop:
+    name = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+
+    def update(loop: Loop) -> None:
+        loop.item()
+        for _ in range(200):
+            loop.inside(name, lambda: loop.op("aten::copy_", "Memcpy DtoD (Device -> Device)", 3, host=110))
+        fused(loop)
+
+    return transformer(Loop("A100", ranks=8), update=update)
+
+
 @program(why="half of the step is idle although kernels are queued: the cause is not in the program")
 def another_program_on_the_gpu() -> Loop:
     return transformer(Loop("A100"), within=lambda loop: loop.hold(2_000))

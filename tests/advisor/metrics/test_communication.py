@@ -7,7 +7,7 @@ from profiles import metrics, rank, steps
 
 from advisor.metrics import communication as comm
 from advisor.metrics.base import Missing
-from profiler.schema import TAG_CHECKPOINT, DdpFact, ModelFact, Window
+from profiler.schema import TAG_CHECKPOINT, DdpFact, Exchange, ModelFact, Operator, TraceFact, Window
 
 # 40 passes of 4 a step; a reduction takes 30 ms, of which 20 ms lie behind the backward pass.
 DDP = DdpFact(
@@ -226,3 +226,29 @@ def test_of_one_rank_nothing_can_be_said(alone):
 def test_a_backward_pass_that_was_not_measured():
     with pytest.raises(Missing):
         metrics(a_rank(0, 0.1, backward=0.02), a_rank(1, 0.1))[comm.straggler_skew]
+
+
+def exchanging(overlap=None, path=()):
+    """Two steps with eighty all-reduces, of which computing hides `overlap`."""
+    window = Window(pid=1, start=1.0, steps=2, duration=0.2, cost=0.0, device="cuda", busy=0.1, kernels=9)
+    exchange = Exchange(name="allreduce", group="0", calls=80, seconds=0.1, exposed=0.1)
+    fact = TraceFact(id=0, steps=2, seconds=0.2, overlap=overlap, exchanges=(exchange,))
+    copy = Operator(pid=1, window=0, device="cuda", name="aten::copy_", inputs=(), calls=1, total=0.1, path=path)
+    return metrics(rank(steps=steps(*[0.1] * 40), windows=(window,), operators=(copy,), traces=(fact,)))
+
+
+def test_collectives_are_counted_per_step():
+    assert exchanging()[comm.exposed_collective_calls] == 40
+
+
+@pytest.mark.parametrize(
+    ("overlap", "path", "overlaps"),
+    [
+        (None, (), False),
+        (comm.OVERLAPPED - 0.01, (), False),
+        (comm.OVERLAPPED, (), True),
+        (0.0, ("DistributedDataParallel.forward", "Linear"), True),
+    ],
+)
+def test_reductions_overlap_the_backward_pass_if_computing_hides_them_or_ddp_runs_the_model(overlap, path, overlaps):
+    assert exchanging(overlap, path)[comm.overlaps_backward] is overlaps

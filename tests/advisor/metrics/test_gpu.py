@@ -21,6 +21,8 @@ from advisor.metrics.gpu import (
     gpu_computing_fraction,
     h2d_pageable_share,
     host_launch,
+    idle_queued_fraction,
+    idle_queued_us,
     kernels_per_step,
     launch_bound_index,
     layout_share,
@@ -337,3 +339,16 @@ def test_times_of_kernels_in_graphs_are_not_used_where_cupti_misreports_them():
 def test_achieved_rate_is_not_known_yet():
     with pytest.raises(Missing):
         windowed(kernel("matmul", 1.0))[achieved_matmul_flops]
+
+
+def test_idle_time_before_queued_kernels_comes_from_the_breakdown():
+    window = Window(pid=1, start=1.0, steps=2, duration=0.2, cost=0.0, device="cuda", busy=0.1, kernels=1000)
+    fact = TraceFact(id=0, steps=2, seconds=0.2, parts={"compute": 0.1, "idle_queued": 0.05})
+    m = metrics(rank(windows=(window,), steps=FORTY, traces=(fact,)))
+
+    assert (m[idle_queued_fraction], m[idle_queued_us]) == pytest.approx((0.25, 50.0))
+
+
+def test_without_a_breakdown_that_idle_time_is_not_measured():
+    with pytest.raises(Missing):
+        windowed()[idle_queued_fraction]
