@@ -124,7 +124,7 @@ def _ranks(ranks: EachRank) -> dict[str, Any]:
                 "host": one.host,
                 "steps": one.steps,
                 "step_time_s": one.step_time,
-                "phases_s": {name: one.phases.get(name) for name in PHASES},
+                "phases_s": {name: _nanoseconds(one.phases.get(name)) for name in PHASES},
                 "memory_peak_bytes": one.memory_peak,
                 "events_lost": one.events_lost,
                 "remark": one.remark,
@@ -288,3 +288,8 @@ def _traced(one: Traced) -> dict[str, Any]:
         "critical_path_s": {part.name: part.seconds for part in one.critical} or None,
         "collectives": [asdict(each) for each in one.exchanges],
     }
+
+
+def _nanoseconds(seconds: float | None) -> float | None:
+    """Return seconds to the nanosecond: with many ranks, more digits are most of the file."""
+    return None if seconds is None else round(seconds, 9)
