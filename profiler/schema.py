@@ -490,6 +490,10 @@ class Stack:
     samples: int
 
 
+NO_DRIVER = "no-driver"
+"""The code of a Problem that is as it should be: training on the CPU of a machine without a GPU."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """A measurement that failed or was stopped, and why; shown in the report."""

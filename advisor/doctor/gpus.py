@@ -12,9 +12,7 @@ from advisor.doctor.stack import Torch
 from advisor.metrics.settings import AMD, AMD_REMEDY
 from advisor.units import size
 from profiler.recorder.gpu import GPM_PERIOD, GpuSampler
-from profiler.schema import Gpu, GpuSample
-
-NO_DRIVER = "This machine has no NVIDIA driver"
+from profiler.schema import NO_DRIVER, Gpu, GpuSample, Problem
 
 COUNTING = (9, 0)
 """Compute capability from which GPUs have performance counters (GPM)."""
@@ -26,7 +24,7 @@ class Seen:
 
     gpus: tuple[Gpu, ...] = ()
     samples: tuple[GpuSample, ...] = ()
-    problems: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
 
 
 def see() -> Seen:
@@ -37,7 +35,7 @@ def see() -> Seen:
         if any(gpu.gpm for gpu in sampler.gpus):
             time.sleep(GPM_PERIOD)
         samples = sampler.sample(2 * GPM_PERIOD, ())
-        return Seen(sampler.gpus, tuple(samples), tuple(problem.message for problem in sampler.problems))
+        return Seen(sampler.gpus, tuple(samples), sampler.problems)
     finally:
         sampler.close()
 
@@ -52,17 +50,18 @@ def findings(seen: Seen, torch: Torch) -> Iterator[CheckResult]:
     for gpu in seen.gpus:
         yield ok(f"GPU {gpu.index}", f"{gpu.name}, {size(gpu.memory_total)}{', a MIG slice' if gpu.mig else ''}")
     for problem in seen.problems:
-        said, _, remedy = problem.partition(". ")
+        said, _, remedy = problem.message.partition(". ")
         yield warning("NVML", f"{said}.", remedy)
     yield _sampled(seen)
     yield _counters(seen)
 
 
 def _without(seen: Seen, torch: Torch) -> CheckResult:
-    said, _, remedy = next(iter(seen.problems), "NVML shows no GPU. See nvidia-smi.").partition(". ")
+    first = next(iter(seen.problems), Problem(time=0, source="nvml", message="NVML shows no GPU. See nvidia-smi."))
+    said, _, remedy = first.message.partition(". ")
     if torch.hip:
         return warning("driver", f"{AMD}.", AMD_REMEDY)
-    if seen.problems and said.startswith(NO_DRIVER):
+    if first.code == NO_DRIVER:
         if torch.cuda:
             return warning("driver", f"{said}.", "Install the driver, unless you want to train on the CPU.")
         return ok("driver", "No NVIDIA driver: the training runs on the CPU")

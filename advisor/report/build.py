@@ -335,10 +335,10 @@ def _drawn(profile: Profile, many: Ranks | None) -> dict[int, str]:
 
 def _problems(profile: Profile) -> tuple[Note, ...]:
     """Return the notes of the recording, each once with its count."""
-    counted = Counter((problem.source, problem.message) for problem in profile.problems)
-    notes = [Note(source=source, message=message, count=count) for (source, message), count in counted.items()]
+    counted = Counter((problem.source, problem.message, problem.code) for problem in profile.problems)
+    notes = [Note(source=at, message=said, code=code, count=count) for (at, said, code), count in counted.items()]
     if any(rank.process.hip and rank.devices for rank in profile.ranks):  # the recorder knows no torch, only NVML
-        notes = [note if note.matters else replace(note, message=f"{AMD}.") for note in notes]
+        notes = [note if note.matters else replace(note, message=f"{AMD}.", code="not-nvidia") for note in notes]
     kinds = {kind: None for rank in profile.ranks if (kind := untimed(rank))}
     notes += [
         Note(source="device", message=f"{UNTIMED.format(kind)}: phases, and advice based on them, are left out.")

@@ -22,7 +22,7 @@ from advisor.runs.environment import Group
 from advisor.runs.traces import Traced
 from advisor.units import quantity, seconds, share
 from advisor.verify.kept import Verified
-from profiler.schema import Outcome, RegionFact
+from profiler.schema import NO_DRIVER, Outcome, RegionFact
 
 if TYPE_CHECKING:
     from advisor.fleet.history import PastRun  # most reports are made without a fleet
@@ -32,9 +32,6 @@ LARGEST_SHARE = 10.0
 
 NOTHING = 5e-4
 """A share of the step time that reads as zero."""
-
-NO_DRIVER = "This machine has no NVIDIA driver"
-"""How the one note begins that is as it should be: training on the CPU of a machine without a GPU."""
 
 LOADER_HOOK = "dataloader"
 """What a problem with the watching of DataLoaders has as its source."""
@@ -259,12 +256,14 @@ class Note:
 
     source: str
     message: str
+    code: str = ""
+    """As that of `profiler.schema.Problem`."""
     count: int = 1
 
     @property
     def matters(self) -> bool:
         """Return False if it only says that the machine has no GPU."""
-        return not (self.source == "nvml" and self.message.startswith(NO_DRIVER))
+        return self.code != NO_DRIVER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,8 @@ from typing import Any
 
 import pynvml
 
+from profiler.schema import NO_DRIVER
+
 # Errors after which the same call on the same device will not succeed later either.
 FINAL = frozenset(
     (
@@ -82,13 +84,13 @@ class NvmlDevice:
 
 
 def explain(error: pynvml.NVMLError) -> tuple[str, str]:
-    """Return why NVML did not start and what to do, and a code: "no-driver" or "driver-fails"."""
+    """Return why NVML did not start and what to do, and a code: NO_DRIVER or "driver-fails"."""
     if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
         if not any(Path(trace).exists() for trace in DRIVER_TRACES):
             return (
                 "This machine has no NVIDIA driver, so no GPU was measured. That is normal for training on CPU; "
                 "otherwise install the driver.",
-                "no-driver",
+                NO_DRIVER,
             )
         return (
             "The NVIDIA driver is loaded but its library libnvidia-ml.so.1 was not found, so no GPU was measured. "

@@ -85,7 +85,9 @@ def result(report: Report) -> dict[str, Any]:
         },
         "environment": {
             **{group.name: {row.name: row.value for row in group.rows} for group in report.environment},
-            "problems": [{"source": n.source, "message": n.message} for n in report.problems if n.matters],
+            "problems": [
+                {"source": n.source, "message": n.message, "code": n.code} for n in report.problems if n.matters
+            ],
         },
         **({"traces": [_traced(each) for each in report.traces]} if report.traces else {}),
         **({"operators": _operators(report.operators)} if report.operators else {}),

@@ -9,7 +9,7 @@ from advisor.doctor import gpus, stack
 from advisor.doctor.finding import CheckState
 from advisor.doctor.gpus import Seen
 from advisor.doctor.stack import Torch
-from profiler.schema import DeviceFact, Gpu, GpuSample
+from profiler.schema import NO_DRIVER, DeviceFact, Gpu, GpuSample, Problem
 
 H100 = Gpu(
     index=0,
@@ -35,6 +35,10 @@ SAMPLE = GpuSample(time=0, gpu=0, utilization=0.0, memory_used=1, power=70.0, sm
 
 def changed(torch=CUDA, **fields):
     return Torch(**{**{name: getattr(torch, name) for name in Torch.__slots__}, **fields})
+
+
+def _problem(message, code=""):
+    return Problem(time=0, source="nvml", message=message, code=code)
 
 
 def named(findings, name):
@@ -73,7 +77,7 @@ def test_torch_that_does_not_fit_the_gpu_is_to_be_fixed(torch, gpu, said):
 
 def test_a_machine_without_a_gpu_is_as_it_should_be():
     cpu = changed(cuda=None, devices=(), architectures=(), kernels=None)
-    none = Seen(problems=("This machine has no NVIDIA driver, so no GPU was measured. That is normal.",))
+    none = Seen(problems=(_problem("No driver. That is normal.", NO_DRIVER),))
 
     assert named(stack.findings(cpu, ()), "torch and GPU").state is CheckState.OK
     assert named(gpus.findings(none, cpu), "driver").state is CheckState.OK
@@ -82,7 +86,7 @@ def test_a_machine_without_a_gpu_is_as_it_should_be():
 
 def test_a_driver_that_fails_is_to_be_fixed():
     remedy = "The driver was updated: restart."
-    failed = Seen(problems=(f"NVML failed (mismatch), so no GPU was measured. {remedy}",))
+    failed = Seen(problems=(_problem(f"NVML failed (mismatch), so no GPU was measured. {remedy}", "driver-fails"),))
 
     found = named(gpus.findings(failed, CUDA), "driver")
 
@@ -92,7 +96,7 @@ def test_a_driver_that_fails_is_to_be_fixed():
 def test_what_the_gpu_refuses_is_a_warning():
     refusing = Gpu(index=0, uuid="GPU-1", name="H100", capability=(9, 0), memory_total=1, gpm=False)
     silent = GpuSample(time=0, gpu=0, utilization=0.0, memory_used=1, sm_clock=300.0)
-    found = list(gpus.findings(Seen((refusing,), (silent,), ("GPU 0 refused power. Run as root.",)), CUDA))
+    found = list(gpus.findings(Seen((refusing,), (silent,), (_problem("GPU 0 refused power. Run as root."),)), CUDA))
 
     assert named(found, "NVML").state is CheckState.WARNING
     assert "power" in named(found, "GPU samples").said
@@ -115,7 +119,7 @@ def test_counters_are_reported_for_each_gpu():
 
 
 def test_an_amd_gpu_is_not_sampled_which_is_nothing_to_fix():
-    none = Seen(problems=("This machine has no NVIDIA driver, so no GPU was measured. That is normal.",))
+    none = Seen(problems=(_problem("No driver. That is normal.", NO_DRIVER),))
 
     assert named(gpus.findings(none, changed(cuda=None, hip="6.4")), "driver").state is CheckState.WARNING
 

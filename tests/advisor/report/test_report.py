@@ -508,8 +508,8 @@ def test_before_says_so_where_it_holds_a_share_of_evaluation():
     assert report.after.expected == pytest.approx(0.102)
 
 
-def with_problem(source: str, message: str, profile: Profile | None = None) -> Profile:
-    return replace(profile or a_profile(), problems=(Problem(time=0.0, source=source, message=message),))
+def with_problem(source: str, message: str, code: str = "", profile: Profile | None = None) -> Profile:
+    return replace(profile or a_profile(), problems=(Problem(time=0.0, source=source, message=message, code=code),))
 
 
 def unwatched() -> Profile:
@@ -520,29 +520,27 @@ def unwatched() -> Profile:
 
 
 def test_a_loader_that_could_not_be_watched_is_not_cleared():
-    broken_hook = report_of(with_problem("dataloader", "AttributeError: _next_data", unwatched()))
+    broken_hook = report_of(with_problem("dataloader", "AttributeError: _next_data", profile=unwatched()))
 
     assert diagnosis(broken_hook) != diagnosis(report_of(unwatched()))
 
 
 def test_result_tells_the_problems_that_matter():
     result = result_json.result(report_of(with_problem("dataloader", "AttributeError: x")))
-    assert result["environment"]["problems"] == [{"source": "dataloader", "message": "AttributeError: x"}]
+    assert result["environment"]["problems"] == [{"source": "dataloader", "message": "AttributeError: x", "code": ""}]
 
     jsonschema.validate(result, SCHEMA)
 
 
 def test_a_machine_without_a_gpu_is_no_problem():
-    without_driver, _ = explain(pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
-
-    report = report_of(with_problem("nvml", without_driver))
+    report = report_of(with_problem("nvml", *explain(pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))))
 
     assert [note.matters for note in report.problems] == [False]
     assert result_json.result(report)["environment"]["problems"] == []
 
 
 def test_what_is_not_measured_of_an_amd_gpu_is_a_problem():
-    profile = with_problem("nvml", explain(pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))[0])
+    profile = with_problem("nvml", *explain(pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)))
     rank = profile.ranks[0]
     amd = replace(
         rank, process=replace(rank.process, hip="6.4"), devices=(DeviceFact(id=0, name="AMD Instinct MI300X"),)
@@ -592,7 +590,7 @@ def test_snapshot_of_verdicts():
         "healthy": report_of(a_profile(wait=0.0), STARVED),
         "with its share of evaluation": report_of(evaluating(3.0), STARVED),
         "much in no phase": report_of(with_other(0.0101)),
-        "the loader could not be watched": report_of(with_problem("dataloader", "AttributeError", unwatched())),
+        "the loader could not be watched": report_of(with_problem("dataloader", "AttributeError", profile=unwatched())),
         "one step": report_of(a_profile(steps=1, tags=32)),
         "too few steps": computing(info("window-too-short", measured(*few))),
         "scattered steps": computing(info("window-too-short", measured(*loose))),

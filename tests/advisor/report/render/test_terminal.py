@@ -19,6 +19,7 @@ from advisor.report.render.terminal import summarize
 from advisor.report.render.view import View
 from advisor.report.report import Note, Phase
 from advisor.rules.base import Change
+from profiler.schema import NO_DRIVER
 
 
 def summary(report, *, width=80, encoding="utf-8", terminal=False) -> str:
@@ -98,7 +99,7 @@ def test_of_many_regions_it_tells_the_longest():
 
 
 def test_it_tells_the_problems_that_matter():
-    driver = Note(source="nvml", message="This machine has no NVIDIA driver, so no GPU was measured.")
+    driver = Note(source="nvml", message="This machine has no NVIDIA driver, so no GPU was measured.", code=NO_DRIVER)
 
     text = " ".join(summary(replace(golden(), problems=(driver, *golden().problems))).split())
 
