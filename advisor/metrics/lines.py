@@ -16,6 +16,7 @@ from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.between import evaluation_share
 from advisor.metrics.settings import on_cpu, primary_rank
 from advisor.metrics.step import forwards_per_step, micro_steps_per_step
+from advisor.runs.profile import Rank
 from advisor.runs.source import is_cell, source, to_parse
 from advisor.runs.syntax import Syntax, syntax
 from profiler.schema import BETWEEN, Stack
@@ -59,7 +60,10 @@ KNOWN = {
 }
 """Libraries and standard modules that say what kind of work a line is, by that kind where it has another name."""
 
-CALLS = {"time.sleep": "sleep", "gc.collect": "gc", "acquire": "lock", "double": "float64", "deepcopy": "copy"}
+CALLS = {
+    **{"time.sleep": "sleep", "gc.collect": "gc", "acquire": "lock", "double": "float64", "deepcopy": "copy"},
+    "index": "search",
+}
 """Kinds by what the hottest line calls."""
 
 LISTS = frozenset(("torch.tensor", "torch.as_tensor", "torch.FloatTensor", "torch.LongTensor"))
@@ -155,9 +159,14 @@ def sampled(m: Metrics) -> tuple[Stack, ...]:
 
     If a run has no such steps (an evaluation or a checkpoint in each step), all stacks.
     """
-    rows = [row for row in m[primary_rank].stacks if row.role == "rank"]
+    rows = _in_steps(m[primary_rank])
     if not rows:
         raise Missing("No Python stacks were sampled", _REMEDY)
+    return rows
+
+
+def _in_steps(rank: Rank) -> tuple[Stack, ...]:
+    rows = [row for row in rank.stacks if row.role == "rank"]
     inside = [row for row in rows if row.phase not in BETWEEN]  # by its frames, whatever the clocks of both say
     return tuple([row for row in inside if row.steady] or inside or rows)
 
@@ -171,7 +180,13 @@ def stack_samples(m: Metrics) -> int:
 @metric(None)
 def hot_places(m: Metrics) -> tuple[Place, ...]:
     """The program's own functions and lines that take the largest share of a step, largest first."""
-    rows = m[sampled]
+    m[sampled]  # or say why there are none
+    return places_of(m, m[primary_rank])
+
+
+def places_of(m: Metrics, rank: Rank) -> tuple[Place, ...]:
+    """Return the places of a rank that take the largest share of its steps, largest first; empty without stacks."""
+    rows = _in_steps(rank)
     return _with_kinds(m, _places(rows, sum(row.total for row in rows), _loop(rows)))
 
 
@@ -317,7 +332,8 @@ def kind_of(place: Place, around: Syntax | None, forwards: float, *, evaluates: 
         return "one_row" if around.one_row else "evaluation" if around.no_grad else ""
     if around.generator and place.phase == "other":
         return "generator"
-    if around.calls & LISTS and place.own >= OWN and place.phase in (*OUTSIDE, "data_wait") and not around.loop:
+    lists = around.calls & LISTS and not around.statement_loop
+    if lists and place.own >= OWN and place.phase in (*OUTSIDE, "data_wait"):
         return "lists"
     if around.recurrent and place.phase == "forward":
         return ""
@@ -422,6 +438,10 @@ def _place(key: _Part, rows: list[Stack], total: float, count: int) -> Place:
     share = seconds / total
     low, high = interval(share, count)
     library, called = _passes_in(rows, seconds)
+    if not library and sum(row.total for row in rows if _calls(row) == ("", "")) < seconds / 2:
+        # Several libraries share it: what the hottest line calls says most.
+        hottest = [row for row in rows if _own(row)[-1][:3] == (file, line, function)]
+        library, called = _passes_in(hottest, sum(row.total for row in hottest)) if hottest else ("", "")
     return Place(
         phase=by_phase[0][0],
         file=file,

@@ -10,6 +10,7 @@ from advisor.metrics.base import Metrics, Missing, Need, metric
 from advisor.metrics.communication import OwnWork, own_work
 from advisor.metrics.cores import cores
 from advisor.metrics.hardware import busy_clock
+from advisor.metrics.lines import Place, places_of
 from advisor.metrics.operators import is_computing
 from advisor.metrics.settings import world_size
 from advisor.metrics.step import step_time_mean
@@ -19,6 +20,8 @@ from advisor.units import digits, seconds, share
 EXPLAINS = 0.5
 """Share of the slowest rank's delay that a cause must account for."""
 FEWEST_COLLECTIVES = 30
+FEWEST_SAMPLES = 10
+"""With fewer, even the interval of a line's share is rough."""
 LAST = 0.1
 """Of what a typical rank waits in collectives: the rank that comes last to them waits no longer (assumption)."""
 ALIKE = 0.02
@@ -131,6 +134,27 @@ def unequal_conditions(m: Metrics) -> tuple[Cause, ...]:
     slow, middle = ranks[pair.slow.rank], ranks[pair.middle.rank]
     found = (check(m, pair, slow, middle) for check in (_batches, _gpu, _host))
     return tuple(cause for cause in found if cause is not None)
+
+
+@metric(None)
+def straggler_place(m: Metrics) -> Place:
+    """The line that takes at least half of the slowest rank's delay more there than on another rank."""
+    pair = m[slowest_pair]
+    ranks = {rank.process.rank: rank for rank in m.profile.ranks}
+    slow = ranks.pop(pair.slow.rank)
+    others = {number: places for number, rank in ranks.items() if (places := places_of(m, rank))}
+    if not others:
+        raise Missing("The stacks of two ranks of a node were not sampled", "Record for half a minute or longer.")
+    usual = {_key(place): place.share for place in others.get(pair.middle.rank) or min(others.items())[1]}
+    more = [(place.low - usual.get(_key(place), 0.0), place) for place in places_of(m, slow)]
+    most, place = max(more, key=lambda one: one[0], default=(0.0, None))
+    if place is None or place.samples < FEWEST_SAMPLES or most * m[step_time_mean] < EXPLAINS * pair.lost:
+        raise Missing("No line takes much longer on the slowest rank than on the others", "Record for longer.")
+    return place
+
+
+def _key(place: Place) -> tuple[str, str, int]:
+    return place.file, place.function, 0 if place.whole else place.line
 
 
 _BY_PHASE = (

@@ -17,6 +17,7 @@ from advisor.metrics.settings import AMD, UNTIMED, untimed
 from advisor.report import pages
 from advisor.report.anatomy import WhatIf, what_if
 from advisor.report.code import Code, code, evidence
+from advisor.report.conclusion import in_order
 from advisor.report.next_step import next_step
 from advisor.report.one_step import one_step
 from advisor.report.operations import operations
@@ -108,6 +109,7 @@ def build_report(
         traces=traces,
         imported=imported,
     )
+    report = replace(report, advice=in_order(report))
     return replace(report, next=next_step(report, profile.runs[0].started_at if profile.runs else None))
 
 

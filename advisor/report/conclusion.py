@@ -81,6 +81,16 @@ def _conclude(report: Report) -> Conclusion:
     return Conclusion("too_noisy" if (hidden_gain(report) or 0.0) >= BLIND else "nothing")
 
 
+def in_order(report: Report) -> tuple[Recommendation, ...]:
+    """Return the advice; if none of it is sure, the most likely gain comes before other gains."""
+    found = _conclude(report)
+    if found.kind != "unsure":
+        return report.advice
+    first, *rest = sorted(report.advice, key=lambda item: item.rule != found.rule)
+    at = next((at for at, item in enumerate(rest) if item.in_plan), len(rest))
+    return (*rest[:at], first, *rest[at:])
+
+
 def too_short(report: Report) -> Recommendation | None:
     """Return the advice to record again for reliable timings, if it was given."""
     return next((item for item in report.advice if item.rule == WINDOW_TOO_SHORT), None)

@@ -13,7 +13,9 @@ MOST: Triple = (0.4, 0.85, 1.0)
 SELDOM: Triple = (0.8, 0.97, 1.0)
 """Where it is done every hundredth step instead (assumption: a part of it may have to stay in each step)."""
 
-WORKERS = "or do it in the Dataset, where loader workers (num_workers) run it during the step"
+WORKERS = "or do it in a Dataset, whose loader workers (num_workers) run it during the step"
+IN_WORKERS = "let loader workers (num_workers) run it during the step"
+"""The same of what a Dataset does already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ KINDS = {
         SELDOM,
         EVERY,
     ),
-    "sleep": LineKind(", which sleeps", "Take the sleep out of the loop.", (0.5, 1.0, 1.0)),
+    "sleep": LineKind(", where time.sleep() waits", "Take the sleep out of the loop.", (0.5, 1.0, 1.0)),
     "gc": LineKind(
         ", which runs Python's garbage collector", "Call gc.collect() once per epoch, or not at all.", SELDOM
     ),
@@ -98,6 +100,10 @@ KINDS = {
         "Compute it with tensor operations (torch.sort, cumsum, sum), or every hundredth step.",
         (0.4, 0.95, 1.0),
         EVERY,
+    ),
+    "search": LineKind(
+        ", where index() searches a list",
+        "Make a dictionary of positions once, before the loop, and look it up there: index() scans the list.",
     ),
     "copy": LineKind(
         ", which copies objects deeply",

@@ -46,7 +46,7 @@ from advisor.metrics.step import (
 )
 from advisor.models.effects import Triple
 from advisor.models.state import Effect, Scenario, State
-from advisor.rules._line_kinds import KINDS, LineKind
+from advisor.rules._line_kinds import IN_WORKERS, KINDS, WORKERS, LineKind
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
 from advisor.units import digits, share
 
@@ -125,6 +125,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """
     place = m[hot_place]
     kind = KINDS[place.kind or (place.library if place.library in KINDS else "")]
+    if place.phase == "data_wait":
+        kind = replace(kind, then=kind.then.replace(WORKERS.removeprefix("or "), IN_WORKERS))
     calls = m.get(forwards_per_step) if place.kind in MANY else None
     times = f" ({digits(calls)} calls per step)" if calls else ""
     # Where no forward pass was seen, the line may be the model; on a GPU the host may only wait there.

@@ -14,13 +14,22 @@ from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.communication import OwnWork, common_step_count, own_work, straggler_persistence, straggler_skew
+from advisor.metrics.lines import Place
 from advisor.metrics.settings import world_size
-from advisor.metrics.stragglers import slow_gpu, slowest_pair, straggler_causes, waits
+from advisor.metrics.stragglers import (
+    slow_gpu,
+    slowest_pair,
+    straggler_causes,
+    straggler_place,
+    unequal_conditions,
+    waits,
+)
 from advisor.models.effects import PARTLY, remove_seconds, remove_wait
 from advisor.models.state import Effect
 from advisor.rules._exposed import remove_exposed
+from advisor.rules._line_kinds import KINDS
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
-from advisor.units import seconds
+from advisor.units import seconds, share
 
 MIN_SKEW = Threshold(0.08, "Ranks of one job differ by a few percent even on equal hosts (assumption).")
 
@@ -106,9 +115,11 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then find out what that rank or its host does differently."""
     slowest, middle = _slowest(m), _middle(m)
     lost = slowest.median - middle.median
+    place = _line(m)
     return Advice(
-        then=f"Rank {slowest.rank} makes all others wait {seconds(lost)} a step: {_why(m)}.",
+        then=f"Rank {slowest.rank} makes all others wait {seconds(lost)} a step: {_why(m, place)}.",
         changes=(
+            *_at(place),
             Change(
                 language="shell",
                 code=f"# on the host of rank {slowest.rank}: what else uses its cores, its storage, its GPU?\n"
@@ -133,9 +144,25 @@ def _middle(m: Metrics) -> OwnWork:
     return m[slowest_pair].middle
 
 
-def _why(m: Metrics) -> str:
+def _line(m: Metrics) -> Place | None:
+    """Return the line that delays the rank; none where unequal conditions make all of its lines take longer."""
+    return None if m.get(unequal_conditions) else m.get(straggler_place)
+
+
+def _at(place: Place | None) -> tuple[Change, ...]:
+    if place is None:
+        return ()
+    then = KINDS[place.kind].then if place.kind else "Check why only this rank spends so long here."
+    return (Change(language="text", code=then, file=place.file, line=place.line),)
+
+
+def _why(m: Metrics, place: Place | None) -> str:
     """Return the measured cause and what to do about it; if there is none, where to look."""
     causes = m.get(straggler_causes) or ()
+    if place is not None:
+        measured = "".join(f"{cause.text}; " for cause in causes)
+        where = f"{place.name} in {place.where}{KINDS[place.kind].what}"
+        return f"{measured}{share(place.share)} of its step is {where}, more than on other ranks"
     if not causes:
         hint = _HINTS.get(_phase(m), _OTHER)
         return f"on rank {_slowest(m).rank} no measurement shows the cause. Check {hint}"

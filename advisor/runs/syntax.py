@@ -24,6 +24,8 @@ class Syntax:
     """Whether it runs without gradients."""
     generator: bool = False
     """Whether the function yields."""
+    statement_loop: bool = False
+    """Whether a `for` or `while` statement repeats it, not only a comprehension."""
     calls: frozenset[str] = frozenset()
     """Names of the functions and methods that the line calls; of a module's or object's with its name, too."""
     one_row: bool = False
@@ -51,6 +53,7 @@ def syntax(lines: Sequence[str], number: int) -> Syntax | None:
     loops = [node for node in inside if isinstance(node, _LOOPS) and _repeats(node, number)]
     return Syntax(
         loop=bool(loops),
+        statement_loop=any(isinstance(loop, (ast.For, ast.AsyncFor, ast.While)) for loop in loops),
         recurrent=any(_recurs(loop) for loop in loops),
         no_grad=_has_no_grad(around[: last + 1], inside),
         generator=any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in within),

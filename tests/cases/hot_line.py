@@ -78,6 +78,12 @@ CASES = [
         by_hand=True,
     ),
     Fires(
+        "the Dataset is already where workers can run it",
+        run(kind="loop", phase="data_wait", other=0.05, also=WAIT),
+        then="or let loader workers",
+    ),
+    Fires("a search in a list", run(kind="search"), then="dictionary of positions"),
+    Fires(
         "one row at a time, with the passes back through it",
         run(kind="one_row", other=0.05, forward=0.6, also={forwards_per_step: 200.0}, **FORWARD),
         then="200 calls per step",
@@ -112,7 +118,7 @@ CASES = [
     Fires("tensors of lists", run(kind="lists"), then="tensors of Python lists"),
     Fires("an evaluation in each step, which no hook knows as one", run(kind="evaluation"), then="an evaluation"),
     DoesNotFire("an evaluation that hooks time between steps", run(kind="evaluation", also={evaluation_share: 0.5})),
-    Fires("a sleep", run(kind="sleep"), then="which sleeps", code="Take the sleep out"),
+    Fires("a sleep", run(kind="sleep"), then="where time.sleep() waits", code="Take the sleep out"),
     Fires("a generator", run(kind="generator"), code="IterableDataset"),
     Fires("just above the limit", run(share=0.201, low=0.15)),
     Fires("a plot", run(library="matplotlib", called="Figure.savefig"), code="if step % 100 == 0"),

@@ -1,14 +1,25 @@
+from dataclasses import replace
+
 from gpu_runs import gpu_metrics
 from harness import DoesNotFire, Fires, NotMeasured
+from stack_places import NORMALIZE
 
 from advisor.metrics.base import Missing
 from advisor.metrics.communication import OwnWork, common_step_count, own_work, straggler_persistence, straggler_skew
 from advisor.metrics.settings import world_size
-from advisor.metrics.stragglers import Cause, unequal_conditions
+from advisor.metrics.stragglers import Cause, straggler_place, unequal_conditions
 from advisor.models.state import State
 
 
-def works(*seconds: float, phase: str = "other", steps: int = 100, skew: object = None, share: float = 1.0, given=()):
+def works(
+    *seconds: float,
+    phase: str = "other",
+    steps: int = 100,
+    skew: object = None,
+    share: float = 1.0,
+    given=(),
+    line=None,
+):
     """Ranks that work so long a step: 30 ms in the forward pass, 20 ms in the backward pass, the rest in `phase`."""
     ranks = tuple(
         OwnWork(number, (each,), each, {"data_wait": 0.0, "forward": 0.03, "other": 0.0, phase: each - 0.05})
@@ -23,6 +34,7 @@ def works(*seconds: float, phase: str = "other", steps: int = 100, skew: object 
             straggler_skew: measured,
             straggler_persistence: share,
             unequal_conditions: given,
+            straggler_place: line or Missing("no stacks", "record them"),
         }
     )
 
@@ -39,6 +51,17 @@ CASES = [
         "Waiting for rank 1, in each step: rank 0 60 ms",
         state=WAITS,
         removed=(0.25, 0.40, 0.50),
+    ),
+    Fires(
+        "its own line sleeps",
+        works(0.06, 0.12, line=replace(NORMALIZE, kind="sleep")),
+        then="66% of its step is normalize() in train.py:41, where time.sleep() waits",
+        code="Take the sleep out",
+    ),
+    Fires(
+        "where its batches are larger, all of its lines take longer",
+        works(0.06, 0.12, given=(Cause("batches", "rank 1 has 64 samples a batch, rank 0 16"),), line=NORMALIZE),
+        then="Give every rank as many samples",
     ),
     Fires("half as long again in each of ten steps", works(0.06, 0.12, steps=10)),
     NotMeasured("in nine steps", works(0.06, 0.12, steps=9)),

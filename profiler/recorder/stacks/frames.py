@@ -176,13 +176,18 @@ def _mark(file: str, name: str) -> str | None:
 
 
 def shortened(frames: Sequence[tuple[str, int, str]]) -> tuple[Frame, ...]:
-    """Return the frames as they are kept: without ours and comprehensions, of each library the first and last one."""
+    """Return the frames as they are kept: of each library the first and last one.
+
+    Ours are left out, and comprehensions and lambdas, whose time is that of the function that they are written in.
+    """
     found: list[Frame] = []
     run = 0
     for file, line, name in frames:
         if not file or file.startswith((f"{OURS}/", "<")) or name.rpartition(".")[2] in _COMPREHENSIONS:
             continue
         frame = _frame(file, line, name)
+        if found and _is_lambda_of(frame, found[-1]):
+            continue
         run = run + 1 if frame[3] and found and found[-1][3] == frame[3] else 1
         if run > 2:
             found[-1] = frame
@@ -192,6 +197,13 @@ def shortened(frames: Sequence[tuple[str, int, str]]) -> tuple[Frame, ...]:
         half = MOST_FRAMES // 2
         found[half:-half] = []
     return tuple(found)
+
+
+def _is_lambda_of(frame: Frame, caller: Frame) -> bool:
+    """Return whether the frame is a lambda that its own function calls, such as a key to sort by."""
+    outer, _, name = frame[2].rpartition(".")
+    # Before Python 3.11, names do not say where a function is written.
+    return name == "<lambda>" and frame[0] == caller[0] and (outer or caller[2]) == caller[2] != "<module>"
 
 
 def _frame(file: str, line: int, name: str) -> Frame:

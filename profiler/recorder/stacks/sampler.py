@@ -1,7 +1,7 @@
 """Run py-spy next to the training process, a stretch of seconds at a time, and sum up what it sees.
 
-Nothing is added to the training process: py-spy reads its memory, and does not stop it (`--nonblocking`). One process
-of the node is sampled, and one of its loader workers at a time.
+Nothing is added to the training process: py-spy reads its memory, and does not stop it (`--nonblocking`). One rank of
+the node is sampled at a time, mostly the first one, and one of its loader workers.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import sys
 import time
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from profiler.recorder.stacks.frames import Frame, read
 from profiler.schema import Stack, Step
@@ -31,6 +32,9 @@ OFF = "PROFILE_TRAIN_STACKS"
 FIRST = (6.0, 20)
 LATER = (20.0, 10)
 """Seconds of a stretch, and samples a second."""
+
+OTHER = (6.0, 10)
+"""The same of a stretch of another rank, between two of the first one's: it may be the one that all wait for."""
 
 MOST_STACKS = 600
 """Different stacks kept of a process; the rest is counted without its frames."""
@@ -66,8 +70,34 @@ class _Stretch:
     rate: int
 
 
+@dataclass(slots=True)
+class _Steps:
+    """The steady steps of a rank that samples may still fall into."""
+
+    starts: array[float] = field(default_factory=lambda: array("d"))
+    ends: array[float] = field(default_factory=lambda: array("d"))
+    last: float = float("-inf")
+    """End of the last step, steady or not."""
+
+
+class _Sample(NamedTuple):
+    """A sample whose step has not ended."""
+
+    time: float
+    seconds: float
+    pid: int
+    """PID of the rank, also for a sample of its worker."""
+    role: Literal["rank", "worker"]
+    phase: str
+    frames: tuple[Frame, ...]
+
+
+_Key = tuple[int, str, str, bool, tuple[Frame, ...]]
+"""PID, role, phase, whether steady, and frames."""
+
+
 class StackSampler:
-    """The stacks of one training process of this node and of its workers."""
+    """The stacks of the training processes of this node, and of the workers of the first one."""
 
     def __init__(self, folder: Path, now: Callable[[], float], problem: Callable[[str, str], None]) -> None:
         """Prepare to sample into `folder`; `now` gives the run clock."""
@@ -81,24 +111,21 @@ class StackSampler:
         self._failures = 0
         self._off = False
         self._turn = 0
-        self._last = float("-inf")
-        """End of the last step."""
-        self._starts, self._ends = array("d"), array("d")
-        """Of the steady steps that samples may still fall into."""
-        self._waiting: list[tuple[float, float, str, str, tuple[Frame, ...]]] = []
-        """Samples whose step has not ended: time, seconds, role, phase, frames."""
-        self._sums: dict[tuple[str, str, bool, tuple[Frame, ...]], Stack] = {}
-        self._changed: set[tuple[str, str, bool, tuple[Frame, ...]]] = set()
+        self._steps: dict[int, _Steps] = defaultdict(_Steps)
+        self._waiting: list[_Sample] = []
+        self._sums: dict[_Key, Stack] = {}
+        self._kept: dict[int, int] = defaultdict(int)
+        self._changed: set[_Key] = set()
         self.cpu = 0.0
         """CPU seconds of all py-spy so far."""
 
     def note(self, step: Step) -> None:
-        """Remember when a step of the sampled process ended."""
-        if step.pid == self._rank:
-            self._last = step.start + step.duration
-            if not step.tags:
-                self._starts.append(step.start)
-                self._ends.append(self._last)
+        """Remember when a step ended."""
+        steps = self._steps[step.pid]
+        steps.last = step.start + step.duration
+        if not step.tags:
+            steps.starts.append(step.start)
+            steps.ends.append(steps.last)
 
     def poll(self, ranks: Iterable[int], workers: Callable[[int], list[int]]) -> None:
         """Take what has been sampled, and begin the next stretch.
@@ -109,13 +136,16 @@ class StackSampler:
             self._take(stretch)
         if self._off:
             return
+        ranks = list(ranks)
         if self._rank is None:
             self._rank = next(iter(ranks), None)
         if self._rank is None or not _exists(self._rank):
             return
         busy = {stretch.role for stretch in self._running}
         if "rank" not in busy:
-            self._begin(self._rank, "rank")
+            others = [pid for pid in ranks if pid != self._rank and _exists(pid)]
+            turn, is_others = divmod(self._stretches["rank"], 2)
+            self._begin(others[turn % len(others)] if others and is_others else self._rank, "rank")
         living = [] if "worker" in busy else workers(self._rank)
         if living and not self._off:
             self._turn += 1
@@ -150,6 +180,8 @@ class StackSampler:
             self._give_up("py-spy was not found: pip install py-spy")
             return
         seconds, rate = LATER if self._stretches[role] else FIRST
+        if role == "rank" and pid != self._rank:
+            seconds, rate = OTHER
         self._stretches[role] += 1
         output = self._folder / f"stacks-{role}.json"
         words = ["record", "--pid", str(pid), "--rate", str(rate), "--duration", f"{seconds:.0f}", "--output"]
@@ -190,11 +222,13 @@ class StackSampler:
         try:
             for span in read(stretch.output.read_text(errors="replace"), stretch.pid, worker=stretch.role == "worker"):
                 seen = True
+                rank = stretch.pid if stretch.role == "rank" else self._rank
+                assert rank is not None
                 number = max(1, round((span.end - span.start) * stretch.rate))
                 each = (span.end - span.start) / number
                 for at in range(number):
                     time_of_it = stretch.begin + span.start + (at + 0.5) * each
-                    self._waiting.append((time_of_it, each, stretch.role, span.phase, span.frames))
+                    self._waiting.append(_Sample(time_of_it, each, rank, stretch.role, span.phase, span.frames))
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             pass
         if seen:
@@ -217,30 +251,33 @@ class StackSampler:
         """Add the samples whose step is known: those before the end of the last step."""
         left = []
         for sample in self._waiting:
-            moment, seconds, role, phase, frames = sample
-            if moment > self._last and not final:
+            steps = self._steps[sample.pid]
+            if sample.time > steps.last and not final:
                 left.append(sample)
                 continue
-            at = bisect_right(self._starts, moment) - 1
-            self._add(role, phase, at >= 0 and moment < self._ends[at], frames, seconds)
+            at = bisect_right(steps.starts, sample.time) - 1
+            self._add(sample, at >= 0 and sample.time < steps.ends[at])
         self._waiting = left
         coming = [stretch.begin for stretch in self._running]
-        over = bisect_left(self._ends, min([*coming, *(moment for moment, *_ in left)], default=self._now()))
-        del self._starts[:over], self._ends[:over]
+        earliest = min([*coming, *(sample.time for sample in left)], default=self._now())
+        for steps in self._steps.values():
+            over = bisect_left(steps.ends, earliest)
+            del steps.starts[:over], steps.ends[:over]
 
-    def _add(self, role: str, phase: str, steady: bool, frames: tuple[Frame, ...], seconds: float) -> None:
-        key = role, phase, steady, frames
-        if key not in self._sums and len(self._sums) >= MOST_STACKS:
-            key = role, phase, steady, ()
+    def _add(self, sample: _Sample, steady: bool) -> None:
+        _, seconds, pid, role, phase, frames = sample
+        key = pid, role, phase, steady, frames
+        if key not in self._sums and self._kept[pid] >= MOST_STACKS:
+            key = pid, role, phase, steady, ()
         before = self._sums.get(key)
-        assert self._rank is not None
+        self._kept[pid] += before is None
         self._sums[key] = Stack(
-            pid=self._rank,
+            pid=pid,
             id=before.id if before else len(self._sums),
-            role="worker" if role == "worker" else "rank",
+            role=role,
             phase=phase,
             steady=steady,
-            frames=key[3],
+            frames=key[4],
             total=seconds + (before.total if before else 0.0),
             samples=1 + (before.samples if before else 0),
         )

@@ -74,6 +74,15 @@ def test_a_function_that_leaves_more_than_half_to_another_is_named_with_it():
     assert place.name == "normalize(), most of it mean()"
 
 
+def test_of_several_libraries_the_hottest_line_names_one():
+    loads = ("json/__init__.py", 346, "loads", "python")
+    rest = (NORMALIZE[0], 44, "normalize", "")
+    end = (NORMALIZE[0], 46, "normalize", "")
+    gzip = stack("other", 25.0, MAIN, NORMALIZE, GZIP)
+    m = of(*STEP, gzip, stack("other", 15.0, MAIN, rest, loads), stack("other", 12.0, MAIN, end))
+    assert (m[hot_place].line, m[hot_place].library, m[hot_place].kind) == (41, "gzip", "gzip")
+
+
 def test_a_line_that_only_calls_on_is_not_the_hottest_one():
     calling = (NORMALIZE[0], 44, "normalize", "")
     place = of(*STEP, stack("other", 30.0, MAIN, calling, MEAN), stack("other", 25.0, MAIN, NORMALIZE), *_others(14.0))[
@@ -226,7 +235,10 @@ def test_the_interval_of_forty_samples():
         ({"library": "PIL"}, None, 0.0, "PIL"),
         ({"library": "transformers"}, None, 0.0, "tokenizers"),
         ({}, Syntax(calls=frozenset(("tensor", "torch.tensor"))), 0.0, "lists"),
+        ({}, Syntax(loop=True, calls=frozenset(("torch.tensor",))), 0.0, "lists"),  # of a comprehension
+        ({}, Syntax(loop=True, statement_loop=True, calls=frozenset(("torch.tensor",))), 0.0, "loop"),
         ({"phase": "forward"}, Syntax(calls=frozenset(("tensor", "torch.tensor"))), 0.0, ""),
+        ({}, Syntax(loop=True, calls=frozenset(("index", "words.index"))), 0.0, "search"),
         ({"phase": "forward"}, Syntax(loop=True, one_row=True, no_grad=True), 40.0, "one_row"),
         ({"phase": "forward"}, Syntax(loop=True, no_grad=True), 40.0, "evaluation"),
         ({"phase": "forward", "called": "Module._call_impl"}, Syntax(loop=True, no_grad=True), 2.0, ""),

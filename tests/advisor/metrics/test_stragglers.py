@@ -22,6 +22,7 @@ from profiler.schema import (
     ModelFact,
     PaddingFact,
     SchedulingFact,
+    Stack,
 )
 
 SLOW = 2
@@ -213,3 +214,30 @@ def test_stages_of_a_pipeline_are_no_stragglers():
     made = [replace(each, models=(ModelFact(id=1, parameters=each.process.rank),)) for each in ranks(0.02, 0.08)]
     with pytest.raises(Missing, match="different parts"):
         metrics(*made)[stragglers.slowest_pair]
+
+
+def stacks(*lines):
+    """Stacks of ten seconds: so many in each line of the loop, the rest in the backward pass."""
+    backward = (("train.py", 30, "<module>", ""), ("torch/_tensor.py", 1, "Tensor.backward", "torch"))
+    rows = [((("train.py", number, "<module>", ""),), "other", seconds) for number, seconds in lines]
+    rows.append((backward, "backward", 10 - sum(seconds for _, seconds in lines)))
+    return tuple(
+        Stack(pid=1, id=number, phase=phase, steady=True, frames=frames, total=seconds, samples=round(20 * seconds))
+        for number, (frames, phase, seconds) in enumerate(rows)
+    )
+
+
+@pytest.mark.parametrize(
+    ("sampled", "line"),
+    [
+        ({0: stacks((9, 2)), SLOW: stacks((9, 2), (12, 6))}, 12),
+        ({0: stacks((9, 2), (12, 6)), SLOW: stacks((9, 2), (12, 6))}, None),
+        ({0: stacks((9, 2)), SLOW: stacks((9, 2), (12, 2))}, None),
+        ({SLOW: stacks((9, 2), (12, 6))}, None),
+        ({0: stacks((9, 2))}, None),
+    ],
+)
+def test_the_line_that_delays_a_rank_is_hot_on_that_rank_alone(sampled, line):
+    m = metrics(*ranks(0.02, 0.02, 0.08, phase="other", stacks=lambda number: sampled.get(number, ())))
+    place = m.get(stragglers.straggler_place)
+    assert (place and place.line) == line

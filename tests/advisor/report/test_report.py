@@ -11,13 +11,15 @@ import pynvml
 import pytest
 from golden_report import empty, golden
 from snapshots import same, scenes
+from stack_places import NORMALIZE
 
 from advisor.judging.judge import Gain, judge
 from advisor.metrics.base import Goals, Metrics, Missing, Need, metric
 from advisor.metrics.host import CoreUse
 from advisor.metrics.step import data_wait_fraction, h2d_fraction, steady_step_count, typical_step_uncertainty
 from advisor.report.build import build_report
-from advisor.report.conclusion import Conclusion, conclude
+from advisor.report.code import Code
+from advisor.report.conclusion import Conclusion, conclude, in_order
 from advisor.report.one_step import one_step
 from advisor.report.render import result_json
 from advisor.report.report import Measured, Phase, Recommendation, Report
@@ -475,6 +477,19 @@ def test_a_gain_predicted_on_a_busy_machine_is_not_promised_for_an_idle_one():
     assert conclude(busy) == conclude(idle)
     assert counsel(busy).startswith(counsel(idle))
     assert counsel(busy) != counsel(idle)
+
+
+def test_the_most_likely_gain_comes_before_other_gains_and_after_what_to_record():
+    short = info("window-too-short", measured(typical_step_uncertainty, 0.06))
+    small, large = info("optimizer-fused", gain=Gain(0.04, 0.06, 0.08)), info("hot-line", gain=Gain(0.0, 0.4, 0.8))
+    report = computing(short, small, large)
+
+    assert conclude(report).rule == "optimizer-fused"
+    assert [item.rule for item in in_order(report)] == ["window-too-short", "optimizer-fused", "hot-line"]
+    hot = replace(large, place=("train.py", 41))
+    found = Code(samples=450, places=(replace(NORMALIZE, file="train.py", kind="loop"),))
+    report = replace(report, advice=(short, small, hot), code=found)
+    assert [item.rule for item in in_order(report)] == ["window-too-short", "hot-line", "optimizer-fused"]
 
 
 def test_counsel_names_a_large_gain_though_it_is_not_certain():

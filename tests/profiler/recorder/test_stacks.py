@@ -13,7 +13,7 @@ from programs import TORCH, alive, wait_until
 from profiler.agent import yama
 from profiler.recorder.stacks import sampler
 from profiler.recorder.stacks.frames import MOST_FRAMES, OURS, phase, read, shortened, worker_phase
-from profiler.recorder.stacks.sampler import StackSampler
+from profiler.recorder.stacks.sampler import StackSampler, _Sample
 from profiler.schema import Step
 
 RECORDED = Path(__file__).parent / "stacks"
@@ -50,12 +50,11 @@ def test_a_recorded_worker():
 
 def test_steps_are_forgotten_once_no_sample_can_fall_into_them(tmp_path):
     stacks = StackSampler(tmp_path, lambda: 50.0, lambda source, message: None)
-    stacks._rank = 7
     for number in range(1000):
         stacks.note(Step(pid=7, index=number, start=0.1 * number, duration=0.1))
     stacks.rows()
 
-    assert len(stacks._starts) == len(stacks._ends) == pytest.approx(500, abs=1)
+    assert len(stacks._steps[7].starts) == len(stacks._steps[7].ends) == pytest.approx(500, abs=1)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +102,12 @@ def test_of_a_library_the_first_and_last_frame_are_kept():
         ("torch/nn/modules/module.py", "Module._call_impl"),
         ("torch/nn/modules/linear.py", "Linear.forward"),
     ]
+    key = ("/home/me/train.py", 12, "main.<locals>.<lambda>")
+    sort = ("/home/me/train.py", 12, "<lambda>")
+    assert [frame[2] for frame in shortened([TRAIN, key])] == ["main"]
+    assert [frame[2] for frame in shortened([TRAIN, sort])] == ["main"]
+    assert [frame[2] for frame in shortened([NEXT, sort])][-1] == "<lambda>", "a library calls it"
+    assert [frame[2] for frame in shortened([("/home/me/train.py", 9, "<module>"), sort])][-1] == "<lambda>"
     assert len(shortened([("/home/me/train.py", line, f"f{line}") for line in range(900)])) == MOST_FRAMES
 
 
@@ -114,11 +119,11 @@ def test_damaged_output_is_not_a_trace(text):
 
 def test_samples_count_for_the_step_they_lie_in(tmp_path):
     taken = StackSampler(tmp_path, lambda: 0.0, lambda source, message: None)
-    taken._rank = 7
     frames = (("/home/me/train.py", 9, "main", ""),)
-    taken._waiting = [(moment, 0.1, "rank", "other", frames) for moment in (0.5, 1.5, 2.5, 3.5)]
+    taken._waiting = [_Sample(moment, 0.1, 7, "rank", "other", frames) for moment in (0.5, 1.5, 2.5, 3.5)]
     taken.note(Step(pid=7, index=0, start=1.0, duration=1.0))
     taken.note(Step(pid=7, index=1, start=2.0, duration=1.0, tags=4))
+    taken.note(Step(pid=8, index=0, start=3.0, duration=1.0))
     assert {(row.steady, row.samples) for row in taken.rows()} == {(True, 1), (False, 2)}
     assert {(row.steady, row.samples) for row in taken.rows(final=True)} == {(False, 3)}
 
@@ -126,11 +131,25 @@ def test_samples_count_for_the_step_they_lie_in(tmp_path):
 def test_too_many_stacks_are_counted_without_frames(tmp_path, monkeypatch):
     monkeypatch.setattr(sampler, "MOST_STACKS", 2)
     taken = StackSampler(tmp_path, lambda: 0.0, lambda source, message: None)
-    taken._rank = 7
-    taken._waiting = [(0.0, 0.1, "rank", "other", (("t.py", line, "main", ""),)) for line in range(5)]
+    taken._waiting = [_Sample(0.0, 0.1, 7, "rank", "other", (("t.py", line, "main", ""),)) for line in range(5)]
     rows = taken.rows(final=True)
     assert Counter(row.frames != () for row in rows) == {True: 2, False: 1}
     assert sum(row.samples for row in rows) == 5
+
+
+def test_ranks_are_sampled_in_turn_the_first_one_every_other_time(tmp_path, monkeypatch):
+    taken = StackSampler(tmp_path, lambda: 0.0, lambda source, message: None)
+    begun = []
+    monkeypatch.setattr(sampler, "_exists", lambda pid: pid != 9)
+
+    def begin(pid, role):
+        begun.append(pid)
+        taken._stretches[role] += 1
+
+    monkeypatch.setattr(taken, "_begin", begin)
+    for _ in range(6):
+        taken.poll([5, 6, 7, 9], lambda pid: [])
+    assert begun == [5, 6, 5, 7, 5, 6]
 
 
 def test_without_py_spy_one_problem_says_so(tmp_path, monkeypatch):

@@ -25,7 +25,8 @@ def batches(size=32, length=48):
     while running():
         starts = [random.randrange(len(series) - length - 1) for _ in range(size)]
         windows = [normalize([list(row) for row in series[start : start + length]]) for start in starts]
-        yield torch.tensor(windows), torch.tensor([series[start + length][0] for start in starts])
+        # As slow as normalize(): torch.tensor() visits each element of the lists.
+        yield torch.tensor(windows), torch.tensor([series[start + length][0] for start in starts])  # planted
 
 
 def fast_batches(size=32, length=48):

@@ -19,7 +19,8 @@ def encode(text):
 
 
 def collate(texts):
-    tokens = torch.stack(texts) if FIXED else torch.tensor([encode(text) for text in texts])
+    # As slow as encode(): torch.tensor() visits each element of the lists.
+    tokens = torch.stack(texts) if FIXED else torch.tensor([encode(text) for text in texts])  # planted
     return tokens[:, :-1], tokens[:, 1:]
 
 
