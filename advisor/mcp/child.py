@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import anyio
-import psutil
 
 import advisor
+from advisor.mcp.ending import end
 
-# The folder in which it runs is not on sys.path: it may hold a program's own profiler.py.
-_COMMAND = (
-    *(sys.executable, "-c"),
-    "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; raise SystemExit(main())",
-    str(Path(advisor.__file__).parents[1]),
-)
+
+def _python(code: str) -> tuple[str, ...]:
+    # The folder in which it runs is not on sys.path: it may hold a program's own profiler.py.
+    return (
+        *(sys.executable, "-c", f"import sys; sys.path[0] = sys.argv.pop(1); {code}"),
+        str(Path(advisor.__file__).parents[1]),
+    )
+
+
+_COMMAND = _python("from advisor.cli import main; raise SystemExit(main())")
+_KEEPER = _python("from advisor.mcp.ending import keep; keep()")
 MOST_OUTPUT = 100_000
 """Bytes that are kept of each stream: its last ones."""
-
-PATIENCE = (10.0, 5.0, 5.0)
-"""Seconds to wait after SIGINT, SIGTERM and SIGKILL."""
-HASTE = (0.5, 0.3, 0.2)
-"""The same if the server itself is being ended, and soon killed."""
-
-_running = set[int]()
 
 Tell = Callable[[float, str], Awaitable[None]]
 
@@ -45,12 +44,25 @@ class Ended:
     err: str
 
 
+@cache
+def _keeper() -> subprocess.Popen[bytes]:
+    """Start the process that ends what still runs once this one is gone, even by SIGKILL."""
+    return subprocess.Popen(
+        _KEEPER, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError):  # somebody has ended it
+        os.write(_keeper().stdin.fileno(), f"{line}\n".encode())  # type: ignore[union-attr]
+
+
 async def run(words: list[str], folder: Path, limit: float, tell: Tell) -> Ended:
     """Run the command line in the folder for at most `limit` seconds; `tell` it every second."""
     process = await anyio.open_process(
         [*_COMMAND, *words], stdin=subprocess.DEVNULL, cwd=folder, start_new_session=True
     )
-    _running.add(process.pid)
+    _say(f"+{process.pid}")
     out, err = bytearray(), bytearray()
     began = time.monotonic()
     try:
@@ -64,10 +76,10 @@ async def run(words: list[str], folder: Path, limit: float, tell: Tell) -> Ended
         status = process.returncode
     finally:
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(end, process.pid, PATIENCE)
+            await anyio.to_thread.run_sync(end, process.pid)
             await process.wait()
             await process.aclose()
-            _running.discard(process.pid)
+            _say(f"-{process.pid}")
     return Ended(status, out.decode(errors="replace"), err.decode(errors="replace"))
 
 
@@ -82,54 +94,3 @@ async def _report(tell: Tell, began: float, err: bytearray) -> None:
         lines = err.decode(errors="replace").split("\n")
         await tell(time.monotonic() - began, next((line for line in reversed(lines) if line.strip()), ""))
         await anyio.sleep(1.0)
-
-
-def end(pid: int, patience: tuple[float, ...]) -> None:
-    """End the process and those below it, also in sessions of their own; return when none runs."""
-    left = _below(pid)
-    for number, seconds in zip((signal.SIGINT, signal.SIGTERM, signal.SIGKILL), patience, strict=True):
-        for process in left:
-            try:
-                process.send_signal(number)
-            except psutil.Error:
-                continue
-        until = time.monotonic() + seconds
-        while left := [process for process in {*left, *_below(pid)} if _runs(process)]:
-            if time.monotonic() > until:
-                break
-            time.sleep(0.05)
-        if not left:
-            return
-
-
-def end_all() -> None:
-    """End what still runs, at once."""
-    for pid in tuple(_running):
-        end(pid, HASTE)
-
-
-def _below(pid: int) -> list[psutil.Process]:
-    """Return the processes of the child's session, and its descendants in other sessions."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if _session(process.pid) == pid or any(parent.pid == pid for parent in process.parents()):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
-def _session(pid: int) -> int:
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return 0
-
-
-def _runs(process: psutil.Process) -> bool:
-    # Its parent reaps it: to wait for it here would take its status away.
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False

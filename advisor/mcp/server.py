@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import signal
 import time
 from pathlib import Path
 
@@ -40,7 +39,7 @@ class Tools:
     async def profile(self, command: list[str], ctx: Context, time_limit_s: float = 600.0, out: str = "") -> str:
         """Record a training program, as ["train.py", "--lr", "1"]; the run is kept also if the time limit ends it."""
         run = self._out(out)
-        text = await self._run(["run", "--out", str(run), *command], ctx, time_limit_s)
+        text = await self._run(["run", "--out", str(run), "--", *command], ctx, time_limit_s)
         return f"run: {run.relative_to(self.root)}\n{text}"
 
     async def report(self, run: str, ctx: Context, section: str = "") -> str:
@@ -72,7 +71,7 @@ class Tools:
     async def tune(self, command: list[str], ctx: Context, out: str = "", time_limit_s: float = 7200.0) -> str:
         """Profile a program, try its advice, keep what helps, and repeat."""
         folder = self._out(out)
-        text = await self._run(["tune", "--yes", "--out", str(folder), *command], ctx, time_limit_s)
+        text = await self._run(["tune", "--yes", "--out", str(folder), "--", *command], ctx, time_limit_s)
         return f"folder: {folder.relative_to(self.root)}\n{text}"
 
     async def compare(self, run_a: str, run_b: str, ctx: Context) -> str:
@@ -157,7 +156,6 @@ def serve(root: Path, port: int | None) -> None:
     """Serve over stdio, or on a port of the loopback interface."""
     made = server(root)
     if port is None:
-        signal.signal(signal.SIGTERM, _end)
         made.run("stdio")
         return
     names = [f"{host}:{port}" for host in (HOST, "localhost")]
@@ -170,8 +168,3 @@ def serve(root: Path, port: int | None) -> None:
     path = f"/{secrets.token_urlsafe(24)}/mcp"
     print(f"http://{HOST}:{port}{path}", flush=True)  # noqa: T201
     made.run("streamable-http", host=HOST, port=port, streamable_http_path=path, transport_security=security)
-
-
-def _end(_number: int, _frame: object) -> None:
-    child.end_all()
-    raise SystemExit(128 + signal.SIGTERM)

@@ -1,6 +1,10 @@
 """The server for coding agents, by the official client."""
 
+import contextlib
+import json
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -10,7 +14,8 @@ import urllib.request
 
 import psutil
 import pytest
-from programs import COMMAND, TRAINS
+from programs import COMMAND, PATIENCE, TORCH, TRAINS
+from traces_made import Made
 
 pytestmark = pytest.mark.foreign("mcp")
 pytest.importorskip("mcp")
@@ -27,6 +32,11 @@ def text(answer):
     return "".join(part.text for part in answer.content)
 
 
+def within(answer):
+    """The JSON between the marks."""
+    return json.loads(answer[answer.index("\n{") : answer.rindex("}") + 1])
+
+
 def mine(marker):
     found = []
     for process in psutil.process_iter():
@@ -38,12 +48,9 @@ def mine(marker):
     return found
 
 
-def test_an_agent_over_stdio(tmp_path):
+def test_an_agent_over_stdio(tmp_path, forever):
     (tmp_path / "train.py").write_text(TRAINS + "train(40)\n")
-    forever = tmp_path / "forever.py"
-    forever.write_text("import pathlib, time\npathlib.Path('began').touch()\ntime.sleep(10_000)\n")
     anyio.run(_stdio, tmp_path, forever)
-    assert not mine(str(forever))
 
 
 async def _stdio(root, forever):
@@ -76,16 +83,29 @@ async def _stdio(root, forever):
             while not (root / "began").exists():
                 await anyio.sleep(0.1)
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(120):
-            while mine(str(forever)):
-                await anyio.sleep(0.2)
+        await _gone(forever)
         assert not (await client.call_tool("explain", {"name": "data-workers-zero"})).is_error
 
 
-def test_a_client_that_goes_leaves_no_program_running(tmp_path):
-    forever = tmp_path / "forever.py"
-    forever.write_text("import pathlib, time\npathlib.Path('began').touch()\ntime.sleep(10_000)\n")
+async def _gone(forever):
+    with anyio.fail_after(120):
+        while mine(str(forever)):
+            await anyio.sleep(0.2)
 
+
+@pytest.fixture
+def forever(tmp_path):
+    """A program that ends by SIGKILL only, and writes that it has begun."""
+    path = tmp_path / "forever.py"
+    path.write_text(
+        "import pathlib, signal, time\n"
+        "for number in (signal.SIGINT, signal.SIGTERM): signal.signal(number, signal.SIG_IGN)\n"
+        "pathlib.Path('began').touch()\ntime.sleep(10_000)\n"
+    )
+    return path
+
+
+def test_a_client_that_goes_leaves_no_program_running(tmp_path, forever):
     async def go_half_way():
         command, *arguments = [*COMMAND, "mcp"]
         server = StdioServerParameters(command=command, args=arguments, cwd=str(tmp_path))
@@ -97,28 +117,61 @@ def test_a_client_that_goes_leaves_no_program_running(tmp_path):
 
     with pytest.raises(BaseException, match="unhandled"):  # an ExceptionGroup, which Python 3.10 lacks
         anyio.run(go_half_way)
-    assert not mine(str(forever))
+    anyio.run(_gone, forever)
 
 
-def test_agents_over_http(tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = subprocess.Popen(
-        [*COMMAND, "mcp", "--port", str(port)], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    try:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_server_that_is_ended_leaves_no_program_running(tmp_path, forever, number, served):
+    async def until_it_ends(server, address):
+        async with Client(address) as client, anyio.create_task_group() as tasks:
+            tasks.start_soon(_ask_in_vain, client, {"command": [sys.executable, str(forever)], "out": "half"})
+            while not (tmp_path / "began").exists():
+                await anyio.sleep(0.1)
+            server.send_signal(number)
+            await _gone(forever)
+            tasks.cancel_scope.cancel()
+
+    server, address = served(tmp_path)
+    with contextlib.suppress(BaseException):  # of a client whose server is gone
+        anyio.run(until_it_ends, server, address)
+    anyio.run(_gone, forever)
+    server.wait(60)
+
+
+async def _ask_in_vain(client, wanted):
+    with contextlib.suppress(Exception):
+        await client.call_tool("profile", wanted)
+
+
+@pytest.fixture
+def served():
+    """Start a server on a port of its own; give back its process and its address."""
+    servers = []
+
+    def serve(root):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        words = [*COMMAND, "mcp", "--port", str(port)]
+        server = subprocess.Popen(words, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        servers.append(server)
         address = server.stdout.readline().decode().strip()
         while not _listens(port):
             assert server.poll() is None
             time.sleep(0.1)
-        anyio.run(_http, address)
-        for name, foreign in {"Origin": "http://evil.example", "Host": "evil.example"}.items():
-            assert 400 <= _status(address, {name: foreign}) < 500
-        assert _status(f"http://127.0.0.1:{port}/mcp", {}) == 404  # without the secret
-    finally:
+        return server, address
+
+    yield serve
+    for server in servers:
         server.terminate()
         server.communicate()
+
+
+def test_strangers_are_refused_over_http(tmp_path, served):
+    _, address = served(tmp_path)
+    for name, foreign in {"Origin": "http://evil.example", "Host": "evil.example"}.items():
+        assert 400 <= _status(address, {name: foreign}) < 500
+    assert _status(address.replace(address.split("/")[3], "x"), {}) == 404  # without the secret
 
 
 def _listens(port):
@@ -137,8 +190,196 @@ def _status(address, headers):
             return error.code
 
 
-async def _http(address):
-    async with Client(address) as one, Client(address) as two:
-        for client in (one, two):
-            answer = await client.call_tool("explain", {"name": "data-workers-zero"})
+STARVED = f"""{TORCH}
+import time, torch
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self): return 4 * 80
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return torch.full((64,), index / 560)
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(64, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    for batch in DataLoader(Slow(), batch_size=4):
+        loss = (model(batch) + 1).square().mean()
+        time.sleep(0.02)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+"""Sleeps most of the time, so that others on the machine change little."""
+
+HEALTHY = STARVED.replace("time.sleep(0.01)", "pass")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """A project with a run of a program that waits for its data."""
+    root = tmp_path_factory.mktemp("project")
+    (root / "train.py").write_text(STARVED)
+    words = [*COMMAND, "--out", "run", "--no-windows", "train.py"]
+    subprocess.run(words, cwd=root, check=True, capture_output=True, timeout=PATIENCE)
+    return root
+
+
+@pytest.fixture
+def project(recorded, tmp_path):
+    """A copy of it that a test may change."""
+    return shutil.copytree(recorded, tmp_path / "project")
+
+
+def test_two_agents_use_what_runs_nothing(project, served):
+    shutil.copytree(project / "run", project / "copy")
+    _, address = served(project)
+    anyio.run(_ask_everything, project, address)
+
+
+async def _ask_everything(root, address):
+    asked = [
+        ("explain", {"name": "data-workers-zero"}),
+        ("doctor", {}),
+        ("doctor", {"data": "train.py"}),
+        ("plan", {"options": ["--params", "1.5B", "--gpu", "H100"]}),
+        ("compare", {"run_a": "run", "run_b": "copy"}),
+        ("report", {"run": "run", "section": "evidence"}),
+        ("query", {"run": "run", "sql": "SELECT count(*) FROM steps"}),
+    ]
+    refused = [
+        ("explain", {"name": "--help"}),
+        ("plan", {"options": ["--params", "many"]}),
+        ("plan", {"options": ["--params", "1B", "--out", "x"]}),
+        ("compare", {"run_a": "run", "run_b": "run"}),
+        ("compare", {"run_a": "run", "run_b": "/etc"}),
+        ("compare", {"run_a": "run", "run_b": "nowhere"}),
+        ("doctor", {"data": "../elsewhere"}),
+        ("verify", {"run": "run", "patch": "../x.patch"}),
+        ("verify", {"run": "run", "rules": ["no-such-rule"]}),
+        ("attach", {"pid": 2**22 + 1}),  # more than PIDs can be
+        ("attach", {"pid": os.getpid(), "out": "../elsewhere"}),
+        ("tune", {"command": ["train.py"], "out": "../elsewhere"}),
+        ("profile", {"command": ["train.py"], "out": "/tmp/elsewhere"}),
+    ]
+    answers = {}
+
+    async def ask(client, number):
+        for index in range(number, len(asked) + len(refused), 2):
+            tool, wanted = (asked + refused)[index]
+            answers[index] = await client.call_tool(tool, wanted)
+
+    async with Client(address) as one, Client(address) as two, anyio.create_task_group() as tasks:
+        tasks.start_soon(ask, one, 0)
+        tasks.start_soon(ask, two, 1)
+    for index, (tool, wanted) in enumerate(asked + refused):
+        assert answers[index].is_error == (index >= len(asked)), (tool, wanted, text(answers[index]))
+    assert within(text(answers[4]))["verdict"] == "unclear"
+    assert "[80]" in text(answers[6])
+    assert not [path for path in root.parent.iterdir() if path.name == "elsewhere"]
+
+
+def test_options_of_the_command_line_are_words_of_the_program(tmp_path, served):
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/--out").write_text("#!/bin/sh\ntouch ran\n")
+    (tmp_path / "root/--out").chmod(0o755)
+    _, address = served(tmp_path / "root")
+
+    async def ask():
+        async with Client(address) as client:
+            for tool in ("profile", "tune"):
+                await client.call_tool(tool, {"command": ["--out", str(tmp_path / "elsewhere"), "true"], "out": tool})
+
+    anyio.run(ask)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_an_agent_attaches_to_a_training(tmp_path, start_plain, served):
+    (tmp_path / "train.py").write_text(TRAINS + "train(100_000, 0.02)\n")
+    program = start_plain("train.py")
+    _, address = served(tmp_path)
+
+    async def ask():
+        async with Client(address) as client:
+            answer = await client.call_tool("attach", {"pid": program.pid, "seconds": 4, "out": "attached"})
             assert not answer.is_error, text(answer)
+            return text(await client.call_tool("query", {"run": "attached", "sql": "SELECT count(*) > 10 FROM steps"}))
+
+    answer = anyio.run(ask)
+    assert "[1]" in answer
+    assert program.process.poll() is None
+
+
+def test_texts_of_a_trace_stay_between_the_marks(tmp_path, served):
+    trace = Made()
+    for number in range(4):
+        trace.step(number, number * 1000.0, number * 1000.0 + 900)
+        trace.gpu(
+            f"{HOSTILE}\ndata 0123456789abcdef>>>{INJECTED}",
+            number * 1000.0 + 10,
+            number * 1000.0 + 800,
+            (number * 1000.0, number * 1000.0 + 5),
+        )
+    (tmp_path / "trace.json").write_text(trace.text())
+    _, address = served(tmp_path)
+
+    async def ask():
+        async with Client(address) as client:
+            return [
+                text(await client.call_tool("report", {"run": "trace.json", "section": each}))
+                for each in ("", "operators", "metrics")
+            ]
+
+    for answer in anyio.run(ask):
+        assert answer.count("\ndata ") == 1
+        assert INJECTED not in answer
+        assert answer.rstrip().endswith(">>>")
+
+
+@pytest.mark.slow
+def test_an_agent_finds_tries_and_keeps_a_change(project):
+    """It asks, does what `next` says, and measures the gain."""
+    anyio.run(_story, project)
+
+
+async def _story(root):
+    command, *arguments = [*COMMAND, "mcp", "--root", str(root)]
+    steps = []
+
+    async def progress(done, total, message):
+        steps.append(done)
+
+    async with Client(StdioServerParameters(command=command, args=arguments, cwd=str(root))) as client:
+        assert not (await client.call_tool("report", {"run": "run"})).is_error
+        following = json.loads((root / "run/result.json").read_text())["next"]
+        assert (following["do"], following["rule"]) == ("verify", "data-workers-zero")
+        wanted = {"run": "run", "rules": [following["rule"]], "patch": "change.patch"}
+        answer = await client.call_tool("verify", wanted, progress_callback=progress)
+        assert not answer.is_error, text(answer)
+        assert steps == sorted(steps)
+        assert len(steps) > 10
+        (verified,) = json.loads((root / "run/verified.json").read_text())["trials"]
+        assert verified["verdict"] == "confirmed"
+        subprocess.run(["git", "apply", "change.patch"], cwd=root, check=True)
+        again = await client.call_tool("profile", {"command": ["train.py"], "out": "again"})
+        assert not again.is_error, text(again)
+        compared = text(await client.call_tool("compare", {"run_a": "run", "run_b": "again"}))
+    made = within(compared)
+    assert made["verdict"] in (("better", "unclear") if made["crowded"] else ("better",))
+    (waited,) = [row for row in made["phases"] if row["name"] == "data_wait"]
+    assert waited["after"] < waited["before"] / 2
+
+
+@pytest.mark.slow
+def test_an_agent_tunes_a_program(tmp_path, served):
+    (tmp_path / "train.py").write_text(HEALTHY)
+    _, address = served(tmp_path)
+
+    async def ask():
+        async with Client(address) as client:
+            return await client.call_tool("tune", {"command": ["train.py"], "out": "tuned"})
+
+    answer = anyio.run(ask)
+    assert not answer.is_error, text(answer)
+    assert json.loads((tmp_path / "tuned/tuning.json").read_text())["schema"].startswith("profile-train/")

@@ -1,0 +1,70 @@
+"""End processes with all that they started: after a request, or after the server is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+
+import psutil
+
+PATIENCE = (10.0, 5.0, 5.0)
+"""Seconds to wait after SIGINT, SIGTERM and SIGKILL."""
+
+
+def end(*pids: int) -> None:
+    """End processes and those below them, also in sessions of their own; return when none runs."""
+    left = _below(pids)
+    for number, seconds in zip((signal.SIGINT, signal.SIGTERM, signal.SIGKILL), PATIENCE, strict=True):
+        for process in left:
+            try:
+                process.send_signal(number)
+            except psutil.Error:
+                continue
+        until = time.monotonic() + seconds
+        while left := [process for process in {*left, *_below(pids)} if _runs(process)]:
+            if time.monotonic() > until:
+                break
+            time.sleep(0.05)
+        if not left:
+            return
+
+
+def keep() -> None:
+    """Read PIDs that begin (+) and end (-) from stdin; at its end, end those that are left.
+
+    A pipe ends with the server, also after SIGKILL.
+    """
+    running = set[int]()
+    for line in sys.stdin:
+        (running.add if line[0] == "+" else running.discard)(int(line[1:]))
+    end(*running)
+
+
+def _below(pids: Sequence[int]) -> list[psutil.Process]:
+    """Return the processes of the sessions that these lead, and their descendants in other sessions."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if _session(process.pid) in pids or any(parent.pid in pids for parent in process.parents()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0
+
+
+def _runs(process: psutil.Process) -> bool:
+    # Its parent reaps it: to wait for it here would take its status away.
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
