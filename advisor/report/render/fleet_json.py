@@ -1,4 +1,7 @@
-"""Render fleet.json, which scripts read: what the page shows, and no more rows."""
+"""Render fleet.json, which scripts read: what the page shows, and no more rows.
+
+Its schema is docs/fleet.schema.json.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,9 @@
 
 import json
 import threading
+from pathlib import Path
 
+import jsonschema
 import pytest
 from fleet_made import DAY, START, advised, result, row, write
 
@@ -12,7 +14,10 @@ from advisor.fleet.dataset import Imported, import_runs, opened
 from advisor.fleet.overview import overview
 from advisor.fleet.places import find
 from advisor.fleet.read import read
+from advisor.report.render import fleet_json
 from profiler.errors import ProfilerError
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "fleet.schema.json").read_text())
 
 pytest.importorskip("duckdb", reason="needs the extra `fleet`")
 
@@ -157,6 +162,36 @@ def test_the_command_writes_the_page_and_its_json(tmp_path, runs, capsys, monkey
     capsys.readouterr()
     assert main(["fleet", "--data", "fleet", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["total"]["runs"] == 3
+
+
+def test_everything_in_the_json_is_in_its_schema(tmp_path):
+    """Of a fleet in which every list has an entry, of one without GPUs, and of runs of which nothing is known."""
+    known = {"user": None, "project": None, "commit": None}
+    advice = [advised("workers", 0.4), advised("bf16", 0.3, 0.2)]
+    made, number = tmp_path / "runs", 0
+    for commit, host, step in (("a", "n1", 0.1), ("b", "n1", 0.13), ("a", "n2", 0.1), ("a", "n3", 0.13)):
+        for _ in range(5):
+            number += 1
+            about = {"commit": commit * 40, "host": host, "started_at": START + DAY * (commit == "b") + number}
+            what = result(step=step * (1 + number / 1e4), advice=advice, price=2.0)
+            write(made / str(number), row(number, **about), what)
+    write(made / "failed", row(97, **known, outcome="failed"), result(outcome="failed", phases={}))
+    write(made / "partial", row(98, **known), None)
+    write(made / "cpu", row(99), result(gpus=0))
+    (made / "unreadable").mkdir()
+    (made / "unreadable/run-a.db").touch()
+    import_runs(tmp_path / "fleet", [str(made)])
+    write(tmp_path / "unknown", row(**known), None)
+    import_runs(tmp_path / "other", [str(tmp_path / "unknown")])
+    found = []
+    for fleet, unit in (("fleet", None), ("fleet", "CPU"), ("other", None)):
+        with opened(tmp_path / fleet, loaded=True) as connection:
+            found.append(json.loads(fleet_json.render(overview(connection, unit=unit, since="2025-01-01"))))
+    for each in found:
+        jsonschema.validate(each, SCHEMA)
+    assert [name for name, value in found[0].items() if not value] == []
+    assert {(one["before"], one["after"]) for one in found[0]["regressions"]} == {("a" * 40, "b" * 40)}
+    assert {one["after"] for one in found[0]["slow_hosts"]} == {"n3"}
 
 
 def test_the_configuration_names_the_data_set(tmp_path, runs, monkeypatch):
