@@ -327,7 +327,7 @@ def _busy(step: Step) -> float:
 def _ranks(m: Metrics) -> Sequence[Rank]:
     """Return one process per rank, the one that started last if a rank was restarted."""
     latest = {}
-    for rank in sorted(m.profile.ranks, key=lambda rank: rank.process.started):
+    for rank in sorted(m.profile.ranks, key=lambda rank: rank.started):
         if rank.steps and rank.process.world_size > 1:
             latest[rank.process.rank] = rank
     return [latest[number] for number in sorted(latest)]

@@ -74,7 +74,7 @@ def flags(m: Metrics) -> FlagsFact:
 @metric(None, "ranks")
 def world_size(m: Metrics) -> int:
     """Number of training processes in the job, on all nodes."""
-    return max(m[primary_rank].process.world_size, len(m.profile.ranks))
+    return max(m[primary_rank].process.world_size, len({rank.process.rank for rank in m.profile.ranks}))
 
 
 @metric("count", "data-parallel ranks")

@@ -135,7 +135,7 @@ def _run(profile: Profile) -> RunInfo:
         ended=run.outcome,
         started=_iso(run.started_at),
         duration=run.duration,
-        ranks=sum(1 for rank in profile.ranks if rank.process.role == "rank"),
+        ranks=len({rank.process.rank for rank in profile.ranks if rank.process.role == "rank"}),
         nodes=max(len({run.host for run in profile.runs}), len({rank.process.node_rank for rank in profile.ranks})),
     )
 

@@ -121,7 +121,7 @@ def load(folder: Path) -> Profile:
         )
     return Profile(
         runs=runs,
-        ranks=tuple(sorted(stepped or recorded, key=lambda rank: (rank.process.rank, rank.process.started))),
+        ranks=tuple(sorted(stepped or recorded, key=lambda rank: (rank.process.rank, -rank.started))),
         gpus=tuple(gpu for node in nodes for gpu in node.gpus),
         gpu_samples=tuple(sample for node in nodes for sample in node.gpu_samples),
         host_samples=host_samples(nodes),
@@ -139,13 +139,13 @@ def _side_by_side(ranks: Sequence[Rank]) -> list[Rank]:
     taken = {rank.process.rank for rank in ranks}
     ended: dict[int, float] = {}
     made = []
-    for rank in sorted(ranks, key=lambda rank: (rank.process.rank, rank.process.started)):
+    for rank in sorted(ranks, key=lambda rank: (rank.process.rank, rank.started)):
         process = rank.process
-        if process.world_size == 1 and process.started < ended.get(process.rank, -math.inf):
+        if process.world_size == 1 and rank.started < ended.get(process.rank, -math.inf):
             number = max(taken) + 1
             taken.add(number)
             process = replace(process, rank=number, local_rank=number)
-        end = math.inf if process.ended is None else process.ended
+        end = math.inf if process.ended is None else rank.clock(process.ended)
         ended[process.rank] = max(end, ended.get(process.rank, -math.inf))
         made.append(replace(rank, process=process))
     return made

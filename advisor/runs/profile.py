@@ -87,10 +87,15 @@ class Rank:
     clock: Clock = OWN
     """Clock of its recording relative to the first rank's, for times that are shown side by side."""
 
+    @property
+    def started(self) -> float:
+        """Return when it started, on the clock of all recordings."""
+        return self.clock(self.process.started)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A run, with `ranks` ordered by rank.
+    """A run, with `ranks` ordered by rank; of a restarted rank, the last process comes first.
 
     Processes that imported torch but never made a step are left out unless there is no other.
     """

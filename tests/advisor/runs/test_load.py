@@ -31,13 +31,13 @@ from profiler.schema import (
 from profiler.store import Writer
 
 
-def run(host="a"):
+def run(host="a", started_at=0.0):
     return Run(
         id=host,
         command=("train.py",),
         cwd="/",
         host=host,
-        started_at=0.0,
+        started_at=started_at,
         cores=2.0,
         cores_total=2,
         memory_total=2**33,
@@ -72,7 +72,7 @@ def record(folder, *rows, host="a", runs=True):
         if runs:
             writer.put(run(host))
         for row in rows:
-            if isinstance(row, Process | Gpu | Sketch | Fact):
+            if isinstance(row, Run | Process | Gpu | Sketch | Fact):
                 writer.put(row)
             else:
                 writer.append([row])
@@ -163,6 +163,16 @@ def test_processes_without_a_number_that_train_together_are_ranks_and_one_starte
     ranks = load(tmp_path).ranks
 
     assert {rank.process.pid: rank.process.rank for rank in ranks} == {1: 0, 2: 1, 3: 0}
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize("after", [(60.0, 5.0), (5.0, 60.0)])
+def test_the_last_start_of_a_rank_comes_first_however_long_starting_took(tmp_path, world_size, after):
+    for name, pid, at, started in (("rank0", 1, 1000.0, after[0]), ("rank0-2", 2, 1100.0, after[1])):
+        rows = [process(pid, started=started, ended=started + 9, world_size=world_size), step(pid)]
+        record(tmp_path, run("a", at), *rows, host=f"a-{name}", runs=False)
+
+    assert [(rank.process.pid, rank.process.rank) for rank in load(tmp_path).ranks] == [(2, 0), (1, 0)]
 
 
 def test_a_parent_that_evaluates_what_its_children_train_is_no_problem(tmp_path):
