@@ -108,7 +108,10 @@ class Spread(NamedTuple):
 
 def each_rank(m: Metrics, profile: Profile) -> EachRank:
     """Return the ranks of the run that made steps; of a restarted rank, its last process."""
-    found = {rank.process.rank: rank for rank in reversed(profile.ranks) if rank.steps}
+    found = dict[int, Rank]()
+    for rank in profile.ranks:
+        if rank.steps:
+            found.setdefault(rank.process.rank, rank)
     if not found:
         return EachRank()
     work = m.get(own_work) or ()

@@ -43,7 +43,7 @@ def test_nobody_counts_up_to_a_number_of_ranks_that_no_job_has(monkeypatch):
 
 
 def test_a_rank_that_was_started_anew_counts_once():
-    found = of(one(0, 0.2, 2), one(0, 0.3, 2), one(1, 0.2, 2))
+    found = of(one(0, 0.3, 2), one(0, 0.2, 2), one(1, 0.2, 2))
     assert [(row.rank, row.step_time) for row in found.rows] == [(0, 0.3), (1, 0.2)]
 
 
