@@ -25,8 +25,8 @@ CODE = """\
 # attention: views only; scaled_dot_product_attention takes any strides
 query, key, value = (part.unflatten(-1, (-1, head_size)).transpose(1, 2) for part in (query, key, value))
 out = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)  # repeats no keys (torch 2.5)
-# elsewhere: contract over the axis where it is, instead of permute().contiguous() and a matmul
-out = torch.einsum("bchw,cd->bdhw", inputs, weight)
+# elsewhere: multiply along the axis where it is, instead of permute(), contiguous() and a matmul
+out = (weight.t() @ inputs.flatten(2)).unflatten(2, inputs.shape[2:])  # b c h w -> b d h w
 # images: model.to(memory_format=torch.channels_last), and the inputs too, so that every layer agrees
 """
 
