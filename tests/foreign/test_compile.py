@@ -101,7 +101,7 @@ if __name__ == "__main__":
 
 EPOCHS = 3
 WAYS = (
-    *("inductor", "dynamic automatic", "eager fullgraph", "module blocks", "region broken"),
+    *("inductor dynamic", "automatic eager", "fullgraph module", "blocks region broken"),
     "late function epoch",  # of the last torch compiles the loop: its steps need not be seen
 )
 """Ways to compile, those that one program tries in turn; the agent soon stops to look for new models."""
