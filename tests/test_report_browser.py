@@ -6,17 +6,20 @@ import re
 from dataclasses import asdict, replace
 from importlib.metadata import distribution
 from itertools import islice, product
+from urllib.request import urlopen
 
 import pytest
 from browser import CHROMIUM, DRIVER, opened, until
 from fleet_made import DAY, START, advised, result, row, write
 from golden_report import empty, golden, hostile, tried
 from profiles import RUN, metrics, rank, steps
+from stack_places import NORMALIZE
 
 from advisor.cli import main
 from advisor.compare.comparison import compare
 from advisor.models.anatomy import Anatomy, MemorySettings
 from advisor.models.memory import States
+from advisor.report.code import Call, CallTree, Code
 from advisor.report.render import html, section_html
 from advisor.report.render.compare_view import sections
 from advisor.report.render.section import Page
@@ -31,6 +34,29 @@ pytestmark = [
 ]
 
 MOST_STOPS = 200
+
+
+def call(function, where, *calls, own=True, share=0.5):
+    return Call(function=function, where=where, own=own, share=share, calls=calls)
+
+
+DEEP = call("batch", "train.py:9", call("tanh", "torch", call("sum", "torch", own=False), own=False))
+CODE = Code(
+    samples=450,
+    places=(NORMALIZE,),
+    trees=(
+        CallTree(
+            phase="other",
+            share=0.7,
+            calls=(call("main", "train.py:5", call("normalize", "train.py:7", call("mean", "train.py:8", DEEP))),),
+        ),
+        CallTree(
+            phase="forward",
+            share=0.3,
+            calls=(call("main", "train.py:6", call("Linear.forward", "torch", own=False)),),
+        ),
+    ),
+)
 CHARTLESS = ("empty", "unmeasured", "plan", "comparison")
 
 PLAN = ("--params", "8.03B", "--gpus", "8", "--gpu", "L40S", "--layers", "32", "--hidden", "4096", "--heads", "32")
@@ -55,6 +81,7 @@ def pages(tmp_path_factory):
         "hostile": hostile("<script>window.owned = 1</script>"),
         "long": hostile("model.layers." * 25),
     }
+    reports["code"] = replace(golden(), code=CODE)
     sources = {name: html.render(report) for name, report in reports.items()}
     sources["comparison"] = section_html.render(sections(comparison()), PAGE)
     for name, source in sources.items():
@@ -303,6 +330,38 @@ def test_operators_are_sorted_searched_and_filtered(page):
     assert sorted(names()) == ["aten::addmm", "aten::native_layer_norm"]
     page.find_element("css selector", ".operator-tools select[data-column='kind']").send_keys("matmul")
     assert names() == ["aten::addmm"]
+
+
+def test_calls_are_searched_and_own_code_is_shown_apart(browser, pages):
+    from selenium.webdriver.common.keys import Keys
+
+    def shown():
+        items = browser.find_elements("css selector", "#code .calls code")
+        return [item.text for item in items if item.is_displayed()]
+
+    opened(browser, pages["code"])
+    search = browser.find_element("css selector", "#code-search")
+    browser.execute_script("arguments[0].scrollIntoView({ behavior: 'instant' })", search)
+    assert shown() == ["main", "normalize", "mean", "batch"], "deep calls are closed at first"
+    search.send_keys("train normalize")
+    assert shown() == ["main", "normalize", "mean", "batch", "tanh", "sum"], "with its callers and what it calls"
+    search.clear()
+    search.send_keys("linear")
+    assert shown() == ["main", "Linear.forward"]
+    search.clear()
+    search.send_keys(" ")
+    kind = browser.find_element("css selector", "#code-kind")
+    kind.send_keys("own")
+    assert shown() == ["main", "normalize", "mean", "batch", "main"]
+    kind.send_keys(Keys.HOME)
+    assert shown() == ["main", "normalize", "mean", "batch"], "as it was"
+
+
+def test_without_scripts_all_calls_are_there_and_no_search(pages):
+    with urlopen(pages["code"]) as file:
+        page = file.read().decode()
+    assert re.search(r'class="code-tools" hidden', page)
+    assert page.count('<span class="meter"') == 8
 
 
 def test_predicted_and_measured_are_drawn_on_one_scale(browser, pages):

@@ -20,6 +20,7 @@ FORMATS = {
     "perfetto": "timeline.json.gz",
     "chrome": "timeline.json.gz",
     "speedscope": "stacks.speedscope.json",
+    "pprof": "stacks.pb.gz",
     "csv": "csv",
     "parquet": "parquet",
     "prometheus": "",
@@ -54,7 +55,7 @@ Examples:
 @click.command(
     short_help="Export a run to Perfetto, pandas, Prometheus ...",
     help="Export a recorded RUN (its folder) to other tools: as a timeline (perfetto or chrome), sampled stacks "
-    "(speedscope), tables (csv, parquet), metrics (prometheus), or spans and metrics (otel).",
+    "(speedscope, pprof), tables (csv, parquet), metrics (prometheus), or spans and metrics (otel).",
     epilog=EPILOG,
 )
 @click.argument("run", type=click.Path(path_type=Path), shell_complete=completion.runs)
@@ -62,7 +63,8 @@ Examples:
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="File, or folder for tables.  [RUN/timeline.json.gz, RUN/stacks.speedscope.json, RUN/csv, RUN/parquet; "
+    help="File, or folder for tables.  [RUN/timeline.json.gz, RUN/stacks.speedscope.json, RUN/stacks.pb.gz, RUN/csv, "
+    "RUN/parquet; "
     "prometheus: stdout; otel: $OTEL_EXPORTER_OTLP_ENDPOINT]",
 )
 @click.option(
@@ -132,6 +134,13 @@ def _give(form: str, metrics: Metrics, run: Path, place: Path | None) -> None:
         made = speedscope.text(metrics.profile)
         with whole(place) as temporary:
             temporary.write_text(made, encoding="utf-8")
+    elif form == "pprof" and place is not None:
+        from advisor.atomic_write import whole
+        from advisor.export import pprof
+
+        data = pprof.encoded(metrics.profile)
+        with whole(place) as temporary:
+            temporary.write_bytes(data)
     elif form == "csv" and place is not None:
         from advisor.export import csv
 

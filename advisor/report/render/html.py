@@ -34,7 +34,9 @@ def render(report: Report, compared: Comparison | None = None) -> str:
     found = report.one_step
     looking = [text_of("one_step.js")] if found else []
     sorting = [text_of("operators.js")] if report.operators else []
-    scripts = [as_read(script) for script in (*drawing, *asking, *looking, *sorting, text_of("report.js"))]
+    searching = [text_of("code.js")] if report.code and report.code.samples else []
+    used = (*drawing, *asking, *looking, *sorting, *searching, text_of("report.js"))
+    scripts = [as_read(script) for script in used]
     style = as_read((text_of("vendor/uPlot.min.css") if item else "") + text_of("report.css"))
     return (
         environment()

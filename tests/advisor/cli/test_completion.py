@@ -73,7 +73,7 @@ def offered(here, monkeypatch, capsys):
         ("profile-train report --goal m", ["memory"]),
         ("profile-train report --validation tra", ["<file>"]),
         ("profile-train report tra", ["<file>"]),
-        ("profile-train export run --to p", ["perfetto", "parquet", "prometheus"]),
+        ("profile-train export run --to p", ["perfetto", "pprof", "parquet", "prometheus"]),
     ],
 )
 def test_what_is_offered(offered, line, completions):
