@@ -5,6 +5,8 @@
     python benchmarks/overhead.py --all          the worst cases, 30 s runs and the peers too; at most 40 minutes
     python benchmarks/overhead.py --in-process   only the precise figure of what a step costs
     python benchmarks/overhead.py --case "50 us" only this loop; may be given again
+    python benchmarks/overhead.py --stacks       only what sampling stacks adds, next to py-spy alone, pyinstrument and
+                                                 Scalene where they are installed
     python benchmarks/overhead.py --aa           the plain run against itself: how noisy this machine is
     python benchmarks/overhead.py --peer PYTHON  peers as well: traceml-ai 0.5 and lightning, if they are installed in
                                                  the venv of this interpreter, and torch.profiler
@@ -43,6 +45,8 @@ ALL_PEERS = replace(PEERS, long=2)
 QUICK_LOOPS = ("230 us", "1 ms", "10 ms")
 PRECISE_LOOPS = ("230 us", "1 ms")
 
+STACKS_LOOPS = ("1 ms", "10 ms")
+
 ALL_MINUTES = 37
 """After which --all begins no other pair of runs; the longest takes two."""
 
@@ -57,6 +61,11 @@ def measure(bench, args):
         return
     loops = [LOOPS[name] for name in args.case or (LOOPS if args.all else QUICK_LOOPS if args.quick else EVERYDAY)]
     whole_runs = not args.case
+    if args.stacks:
+        for way in (ways.stacks(), *ways.samplers()):
+            for loop in [LOOPS[name] for name in args.case or STACKS_LOOPS]:
+                bench.step(way, loop, plan)
+        return
     if args.aa:
         for loop in loops:
             bench.step(ways.plain_again(), loop, plan)
@@ -68,6 +77,8 @@ def measure(bench, args):
     # Windows have a case of their own: taking turns doubles the time by which their budget goes.
     for loop in loops:
         bench.step(ways.profile_train("--no-report", "--no-windows"), loop, plan)
+    if whole_runs:
+        bench.step(ways.stacks(), LOOPS[STACKS_LOOPS[0]], plan)
     if whole_runs and plan.long:
         bench.long(ways.profile_train("--no-report"), plan)
     if args.all or args.peer:
@@ -98,6 +109,7 @@ def main():
     how_much.add_argument("--all", action="store_true", help="every loop, 30 s runs, peers")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--in-process", action="store_true", help="only with the agent in and out of one process")
+    what.add_argument("--stacks", action="store_true", help="only what sampling stacks adds, and other samplers")
     what.add_argument("--aa", action="store_true", help="the plain run against itself")
     parser.add_argument("--case", choices=LOOPS, action="append", help="only this loop")
     parser.add_argument("--peer", metavar="PYTHON", help="interpreter of a venv with traceml-ai, lightning or both")

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from checkout import COMMAND
@@ -46,12 +46,43 @@ def plain_again():
     return Way(name=again.name, line=again.line, baseline=plain())
 
 
-def profile_train(*options):
+def profile_train(*options, name="profile-train"):
     def line(loop, folder, arguments):
         words = [*arguments] if loop.optimizer else [*arguments, "--watch", "profile_train"]
         return [*COMMAND, *options, "--out", folder / "run", *_script(sys.executable, loop, LOOP, words)]
 
-    return Way(name="profile-train", line=line, baseline=plain(), events=lambda folder: in_run(folder / "run"))
+    return Way(name=name, line=line, baseline=plain(), events=lambda folder: in_run(folder / "run"))
+
+
+def stacks():
+    """What sampling stacks adds to a recording: with them against without."""
+    options = "--no-report", "--no-windows"
+    without = profile_train(*options, "--no-stacks", name="profile-train without stacks")
+    return replace(profile_train(*options, name="stacks"), baseline=without)
+
+
+def samplers():
+    """Samplers of others that are installed here, each against the plain program."""
+    here = Path(sys.executable).parent
+    rate = ["record", "--rate", 10, "--nonblocking", "--idle", "--format", "raw"]
+    lines = {
+        "py-spy alone": (here / "py-spy", lambda folder: [*rate, "--output", folder / "stacks", "--", sys.executable]),
+        "pyinstrument": (here / "pyinstrument", lambda folder: ["--outfile", folder / "stacks"]),
+        "Scalene": (here / "scalene", lambda folder: ["run", "--cpu-only", "--outfile", folder / "stacks"]),
+    }
+    return [_sampler(name, program, words) for name, (program, words) in lines.items()]
+
+
+def _sampler(name, program, words):
+    def line(loop, folder, arguments):
+        return [program, *words(folder), LOOP, *arguments]
+
+    def lacks(loop):
+        if not program.exists():
+            return f"it is not installed: there is no {program}"
+        return None if loop.ranks == 1 else "it starts one process"
+
+    return Way(name=name, line=line, baseline=plain(), lacks=lacks)
 
 
 def traceml(python):
