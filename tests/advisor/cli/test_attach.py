@@ -14,6 +14,7 @@ from programs import COMMAND, PATIENCE, ROOT
 from advisor.cli import main
 from profiler.attach import rights
 from profiler.launch import VARIABLE
+from profiler.recorder.stacks import sampler
 
 
 def may_trace():
@@ -59,12 +60,17 @@ def wait_until_recorded(folder, recorder):
 @pytest.mark.process
 def test_the_first_advice_is_the_one_of_a_run_from_the_start(sample, tmp_path):
     done = subprocess.run(
-        attach(sample.pid, "--steps", 60, "--no-windows", folder=tmp_path / "run"), capture_output=True, text=True
+        attach(sample.pid, "--steps", 60, "--no-windows", folder=tmp_path / "run"),
+        capture_output=True,
+        text=True,
+        env={**os.environ, sampler.OFF: "1"},
     )
 
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "run/result.json").read_text())
     assert result["advice"][0]["rule"] == "data-workers-zero"
+    lines = {(Path(line["file"]).name, line["phase"]) for line in result["code"]["step"]}
+    assert ("input_starved.py", "data_wait") in lines
     assert str(tmp_path / "run/report.html") in "".join(done.stderr.split())
     assert sample.poll() is None
     assert (tmp_path / "stderr").read_text() == ""
