@@ -16,6 +16,8 @@ Dimensions that are not a multiple of it use slower kernels (NVIDIA, Matrix Mult
 """
 LOGIT_BYTES = 6
 """Bytes per logit: in 16 bits, and once more in fp32 for the loss (Korthikanti et al.)."""
+LARGE = 2048
+"""Shortest dimension for fp8: in smaller matmuls, converting takes what the faster tensor cores save (torchao)."""
 SHORTEST = 64
 """Shortest dimension to consider: padding a shorter one to a multiple of 8 may add more than a tenth."""
 
@@ -86,6 +88,18 @@ def misaligned_efficiency(m: Metrics) -> float:
     if not seconds:
         raise Missing("There are no aligned matmuls to compare with", "Nothing automatic: time a padded size yourself.")
     return sum(product.flop * product.calls / rate for product, rate in pairs) / seconds
+
+
+@metric(None)
+def large_bf16_matmuls(m: Metrics) -> tuple[Product, ...]:
+    """Single bf16 matmuls in which every dimension is at least 2048."""
+    return tuple(p for p in m[products] if p.dtype == "bf16" and p.batch == 1 and min(p.lengths) >= LARGE)
+
+
+@metric("1", "share of the time in large BF16 matmuls")
+def large_bf16_share(m: Metrics) -> float:
+    """Share of kernel time in bf16 matmuls in which every dimension is at least 2048."""
+    return sum(product.seconds for product in m[large_bf16_matmuls]) / m[shaped_operators].seconds
 
 
 @dataclass(frozen=True, slots=True)

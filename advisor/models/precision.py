@@ -44,9 +44,11 @@ ACTIVATIONS_SAVED: Triple = (0.35, 0.45, 0.5)
 CAST_BYTES = 2
 
 
-# Torchao's float8 training with row-wise scales, against compiled bf16: its authors report 1.34 to 1.5 on clusters, and
-# nothing for products that are too small. Of the whole step, for what is not a product is part of those measurements.
-FP8_STEP: Triple = (1.0, 1.2, 1.4)
+# Share of the fp8 peak that large matmuls attain (assumption): 0.7 is what bf16 ones do, and scales take some of it.
+FP8_ATTAINED: Triple = (0.45, 0.6, 0.7)
+# Each input is read in bf16 and written in fp8, by a kernel that attains this share of the memory's bandwidth.
+CONVERTED_BYTES = 3
+CONVERTING = 0.8
 
 # Measured shares may sum to a hair more than 1.
 ROUNDING = 1e-6
@@ -184,4 +186,24 @@ def _now_tf32(peaks: Peaks, achieved: float | None) -> Triple:
     if achieved is not None:
         return _now(peaks, achieved)
     low, expected, high = (share * (peaks.tf32 or peaks.fp32) for share in attained_tf32(peaks))
+    return (low, expected, high)
+
+
+def fp8_speedup(products: Sequence[tuple[float, float, float]], peak: float, bandwidth: float) -> Triple:
+    """Return how many times as fast matmuls become in fp8, with conversions; those that gain nothing stay in bf16.
+
+    Args:
+        products: Of each kind its seconds, its operations, and the elements of its two inputs.
+        peak: The GPU's FLOP/s in fp8.
+        bandwidth: Its memory bandwidth in bytes/s.
+    """
+    now = sum(seconds for seconds, _, _ in products)
+
+    def after(attained: float) -> float:
+        return sum(
+            min(seconds, flop / (attained * peak) + CONVERTED_BYTES * inputs / (CONVERTING * bandwidth))
+            for seconds, flop, inputs in products
+        )
+
+    low, expected, high = (now / after(attained) for attained in FP8_ATTAINED)
     return (low, expected, high)

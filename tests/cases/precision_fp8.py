@@ -1,16 +1,31 @@
-from dataclasses import replace
-
-from gpu_runs import FLAGS, a_gpu, cpu_metrics, gpu_metrics
+from gpu_runs import a_gpu, cpu_metrics, gpu_metrics
 from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
-from advisor.metrics.gpu import bf16_gemm_share, bf16_gemm_us, device, gpu_busy_fraction
-from advisor.metrics.settings import flags
+from advisor.metrics.gpu import device, gpu_busy_fraction, matmul_share
+from advisor.metrics.matmul import large_bf16_matmuls, large_bf16_share
+from advisor.metrics.operators import Product
 from advisor.models.state import State
 
 H100 = a_gpu("NVIDIA H100 80GB HBM3", (9, 0))
-# 2 x 2048^3 operations take 17.4 us at 989 TFLOP/s
-LARGE = {device: H100, bf16_gemm_share: 0.7, bf16_gemm_us: 200.0, gpu_busy_fraction: 1.0}
+# At 700 of 989 TFLOP/s. In fp8, 1979 at most; converting moves 3 bytes of 2 x 8192^2 numbers at 0.8 x 3.35 TB/s.
+FLOP = 2 * 8192**3
+SECONDS = FLOP / 700e12
+CONVERTING = 3 * 2 * 8192**2 / (0.8 * 3.35e12)
+LARGE = {
+    device: H100,
+    gpu_busy_fraction: 1.0,
+    matmul_share: 0.7,
+    large_bf16_share: 0.7,
+    large_bf16_matmuls: (
+        Product(batch=1, rows=8192, columns=8192, inner=8192, dtype="bf16", calls=10, seconds=10 * SECONDS),
+    ),
+}
+
+
+def removed(attained):
+    return 0.7 * (1 - (FLOP / (attained * 1979e12) + CONVERTING) / SECONDS)
+
 
 CASES = [
     Fires(
@@ -18,19 +33,21 @@ CASES = [
         gpu_metrics(LARGE),
         code="rowwise",
         note="H100",
-        state=State(phases={"h2d": 0.01, "forward": 0.03, "backward": 0.06}),
-        removed=(0.0, 0.15, 0.257),
+        state=State(phases={"forward": 0.03, "backward": 0.07}, matmul=0.07),
+        removed=(removed(0.45), removed(0.6), removed(0.7)),
     ),
-    Fires("just above half", gpu_metrics({**LARGE, bf16_gemm_share: 0.501})),
-    DoesNotFire("just below half", gpu_metrics({**LARGE, bf16_gemm_share: 0.499})),
-    DoesNotFire("half of what the GPU does, but it idles", gpu_metrics({**LARGE, gpu_busy_fraction: 0.7})),
-    Fires("just long enough", gpu_metrics({**LARGE, bf16_gemm_us: 17.5})),
-    DoesNotFire("just too short", gpu_metrics({**LARGE, bf16_gemm_us: 17.3})),
-    DoesNotFire("not compiled", gpu_metrics({**LARGE, flags: replace(FLAGS, compile=False)})),
+    Fires(
+        "scales of blocks on a B200",
+        gpu_metrics({**LARGE, device: a_gpu("NVIDIA B200", (10, 0))}),
+        code="MXFP8BlockScaling",
+    ),
+    Fires("just above the limit", gpu_metrics({**LARGE, large_bf16_share: 0.301})),
+    DoesNotFire("just below it", gpu_metrics({**LARGE, large_bf16_share: 0.299})),
+    DoesNotFire("half of what the GPU does, but it idles", gpu_metrics({**LARGE, gpu_busy_fraction: 0.4})),
     DoesNotFire("an A100 has no fp8", gpu_metrics({**LARGE, device: a_gpu()})),
     NotMeasured("a GPU whose peak rates are unknown", gpu_metrics({**LARGE, device: a_gpu("NVIDIA Next", (13, 0))})),
     NotMeasured(
-        "no kernels were recorded", gpu_metrics({**LARGE, bf16_gemm_share: Missing("No kernels", "Record some.")})
+        "no shapes were recorded", gpu_metrics({**LARGE, large_bf16_share: Missing("No shapes", "Record some.")})
     ),
     NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

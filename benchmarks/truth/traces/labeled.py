@@ -422,4 +422,12 @@ def another_program_on_the_gpu() -> Loop:
 
 @program(why="large matmuls at two thirds of the peak on a B200; 8-bit floats are the user's choice")
 def healthy_on_blackwell() -> Loop:
-    return transformer(Loop("B200"), gemm="nvjet_tst_256x256_64x4_2x1_2cta_v_bz_TNT", product=1000, rate=1500)
+    gemm = "nvjet_tst_256x256_64x4_2x1_2cta_v_bz_TNT"
+    large = [[16384, 8192], [8192, 8192]]
+    return transformer(
+        Loop("B200"),
+        gemm=gemm,
+        product=300,
+        rate=1500,
+        within=lambda loop: loop.op("aten::mm", gemm, 1500, shapes=large),
+    )

@@ -5,6 +5,8 @@ from advisor.metrics.base import Missing
 from advisor.metrics.gpu import achieved_matmul_flops, cross_entropy_share, kernels_per_step
 from advisor.metrics.matmul import (
     head_share,
+    large_bf16_matmuls,
+    large_bf16_share,
     logits,
     logits_bytes,
     misaligned,
@@ -167,3 +169,15 @@ def test_no_loss_over_classes():
 
 def test_windows_with_shapes_do_not_tell_of_time():
     assert shaped()[kernels_per_step] == 10
+
+
+def test_large_bf16_matmuls_have_no_short_dimension():
+    m = shaped(
+        operator("aten::mm", (4096, 2048), (2048, 2048), total=0.3),
+        operator("aten::mm", (4096, 2047), (2047, 2048), total=0.2),
+        operator("aten::bmm", (8, 4096, 2048), (8, 2048, 2048), total=0.2),
+        operator("aten::mm", (4096, 4096), (4096, 4096), total=0.2, dtype="fp16"),
+    )
+
+    assert [product.seconds for product in m[large_bf16_matmuls]] == [0.3]
+    assert m[large_bf16_share] == pytest.approx(0.3)

@@ -6,17 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.models.effects import divide_step
 from advisor.models.gpus import peaks
 from advisor.models.precision import (
     ATTAINED_HALF,
     ATTAINED_TF32,
-    FP8_STEP,
     MEMBOUND_SPEEDUP,
     UNCHANGED,
     Call,
     MatmulPart,
     faster,
+    fp8_speedup,
     memory_change,
     speedup,
     to_half,
@@ -121,9 +120,14 @@ def test_autocast_saves_activations_and_caches_weights():
     assert memory_change(None, 1_000) is None
 
 
-def test_fp8_is_a_matter_of_the_whole_step():
-    times = [divide_step(FP8_STEP)(step(70, 18, 5, 7), s).time for s in Scenario]
-    assert [100 / time for time in times] == pytest.approx([1.0, 1.2, 1.4])
+def test_in_fp8_large_matmuls_gain_and_small_ones_stay():
+    large = (1.0, 7e14, 1e8)  # a second at 700 TFLOP/s
+    converting = 3 * 1e8 / (0.8 * 3e12)
+    small = (1.0, 1e12, 1e12)  # converting alone would take longer
+
+    assert fp8_speedup([large], 2e15, 3e12) == pytest.approx([1 / (0.35 / a + converting) for a in (0.45, 0.6, 0.7)])
+    assert fp8_speedup([small], 2e15, 3e12) == pytest.approx([1.0] * 3)
+    assert fp8_speedup([large, small], 2e15, 3e12)[1] == pytest.approx(2 / (1 + 0.35 / 0.6 + converting))
 
 
 shares = st.floats(0, 1)
