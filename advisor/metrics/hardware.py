@@ -10,6 +10,7 @@ from collections.abc import Callable
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.settings import NVML, gpu_need, no_gpu, on_cpu
 from advisor.metrics.step import steady_window
+from advisor.models.gpus import peaks
 from advisor.runs.profile import Profile, Rank
 from profiler.schema import Gpu, GpuSample
 
@@ -24,6 +25,8 @@ SLOWED = 0.9
 The sample must also have seen a throttle reason.
 """
 POWER_CAP = 0x4
+MOSTLY = 0.5
+"""Share of busy samples from which the power cap limits the run, not a peak of it."""
 THERMAL = 0x20 | 0x40 | 0x80
 REASONS = {
     POWER_CAP: "software power cap",
@@ -135,6 +138,30 @@ def power_ratio(m: Metrics) -> float:
         return sample.power / limit if sample.power is not None and limit else None
 
     return _mean_of(_busy(m), ratio, "GPU power")
+
+
+@metric("1", "GPU power limit divided by the power it is sold with")
+def power_cap(m: Metrics) -> float:
+    """Power limit in force divided by the board's power on its data sheet, of the GPU with the lowest."""
+    used = {sample.gpu for sample in _busy(m)}
+    known = [(gpu, peaks(gpu.name)) for gpu in m.profile.gpus if gpu.index in used and gpu.power_limit]
+    ratios = [(gpu.power_limit or 0.0) / board.watts for gpu, board in known if board and board.watts]
+    if not ratios:
+        raise Missing("The power that this GPU is sold with is unknown", "Nothing, if nobody lowered its power limit.")
+    return min(ratios)
+
+
+@metric("1", "GPU clock under the power cap divided by its maximum")
+def capped_clock_ratio(m: Metrics) -> float:
+    """Clock of busy GPUs in samples with the power cap as the reason, divided by the maximum; 1 if there are few."""
+    highest = {gpu.index: gpu.sm_clock_max for gpu in m.profile.gpus if gpu.sm_clock_max}
+    busy = [sample for sample in _busy(m) if sample.throttle is not None and sample.gpu in highest]
+    capped = [sample for sample in busy if (sample.throttle or 0) & POWER_CAP]
+    if not busy:
+        raise Missing("Throttle reasons were not sampled", NVML, gpu_need(m))
+    if sum(sample.count for sample in capped) < MOSTLY * sum(sample.count for sample in busy):
+        return 1.0
+    return _mean_of(capped, lambda one: one.sm_clock and one.sm_clock / (highest[one.gpu] or 1), "The GPU's clock")
 
 
 @metric("1", "PCIe link speed divided by its maximum")

@@ -162,6 +162,9 @@ def counsel(report: Report) -> str:
             return _begin(item, _named(report, item), bool(busy(report)))
         case "unsure":
             item = next(item for item in report.advice if item.rule == found.rule)
+            if too_short(report) is None and not busy(report) and item.in_plan and item.in_plan.low > 0:
+                # Only a cap holds such a gain back: it is for rules that change what is computed.
+                return f"No change worth making was found, unless results may change: {_named(report, item)}."
             return f"Not sure yet: {_doubt(report)}. Most likely gain: {_named(report, item)}."
         case "unexplained" if report.imported:
             return _NEXT_TRACE

@@ -62,7 +62,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
     blockwise = m[compute_capability][0] == BLACKWELL and not m[device].is_amd
     peaks, part = m[peak_rates], m[large_bf16_share]
     products = [(p.seconds, p.calls * p.flop, p.calls * p.inner * (p.rows + p.columns)) for p in m[large_bf16_matmuls]]
-    assert peaks.fp8 and peaks.bandwidth, "the rule has fired"
+    assert peaks.fp8 is not None, "the rule has fired"
+    assert peaks.bandwidth is not None, "the rule has fired"
     return Advice(
         then=f"If you may change the numerics, try {'MXFP8' if blockwise else 'fp8 with one scale per row'} in the "
         f"large linear layers: they take {share(part)} of the time of the {found.note}, which multiplies fp8 twice as "

@@ -6,10 +6,12 @@ from profiles import metrics, nvml_uuid, rank, steps, torch_uuid
 from advisor.metrics.base import Missing
 from advisor.metrics.hardware import (
     REASONS,
+    capped_clock_ratio,
     gpu_energy,
     gpu_power,
     gpu_utilization,
     pcie_ratio,
+    power_cap,
     power_ratio,
     sm_active,
     sm_clock_ratio,
@@ -147,3 +149,31 @@ def test_a_gpu_that_never_is_busy_is_known_to_be_idle():
     assert m[sm_active] == pytest.approx(0.02)
     with pytest.raises(Missing):
         m[sm_clock_ratio]
+
+
+def limited(*limits, name="NVIDIA A100-SXM4-80GB"):
+    """GPUs of 400 W on the data sheet, with other limits in force, of which only the first two are busy."""
+    gpus = tuple(
+        replace(GPUS[0], index=n, uuid=nvml_uuid(n), name=name, power_limit=limit) for n, limit in enumerate(limits)
+    )
+    samples = [sample(n, utilization=0.9 if n < 2 else 0.0) for n in range(len(limits))]
+    return metrics(rank(steps=FORTY), gpus=gpus, gpu_samples=samples)
+
+
+def test_the_power_cap_is_the_limit_of_the_busy_gpu_with_the_lowest():
+    assert limited(400.0, 300.0, 100.0)[power_cap] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("unknown", [limited(None), limited(400.0, name="NVIDIA Next")])
+def test_of_a_gpu_or_limit_that_is_not_known_there_is_none(unknown):
+    with pytest.raises(Missing):
+        unknown[power_cap]
+
+
+def test_the_clock_under_the_power_cap():
+    capped, free = sample(throttle=0x4, sm_clock=700), sample(throttle=0, sm_clock=1400)
+
+    assert sampled(capped, capped, free)[capped_clock_ratio] == pytest.approx(0.5)
+    assert sampled(capped, free, free)[capped_clock_ratio] == 1.0
+    with pytest.raises(Missing):
+        sampled(sample(sm_clock=700))[capped_clock_ratio]

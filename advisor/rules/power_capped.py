@@ -1,0 +1,75 @@
+"""A power limit below the one that the GPU is sold with lowers its clock.
+
+An administrator or a tool has set it, to save energy or because of the power supply. Kernels that compute follow the
+clock; kernels that memory limits hardly do. At the limit on the data sheet, the power cap is normal.
+
+Wrong when: the limit is deliberate. A lower limit saves more energy than it costs time.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.hardware import capped_clock_ratio, power_cap
+from advisor.models.effects import LAUNCHED, Triple, remove
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.units import share
+
+MAX_LIMIT = Threshold(0.9, "Variants of a board differ by a few percent from the data sheet (assumption).")
+
+MAX_CLOCK = Threshold(0.9, "Clock divided by its maximum; above this, less than a tenth can be gained (assumption).")
+
+# Share of the lost clock that comes back as speed (assumption): nothing where memory is the limit, or the maximum clock
+# is out of reach at full power, too.
+RECOVERED: Triple = (0.0, 0.4, 0.9)
+
+CODE = """\
+nvidia-smi -q -d POWER,CLOCK  # "Current" against "Default Power Limit"
+sudo nvidia-smi -pl WATTS  # the default limit; ask whoever lowered it
+"""
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If the power limit is below 90 % of the power that the GPU is sold with, and the power cap keeps its clock below
+    90 % of the maximum in half of its busy time,
+    """
+    limit, clock = m[power_cap], m[capped_clock_ratio]
+    if limit >= m[MAX_LIMIT] or clock >= m[MAX_CLOCK]:
+        return None
+    return Evidence(
+        (
+            Measurement(power_cap, limit, m[MAX_LIMIT], "<"),
+            Measurement(capped_clock_ratio, clock, m[MAX_CLOCK], "<"),
+        )
+    )
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then raise the limit to the GPU's default, unless it is deliberate."""
+    clock = m[capped_clock_ratio]
+    lost = max(0.0, 1 - clock)
+    low, expected, high = (lost * part for part in RECOVERED)
+    return Advice(
+        then=f"Raise the power limit to the default, unless it is deliberate: it is {share(m[power_cap])} of what the "
+        f"GPU is sold with, and the clock runs at {share(clock)} of its maximum.",
+        changes=(Change(language="shell", code=CODE),),
+        basis="Forward, backward and optimizer regain 0, 40 or 90 % of the lost clock speed.",
+        effect=remove(*LAUNCHED, shares=(low, expected, high)),
+        memory=0,
+        risk="None for the program; power supply and cooling must be made for the default limit.",
+    )
+
+
+RULE = Rule(
+    title="Raise the lowered power limit of the GPU",
+    area=Area.KERNELS,
+    when=when,
+    then=then,
+    confidence=Confidence.EMPIRICAL,
+    difficulty=2,
+    sources=(
+        Source(
+            "NVIDIA: NVML API Reference, power management limit", "https://docs.nvidia.com/deploy/nvml-api/index.html"
+        ),
+    ),
+    cap=Severity.SUGGEST,
+)
