@@ -24,7 +24,7 @@ _trial = partial(click.option, cls=Listed, heading="Trials")
 class TrialOptions:
     """The values of these options."""
 
-    allowed: tuple[Safety, ...]
+    named: tuple[Safety, ...]
     processes: int
     steps: int | None
     covered: tuple[str, ...]
@@ -32,25 +32,32 @@ class TrialOptions:
     in_place: bool
     yes: bool
 
+    @property
+    def allowed(self) -> tuple[Safety, ...]:
+        """The kinds of changes to try: exact ones, and those that were named."""
+        from advisor.rules.base import Safety
+
+        return (Safety.EXACT, *self.named)
+
 
 def _kinds(ctx: click.Context, _option: click.Parameter, allow: tuple[str, ...]) -> tuple[Safety, ...]:
-    """Return the kind of exact changes and all kinds named in one option or several: "numerics,memory"."""
-    if ctx.resilient_parsing:  # the shell only asks what may follow
+    """Return all kinds named in one option or several: "numerics,memory"."""
+    names = [name.strip() for name in ",".join(allow).split(",") if name.strip()]
+    if not names or ctx.resilient_parsing:  # then the shell only asks what may follow
         return ()
     # Imported only now: the program starts that much sooner.
     from advisor.rules.base import Safety
 
-    names = [name.strip() for name in ",".join(allow).split(",") if name.strip()]
     known = {each.value: each for each in Safety}
     if unknown := [name for name in names if name not in known]:
         raise click.BadParameter(f"{unknown[0]!r} is not a kind of change. Choose from: {', '.join(known)}.")
-    return (Safety.EXACT, *(known[name] for name in names))
+    return tuple(known[name] for name in names)
 
 
 _TRIALS = (
     _trial(
         "--allow",
-        "allowed",
+        "named",
         multiple=True,
         callback=_kinds,
         help="Kinds of changes to try in addition to exact ones: numerics, memory, trajectory. Repeat the option, or "

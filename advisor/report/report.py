@@ -324,9 +324,9 @@ class Report:
     what_if: WhatIf | None = None
     """What may be asked of that memory; None where its parts were not measured."""
     memory_missing: str = ""
+    """Why its parts are not known and how to get them; nothing where they are, or where nothing trains on a GPU."""
     out_of_memory: bool = False
     """Whether a failed allocation ended the program."""
-    """Why its parts are not known and how to get them; nothing where they are, or where nothing trains on a GPU."""
     operations: Operations | None = None
     operators: OperatorTable | None = None
     """What launches the GPU's work, of the first rank."""

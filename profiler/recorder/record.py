@@ -395,11 +395,14 @@ class Recorder:
         place.remove_note(self.folder, self._part)
 
     def _windows(self) -> None:
+        folder = place.windows_of(self.folder, self._part)
+        written = list(folder.glob(place.WINDOWS))
+        if not written and not any(source.windows for source in self._drain.sources.values()):
+            return
         # Imported only now: they need NumPy, and a program should not start later for it.
         from profiler.recorder.windows import parse, redact_trace
 
-        folder = place.windows_of(self.folder, self._part)
-        for path in folder.glob(place.WINDOWS):
+        for path in written:
             redact_trace(path, known_secrets(os.environ, self.run.command))
         for source in self._drain.sources.values():
             traces = []

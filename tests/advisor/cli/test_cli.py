@@ -9,6 +9,7 @@ import sys
 
 import click
 import pytest
+from programs import COMMAND
 
 from advisor import cli
 from advisor.cli import main
@@ -158,3 +159,16 @@ def test_nothing_heavy_is_imported_before_the_program_starts():
 
     heavy = {"torch", "numpy", "jinja2", "rich", "sqlite3", "advisor.report.report", "advisor.rules"}
     assert heavy & set(loaded) == set()
+
+
+@pytest.mark.process
+def test_nothing_heavy_is_imported_to_record(tmp_path):
+    """Neither before the program starts, by the options' values, nor at its end, without windows and report."""
+    words = ("run", "--no-report", "--no-windows", "--out", tmp_path / "run", "true")
+    ran = subprocess.run(
+        [COMMAND[0], "-X", "importtime", *COMMAND[1:], *words], capture_output=True, check=True, text=True
+    )
+    loaded = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
+
+    assert "profiler.recorder.record" in loaded
+    assert {"torch", "numpy", "jinja2", "rich", "advisor.report.report", "advisor.rules"} & loaded == set()
