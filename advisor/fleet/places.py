@@ -37,10 +37,7 @@ def is_url(place: str) -> bool:
 def find(place: str) -> Iterator[str]:
     """Yield the run folders in a folder, itself included. Links are not followed, nor run folders searched."""
     if is_url(place):
-        filesystem, path = _remote(place)
-        for folder, _, files in filesystem.walk(path):
-            if any(_is_ours(name) for name in files):
-                yield filesystem.unstrip_protocol(folder)
+        yield from _find_remote(place)
         return
     if not os.path.isdir(place):
         raise ProfilerError(f"There is no folder {place}.", "Give a folder of runs, or a URL such as s3://bucket/runs.")
@@ -57,6 +54,21 @@ def find(place: str) -> Iterator[str]:
             continue
         deeper = (entry for entry in inside if entry.is_dir(follow_symlinks=False))
         waiting += sorted((entry.path for entry in deeper), reverse=True)
+
+
+def _find_remote(place: str) -> Iterator[str]:
+    filesystem, path = _remote(place)
+    try:
+        if not filesystem.isdir(path):
+            raise FileNotFoundError(path)
+        for folder, inside, files in filesystem.walk(path):
+            if any(_is_ours(name) for name in files):
+                inside.clear()
+                yield filesystem.unstrip_protocol(folder)
+    except Exception as error:  # each store raises errors of its own
+        raise ProfilerError(
+            f"{place} cannot be read ({type(error).__name__}: {error}).", "Check the address and your access to it."
+        ) from error
 
 
 def listing(folder: str) -> list[Listed]:
