@@ -84,3 +84,34 @@ def test_after_a_worker_was_killed_both_starts_are_in_the_run(fit, tmp_path):
     assert result["ranks"]["count"] == 4
     assert {rank["steps"] for rank in result["ranks"]["each"]} == {60}
     assert len(list((tmp_path / "run").glob("run-*.db"))) == 8
+
+
+READS = """
+import time
+import ray, torch
+
+def slow(batch):
+    time.sleep(0.2)
+    return batch
+
+if __name__ == "__main__":
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    data = ray.data.range(32, override_num_blocks=8).map_batches(slow, batch_size=None)
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    for batch in data.iter_torch_batches(batch_size=4):
+        model(batch["id"].float()[:, None]).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    ray.shutdown()
+"""
+
+
+def test_waits_for_batches_and_fetches_of_blocks_are_recorded(script, run_profiled):
+    ran = run_profiled(script(READS))
+
+    assert ran.status == 0, ran.err.decode()
+    assert [step.data_wait is not None for step in ran.steps] == [True] * 8
+    (blocks,) = ran.facts("region")
+    assert (blocks.name, blocks.count) == ("Ray Data: fetch blocks", 8)
+    assert blocks.seconds > 0

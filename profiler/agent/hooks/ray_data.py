@@ -1,4 +1,4 @@
-"""Ray Data: how long the training loop waited for each batch of `iter_batches` and `iter_torch_batches`."""
+"""Ray Data: how long the loop waits for batches of `iter_batches` and `iter_torch_batches`, and fetches of blocks."""
 
 from __future__ import annotations
 
@@ -14,37 +14,55 @@ from ..tracebacks import not_counted, step_aside
 
 MODULE = "ray.data._internal.block_batching.iter_batches"
 UNKNOWN = -1  # how many batches lie ready in Ray's threads
+BLOCKS = "Ray Data: fetch blocks"  # a region: Ray's threads do it beside the steps
 
 
 @not_counted
 def install(agent: Agent) -> Callable[[], None]:
     """Patch the iterator of batches of Ray Data, whose module is imported."""
     batch_iterator = sys.modules[MODULE].BatchIterator
+    from ..start import region  # it imports the hooks
+
     plain = batch_iterator.__iter__
+    plain_resolve: Any = getattr(batch_iterator, "_resolve_block_refs", None)  # of some versions
     put = agent.put
 
     @functools.wraps(plain)
     def __iter__(self: Any) -> Any:
-        return timed(plain(self))
+        return timed(plain(self), waited)
 
-    def timed(batches: Iterator[Any]) -> Iterator[Any]:
+    def _resolve_block_refs(self: Any, *blocks: Any) -> Any:
+        return timed(plain_resolve(self, *blocks), fetched)
+
+    def waited(begin: int, *last: int) -> None:
+        put((ident(), FETCH, begin, clock(), 0, UNKNOWN, *last))
+
+    def fetched(begin: int, *last: int) -> None:
+        if not last:
+            region(BLOCKS, begin, clock())
+
+    def timed(items: Iterator[Any], record: Callable[..., None]) -> Iterator[Any]:
         while True:
             begin = clock()
             try:
-                batch = next(batches)
+                item = next(items)
             except StopIteration:
-                put((ident(), FETCH, begin, clock(), 0, UNKNOWN, 1))
+                record(begin, 1)
                 return
             except BaseException as error:
                 step_aside(error)
                 raise
-            put((ident(), FETCH, begin, clock(), 0, UNKNOWN))
-            yield batch
+            record(begin)
+            yield item
 
     batch_iterator.__iter__ = __iter__
+    if plain_resolve is not None:
+        batch_iterator._resolve_block_refs = _resolve_block_refs
 
     def undo() -> None:
         if batch_iterator.__iter__ is __iter__:
             batch_iterator.__iter__ = plain
+        if plain_resolve is not None and batch_iterator._resolve_block_refs is _resolve_block_refs:
+            batch_iterator._resolve_block_refs = plain_resolve
 
     return undo

@@ -5,6 +5,7 @@ import types
 
 import pytest
 
+from profiler.agent import start
 from profiler.agent.hooks import ray_data
 from profiler.agent.ring import FETCH
 from profiler.agent.session import Agent, ident
@@ -19,6 +20,11 @@ class BatchIterator:
 
     def __iter__(self):
         return self.made()
+
+    def _resolve_block_refs(self, blocks):
+        for block in blocks:
+            self.clock.now += 7
+            yield block
 
     def made(self):
         try:
@@ -37,7 +43,14 @@ def clock(set_clock):
 
 
 @pytest.fixture
-def events(tmp_path, clock, monkeypatch):
+def regions(monkeypatch):
+    passed = []
+    monkeypatch.setattr(start, "region", lambda *region: passed.append(region))
+    return passed
+
+
+@pytest.fixture
+def events(tmp_path, clock, regions, monkeypatch):
     """Install the hook, as if Ray Data had been imported before; yield what it records."""
     module = types.ModuleType(ray_data.MODULE)
     module.BatchIterator = BatchIterator
@@ -48,7 +61,8 @@ def events(tmp_path, clock, monkeypatch):
     uninstall = ray_data.install(agent)
     yield put
     uninstall()
-    assert BatchIterator.__iter__.__code__.co_filename == __file__
+    for method in (BatchIterator.__iter__, BatchIterator._resolve_block_refs):
+        assert method.__code__.co_filename == __file__
 
 
 def test_each_wait_and_the_end_of_an_epoch_are_recorded(events, clock):
@@ -60,6 +74,12 @@ def test_each_wait_and_the_end_of_an_epoch_are_recorded(events, clock):
         (ident(), FETCH, 13, 23, 0, -1),
         (ident(), FETCH, 26, 26, 0, -1, 1),
     ]
+
+
+def test_fetches_of_blocks_are_a_region(regions, events, clock):
+    assert list(BatchIterator(clock)._resolve_block_refs(iter("ab"))) == ["a", "b"]
+    assert regions == [(ray_data.BLOCKS, 0, 7), (ray_data.BLOCKS, 7, 14)]
+    assert events == []
 
 
 def test_an_error_passes_without_a_frame_of_the_agent(events, clock):
