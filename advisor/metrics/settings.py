@@ -43,6 +43,13 @@ def model(m: Metrics) -> ModelFact:
     return max(models, key=lambda fact: fact.trainable)
 
 
+@metric("1", "share of parameters in FP64")
+def fp64_parameters(m: Metrics) -> float:
+    """Share of the model's parameters that are fp64."""
+    dtypes = m[model].dtypes
+    return dtypes.get("float64", 0) / sum(dtypes.values()) if dtypes else 0.0
+
+
 @metric(None)
 def optimizers(m: Metrics) -> tuple[OptimizerFact, ...]:
     """All torch optimizers that made a step."""

@@ -3,11 +3,17 @@ from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import fp64_share, gpu_computing_fraction
+from advisor.metrics.settings import fp64_parameters, on_cpu
 from advisor.metrics.step import modelled_phases
 from advisor.models.state import State
 
 PHASES = {"forward": 0.03, "backward": 0.07}
 DOUBLE = {fp64_share: 0.4, gpu_computing_fraction: 0.5, modelled_phases: PHASES}
+
+
+def on_a_cpu(part):
+    return cpu_metrics({on_cpu: True, fp64_parameters: part, modelled_phases: PHASES}, phases=PHASES)
+
 
 CASES = [
     Fires(
@@ -23,4 +29,14 @@ CASES = [
     DoesNotFire("just below", gpu_metrics({**DOUBLE, fp64_share: 0.049})),
     NotMeasured("no kernels", gpu_metrics({**DOUBLE, fp64_share: Missing("No kernels", "Record some.")})),
     NotMeasured("no GPU", cpu_metrics(phases={})),
+    Fires(
+        "a model in fp64 on a CPU",
+        on_a_cpu(0.5),
+        then="50% of its parameters",
+        state=State(phases=PHASES),
+        removed=(1 - 1 / 1.1, 1 - 1 / 1.7, 1 - 1 / 2.2),
+        by_hand=True,
+    ),
+    DoesNotFire("few of its parameters", on_a_cpu(0.49)),
+    NotMeasured("no model was seen", on_a_cpu(Missing("No model", "Train one."))),
 ]
