@@ -47,7 +47,7 @@ class Dynamo(Later):
     graph_break = staticmethod(lambda *_, **__: None)
 
 LATER = {"torch._dynamo": Dynamo}
-for name in ("export", "_meta_registrations", "distributions", "quantization"):
+for name in ("export", "_meta_registrations", "distributions"):
     LATER["torch." + name] = Later
 for name, kind in LATER.items():
     sys.modules.setdefault(name, kind(name))
@@ -58,8 +58,11 @@ with warnings.catch_warnings():
     import torch
     torch.tensor([0.0])
 if hasattr(torch._C, "_set_generator_metaclass"):  # no Generator can be made before it; torch._prims does it, slowly
-    from torch._opaque_base import OpaqueBaseMeta
-    torch._C._set_generator_metaclass(OpaqueBaseMeta)
+    try:
+        from torch._custom_class_base import CustomClassBaseMeta
+    except ImportError:  # before torch 2.15
+        from torch._opaque_base import OpaqueBaseMeta as CustomClassBaseMeta
+    torch._C._set_generator_metaclass(CustomClassBaseMeta)
 torch._dynamo = sys.modules["torch._dynamo"]
 gc.freeze()
 gc.enable()
