@@ -150,3 +150,38 @@ def test_memory_that_runs_out_ends_the_program_and_the_report_names_what_frees_s
     assert 0 <= metrics["mem_headroom"]["value"] < 0.2
     above = [advice["rule"] for advice in recorded.result["advice"] if advice["severity"] != "info"]
     assert above == ["grad-accum"]
+
+
+COMPILED = """
+import time
+import torch
+import torch._dynamo
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(32, 64), nn.Linear(64, 1)
+    def forward(self, x): return self.down(torch.relu(self.up(x)))
+for turn in range(2):  # the agent hooks the class of the first model; the second is of it, too
+    torch._dynamo.reset()
+    model = Net().cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    call = torch.compile(model, backend="eager", fullgraph=True)
+    for epoch in range(2):
+        for _ in range(16):
+            call(torch.randn(16, 32, device="cuda")).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    time.sleep(0.6)  # the agent looks after its wrappers twice a second
+    model.eval()
+    with torch.no_grad(): call(torch.randn(16, 32, device="cuda"))
+print(len(torch._dynamo.utils.get_compilation_metrics()))
+"""
+
+
+def test_nothing_of_the_agent_is_compiled(fake_gpu, script):
+    """Hooks call what marks the ends of phases on a GPU."""
+    gpu, train = fake_gpu("A100:8"), script(COMPILED)
+    plain, recorded = gpu.run(train), gpu.record(train, options=("--no-windows",))
+    assert plain.status == 0, plain.err.decode()
+    assert (recorded.status, recorded.out) == (0, plain.out), recorded.err.decode()

@@ -235,7 +235,8 @@ def test_no_secret_is_in_any_file_of_the_run(ran):
     assert "'--api-key', '***'" in repr(ran.run.command)
     assert "https://***@host/x" in repr(ran.run.command)
     for window in (ran.folder / "windows").iterdir():
-        names = {event["name"] for event in json.loads(window.read_bytes())["traceEvents"]}
+        # torch 2.15 writes its own quotes
+        names = {event["name"].replace("'", '"') for event in json.loads(window.read_bytes())["traceEvents"]}
         assert 'fetch "https://***@host/x"' in names
     assert ran.tables.windows
 

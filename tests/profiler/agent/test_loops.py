@@ -516,7 +516,9 @@ def test_a_loop_whose_steps_nobody_tells_is_a_problem_that_is_named(loop, run_pr
 
 
 COPIES = """
+import warnings
 from torch.func import functional_call
+warnings.simplefilter("ignore", FutureWarning)  # torch 2.15 deprecates tracing
 if __name__ == "__main__":
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
