@@ -258,10 +258,13 @@ class StackSampler:
             at = bisect_right(steps.starts, sample.time) - 1
             self._add(sample, at >= 0 and sample.time < steps.ends[at])
         self._waiting = left
-        coming = [stretch.begin for stretch in self._running]
-        earliest = min([*coming, *(sample.time for sample in left)], default=self._now())
-        for steps in self._steps.values():
-            over = bisect_left(steps.ends, earliest)
+        begun = min((stretch.begin for stretch in self._running), default=self._now())
+        # By rank: samples of one that no longer steps wait until the run ends.
+        waiting: dict[int, float] = {}
+        for sample in left:
+            waiting[sample.pid] = min(sample.time, waiting.get(sample.pid, sample.time))
+        for pid, steps in self._steps.items():
+            over = bisect_left(steps.ends, min(begun, waiting.get(pid, begun)))
             del steps.starts[:over], steps.ends[:over]
 
     def _add(self, sample: _Sample, steady: bool) -> None:

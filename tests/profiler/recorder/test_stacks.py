@@ -57,6 +57,17 @@ def test_steps_are_forgotten_once_no_sample_can_fall_into_them(tmp_path):
     assert len(stacks._steps[7].starts) == len(stacks._steps[7].ends) == pytest.approx(500, abs=1)
 
 
+def test_a_rank_that_no_longer_steps_keeps_no_steps_of_another(tmp_path):
+    stacks = StackSampler(tmp_path, lambda: 200.0, lambda source, message: None)
+    stacks._waiting = [_Sample(1.0, 0.1, 8, "rank", "other", (("t.py", 1, "main", ""),))]
+    for number in range(1000):
+        stacks.note(Step(pid=7, index=number, start=0.1 * number, duration=0.1))
+    stacks.rows()
+
+    assert len(stacks._steps[7].ends) == 0
+    assert [row.samples for row in stacks.rows(final=True)] == [1]
+
+
 @pytest.mark.parametrize(
     ("stack", "expected"),
     [
