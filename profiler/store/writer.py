@@ -258,7 +258,7 @@ class Writer:
         return notice
 
     def _bound(self, cls: type, groups: Iterable[tuple[object, ...]], share: float = 1) -> bool:
-        """Merge each group that holds more than a share of its limit, and a table above its own; return if one was."""
+        """Merge each group, and the table, that holds more than a share of its limit; return whether one was merged."""
         limit = self.LIMITS[cls]
         merged = False
         for group in groups:
@@ -266,7 +266,7 @@ class Writer:
                 merge(self._connection, NAMES[cls], cls, limit, group)
                 del self._sizes[cls]
                 merged = True
-        if self._size(cls).total() > max(limit * self.PER_TABLE, self._floors.get(cls, 0)):
+        if self._size(cls).total() > share * max(limit * self.PER_TABLE, self._floors.get(cls, 0)):
             merge(self._connection, NAMES[cls], cls, limit * self.PER_TABLE)
             del self._sizes[cls]
             merged = True
