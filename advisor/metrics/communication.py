@@ -17,7 +17,7 @@ from advisor.metrics.quantiles import quantile
 from advisor.metrics.settings import data_parallel_size, primary_rank, world_size
 from advisor.metrics.step import exposed_comm_fraction, gpu_windows, micro_steps_per_step, steady, step_time_mean
 from advisor.metrics.stretches import in_stretches
-from advisor.runs.profile import Rank
+from advisor.runs.profile import Rank, latest
 from profiler.schema import PHASES, DdpFact, Exchange, Step
 from profiler.store import Stretches
 
@@ -326,11 +326,8 @@ def _busy(step: Step) -> float:
 
 def _ranks(m: Metrics) -> Sequence[Rank]:
     """Return one process per rank, the one that started last if a rank was restarted."""
-    latest = {}
-    for rank in sorted(m.profile.ranks, key=lambda rank: rank.started):
-        if rank.steps and rank.process.world_size > 1:
-            latest[rank.process.rank] = rank
-    return [latest[number] for number in sorted(latest)]
+    found = latest(rank for rank in m.profile.ranks if rank.steps and rank.process.world_size > 1)
+    return list(found.values())
 
 
 def _train_one_model(m: Metrics) -> None:

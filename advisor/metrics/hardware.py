@@ -147,7 +147,9 @@ def power_cap(m: Metrics) -> float:
     known = [(gpu, peaks(gpu.name)) for gpu in m.profile.gpus if gpu.index in used and gpu.power_limit]
     ratios = [(gpu.power_limit or 0.0) / board.watts for gpu, board in known if board and board.watts]
     if not ratios:
-        raise Missing("The power that this GPU is sold with is unknown", "Nothing, if nobody lowered its power limit.")
+        raise Missing(
+            "The power that this GPU is sold with is unknown", "Nothing to do, unless somebody lowered its limit."
+        )
     return min(ratios)
 
 

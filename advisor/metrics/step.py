@@ -13,6 +13,7 @@ from statistics import mean, median
 from advisor.metrics.base import Metrics, Missing, Need, Threshold, metric
 from advisor.metrics.quantiles import quantile
 from advisor.metrics.settings import UNTIMED, gpu_need, is_trace, primary_rank, untimed, world_size
+from advisor.runs.profile import latest
 from advisor.stats import significance
 from profiler.schema import (
     BETWEEN,
@@ -448,7 +449,8 @@ def modelled_phases(m: Metrics) -> dict[str, float]:
 @metric(None)
 def phase_seconds_by_rank(m: Metrics) -> dict[int, dict[str, float]]:
     """Seconds of each measured phase in the mean steady step, by rank; only ranks that made steps."""
-    return {rank.process.rank: mean_phases(steady(rank.steps)) for rank in m.profile.ranks if rank.steps}
+    found = latest(rank for rank in m.profile.ranks if rank.steps)
+    return {number: mean_phases(steady(rank.steps)) for number, rank in found.items()}
 
 
 def mean_phases(steps: Sequence[Step]) -> dict[str, float]:

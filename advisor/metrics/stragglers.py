@@ -14,7 +14,7 @@ from advisor.metrics.lines import Place, places_of
 from advisor.metrics.operators import is_computing
 from advisor.metrics.settings import world_size
 from advisor.metrics.step import step_time_mean
-from advisor.runs.profile import Rank
+from advisor.runs.profile import Rank, latest
 from advisor.units import digits, seconds, share
 
 EXPLAINS = 0.5
@@ -130,7 +130,7 @@ def straggler_causes(m: Metrics) -> tuple[Cause, ...]:
 def unequal_conditions(m: Metrics) -> tuple[Cause, ...]:
     """The causes that are unequal conditions of the two ranks: batches, clocks, cores."""
     pair = m[slowest_pair]
-    ranks = {rank.process.rank: rank for rank in m.profile.ranks}
+    ranks = latest(m.profile.ranks)
     slow, middle = ranks[pair.slow.rank], ranks[pair.middle.rank]
     found = (check(m, pair, slow, middle) for check in (_batches, _gpu, _host))
     return tuple(cause for cause in found if cause is not None)
@@ -140,7 +140,7 @@ def unequal_conditions(m: Metrics) -> tuple[Cause, ...]:
 def straggler_place(m: Metrics) -> Place:
     """The line that takes at least half of the slowest rank's delay more there than on another rank."""
     pair = m[slowest_pair]
-    ranks = {rank.process.rank: rank for rank in m.profile.ranks}
+    ranks = latest(m.profile.ranks)
     slow = ranks.pop(pair.slow.rank)
     others = {number: places for number, rank in ranks.items() if (places := places_of(m, rank))}
     if not others:

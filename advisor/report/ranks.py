@@ -11,7 +11,7 @@ from advisor.metrics.base import Metrics, Missing
 from advisor.metrics.communication import OwnWork, own_work
 from advisor.metrics.quantiles import quantile
 from advisor.metrics.step import mean_phases, steady
-from advisor.runs.profile import Profile, Rank
+from advisor.runs.profile import Profile, Rank, latest
 from advisor.units import share
 from profiler.schema import MOST_RANKS, Step
 
@@ -108,10 +108,7 @@ class Spread(NamedTuple):
 
 def each_rank(m: Metrics, profile: Profile) -> EachRank:
     """Return the ranks of the run that made steps; of a restarted rank, its last process."""
-    found = dict[int, Rank]()
-    for rank in profile.ranks:
-        if rank.steps:
-            found.setdefault(rank.process.rank, rank)
+    found = latest(rank for rank in profile.ranks if rank.steps)
     if not found:
         return EachRank()
     work = m.get(own_work) or ()

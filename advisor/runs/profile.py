@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from advisor.runs.clocks import OWN, Clock
@@ -91,6 +92,14 @@ class Rank:
     def started(self) -> float:
         """Return when it started, on the clock of all recordings."""
         return self.clock(self.process.started)
+
+
+def latest(ranks: Iterable[Rank]) -> dict[int, Rank]:
+    """Return the process of each rank that started last, by rank; of equal ones, the first."""
+    found: dict[int, Rank] = {}
+    for rank in sorted(ranks, key=lambda rank: (rank.process.rank, -rank.started)):
+        found.setdefault(rank.process.rank, rank)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
