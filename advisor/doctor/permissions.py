@@ -50,11 +50,16 @@ def ptrace(proc: Path = PROC) -> CheckResult:
 def stacks(proc: Path = PROC) -> CheckResult:
     """Check whether Python stacks of programs that are started with profile-train can be sampled."""
     scope = _number(proc / "sys/kernel/yama/ptrace_scope", 10)
-    if sampler.executable() is None:
+    program = sampler.executable()
+    if program is None:
         return warning("stacks", "py-spy was not found: reports do not show lines of code.", "pip install py-spy")
     if scope == 3 or (scope not in (None, 0, 1) and not (_capabilities(proc) >> CAP_SYS_PTRACE) & 1):
         remedy = rights.lifted(proc) if scope != 3 else ""
         return warning("stacks", f"kernel.yama.ptrace_scope is {scope}: reports do not show lines of code.", remedy)
+    refusal = sampler.refusal(program)
+    if refusal:
+        remedy = rights.CAPABLE if rights.is_contained(proc) else ""
+        return warning("stacks", f"Reports do not show lines of code: {refusal}.", remedy)
     return ok("stacks", "programs started with profile-train can be sampled")
 
 

@@ -12,10 +12,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metric, Metrics, Missing, metric
 from advisor.metrics.between import evaluation_share
 from advisor.metrics.settings import on_cpu, primary_rank
-from advisor.metrics.step import forwards_per_step, micro_steps_per_step
+from advisor.metrics.step import (
+    backward_fraction,
+    data_wait_fraction,
+    forward_fraction,
+    forwards_per_step,
+    micro_steps_per_step,
+    optimizer_fraction,
+    other_fraction,
+)
 from advisor.runs.profile import Rank
 from advisor.runs.source import is_cell, source, to_parse
 from advisor.runs.syntax import Syntax, syntax
@@ -71,6 +79,18 @@ LISTS = frozenset(("torch.tensor", "torch.as_tensor", "torch.FloatTensor", "torc
 
 VALUES = frozenset(("item", "cpu", "numpy", "tolist"))
 """Methods by which a tensor's values come to Python."""
+
+MEASURED: dict[str, Metric[float]] = {
+    **dict.fromkeys(("other", "logging", "metric"), other_fraction),
+    "forward": forward_fraction,
+    "backward": backward_fraction,
+    "optimizer": optimizer_fraction,
+    "data_wait": data_wait_fraction,
+}
+"""What hooks measure of the phases that stacks know."""
+
+TIMED_ALIKE = frozenset(("data_wait", "backward", "optimizer"))
+"""Phases that are one call of a library, for stacks as for hooks."""
 
 LOOPS = ("forward", "backward", "optimizer", "data_wait")
 """Phases that a training loop is made of. A function that holds two of them is a part of it."""
@@ -181,7 +201,24 @@ def stack_samples(m: Metrics) -> int:
 def hot_places(m: Metrics) -> tuple[Place, ...]:
     """The program's own functions and lines that take the largest share of a step, largest first."""
     m[sampled]  # or say why there are none
-    return places_of(m, m[primary_rank])
+    places = [_within_its_phases(m, place) for place in places_of(m, m[primary_rank])]
+    return tuple(sorted(places, key=lambda place: -place.share))
+
+
+def _within_its_phases(m: Metrics, place: Place) -> Place:
+    """Return the place with no larger a share than the phases that it lies in: samples only estimate what was timed.
+
+    Where the whole interval is above it, stacks and hooks may differ in what they call a phase, but for those that are
+    one call of a library: then the place stays.
+    """
+    phases = [phase for phase, _ in place.phases or ((place.phase, place.share),)]
+    shares = {fraction: m.get(fraction) if fraction else None for fraction in map(MEASURED.get, phases)}
+    if None in shares.values():
+        return place
+    most = sum(part or 0.0 for part in shares.values())
+    if most >= place.share or (place.low > most and not TIMED_ALIKE.issuperset(phases)):
+        return place
+    return replace(place, share=most, low=min(place.low, most))
 
 
 def places_of(m: Metrics, rank: Rank) -> tuple[Place, ...]:
@@ -216,7 +253,31 @@ def places_between(m: Metrics) -> tuple[Place, ...]:
     if not rows:
         raise Missing("No Python stacks were sampled", _REMEDY)
     total = sum(row.total for row in rows)
+    if (m.get(evaluation_share) or 0.0) >= EVALUATES:
+        evaluating = _evaluating(rows)
+        rows = [_as_evaluation(row, evaluating) for row in rows]
     return tuple(_places([row for row in rows if not row.steady or row.phase in BETWEEN], total, _loop(rows)))
+
+
+def _evaluating(rows: Iterable[Stack]) -> frozenset[_Key]:
+    """Return the functions that call the model, never the backward pass, and hardly in steady steps."""
+    phases: dict[_Key, set[str]] = defaultdict(set)
+    times: dict[_Key, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for row in rows:
+        for file, _, function, _ in _above_the_phase(row):
+            phases[file, function].add(row.phase)
+            times[file, function][row.steady] += row.total
+    return frozenset(
+        key
+        for key, held in phases.items()
+        if "forward" in held and not held & {"backward", "optimizer"} and times[key][True] <= LITTLE * sum(times[key])
+    )
+
+
+def _as_evaluation(row: Stack, evaluating: frozenset[_Key]) -> Stack:
+    """Return a stack as one of an evaluation, without what that calls, if it lies in one."""
+    at = next((at for at, frame in enumerate(row.frames) if (frame[0], frame[2]) in evaluating), None)
+    return row if at is None else replace(row, phase="evaluation", steady=False, frames=row.frames[: at + 1])
 
 
 @metric(None)

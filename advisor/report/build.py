@@ -70,7 +70,7 @@ def build_report(
     traces = tuple(one for rank in profile.ranks if (one := traced(rank)) is not None)
     steps = _steps(profile, metrics)
     phases = _phases(metrics)
-    stacks = code(metrics, profile, {phase.name: phase.share for phase in phases})
+    stacks = code(metrics, profile)
     report = Report(
         version=profile.runs[0].version if profile.runs else __version__,
         run=_run_of_traces(traces) if imported else _run(profile),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.lines import (
@@ -43,10 +43,6 @@ NAMED = 0.20
 """Share of the step from which the first sentence names a place ..."""
 NAMED_LOW = 0.10
 """... and the least that the lower end of the share's interval must be: 40 samples show a share of 20 % so surely."""
-
-
-TIMED_ALIKE = frozenset(("data_wait", "backward", "optimizer"))
-"""Phases that are one call of a library, for stacks as for hooks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,12 +159,12 @@ def evidence(rule: str, found: Code | None) -> Behind | None:
     return None
 
 
-def code(m: Metrics, profile: Profile, phases: Mapping[str, float | None]) -> Code | None:
-    """Return what the stacks of the first rank say; None without any. `phases` are the measured shares of the step."""
+def code(m: Metrics, profile: Profile) -> Code | None:
+    """Return what the stacks of the first rank say; None without any."""
     rows = m.get(sampled)
     if not rows:
         return None
-    places = tuple(_within(place, phases) for place in m.get(hot_places) or ())
+    places = m.get(hot_places) or ()
     since = profile.runs[0].started_at if profile.runs else 0.0
     return Code(
         samples=m[stack_samples],
@@ -179,20 +175,6 @@ def code(m: Metrics, profile: Profile, phases: Mapping[str, float | None]) -> Co
         trees=_trees(rows),
         heated=tuple(_heat(place, rows, since) for place in _worth_reading(places)),
     )
-
-
-def _within(place: Place, phases: Mapping[str, float | None]) -> Place:
-    """Return the place with no larger a share than the phases that it lies in: samples only estimate what was timed.
-
-    Where the whole interval is above it, stacks and hooks may differ in what they call a phase, but for those that are
-    one call of a library: then the place stays.
-    """
-    known = {phase if phase in phases else "other" for phase, _ in place.phases or ((place.phase, place.share),)}
-    shares = [phases.get(phase) for phase in known]
-    most = sum(part for part in shares if part is not None)
-    if None in shares or most >= place.share or (place.low > most and not known <= TIMED_ALIKE):
-        return place
-    return replace(place, share=most, low=min(place.low, most))
 
 
 def _worth_reading(places: Sequence[Place]) -> list[Place]:

@@ -20,10 +20,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advisor.metrics.base import Metric, Metrics, Threshold
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.between import evaluation_share
 from advisor.metrics.lines import (
     EVALUATES,
+    MEASURED,
     OUTSIDE,
     Place,
     hot_place,
@@ -37,7 +38,6 @@ from advisor.metrics.lines import (
 from advisor.metrics.settings import on_cpu
 from advisor.metrics.step import (
     backward_fraction,
-    data_wait_fraction,
     forward_fraction,
     forwards_per_step,
     gc_fraction,
@@ -61,15 +61,6 @@ MIN_LOW = Threshold(
 MIN_MEASURED = Threshold(0.15, "Share of the step that hooks measured in its phase: stacks and hooks must agree.")
 
 MIN_SAMPLES = Threshold(10, "With fewer samples, even the interval of the share is inaccurate.")
-
-MEASURED: dict[str, Metric[float]] = {
-    "other": other_fraction,
-    "logging": other_fraction,
-    "metric": other_fraction,
-    "forward": forward_fraction,
-    "data_wait": data_wait_fraction,
-}
-"""What hooks measure of the phases that stacks know."""
 
 USUAL_BACKWARD = 3.0
 """Times the forward pass that a backward pass takes at most (usually 2): more of it is that of a loss in a loop."""

@@ -88,10 +88,21 @@ def _recurs(loop: ast.AST) -> bool:
     """Return whether a statement of the loop's body computes a variable from its own value, other than a sum of it."""
     for node in _within(loop):
         if isinstance(node, ast.Assign):
-            names = {one.id for target in node.targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+            names = {name for target in node.targets for name in _assigned(target)}
             if any(isinstance(one, ast.Name) and one.id in names for one in _factors(node.value)):
                 return True
     return False
+
+
+def _assigned(target: ast.AST) -> Iterator[str]:
+    """Yield the variables that a target of an assignment changes; of `x[i]` that is x, not i."""
+    if isinstance(target, ast.Name):
+        yield target.id
+    elif isinstance(target, (ast.Subscript, ast.Attribute, ast.Starred)):
+        yield from _assigned(target.value)
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        for part in target.elts:
+            yield from _assigned(part)
 
 
 def _factors(value: ast.AST) -> Iterator[ast.AST]:

@@ -28,7 +28,7 @@ def lifted(proc: Path = Path("/proc")) -> str:
     container.
     """
     sysctl = "sudo sysctl kernel.yama.ptrace_scope=0"
-    if not _is_contained(proc):
+    if not is_contained(proc):
         return f"Until the next boot this allows it to all your programs: {sysctl}"
     if os.geteuid() == 0:
         return f"{CAPABLE} Or, on the machine itself: {sysctl}"
@@ -47,12 +47,13 @@ def _why(pid: int, proc: Path) -> str:
         return "kernel.yama.ptrace_scope is 3, which forbids it until the next boot."
     if scope in ("1", "2"):
         return f"kernel.yama.ptrace_scope is {scope}, which forbids it. {lifted(proc)}"
-    if _is_contained(proc):
+    if is_contained(proc):
         return f"this container lacks the capability SYS_PTRACE. {CAPABLE}"
     return "a security module (SELinux, AppArmor, seccomp) or the program itself forbids it."
 
 
-def _is_contained(proc: Path) -> bool:
+def is_contained(proc: Path) -> bool:
+    """Return whether we run in a container."""
     root = proc.parent
     marks = (root / ".dockerenv", root / "run/.containerenv")
     return any(mark.exists() for mark in marks) or "KUBERNETES_SERVICE_HOST" in os.environ

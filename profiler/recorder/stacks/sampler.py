@@ -236,7 +236,7 @@ class StackSampler:
         elif _exists(stretch.pid) and not self._off:
             self._failures += 1
             if self._failures >= MOST_FAILURES:
-                self._give_up(_reason(log))
+                self._give_up(f"{_reason(_text(log))}. `profile-train doctor` checks what forbids it")
         for path in (stretch.output, log):
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -291,26 +291,41 @@ def _exists(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def _reason(log: Path) -> str:
-    """Return why py-spy saw nothing, as a sentence that says what to do."""
+def refusal(program: str) -> str | None:
+    """Return why py-spy cannot look into a Python that it starts; None if it can.
+
+    Settings do not show this: a security module, seccomp or a missing capability may also forbid it.
+    """
+    words = [program, "record", "--nonblocking", "--duration", "1", "--format", "raw", "--output", os.devnull]
+    command = [*words, "--", sys.executable, "-c", "import time; time.sleep(0.3)"]
     try:
-        said = log.read_text(errors="replace")
-    except OSError:
-        said = ""
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    return _reason(done.stderr) if done.returncode else None
+
+
+def _reason(said: str) -> str:
+    """Return why py-spy saw nothing, from its errors, as a sentence that says what to do."""
     scope = _scope()
     if "ermission" in said or "EPERM" in said or "not permitted" in said:
-        by = f" (kernel.yama.ptrace_scope is {scope})" if scope not in (None, "0") else ""
-        return f"the kernel does not let us read the program's memory{by}. `profile-train doctor` says how to allow it"
+        by = f" (kernel.yama.ptrace_scope is {scope})" if scope not in ("", "0") else ""
+        return f"the kernel does not let us read the program's memory{by}"
     # A backtrace of Rust's may follow, whose frames name errors, too.
     lines = [line.removeprefix("Error: ") for line in said.splitlines() if line.startswith("Error: ")]
     return f"py-spy failed ({lines[0].strip()[:200]})" if lines else "py-spy saw no Python stack"
 
 
-def _scope() -> str | None:
+def _scope() -> str:
+    return _text(Path("/proc/sys/kernel/yama/ptrace_scope")).strip()
+
+
+def _text(file: Path) -> str:
+    """Return a file's text; empty if it cannot be read."""
     try:
-        return Path("/proc/sys/kernel/yama/ptrace_scope").read_text().strip()
+        return file.read_text(errors="replace")
     except OSError:
-        return None
+        return ""
 
 
 def wanted() -> bool:

@@ -87,7 +87,8 @@ def test_this_machine_can_be_looked_at(tmp_path):
         ("3", 1 << 19, CheckState.WARNING),
     ],
 )
-def test_ptrace_follows_yama(tmp_path, scope, capabilities, state):
+def test_ptrace_follows_yama(tmp_path, monkeypatch, scope, capabilities, state):
+    monkeypatch.setattr(permissions.sampler, "refusal", lambda program: None)
     (tmp_path / "self").mkdir()
     (tmp_path / "self/status").write_text(f"Name:\tx\nCapEff:\t{capabilities:016x}\n")
     if scope is not None:
@@ -96,6 +97,26 @@ def test_ptrace_follows_yama(tmp_path, scope, capabilities, state):
 
     assert permissions.ptrace(tmp_path).state is state
     assert permissions.stacks(tmp_path).state is (CheckState.OK if scope == "1" else state)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("refused", "contained"), [(False, False), (True, False), (True, True)])
+def test_stacks_are_tried_where_yama_forbids_nothing(tmp_path, monkeypatch, refused, contained):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    if contained:
+        (tmp_path / ".dockerenv").touch()
+    if refused:
+        program = tmp_path / "py-spy"
+        program.write_text("#!/bin/sh\necho 'Error: Permission Denied: Try running again as root.' >&2\nexit 1\n")
+        program.chmod(0o755)
+        monkeypatch.setattr(permissions.sampler, "executable", lambda: str(program))
+
+    found = permissions.stacks(proc)
+
+    assert found.state is (CheckState.WARNING if refused else CheckState.OK)
+    assert bool(found.remedy) is contained
 
 
 def test_data_is_read(tmp_path):

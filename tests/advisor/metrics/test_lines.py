@@ -4,7 +4,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from profiles import RUN, metrics, rank
+from profiles import RUN, metrics, rank, steps
 from stack_places import NORMALIZE as NORMALIZING
 
 from advisor.metrics.base import Missing
@@ -21,7 +21,7 @@ from advisor.metrics.lines import (
     worker_places,
 )
 from advisor.runs.syntax import Syntax
-from profiler.schema import Stack
+from profiler.schema import TAG_EVALUATION, Stack
 
 MAIN = ("/home/me/train.py", 50, "main", "")
 NORMALIZE = ("/home/me/train.py", 41, "normalize", "")
@@ -267,3 +267,49 @@ def test_a_place_has_its_part_of_what_falls_between_steps():
     )
     assert m[hot_place_between] == pytest.approx(0.75)
     assert m[sampled_phases] == pytest.approx({"forward": 0.125, "backward": 0.25, "other": 0.625})
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "others", "phase"),
+    [
+        (2.0, (), "evaluation"),
+        (0.0, (), "data_wait"),  # hooks saw none
+        (2.0, ("steady", "forward"), "data_wait"),  # the loop calls it, too
+        (2.0, ("between", "backward"), "data_wait"),  # it trains
+    ],
+)
+def test_a_function_that_calls_the_model_and_trains_nothing_is_the_evaluation_that_hooks_saw(evaluation, others, phase):
+    call, validate = (MAIN[0], 60, "main", ""), (MAIN[0], 15, "validate", "")
+    wait = ("torch/utils/data/dataloader.py", 733, "_BaseDataLoaderIter.__next__", "torch")
+    found = [
+        stack("data_wait", 30.0, call, validate, wait, ITEM, steady=False),
+        stack("forward", 20.0, call, validate, FORWARD, NET, steady=False),
+        stack("other", 5.0, (MAIN[0], 51, "main", ""), NORMALIZE, steady=False),
+    ]
+    if others:
+        found.append(stack(others[1], 30.0, call, validate, FORWARD, steady=others[0] == "steady"))
+    timed = steps(*9 * [0.1], evaluation=0.0), steps(0.1, start=0.9, evaluation=evaluation, tags=TAG_EVALUATION)
+    m = metrics(rank(stacks=(*STEP, *found), steps=timed[0] + timed[1]))
+    place = m[places_between][0]
+    assert place.phase == phase
+    if phase == "evaluation":
+        assert (place.function, place.line, place.share) == ("validate", 15, pytest.approx(50 / 85))
+
+
+@pytest.mark.parametrize(
+    ("phase", "measured", "shown"),
+    [
+        ("other", 0.69, 0.69),
+        ("logging", 0.69, 0.69),
+        ("other", 0.75, 0.7),
+        ("other", 0.5, 0.7),  # far below what was sampled: another phase by that name
+        ("data_wait", 0.5, 0.5),
+        ("data_wait", None, 0.7),
+    ],
+)
+def test_a_sampled_share_is_no_larger_than_its_phase_was_measured(phase, measured, shown):
+    hooks = {"other": 0.2, "data_wait": None, "other" if phase == "logging" else phase: measured}
+    timed = steps(*20 * [1.0], forward=0.1, backward=0.05, optimizer=0.05, **hooks)
+    place = metrics(rank(stacks=(*STEP, stack(phase, 70.0, MAIN, NORMALIZE)), steps=timed))[hot_places][0]
+    assert (place.phase, place.share) == (phase, pytest.approx(shown))
+    assert place.low <= place.share

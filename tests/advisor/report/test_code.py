@@ -8,7 +8,7 @@ import pytest
 from golden_report import golden
 from stack_places import NORMALIZE
 
-from advisor.report.code import Code, Heat, HotLine, _heat, _trees, _within, evidence
+from advisor.report.code import Code, Heat, HotLine, _heat, _trees, evidence
 from advisor.report.conclusion import conclude
 from advisor.report.render import html, markdown, result_json
 from advisor.report.render.view import View
@@ -132,20 +132,3 @@ def test_a_named_line_does_not_hide_that_the_forward_pass_was_not_seen():
 
     assert inside_other(report(phases=tuple(seen))) == ""
     assert "model(x)" in inside_other(report(phases=unseen))
-
-
-@pytest.mark.parametrize(
-    ("phases", "shown"),
-    [
-        ({"other": 0.63}, 0.63),
-        ({"other": 0.7}, 0.66),
-        ({"other": 0.5}, 0.66),
-        ({"other": None}, 0.66),
-    ],
-)
-def test_a_sampled_share_is_no_larger_than_its_phase_was_measured(phases, shown):
-    """PLACE has 66 % of the samples, 60 % at least: what was measured far below that is another phase by that name."""
-    assert _within(PLACE, phases).share == shown
-    waiting = {"data_wait": phases["other"]}
-    assert _within(replace(PLACE, phase="data_wait"), waiting).share == min(0.66, phases["other"] or 1.0)
-    assert _within(replace(PLACE, phases=(("other", 0.5), ("logging", 0.16))), phases).share == shown
