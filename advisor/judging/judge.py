@@ -35,8 +35,8 @@ ACTION_EXPECTED = 0.05
 ACTION_LOW = 0.02
 # ... and of what two runs of the same program differ by.
 NOISE_MARGIN = 2.0
-# A change whose best case is a smaller share of the step is not worth reading.
-NOTHING = 0.005
+# A change whose best case two runs of the same program differ by is not worth reading.
+NOTHING = ACTION_LOW
 # Worth reading, not worth insisting on.
 SUGGEST_EXPECTED = 0.03
 
@@ -441,7 +441,7 @@ class _Plan:
 
 
 def _gains_nothing(finding: Finding) -> bool:
-    """Return whether a change that is for speed alone brings no gain in any scenario."""
+    """Return whether a change that is for speed alone gains too little in every scenario to be seen."""
     advice, area = finding.advice, finding.rule.area
     for_speed = area in (Area.STALLS, Area.PRECISION, Area.KERNELS) or (area is Area.DISTRIBUTED and not advice.memory)
     if not for_speed or advice.fault or finding.cost:

@@ -76,9 +76,15 @@ def _conclude(report: Report) -> Conclusion:
     if likely := _most_likely(report):
         return Conclusion("unsure", likely.rule)
     largest = report.largest_phase
-    if largest and largest.name in UNEXPLAINED and (largest.share or 0.0) >= LARGE_OTHER:
+    if largest and largest.name in UNEXPLAINED and (largest.share or 0.0) >= LARGE_OTHER and not _computes(report):
         return Conclusion("unexplained", phase=largest.name)
     return Conclusion("too_noisy" if (hidden_gain(report) or 0.0) >= BLIND else "nothing")
+
+
+def _computes(report: Report) -> bool:
+    """Return whether the GPU is busy all the time; in a trace without a backward pass no phase shows that."""
+    idle = [one.idle for one in report.traces if one.idle is not None]
+    return report.imported and bool(idle) and max(idle) < LARGE_OTHER
 
 
 def in_order(report: Report) -> tuple[Recommendation, ...]:

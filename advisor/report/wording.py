@@ -70,7 +70,7 @@ _NEXT = {
 """What to do where nothing explains the largest phase."""
 
 _NEXT_TRACE = (
-    f"That is {_NOT_EXPLAINED}. Trace some whole steps after warm-up, with Python's stacks: "
+    "No rule explains the largest part of the step. Trace some whole steps after warm-up, with Python's stacks: "
     "torch.profiler.profile(schedule=torch.profiler.schedule(wait=10, warmup=2, active=3), with_stack=True)."
 )
 
@@ -153,6 +153,8 @@ def counsel(report: Report) -> str:
         return ""
     found = conclude(report)
     match found.kind:
+        case "no_steps" | "unexplained" if report.imported and (short := too_short(report)):
+            return short.then
         case "no_steps":
             return _UNMARKED if report.imported else _why_unseen(report)
         case "too_few_steps":

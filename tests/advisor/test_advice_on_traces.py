@@ -10,6 +10,7 @@ from advisor.metrics.base import Metrics
 from advisor.metrics.gpu import host_stall_fraction, is_compiled, launch_bound_index
 from advisor.metrics.step import modelled_phases, step_time_uncertainty
 from advisor.publish import report_of_traces
+from advisor.report.conclusion import conclude
 from advisor.report.wording import counsel
 from advisor.rules.base import Severity
 from advisor.runs.traces import load
@@ -171,6 +172,31 @@ def test_a_trace_without_steps_opens_on_its_advice(tmp_path):
 
     assert report.advice[0].title.lower() in counsel(report).lower()
     assert (report.steps, report.before) == (None, None)
+
+
+def computing() -> Made:
+    """Inference that keeps the GPU busy: no backward pass shows where in a step a kernel is."""
+    trace = made()
+    trace.step(0, -100, 6000)
+    for number in range(60):
+        trace.gpu(GEMM, 100 * number, 100 * number + 100, (number - 100, number - 99))
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("trace", "kind"), [(computing(), "nothing"), (late(29), "unsure"), (start_of_a_program(), "no_steps")]
+)
+def test_what_follows_from_a_trace(tmp_path, trace, kind):
+    assert conclude(report_of_traces([trace.write(tmp_path / "t.json")])).kind == kind
+
+
+def test_a_trace_of_few_kernels_opens_on_recording_again(tmp_path):
+    trace = made()
+    trace.gpu(KERNEL, 0, 1, (-2, -1))
+    report = report_of_traces([trace.write(tmp_path / "t.json")])
+
+    assert report.advice[0].rule == "window-too-short"
+    assert counsel(report) == report.advice[0].then
 
 
 def test_a_gap_of_more_than_a_millisecond_is_the_hosts_own(tmp_path):

@@ -6,7 +6,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(path for package in ("profiler", "advisor") for path in (ROOT / package).rglob("*.py"))
-TEMPLATES = sorted(path for path in (ROOT / "templates").rglob("*") if path.is_file())
+TEMPLATES = sorted(
+    path for path in (ROOT / "templates").rglob("*") if path.is_file() and path.parent.name != "__pycache__"
+)
 
 RISKY = {
     *("eval", "exec", "compile", "__import__", "pickle", "marshal", "shelve", "dill", "cloudpickle", "yaml", "Markup"),

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+import sys
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+import jinja2
+from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
+from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from advisor import units
 from advisor.report import wording
 from advisor.report.render.glossary import GLOSSARY
 from profiler.printable import printable
+from profiler.version import __version__
 
 _CODE = re.compile(r"`([^`\n]+)`")
 _OPTION = re.compile(r"--[a-z][a-z-]{1,20}\b")
@@ -39,6 +45,23 @@ def _prose(text: str) -> Markup:
     return Markup(_CODE.sub(r"<code>\1</code>", str(_options(text))))
 
 
+class _Compiled(FileSystemBytecodeCache):
+    """Compiled templates, next to their sources, as Python keeps compiled modules; none where that is read-only.
+
+    Compiling them takes longer than all else that a report on a small trace does.
+    """
+
+    def get_source_checksum(self, source: str) -> str:
+        return super().get_source_checksum(f"{__version__} {jinja2.__version__} {source}")
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        if not sys.dont_write_bytecode:
+            with suppress(OSError):
+                Path(self.directory).mkdir(exist_ok=True)
+                super().dump_bytecode(bucket)
+
+
+@cache
 def environment() -> Environment:
     """Return the template environment.
 
@@ -47,6 +70,8 @@ def environment() -> Environment:
     """
     made = Environment(
         loader=FileSystemLoader(folder()),
+        bytecode_cache=_Compiled(str(folder() / "__pycache__")),
+        optimized=False,  # what filters return for constants changes with their own code
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_visible,

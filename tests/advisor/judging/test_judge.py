@@ -209,8 +209,8 @@ def test_a_gain_behind_the_loader_counts_once_the_loader_is_right():
     assert precision.severity is Severity.ACTION
 
 
-def test_a_change_that_gains_less_than_half_a_percent_at_best_is_not_advised():
-    trifle, worth = removes("other", 0.01, 0.02, 0.04), removes("other", 0.01, 0.02, 0.06)
+def test_a_change_that_gains_less_than_two_percent_at_best_is_not_advised():
+    trifle, worth = removes("other", 0.01, 0.02, 0.15), removes("other", 0.01, 0.02, 0.25)
     judgement = judge(METRICS, [rule("trifle", trifle, area=Area.STALLS), rule("worth", worth, area=Area.STALLS)])
 
     assert ids(judgement) == ["worth"]
@@ -465,7 +465,7 @@ def test_a_setting_is_certain_however_steps_scatter():
 
 @pytest.mark.parametrize("metric", [steady_step_count, typical_step_uncertainty])
 def test_information_that_deserves_no_more_is_not_held_back(metric):
-    judgement = judge(METRICS, [too_short(metric), rule("one", removes("forward", 0.0, 0.01, 0.02)), rule("fact")])
+    judgement = judge(METRICS, [too_short(metric), rule("one", removes("forward", 0.0, 0.05, 0.1)), rule("fact")])
 
     assert (held_back(judgement, "one"), held_back(judgement, "fact")) == ("", "")
 

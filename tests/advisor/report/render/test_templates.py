@@ -1,7 +1,11 @@
 """What filters of the templates make of text."""
 
-import pytest
+import sys
 
+import pytest
+from jinja2 import DictLoader, Environment
+
+from advisor.report.render import templates
 from advisor.report.render.templates import environment
 
 
@@ -23,3 +27,29 @@ def test_backticks_of_a_command_stay_what_they_are():
     made = environment().from_string("{{ text|options }}").render(text="train.py --name `<x>`")
 
     assert made == 'train.py <span class="option">--name</span> `&lt;x&gt;`'
+
+
+def test_templates_stay_compiled_until_they_or_the_version_change(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    place = tmp_path / "compiled"
+
+    def render(text):
+        cache = templates._Compiled(str(place))
+        assert Environment(loader=DictLoader({"a": text}), bytecode_cache=cache).get_template("a").render() == text
+        (kept,) = place.iterdir()
+        return kept.stat().st_ino
+
+    first = render("one")
+    assert render("one") == first
+    monkeypatch.setattr(templates, "__version__", "0")
+    second = render("one")
+    assert second != first
+    assert render("two") != second
+
+
+def test_a_folder_that_cannot_be_written_keeps_no_compiled_templates(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    place = tmp_path / "absent" / "compiled"
+    made = Environment(loader=DictLoader({"a": "text"}), bytecode_cache=templates._Compiled(str(place)))
+
+    assert made.get_template("a").render() == "text"
