@@ -344,7 +344,8 @@ def _reduction(name: str, call: Call) -> Work:
 
 def _elementwise(name: str, call: Call) -> Work:
     """Count a function of each element; the result is as large as its arguments, broadcast."""
-    given = [tensors[0] for tensors in call.tensors if len(tensors) == 1]
+    arguments = call.tensors[:2] if _TWO_OPERANDS.match(name) else call.tensors  # a third is out=, the result
+    given = [tensors[0] for tensors in arguments if len(tensors) == 1]
     shape = _broadcast([each.shape for each in given])
     if not given or shape is None:
         return NOTHING
@@ -400,6 +401,7 @@ def _lists(name: str, call: Call) -> Work:
     return Work(None, _moved(*(tensor for each in (*lists, *written) for tensor in each)))
 
 
+_TWO_OPERANDS = re.compile(r"^aten::(add|sub|mul|div)_?$")
 _COMPARISON = re.compile(r"^aten::(eq|ne|lt|le|gt|ge|isnan|isinf|isfinite|logical_\w+)_?$")
 
 _MODELS: tuple[tuple[re.Pattern[str], Callable[[str, Call], Work]], ...] = tuple(

@@ -17,6 +17,8 @@ COMPUTE, COMMUNICATION, MEMORY = range(3)
 
 NOWHERE = np.iinfo(np.int64).min
 """Time of a call that is not in the trace."""
+EARLIER = -1
+"""Time of a call before the trace, whose first range begins at 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class GpuWork:
     call: Integers
     """Position of the launching call among the trace's ranges; -1 if the trace has none."""
     call_start: Integers
+    """When the launching call began; `EARLIER` for work that the host launched before the trace, else `NOWHERE`."""
     call_end: Integers
     thread: npt.NDArray[np.int32]
     """Thread of the launching call; -1 if the trace has none."""
@@ -51,7 +54,7 @@ class GpuWork:
     @property
     def asked(self) -> Integers:
         """Return when the host launched the work; if unknown, when the work began."""
-        return np.where(self.launched, self.call_start, self.start)
+        return np.where(self.call_start == NOWHERE, self.start, self.call_start)
 
     def where(self, chosen: Mask | Integers) -> GpuWork:
         """Return the chosen rows."""
@@ -78,6 +81,7 @@ def work_of(trace: Trace) -> GpuWork:
     if len(numbers):
         known &= numbers[at] == wanted
     call = np.where(known, calls[at] if len(calls) else -1, -1)
+    elsewhere = np.where(_launched_earlier(trace, rows, known), EARLIER, NOWHERE)
     return GpuWork(
         start=ranges.start[rows],
         end=ranges.end[rows],
@@ -87,7 +91,7 @@ def work_of(trace: Trace) -> GpuWork:
         stream=ranges.stream[rows],
         collective=ranges.collective[rows],
         call=call,
-        call_start=np.where(known, ranges.start[call], NOWHERE),
+        call_start=np.where(known, ranges.start[call], elsewhere),
         call_end=np.where(known, ranges.end[call], NOWHERE),
         thread=np.where(known, ranges.thread[call], -1).astype(np.int32),
         blocks=ranges.blocks[rows],
@@ -97,6 +101,23 @@ def work_of(trace: Trace) -> GpuWork:
 def device_count(trace: Trace) -> int:
     """Return the number of GPUs that the process uses."""
     return len({device for device, _ in trace.streams})
+
+
+def _launched_earlier(trace: Trace, rows: Integers, known: Mask) -> Mask:
+    """Return which work the host launched before the trace: what runs before the first call, and what is queued behind
+    it, up to the first work of the stream whose call is known.
+    """
+    ranges = trace.ranges
+    calls = ranges.start[ranges.category == CALL]
+    earlier = np.zeros(len(rows), bool)
+    if not len(calls):
+        return earlier
+    for stream in np.unique(ranges.stream[rows]):
+        of_stream = np.flatnonzero(ranges.stream[rows] == stream)
+        queued = of_stream[: int(np.argmax(known[of_stream])) if known[of_stream].any() else 0]
+        if len(queued) and ranges.start[rows[queued[0]]] < calls.min():
+            earlier[queued] = True
+    return earlier
 
 
 def _busiest(trace: Trace, streams: npt.NDArray[np.int32], is_kernel: Mask) -> Mask:

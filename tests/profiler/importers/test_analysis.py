@@ -261,6 +261,30 @@ def test_steps_are_cut_where_the_gpu_reaches_them_and_the_first_leads_in(parsed)
     assert found.asked_in(work).tolist() == [False, True, True]
 
 
+def test_a_step_begins_when_the_gpu_has_done_what_was_launched_before_the_trace(parsed):
+    made = Made()
+    made.step(0, 10, 100)
+    made.gpu(KERNEL, 0, 30)
+    made.gpu(KERNEL, 30, 60)
+    made.gpu(KERNEL, 60, 110, (20, 22))
+    made.gpu(KERNEL, 110, 130, (50, 52))
+    trace, work, _ = parsed(made)
+    found = steps_of(trace, work)
+
+    assert found.reached.tolist() == [60 * US, 130 * US]
+    assert found.asked_in(work).tolist() == [False, False, True, True]
+
+
+def test_work_that_begins_after_a_call_may_be_of_that_call(parsed):
+    made = Made()
+    made.step(0, 0, 100)
+    made.gpu(KERNEL, 30, 60)
+    made.gpu(KERNEL, 60, 110, (20, 22))
+    trace, work, _ = parsed(made)
+
+    assert steps_of(trace, work).asked_in(work).all()
+
+
 @pytest.mark.parametrize("category", ["user_annotation", "Operator"], ids=["today", "torch 1.8"])
 def test_fetches_of_batches_stand_for_steps_that_are_not_marked(parsed, category):
     made = Made()

@@ -68,6 +68,7 @@ CASES = [
     ("aten::_softmax", [[4, 8], [], []], [HALF, "Scalar", "Scalar"], (), 160, 128),
     ("aten::add", [[4, 8], [8], []], [FLOAT, FLOAT, "Scalar"], (), 32, 4 * (32 + 8 + 32)),
     ("aten::mul", [[4, 8], []], [BF16, "double"], (), 32, 2 * 64 + 8),
+    ("aten::mul", [[4, 8], [], [4, 8]], [BF16, "double", BF16], (), 32, 2 * 64 + 8),  # the third is out=
     ("aten::eq", [[4, 8], []], [LONG, "Scalar"], (), 32, 8 * 32 + 32),
     ("aten::add", [[4, 8], [3]], [FLOAT, FLOAT], (), None, None),
     ("aten::sum", [[4, 8], [], []], [FLOAT, "ScalarList", "Scalar"], (), 32, 128),

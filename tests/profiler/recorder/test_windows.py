@@ -507,6 +507,7 @@ def test_a_cuda_window_without_gpu_work_is_no_idle_gpu(trace):
             True,
             "bf16",
         ),
+        ("sage_fwd", "attention", None, None),
         ("fmha_cutlassF_f16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel)", "attention", True, "fp16"),
         (NCCL, "communication", False, "fp32"),
         (ELEMENTWISE, "elementwise", False, "fp32"),
