@@ -38,10 +38,10 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 def rule_of(module: ModuleType) -> Rule:
-    """Return the `RULE` of a module, completed with its id, page and thresholds.
+    """Return the `RULE` of a module, completed with what the rest of the module says.
 
-    All three come from the module: the id from its name, the page from its docstring, the thresholds from its
-    `Threshold` constants.
+    The id is its name, the page its docstring, the thresholds its `Threshold` constants; `when` and `then` are its
+    functions of these names, unless `RULE` has others.
 
     Raises:
         TypeError: the module does not define a valid rule; the message says what is missing or wrong.
@@ -51,6 +51,8 @@ def rule_of(module: ModuleType) -> Rule:
         raise TypeError("it has no RULE = Rule(...)")
     if not (module.__doc__ or "").strip():
         raise TypeError("it has no docstring, which is the rule's page")
+    functions: dict[str, Any] = {name: getattr(rule, name) or getattr(module, name, None) for name in ("when", "then")}
+    rule = replace(rule, **functions)
     for name, wanted in _TYPES.items():
         value = getattr(rule, name)
         if not isinstance(value, wanted):

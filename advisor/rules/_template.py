@@ -36,8 +36,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="TODO: the advice, in the imperative",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=1,
     sources=(Source("TODO: the title of the source", "https://example.org"),),

@@ -95,8 +95,6 @@ def _effect(m: Metrics, times: int) -> Effect:
 RULE = Rule(
     title="Update once for several micro-batches",
     area=Area.DISTRIBUTED,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
     cap=Severity.SUGGEST,

@@ -63,8 +63,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Do not allocate GPU memory in every step",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=1,
     sources=(

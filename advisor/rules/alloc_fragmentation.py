@@ -95,8 +95,6 @@ def _variable(m: Metrics) -> str:
 RULE = Rule(
     title="Use expandable segments in the allocator",
     area=Area.MEMORY,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=1,
     sources=(

@@ -104,8 +104,6 @@ def _efficiency(m: Metrics, found: Backend) -> float:
 RULE = Rule(
     title="Choose the fastest attention kernel",
     area=Area.KERNELS,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
     sources=(

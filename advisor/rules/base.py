@@ -155,8 +155,6 @@ class Rule:
     title: str
     """The advice in one line, in the imperative."""
     area: Area
-    when: Callable[[Metrics], Evidence | None]
-    then: Callable[[Metrics, Evidence], Advice]
     confidence: Confidence
     difficulty: Literal[1, 2, 3]
     sources: tuple[Source, ...]
@@ -166,10 +164,12 @@ class Rule:
     """Ids of the rules that are silenced when this one fires."""
     certain: bool = False
     """Whether what it found is a setting, which timings that scatter do not make doubtful."""
+    when: Callable[[Metrics], Evidence | None] = None  # type: ignore[assignment]
+    then: Callable[[Metrics, Evidence], Advice] = None  # type: ignore[assignment]
     id: str = ""
     page: str = ""
     thresholds: Mapping[str, Threshold] = field(default_factory=dict, hash=False)
-    """Thresholds by lower-case name; `rule_of` takes id, page and thresholds from the module."""
+    """Thresholds by lower-case name; `rule_of` takes these five fields from the module."""
     limits: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Threshold values that the configuration overrides."""
     origin: str = ""

@@ -151,8 +151,6 @@ def _effect(ratio: float, active: float | None) -> Effect:
 RULE = Rule(
     title="Raise the batch size",
     area=Area.MEMORY,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=1,
     sources=(

@@ -85,8 +85,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Keep images in channels_last",
     area=Area.KERNELS,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=1,
     sources=(

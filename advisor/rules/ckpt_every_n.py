@@ -139,8 +139,6 @@ def _effect(every: int) -> Effect:
 RULE = Rule(
     title="Checkpoint every N-th block",
     area=Area.MEMORY,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
     sources=(

@@ -154,8 +154,6 @@ def _cost(m: Metrics, interval: float, failures: float) -> tuple[float, float, f
 RULE = Rule(
     title="Match the checkpoint interval to the failure rate",
     area=Area.COST,
-    when=when,
-    then=then,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=1,
     sources=(

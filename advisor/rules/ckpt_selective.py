@@ -133,8 +133,6 @@ def _freed(m: Metrics) -> float:
 RULE = Rule(
     title="Do not store attention scores",
     area=Area.MEMORY,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
     sources=(

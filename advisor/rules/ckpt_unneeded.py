@@ -105,8 +105,6 @@ def _filled_without(m: Metrics) -> float:
 RULE = Rule(
     title="Keep activations instead of recomputing them",
     area=Area.MEMORY,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=1,
     sources=(

@@ -153,8 +153,6 @@ def _settings(m: Metrics) -> dict[str, object]:
 RULE = Rule(
     title="Reduce gradients in bf16",
     area=Area.DISTRIBUTED,
-    when=when,
-    then=then,
     confidence=Confidence.ROOFLINE,
     difficulty=1,
     sources=(

@@ -124,8 +124,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Overlap communication with computation",
     area=Area.DISTRIBUTED,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
     sources=(

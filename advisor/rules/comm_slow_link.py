@@ -78,8 +78,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Find out why collectives are slower than the link",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=2,
     sources=(

@@ -80,8 +80,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Compile the model",
     area=Area.KERNELS,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=1,
     sources=(

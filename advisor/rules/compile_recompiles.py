@@ -63,8 +63,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Stop torch.compile from recompiling",
     area=Area.KERNELS,
-    when=when,
-    then=then,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=2,
     sources=(

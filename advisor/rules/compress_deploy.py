@@ -53,8 +53,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Compress the trained model",
     area=Area.MODEL,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=3,
     cap=Severity.INFO,

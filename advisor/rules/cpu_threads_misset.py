@@ -101,8 +101,6 @@ def _who(m: Metrics) -> str:
 RULE = Rule(
     title="Use the fastest number of threads",
     area=Area.VALIDITY,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=1,
     sources=(

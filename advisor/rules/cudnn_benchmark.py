@@ -49,8 +49,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Let cuDNN time its algorithms",
     area=Area.KERNELS,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=1,
     sources=(

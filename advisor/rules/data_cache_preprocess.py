@@ -97,8 +97,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Preprocess once, not every epoch",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
     sources=(Source("Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021"),),

@@ -92,8 +92,6 @@ def _name(m: Metrics) -> str:
 RULE = Rule(
     title="Vectorize collation",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
     sources=(

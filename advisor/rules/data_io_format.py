@@ -92,8 +92,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Read samples from shards",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=2,
     sources=(

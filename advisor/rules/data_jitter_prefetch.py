@@ -107,8 +107,6 @@ def _hidden(m: Metrics) -> float:
 RULE = Rule(
     title="Prefetch more batches",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=1,
     sources=(Source("PyTorch: torch.utils.data", "https://docs.pytorch.org/docs/stable/data.html"),),

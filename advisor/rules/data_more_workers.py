@@ -78,8 +78,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Raise the number of DataLoader workers",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=1,
     sources=(

@@ -89,8 +89,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Move preprocessing off the CPU",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=3,
     sources=(

@@ -88,8 +88,6 @@ def _settling(m: Metrics) -> float:
 RULE = Rule(
     title="Keep the DataLoader workers between epochs",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=1,
     sources=(Source("PyTorch: torch.utils.data", "https://docs.pytorch.org/docs/stable/data.html"),),

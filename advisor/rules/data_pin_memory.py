@@ -86,8 +86,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Pin the memory of batches",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=1,
     sources=(

@@ -85,8 +85,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Prepare batches in more worker processes",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=1,
     sources=(

@@ -82,8 +82,6 @@ def _effect(phases: tuple[str, ...] | None) -> Effect:
 RULE = Rule(
     title="Use fewer DataLoader workers",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=1,
     sources=(Source("PyTorch: torch.utils.data", "https://docs.pytorch.org/docs/stable/data.html"),),

@@ -84,8 +84,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Load the data in worker processes",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=1,
     sources=(

@@ -52,8 +52,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Let gradients be views of the buckets",
     area=Area.KERNELS,
-    when=when,
-    then=then,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=1,
     sources=(

@@ -107,8 +107,6 @@ def _hidden_too(m: Metrics) -> bool:
 RULE = Rule(
     title="Reduce gradients once for each update",
     area=Area.DISTRIBUTED,
-    when=when,
-    then=then,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=1,
     sources=(

@@ -71,8 +71,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Use DistributedDataParallel instead of DataParallel",
     area=Area.DISTRIBUTED,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=2,
     sources=(

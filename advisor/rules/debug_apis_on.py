@@ -141,8 +141,6 @@ def _effect(modes: list[_Mode]) -> Effect:
 RULE = Rule(
     title="Turn off debugging modes",
     area=Area.VALIDITY,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=1,
     certain=True,

@@ -89,8 +89,6 @@ def _padded(length: int, multiple: int) -> int:
 RULE = Rule(
     title="Pad matrices to sizes that suit tensor cores",
     area=Area.PRECISION,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=2,
     sources=(

@@ -66,8 +66,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Install a torch that fits the GPU",
     area=Area.VALIDITY,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=2,
     sources=(

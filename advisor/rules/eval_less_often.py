@@ -73,8 +73,6 @@ def _effect(every: int) -> Effect:
 RULE = Rule(
     title="Evaluate less often",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=1,
     sources=(Source("Arithmetic on the measured evaluation time"),),

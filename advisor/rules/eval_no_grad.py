@@ -77,8 +77,6 @@ def _effect(state: State, scenario: Scenario) -> State:
 RULE = Rule(
     title="Evaluate without gradients",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=1,
     sources=(

@@ -90,8 +90,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Stop losing gradients in fp16",
     area=Area.PRECISION,
-    when=when,
-    then=then,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=1,
     sources=(

@@ -78,8 +78,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Fuse the head with the loss",
     area=Area.KERNELS,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
     sources=(

@@ -53,8 +53,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Collect garbage at chosen steps",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=1,
     sources=(Source("Python: gc.freeze", "https://docs.python.org/3/library/gc.html#gc.freeze"),),

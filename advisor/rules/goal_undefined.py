@@ -50,8 +50,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Declare the goal of the run",
     area=Area.MODEL,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=1,
     sources=(

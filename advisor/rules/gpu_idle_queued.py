@@ -63,8 +63,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Find what keeps the GPU from queued work",
     area=Area.KERNELS,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=2,
     sources=(

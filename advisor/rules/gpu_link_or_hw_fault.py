@@ -57,8 +57,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Check the GPU's PCIe link",
     area=Area.VALIDITY,
-    when=when,
-    then=then,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=3,
     sources=(

@@ -75,8 +75,6 @@ def _effect(lost: float) -> Effect:
 RULE = Rule(
     title="GPU is thermal throttling",
     area=Area.VALIDITY,
-    when=when,
-    then=then,
     confidence=Confidence.ROOFLINE,
     difficulty=2,
     sources=(

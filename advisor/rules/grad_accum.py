@@ -113,8 +113,6 @@ def _effect(times: float) -> Effect:
 RULE = Rule(
     title="Accumulate gradients over smaller batches",
     area=Area.MEMORY,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=1,
     sources=(

@@ -97,8 +97,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Copy the next batch while kernels run",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=2,
     sources=(

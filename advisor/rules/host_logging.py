@@ -179,8 +179,6 @@ def _effect(writing: float, rest: Triple, skipped: float) -> Effect:
 RULE = Rule(
     title="Log less often",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=1,
     sources=(

@@ -80,8 +80,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Find what the host does while the GPU is idle",
     area=Area.KERNELS,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=3,
     sources=(

@@ -87,8 +87,6 @@ def _cure(m: Metrics) -> str:
 RULE = Rule(
     title="Do not wait for the GPU in every step",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=1,
     sources=(

@@ -196,8 +196,6 @@ def _warmer(state: State, share: float) -> State:
 RULE = Rule(
     title="Look at the line that takes the time",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=2,
     sources=(Source("py-spy: Sampling profiler for Python programs", "https://github.com/benfred/py-spy"),),

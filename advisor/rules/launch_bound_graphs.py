@@ -76,8 +76,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Launch the step as a CUDA graph",
     area=Area.KERNELS,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=1,
     sources=(

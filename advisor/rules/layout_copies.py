@@ -55,8 +55,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Avoid copies into another memory layout",
     area=Area.KERNELS,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=2,
     sources=(

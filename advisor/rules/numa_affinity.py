@@ -85,8 +85,6 @@ def _busy(m: Metrics) -> Measurement | None:
 RULE = Rule(
     title="Bind to the GPU's NUMA node",
     area=Area.VALIDITY,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=1,
     sources=(

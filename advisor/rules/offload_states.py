@@ -124,8 +124,6 @@ def _effect(m: Metrics) -> Effect:
 RULE = Rule(
     title="Keep optimizer state in the host's memory",
     area=Area.OFFLOAD,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=3,
     sources=(

@@ -96,8 +96,6 @@ def _freed(m: Metrics, fact: OptimizerFact) -> float:
 RULE = Rule(
     title="Keep the optimizer's moments in 8 bits",
     area=Area.MEMORY,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
     cap=Severity.SUGGEST,

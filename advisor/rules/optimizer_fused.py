@@ -175,8 +175,6 @@ def _mean(fact: OptimizerFact) -> float:
 RULE = Rule(
     title="Use the fused optimizer",
     area=Area.KERNELS,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=1,
     sources=(

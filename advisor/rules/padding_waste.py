@@ -140,8 +140,6 @@ def _needed(m: Metrics) -> Padding:
 RULE = Rule(
     title="Avoid computing padding",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
     sources=(

@@ -62,8 +62,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Raise the lowered power limit of the GPU",
     area=Area.KERNELS,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
     sources=(

@@ -119,8 +119,6 @@ def basis(m: Metrics) -> str:
 RULE = Rule(
     title="Train under bf16 autocast",
     area=Area.PRECISION,
-    when=when,
-    then=then,
     confidence=Confidence.ROOFLINE,
     difficulty=1,
     sources=(

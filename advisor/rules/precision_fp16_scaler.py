@@ -53,8 +53,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Train under fp16 autocast with a GradScaler",
     area=Area.PRECISION,
-    when=when,
-    then=then,
     confidence=Confidence.ROOFLINE,
     difficulty=1,
     sources=(

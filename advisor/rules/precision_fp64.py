@@ -74,8 +74,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Compute in fp32 instead of fp64",
     area=Area.PRECISION,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=1,
     sources=(

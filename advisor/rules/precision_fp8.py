@@ -81,8 +81,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Try fp8 in large linear layers",
     area=Area.PRECISION,
-    when=when,
-    then=then,
     confidence=Confidence.ROOFLINE,
     difficulty=3,
     sources=(

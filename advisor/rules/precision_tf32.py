@@ -76,8 +76,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Allow TF32 for fp32 matmuls",
     area=Area.PRECISION,
-    when=when,
-    then=then,
     confidence=Confidence.ROOFLINE,
     difficulty=1,
     sources=(

@@ -138,8 +138,6 @@ def _time_on_half(m: Metrics, left: float) -> float:
 RULE = Rule(
     title="Use fewer or smaller GPUs",
     area=Area.COST,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=2,
     cap=Severity.SUGGEST,

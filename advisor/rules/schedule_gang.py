@@ -56,8 +56,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Schedule jobs as gangs",
     area=Area.COST,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=3,
     cap=Severity.SUGGEST,

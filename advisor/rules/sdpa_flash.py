@@ -80,8 +80,6 @@ def _share_of_step(m: Metrics) -> float:
 RULE = Rule(
     title="Use scaled_dot_product_attention",
     area=Area.KERNELS,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
     sources=(

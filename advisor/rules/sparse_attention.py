@@ -74,8 +74,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Try attention with a sliding window",
     area=Area.MODEL,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=3,
     sources=(

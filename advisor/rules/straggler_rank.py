@@ -211,8 +211,6 @@ def _effect(m: Metrics, lost: float) -> Effect:
 RULE = Rule(
     title="Find out why one rank is slower than the others",
     area=Area.STALLS,
-    when=when,
-    then=then,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=2,
     sources=(

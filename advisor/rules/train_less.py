@@ -69,8 +69,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Stop when validation results are flat",
     area=Area.MODEL,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=1,
     cap=Severity.SUGGEST,

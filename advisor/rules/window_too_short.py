@@ -113,8 +113,6 @@ def _rounded_up(number: int) -> int:
 RULE = Rule(
     title="Record again for reliable timings",
     area=Area.VALIDITY,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=1,
     sources=(Source("Kuensch: The Jackknife and the Bootstrap for General Stationary Observations, 1989"),),

@@ -120,8 +120,6 @@ def redundancy_free(m: Metrics) -> tuple[Change, ...]:
 RULE = Rule(
     title="Shard optimizer state over the ranks",
     area=Area.DISTRIBUTED,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
     sources=(

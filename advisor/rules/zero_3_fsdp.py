@@ -111,8 +111,6 @@ def _effect(m: Metrics) -> Effect | None:
 RULE = Rule(
     title="Shard the weights over the ranks as well",
     area=Area.DISTRIBUTED,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=3,
     sources=(

@@ -121,8 +121,6 @@ def _back() -> tuple[Change, ...]:
 RULE = Rule(
     title="Do not shard or offload more than memory requires",
     area=Area.DISTRIBUTED,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
     sources=(

@@ -259,7 +259,7 @@ def when(m):
 def then(m, found):
     """then nothing is to be done."""
 
-RULE = Rule(title="None", area=Area.COST, when=when, then=then, confidence=Confidence.HEURISTIC, difficulty=1,
+RULE = Rule(title="None", area=Area.COST, confidence=Confidence.HEURISTIC, difficulty=1,
             sources=(Source("None"),))
 '''
 

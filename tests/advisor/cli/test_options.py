@@ -32,7 +32,7 @@ def then(m, found):
 
 
 RULE = Rule(
-    title="Look", area=Area.MODEL, when=when, then=then, confidence=Confidence.HEURISTIC, difficulty=1, sources=()
+    title="Look", area=Area.MODEL, confidence=Confidence.HEURISTIC, difficulty=1, sources=()
 )
 '''
 

@@ -37,7 +37,7 @@ def then(m, found):
 
 
 RULE = Rule(
-    title="Ask", area=Area.MODEL, when=when, then=then, confidence=Confidence.HEURISTIC, difficulty=1, sources=()
+    title="Ask", area=Area.MODEL, confidence=Confidence.HEURISTIC, difficulty=1, sources=()
 )
 '''
 
@@ -89,7 +89,7 @@ def test_files_that_begin_with_an_underscore_are_shared(folder):
         ("broken.py", RULE.replace('"""then ask', '"""ask'), 'the docstring of its then does not begin with "then"'),
         ("broken.py", RULE.replace("Area.MODEL", '"model"'), "its area has type str, not Area"),
         ("broken.py", RULE.replace("sources=()", "sources=('A book')"), "its sources has type str, not tuple"),
-        ("broken.py", RULE.replace("when=when", "when=None"), "its when has type NoneType, not Callable"),
+        ("broken.py", RULE.replace("def when", "def where"), "its when has type NoneType, not Callable"),
         ("broken.py", RULE.replace("difficulty=1", "difficulty=5"), "its difficulty is not 1, 2 or 3"),
         ("host_logging.py", RULE, "there is a rule host-logging already"),
     ],

@@ -12,7 +12,7 @@ from programs import COMMAND, ROOT
 from advisor.judging.calibration_file import read as read_calibration
 from advisor.judging.verdict import Verdict
 from advisor.metrics.base import Metrics
-from advisor.rules import optimizer_fused
+from advisor.rules import optimizer_fused, rule_of
 from advisor.rules.base import Safety
 from advisor.runs.load import load
 from advisor.units import seconds
@@ -117,8 +117,8 @@ def test_a_run_that_cannot_be_run_again_is_told_in_a_sentence(recorded, changes,
 def test_what_a_refuted_rule_came_before_is_tried_next(recorded):
     """And the refuted one again, with its model's prediction: the program may be another by now."""
     folder = recorded()
-    first = replace(optimizer_fused.RULE, id="first", supersedes=(FUSED,))
-    known, allowed = (first, replace(optimizer_fused.RULE, id=FUSED)), (*EXACT, Safety.NUMERICS)
+    first = replace(rule_of(optimizer_fused), id="first", supersedes=(FUSED,))
+    known, allowed = (first, replace(rule_of(optimizer_fused), id=FUSED)), (*EXACT, Safety.NUMERICS)
 
     def candidates():
         found = session.prepare(folder, (), allowed, processes=2, known=known).candidates
@@ -133,8 +133,8 @@ def test_what_a_refuted_rule_came_before_is_tried_next(recorded):
 
 
 def test_a_tuning_goes_on_with_what_a_refuted_rule_came_before(recorded, tmp_path, monkeypatch):
-    first = replace(optimizer_fused.RULE, id="first", supersedes=(FUSED,))
-    known, how = (first, replace(optimizer_fused.RULE, id=FUSED)), (*EXACT, Safety.NUMERICS)
+    first = replace(rule_of(optimizer_fused), id="first", supersedes=(FUSED,))
+    known, how = (first, replace(rule_of(optimizer_fused), id=FUSED)), (*EXACT, Safety.NUMERICS)
     folder, tried = recorded(), []
 
     def attempt(trials, finding, running):
