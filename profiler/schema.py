@@ -439,6 +439,8 @@ class Operator:
     """Floating-point operations of all calls; None if they are not known."""
     bytes: float | None = None
     """Minimum number of bytes that all calls read and write; None if it is not known."""
+    run: float | None = None
+    """Mean number of its calls in a row: those between which nothing else was launched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,7 @@ def on_gpu(trace: Trace, work: GpuWork, calling: Callers, parts: Shares | None, 
     kernels = np.bincount(group, minlength=size)
     made = np.bincount(group[first], minlength=size)
     host = np.bincount(group[first], (ranges.end - ranges.start)[operator[first]], minlength=size) * 1e-9
+    runs = np.bincount(_begun(inside.asked, group), minlength=size)
     gaps = np.bincount(group, _gaps(inside, parts), minlength=size) * 1e-9 if parts else None
     dearest = _dearest(inside.name.astype(np.int64), group, inside.end - inside.start)
     order = np.lexsort((np.arange(size), -total))
@@ -88,6 +89,7 @@ def on_gpu(trace: Trace, work: GpuWork, calling: Callers, parts: Shares | None, 
                 arithmetic=classified.dtype or row.dtype,
                 host=float(host[at]) if name >= 0 else None,
                 gap=None if gaps is None else float(gaps[at]),
+                run=float(made[at] / runs[at]),
             )
         )
     if len(rest := order[len(kept) :]):
@@ -148,6 +150,12 @@ def _gaps(work: GpuWork, parts: Shares) -> Integers:
     lengths = parts.launch.end - parts.launch.start
     np.add.at(found, at[at < len(work)], lengths[at < len(work)])
     return found
+
+
+def _begun(asked: Integers, group: Integers) -> Integers:
+    """Return the group of each run of launches that belong to the same one."""
+    launched = group[np.argsort(asked, kind="stable")]
+    return launched[np.append(True, np.diff(launched) != 0)] if len(launched) else launched
 
 
 def _groups(*columns: Integers) -> tuple[Integers, Integers]:

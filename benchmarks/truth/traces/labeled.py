@@ -431,3 +431,40 @@ def healthy_on_blackwell() -> Loop:
         rate=1500,
         within=lambda loop: loop.op("aten::mm", gemm, 1500, shapes=large),
     )
+
+
+@program("batch-matmuls", why="64 heads are multiplied one by one in each layer, at a twentieth of the peak rate")
+def heads_one_by_one() -> Loop:
+    def within(loop: Loop) -> None:
+        for _ in range(64):
+            loop.op("aten::mm", BF16_GEMM, 14, shapes=[[2048, 64], [64, 512]])
+
+    return transformer(Loop("A100"), within=within)
+
+
+@program("batch-matmuls", why="the same heads, each in 5 us, with a launch every 12 us")
+def heads_launched_late() -> Loop:
+    def within(loop: Loop) -> None:
+        for _ in range(96):
+            loop.op("aten::mm", BF16_GEMM, 5, shapes=[[512, 64], [64, 512]])
+
+    return transformer(Loop("A100"), product=100, elementwise=15, attention=tiny_attention, within=within)
+
+
+@program(why="query, key and value are three small matmuls in a row, as in most models")
+def healthy_query_key_value() -> Loop:
+    def within(loop: Loop) -> None:
+        for _ in range(3):
+            loop.op("aten::mm", BF16_GEMM, 80, shapes=[[2048, 1024], [1024, 512]])
+
+    return transformer(Loop("A100"), within=within)
+
+
+@program(why="a recurrent layer: each of its small matmuls needs the result of the one before")
+def healthy_recurrent() -> Loop:
+    def within(loop: Loop) -> None:
+        for _ in range(64):
+            loop.op("aten::mm", BF16_GEMM, 40, shapes=[[64, 512], [512, 2048]])
+            loop.op("aten::tanh", ADD, 6)
+
+    return transformer(Loop("A100"), within=within)

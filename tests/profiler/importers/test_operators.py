@@ -136,6 +136,17 @@ def test_values_distinguish_only_where_work_depends_on_them(rows):
     ]
 
 
+def test_a_run_is_of_calls_with_nothing_else_between(rows):
+    made, at = Made(), 0
+    for name in ("aten::mm", "aten::mm", "aten::mm", "aten::add", "aten::mm"):
+        made.host(name, at, at + 9, **shaped((8, 16), (16, 4)))
+        for kernel in (GEMM, KERNEL):  # as a matmul and what sums its parts
+            made.gpu(kernel, at + 2, at + 3, (at + 1, at + 2))
+            at += 5
+
+    assert {row.name: row.run for row in rows(made)} == {"aten::mm": 2, "aten::add": 1}
+
+
 def test_collectives_belong_to_what_started_them(rows):
     made = Made()
     made.host("c10d::allreduce_", 0, 20)

@@ -1,0 +1,121 @@
+"""Matmuls that one call could compute together, from the operator table."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.gpu import device
+from advisor.metrics.operators import Product, is_computing, product_of
+from advisor.metrics.peaks import peak_rates
+from advisor.metrics.settings import primary_rank
+from advisor.metrics.step import gpu_windows
+from advisor.models.gpus import Peaks
+from advisor.models.roofline import EMPTY_KERNEL, roofline
+from profiler.schema import Operator
+
+INDEPENDENT = 4
+"""Calls in a row that are several of one purpose: query, key and value are three (assumption)."""
+CHAINED = 8
+"""The same where each result could be the next one's input: layers have activations in between (assumption)."""
+GROUPS = 8
+"""Numbers of rows for one size of weight that make experts of it: Mixtral has eight."""
+_EXPERTS = re.compile(r"moe|expert", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batchable:
+    """Matmuls that one call could compute together, per step."""
+
+    calls: float
+    together: float
+    """Mean number of them that one call would compute."""
+    size: str
+    """Size of those that take most of the time."""
+    experts: bool
+    """Whether those are experts of a mixture, each with its own number of rows."""
+    share: float
+    """Share of the time of computing kernels."""
+    saved: float
+    """Share of their own time that is left to save where the call attains what matmuls typically do."""
+    late: float
+    """Share of the time in which the GPU was idle because of late launches that goes with their calls."""
+
+
+@metric(None)
+def batchable(m: Metrics) -> Batchable | None:
+    """Small matmuls that one call could compute together; None if there are none."""
+    rank = m[primary_rank]
+    operators = [one for one in rank.operators if one.device == "cuda"]
+    kernels = sum(kernel.total for kernel in rank.kernels if kernel.device == "cuda" and is_computing(kernel))
+    steps = sum(window.steps for window in gpu_windows(m))
+    if not kernels or not steps or not any(any(one.inputs) for one in operators):
+        raise Missing("The operators' input shapes were not recorded", "Trace with record_shapes=True.")
+    products = [(one, product) for one in operators if one.kind == "matmul" and (product := product_of(one))]
+    found = [*_in_a_row(products), *_experts(products, steps)]
+    seconds = sum(one.total for one, _, _, _ in found)
+    if not seconds:
+        return None
+    saved = sum(_saved(one, together, m[peak_rates], m[device].is_amd) for one, _, together, _ in found)
+    _, product, _, experts = max(found, key=lambda each: each[0].total)
+    gaps = sum(one.gap or 0.0 for one in operators)
+    calls = sum(one.calls for one, _, _, _ in found)
+    return Batchable(
+        calls=calls / steps,
+        together=calls / sum(one.calls / together for one, _, together, _ in found),
+        size=f"({product.rows} x {product.inner}) by ({product.inner} x {product.columns})",
+        experts=experts,
+        share=seconds / kernels,
+        saved=saved / seconds,
+        late=sum((one.gap or 0.0) * (1 - 1 / together) for one, _, together, _ in found) / gaps if gaps else 0.0,
+    )
+
+
+@metric("1", "share of GPU time in matmuls that could be batched")
+def batchable_share(m: Metrics) -> float:
+    """Share of GPU-busy time in small matmuls that one call could compute together."""
+    found: Batchable | None = m[batchable]
+    return found.share if found else 0.0
+
+
+def _saved(one: Operator, together: float, peaks: Peaks, is_amd: bool) -> float:
+    """Return the seconds less if that many calls were one that attains what matmuls typically do."""
+    kernels = (one.kernels or one.calls) / together
+    found = roofline(
+        kind="matmul",
+        arithmetic=one.arithmetic,
+        seconds=one.total,
+        kernels=kernels,
+        flop=one.flop,
+        moved=one.bytes,
+        peaks=peaks,
+        amd=is_amd,
+    )
+    return max(0.0, one.total - EMPTY_KERNEL * kernels) if found.bound == "latency" else found.gain or 0.0
+
+
+_Found = tuple[Operator, Product, float, bool]
+
+
+def _in_a_row(products: list[tuple[Operator, Product]]) -> Iterator[_Found]:
+    """Yield matmuls of one size that were launched one after the other, with the number that one call would compute."""
+    for one, product in products:
+        rows, columns, inner = product.lengths
+        least = CHAINED if inner in (rows, columns) else INDEPENDENT
+        if (one.run or 0.0) >= least:
+            yield one, product, one.run or 1.0, False
+
+
+def _experts(products: list[tuple[Operator, Product]], steps: float) -> Iterator[_Found]:
+    """Yield the matmuls of a mixture's experts: weights of one size, each with its own number of rows."""
+    alike = defaultdict(list)
+    for one, product in products:
+        if product.batch == 1 and (one.run or 0.0) < INDEPENDENT and any(map(_EXPERTS.search, one.path)):
+            alike[one.name, one.path, one.phase, product.inner, product.columns].append((one, product))
+    for those in alike.values():
+        number = len({product.rows for _, product in those}) / steps
+        if number >= GROUPS:
+            yield from ((one, product, number, True) for one, product in those)

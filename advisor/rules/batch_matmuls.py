@@ -1,0 +1,81 @@
+"""Many small matmuls run one by one that one call could compute together.
+
+A loop over heads, experts or adapters launches one small matmul after the other. Each has too few blocks to fill the
+GPU, and each needs a launch. `torch.bmm` computes matmuls of one size in a single kernel, and a grouped matmul does so
+for experts with different numbers of tokens. Matmuls count as independent if nothing else is launched between them, and
+one's result does not have the size of the next one's input.
+
+Wrong when: each matmul needs the result of the one before, as in a recurrent cell without activations.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.batching import Batchable, batchable, batchable_share
+from advisor.metrics.gpu import gpu_computing_fraction, launch_bound_index, matmul_share
+from advisor.models.effects import PARTLY, Triple, divide_matmul, in_turn, remove_launch_idle
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.units import digits, share
+
+MIN_SAVED = Threshold(0.05, "Share of the step that is left to save; a smaller gain is within the noise of most runs.")
+
+BATCH = """\
+# instead of [x @ w for x, w in zip(inputs, weights)], or of one Linear per head:
+outputs = torch.bmm(torch.stack(inputs), torch.stack(weights))  # better: keep both stacked from the start
+# the same input for all weights: one Linear of the summed width
+outputs = (x @ torch.cat(weights, dim=1)).split(width, dim=-1)
+"""
+
+GROUP = """\
+# tokens sorted by expert: one kernel for all experts (torch 2.10 or newer; bf16 on an A100 or newer)
+offsets = torch.cumsum(tokens_per_expert, dim=0, dtype=torch.int32)
+hidden = torch.nn.functional.grouped_mm(sorted_tokens, weights, offs=offsets)  # weights: experts x inner x columns
+# transformers: from_pretrained(..., experts_implementation="grouped_mm")
+"""
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If small matmuls that one call could compute together leave at least 5 % of the step to save,"""
+    found: Batchable | None = m[batchable]
+    if found is None:
+        return None
+    saved = found.saved * found.share * m[gpu_computing_fraction] + found.late * m[launch_bound_index]
+    if saved < m[MIN_SAVED]:
+        return None
+    return Evidence((Measurement(batchable_share, found.share),), found.size)
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then compute them in one batched or grouped matmul."""
+    those: Batchable | None = m[batchable]
+    assert those is not None, "the rule has fired"
+    how = "one grouped matmul for all experts" if those.experts else "torch.bmm"
+    part = min(1.0, those.share / m[matmul_share]) if m[matmul_share] else 0.0
+    low, expected, high = (1 / (1 - min(0.99, one * those.saved)) for one in PARTLY)
+    gaps: Triple = (PARTLY[0] * those.late, PARTLY[1] * those.late, PARTLY[2] * those.late)
+    return Advice(
+        then=f"Use {how}: {digits(those.calls)} small matmuls per step run one by one, {digits(those.together)} in a "
+        f"row, mostly {found.note}. They take {share(those.share)} of the GPU's time.",
+        changes=(Change(language="python", code=GROUP if those.experts else BATCH),),
+        basis="50, 80 or 100 % of the time above what one call takes at 70 % of the peak rate or 80 % of the bandwidth "
+        "is saved, and of the idle time before their launches.",
+        effect=in_turn(divide_matmul((low, expected, high), portion=part), remove_launch_idle(gaps)),
+        risk="Low: the same products, summed in another order. Stacking copies the operands unless they are kept so.",
+    )
+
+
+RULE = Rule(
+    title="Compute small matmuls together",
+    area=Area.KERNELS,
+    when=when,
+    then=then,
+    confidence=Confidence.ROOFLINE,
+    difficulty=2,
+    sources=(
+        Source("PyTorch: torch.bmm", "https://docs.pytorch.org/docs/stable/generated/torch.bmm.html"),
+        Source(
+            "NVIDIA: Matrix Multiplication Background, wave quantization",
+            "https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html",
+        ),
+    ),
+)
