@@ -92,8 +92,8 @@ def in_order(report: Report) -> tuple[Recommendation, ...]:
     found = _conclude(report)
     if found.kind != "unsure":
         return report.advice
+    at = next((at for at, item in enumerate(report.advice) if item.in_plan), 0)
     first, *rest = sorted(report.advice, key=lambda item: item.rule != found.rule)
-    at = next((at for at, item in enumerate(rest) if item.in_plan), len(rest))
     return (*rest[:at], first, *rest[at:])
 
 

@@ -492,6 +492,13 @@ def test_the_most_likely_gain_comes_before_other_gains_and_after_what_to_record(
     assert [item.rule for item in in_order(report)] == ["window-too-short", "hot-line", "optimizer-fused"]
 
 
+def test_the_only_gain_of_a_noisy_run_keeps_its_place():
+    short, gain = info("window-too-short"), info("optimizer-fused", gain=Gain(0.3, 0.4, 0.5))
+
+    for advice in ((gain, short, info("goal-undefined")), (short, gain, info("goal-undefined"))):
+        assert in_order(computing(*advice)) == advice
+
+
 def test_counsel_names_a_large_gain_though_it_is_not_certain():
     short = info("window-too-short", measured(typical_step_uncertainty, 0.06))
     large = info("data-workers-zero", gain=Gain(0.1, 0.4, 0.5))
