@@ -95,6 +95,9 @@ TIMED_ALIKE = frozenset(("data_wait", "backward", "optimizer"))
 LOOPS = ("forward", "backward", "optimizer", "data_wait")
 """Phases that a training loop is made of. A function that holds two of them is a part of it."""
 
+TRAINS = frozenset(("backward", "optimizer"))
+"""Phases that only the training loop calls, however few samples fall into the others."""
+
 _NAMELESS = frozenset(("inner", "wrapper", "decorate_context"))
 """Functions around others, which say nothing of them."""
 
@@ -142,6 +145,8 @@ class Place:
     """What takes the time, as far as frames and source show it: "loop", "sleep", a library, ...; else empty."""
     outer: str = ""
     """The function that all of the time passes in, if less than INNER of it passes in this one; else empty."""
+    inner: float = 1.0
+    """Part of the time that passes in this function; below INNER with an outer one."""
     near: tuple[int, ...] = ()
     """Other lines of the function that are about as hot."""
 
@@ -270,7 +275,7 @@ def _evaluating(rows: Iterable[Stack]) -> frozenset[_Key]:
     return frozenset(
         key
         for key, held in phases.items()
-        if "forward" in held and not held & {"backward", "optimizer"} and times[key][True] <= LITTLE * sum(times[key])
+        if "forward" in held and not held & TRAINS and times[key][True] <= LITTLE * sum(times[key])
     )
 
 
@@ -406,13 +411,13 @@ def kind_of(place: Place, around: Syntax | None, forwards: float, *, evaluates: 
 
 
 def _loop(rows: Iterable[Stack]) -> frozenset[_Key]:
-    """Return the functions that hold more than one phase of the step."""
+    """Return the functions that hold more than one phase of the step, or call the backward pass or the update."""
     phases: dict[_Key, set[str]] = defaultdict(set)
     for row in rows:
         if row.phase in LOOPS:
             for file, _, function, _ in _above_the_phase(row):
                 phases[file, function].add(row.phase)
-    return frozenset(key for key, held in phases.items() if len(held) > 1 or key[1] == "<module>")
+    return frozenset(key for key, held in phases.items() if len(held) > 1 or held & TRAINS or key[1] == "<module>")
 
 
 def _above_the_phase(row: Stack) -> list[tuple[str, int, str, str]]:
@@ -483,7 +488,7 @@ def _add_calling_lines(parts: dict[_Part, list[Stack]], loop: frozenset[_Key]) -
 
 def _place(key: _Part, rows: list[Stack], total: float, count: int) -> Place:
     _, file, function, line = key
-    outer, near = "", list[int]()
+    outer, inner, near = "", 1.0, list[int]()
     seconds = sum(row.total for row in rows)
     phases: dict[str, float] = defaultdict(float)
     for row in rows:
@@ -492,7 +497,8 @@ def _place(key: _Part, rows: list[Stack], total: float, count: int) -> Place:
     if not line:
         outer = function
         file, function = _innermost(rows, (file, function), seconds)
-        if sum(row.total for row in rows if _passes(row, (file, function))) >= INNER * seconds:
+        inner = sum(row.total for row in rows if _passes(row, (file, function))) / seconds
+        if inner >= INNER:
             outer = ""
     if not line or isinstance(line, str):
         line, *near = _hottest_lines(rows, file, function)
@@ -518,6 +524,7 @@ def _place(key: _Part, rows: list[Stack], total: float, count: int) -> Place:
         phases=by_phase,
         own=_own_part(rows, (file, function)),
         outer=outer,
+        inner=inner,
         near=tuple(near),
     )
 
@@ -592,14 +599,14 @@ def _name(frame: tuple[str, int, str, str]) -> tuple[str, str]:
     return (file.partition("/")[0].removesuffix(".py") if library == "python" else library), function
 
 
-def interval(share: float, count: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share that was seen in so many samples.
+def interval(share: float, count: float, z: float = Z) -> tuple[float, float]:
+    """Return the interval of a share that was seen in so many samples: the 95 % interval, unless `z` is another's.
 
     Source: Wilson (1927), Probable inference, the law of succession, and statistical inference.
     """
     if count <= 0:
         return 0.0, 1.0
-    middle = share + Z * Z / (2 * count)
-    margin = Z * math.sqrt(share * (1 - share) / count + Z * Z / (4 * count * count)) if 0 <= share <= 1 else 0.0
-    whole = 1 + Z * Z / count
+    middle = share + z * z / (2 * count)
+    margin = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) if 0 <= share <= 1 else 0.0
+    whole = 1 + z * z / count
     return max(0.0, (middle - margin) / whole), min(1.0, (middle + margin) / whole)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.lines import (
+    LITTLE,
     Place,
     hot_places,
     is_own_work,
@@ -152,9 +153,13 @@ def evidence(rule: str, found: Code | None) -> Behind | None:
         return None
     for name, of in _OF.items():
         phases = _EVIDENCE.get(rule, ())
-        known = (place for place in getattr(found, name) if place.phase in phases or place.kind in phases)
-        place = next(known, None)
-        if place is not None and place.low >= SMALLEST:
+        known = [place for place in getattr(found, name) if place.phase in phases or place.kind in phases]
+        if not known:
+            continue
+        # What torch's loader does by itself is no line to look at where the program's own takes about as long.
+        own = (place for place in known if place.kind or is_own_work(place, on_cpu=True))
+        place = next((place for place in own if place.share >= LITTLE * known[0].share), known[0])
+        if place.low >= SMALLEST:
             return Behind(place, f"{share(place.share)} of {of} is {place.name} in {place.where}.")
     return None
 

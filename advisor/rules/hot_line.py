@@ -8,8 +8,12 @@ unknown, the rule names the line outside model, loader and optimizer that takes 
 The gain is a prediction. In the best case all of the line's time is saved. That time is its share of the samples in a
 phase, times the seconds that hooks measured in that phase, plus its share of the time between steps. The prediction
 also includes its share of garbage collection, the backward pass of the tensors it computes, and some of the rest of a
-short step, which otherwise runs with cold caches. The lower end is an assumption per kind of work; for an unknown kind
-it is zero, because the line may be needed.
+short step, which otherwise runs with cold caches; if other programs use the cores, that rest takes longer.
+
+The interval has two parts: the 80 % interval of the share, by the number of samples, and what of the line's time a
+change removes, an assumption per kind of work. For an unknown kind the lower end is zero, because the line may be
+needed. The lower end also leaves out what a function does besides the one named in it; the upper end includes other
+lines of the same kind, such as other calls of pandas.
 
 Wrong when: the line is the training itself: a loss or a model made of functions instead of modules, or a simulator that
 cannot be made faster. A loop over time in which each iteration needs the previous one cannot be batched.
@@ -22,8 +26,10 @@ from dataclasses import replace
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.between import evaluation_share
+from advisor.metrics.host import core_use
 from advisor.metrics.lines import (
     EVALUATES,
+    KNOWN,
     MEASURED,
     OUTSIDE,
     Place,
@@ -31,6 +37,8 @@ from advisor.metrics.lines import (
     hot_place_between,
     hot_place_share,
     hot_place_share_low,
+    hot_places,
+    interval,
     is_worth_naming,
     sampled_phases,
     stack_samples,
@@ -73,7 +81,10 @@ their time without it; divided by the share of the step that went, 10 % of them 
 """
 
 COLDEST = 1e-3
-"""Seconds of a step that cold caches cost at most: 0.1 to 1.8 ms in those recordings."""
+"""Seconds of a step that cold caches cost at most, of a core of its own: 0.1 to 1.8 ms in those recordings."""
+
+Z_80 = 1.28
+"""Of the 80 % interval: a gain's ends are its 10th and 90th percentile."""
 
 PHASES = ("other", "forward", "data_wait")
 """Phases of the step that a place may lie in."""
@@ -145,37 +156,59 @@ def _part(removed: tuple[float, float, float]) -> str:
     return f"{low}, {expected} or {high}"
 
 
-def _part_of(m: Metrics, phases: Sequence[str], place: Place) -> float:
-    """Return the part of some phases, as hooks measure them, that is the place's, by the samples taken in them."""
+def _parts_of(m: Metrics, phases: Sequence[str], place: Place) -> Triple:
+    """Return the part of some phases, as hooks measure them, that is the place's, by the samples taken in them.
+
+    The lower end leaves out what the outer function does besides. The upper end has other places of the same known
+    kind, too: a frame that is converted once is indexed nowhere in the loop.
+    """
     of = {MEASURED[phase] for phase in phases}
     names = [name for name, metric in MEASURED.items() if metric in of]
     sampled = sum(m[sampled_phases].get(name, 0.0) for name in names)
-    return min(1.0, sum(place.share_in(name) for name in names) / sampled) if sampled else 0.0
+    own = sum(place.share_in(name) for name in names)
+    if not own or not sampled:
+        return 0.0, 0.0, 0.0
+    part = min(1.0, own / sampled)
+    low, high = interval(part, m[stack_samples] * sampled, Z_80)
+    others = [one for one in m.get(hot_places) or () if one.kind == place.kind and place.library in KNOWN]
+    alike = sum(one.share_in(name) for one in others for name in names)
+    return low * place.inner, part, min(1.0, high + max(0.0, alike - own) / sampled)
 
 
 def _effect(m: Metrics, place: Place, kind: LineKind) -> Effect:
     """Return the effect of removing parts of the line's time from each phase that it lies in, and between steps."""
-    parts = {phase: _part_of(m, (phase,), place) for phase in PHASES}
-    seconds = {phase: part * (m.get(MEASURED[phase]) or 0.0) * m[step_time_mean] for phase, part in parts.items()}
-    garbage = _part_of(m, PHASES, place) * (m.get(gc_fraction) or 0.0) * m[step_time_mean]
-    excess = _excess(m) if parts["other"] and kind.backward else 0.0
-    likely = max(parts["forward"] if kind.backward else 0.0, parts["other"] * excess)
-    passes: Triple = (likely, likely, max(likely, excess))
+    parts = {phase: _parts_of(m, (phase,), place) for phase in PHASES}
+    measured = {phase: (m.get(MEASURED[phase]) or 0.0) * m[step_time_mean] for phase in PHASES}
+    everywhere = _parts_of(m, PHASES, place)
+    garbage = (m.get(gc_fraction) or 0.0) * m[step_time_mean]
+    excess = _excess(m) if parts["other"][1] and kind.backward else 0.0
+    coldest = COLDEST / _core(m)
     between = m.get(hot_place_between) or 0.0
 
     def effect(state: State, scenario: Scenario) -> State:
         removed = scenario.of(kind.removed)
-        after = state.without("gc", garbage * removed)
+        gone = {phase: scenario.of(part) * removed for phase, part in parts.items()}
+        after = state.without("gc", garbage * scenario.of(everywhere) * removed)
         for phase in ("other", "forward"):
-            after = after.without(phase, seconds[phase] * removed)
+            after = after.without(phase, measured[phase] * gone[phase])
         for part in after.between:
             after = after.scaled(part, 1 - between * removed)
-        after = after.scaled("backward", 1 - scenario.of(passes) * removed)
+        passes = max(gone["forward"] if kind.backward else 0.0, gone["other"] * excess)
+        if scenario is Scenario.HIGH:
+            passes = max(passes, excess * removed)
+        after = after.scaled("backward", 1 - passes)
         # Without workers all waiting is serial: making batches faster makes the step faster.
-        after = replace(after, load=max(0.0, after.load - seconds["data_wait"] * removed))
-        return _warmer(after, scenario.of(WARMER) * (1 - after.time / state.time if state.time else 0.0))
+        after = replace(after, load=max(0.0, after.load - measured["data_wait"] * gone["data_wait"]))
+        saved = 1 - after.time / state.time if state.time else 0.0
+        return _warmer(after, scenario.of(WARMER) * saved, coldest)
 
     return effect
+
+
+def _core(m: Metrics) -> float:
+    """Return the part of a core that the program gets while other programs use the cores; 1 if they do not."""
+    use = m.get(core_use)
+    return min(1.0, use.program) if use and use.is_crowded and use.program > 0 else 1.0
 
 
 def _excess(m: Metrics) -> float:
@@ -184,10 +217,10 @@ def _excess(m: Metrics) -> float:
     return max(0.0, 1 - USUAL_BACKWARD * forward / backward) if forward and backward else 0.0
 
 
-def _warmer(state: State, share: float) -> State:
+def _warmer(state: State, share: float, coldest: float) -> State:
     """Return the state with this share less of what is left of the step, up to what cold caches cost."""
     rest = state.compute + state.load
-    factor = 1 - min(share, COLDEST / rest) if rest > 0 else 1.0
+    factor = 1 - min(share, coldest / rest) if rest > 0 else 1.0
     return replace(
         state, phases={phase: factor * part for phase, part in state.phases.items()}, load=factor * state.load
     )

@@ -7,6 +7,7 @@ A phase is known by the sample's own frames: library functions that do nothing e
 from __future__ import annotations
 
 import json
+import linecache
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -93,9 +94,11 @@ def read(text: str, pid: int, *, worker: bool) -> Iterator[Span]:
         now = event["ts"] / 1e6
         if open_frames and now - since > 1e-3:
             key = tuple(open_frames)
-            if key not in kept:
+            if key not in kept and _is_own_work(*key[-1][:2]):
+                kept[key] = (), "other"
+            elif key not in kept:
                 kept[key] = (shortened(_in_worker(key)), worker_phase(key)) if worker else (shortened(key), phase(key))
-            if kept[key][0]:  # else it is starting or ending
+            if kept[key][0]:  # else it is starting or ending, or in our hooks
                 yield Span(since, now, *kept[key])
             since = now
         elif not open_frames:
@@ -197,6 +200,16 @@ def shortened(frames: Sequence[tuple[str, int, str]]) -> tuple[Frame, ...]:
         half = MOST_FRAMES // 2
         found[half:-half] = []
     return tuple(found)
+
+
+def _is_own_work(file: str, line: int) -> bool:
+    """Return whether an innermost frame is one of our hooks, and not where it calls what it is around.
+
+    A thread that loses its core often does so in a system call, such as ours for CPU times: that is not where the
+    program's time goes.
+    """
+    path = file.removeprefix("<").partition(" (importlib")[0]
+    return path.startswith(f"{OURS}/") and "plain(" not in linecache.getline(path, line)
 
 
 def _is_lambda_of(frame: Frame, caller: Frame) -> bool:

@@ -70,6 +70,7 @@ def test_a_function_that_leaves_more_than_half_to_another_is_named_with_it():
     rest = (NORMALIZE[0], 48, "normalize", "")
     place = of(*STEP, stack("other", 40.0, MAIN, NORMALIZE, MEAN), stack("other", 30.0, MAIN, rest))[hot_place]
     assert (place.outer, place.function, place.line) == ("normalize", "mean", 7)
+    assert place.inner == pytest.approx(4 / 7)
     assert place.share == pytest.approx(0.7)
     assert place.name == "normalize(), most of it mean()"
 
@@ -313,3 +314,9 @@ def test_a_sampled_share_is_no_larger_than_its_phase_was_measured(phase, measure
     place = metrics(rank(stacks=(*STEP, stack(phase, 70.0, MAIN, NORMALIZE)), steps=timed))[hot_places][0]
     assert (place.phase, place.share) == (phase, pytest.approx(shown))
     assert place.low <= place.share
+
+
+def test_the_function_that_calls_the_backward_pass_is_the_loop_even_if_no_other_phase_was_sampled():
+    first, second = of(stack("backward", 60.0, MAIN, BACKWARD), stack("other", 40.0, MAIN, NORMALIZE))[hot_places]
+    assert (first.function, first.whole, first.phase) == ("main", False, "backward")
+    assert (second.function, second.whole, second.share) == ("normalize", True, pytest.approx(0.4))

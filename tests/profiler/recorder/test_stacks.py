@@ -1,6 +1,7 @@
 """py-spy's samples as stacks by phase, from recorded output; the sampler itself on a real program."""
 
 import gzip
+import json
 import os
 import signal
 from collections import Counter
@@ -46,6 +47,21 @@ def test_a_recorded_worker():
     assert {span.phase for span in spans} <= {"fetch", "collate", "idle", "other"}
     own = {frame[2] for span in spans if span.phase == "fetch" for frame in span.frames if not frame[3]}
     assert own == {"D.__getitem__"}, "the frames of the process that forked it are not its own"
+
+
+@pytest.mark.parametrize("shown", ["{}", "<{} (importlib, _bootstrap)>"])
+@pytest.mark.parametrize(("line", "is_programs"), [("batch = plain(", True), ("cpu = time.thread_time_ns()", False)])
+def test_what_our_hooks_do_is_no_part_of_the_program_but_what_they_call_is(line, is_programs, shown):
+    hook = Path(OURS) / "agent/hooks/dataloader.py"
+    number = next(at for at, text in enumerate(hook.read_text().splitlines(), 1) if line in text)
+    stack = [TRAIN, NEXT, (shown.format(hook), number, "_Fetches._hook.<locals>.fetch")]
+    events = [
+        {"tid": 1, "ph": kind, "ts": at, "name": name, "args": {"filename": file, "line": number}}
+        for kind, at, frames in (("B", 0, [("x", 0, "thread (7): MainThread"), *stack]), ("E", 50_000, stack[::-1]))
+        for file, number, name in frames
+    ]
+
+    assert [span.phase for span in read(json.dumps(events), 7, worker=False)] == ["data_wait"] * is_programs
 
 
 def test_steps_are_forgotten_once_no_sample_can_fall_into_them(tmp_path):
