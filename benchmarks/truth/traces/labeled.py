@@ -15,6 +15,7 @@ from made import (
     LOG_SOFTMAX,
     NLL_LOSS,
     NORM,
+    REDUCE,
     SGEMM,
     SOFTMAX,
     STRIDED,
@@ -468,3 +469,31 @@ def healthy_recurrent() -> Loop:
             loop.op("aten::tanh", ADD, 6)
 
     return transformer(Loop("A100"), within=within)
+
+
+def rms_norm(loop: Loop, shape: list[int], pass_over: float) -> None:
+    """Normalize as models of transformers do; times are those of `pass_over` us for reading or writing 16 bits."""
+    rows, once = [*shape[:-1], 1], pass_over
+
+    def cast(dtype: str) -> None:
+        copy = lambda: loop.op("aten::copy_", ADD, 3 * once, shapes=[shape, shape], dtype=dtype)  # noqa: E731
+        loop.inside("aten::to", lambda: loop.inside("aten::_to_copy", copy))
+
+    cast("float")
+    loop.op("aten::pow", ADD, 4 * once, shapes=[shape, []], dtype="float")
+    loop.op("aten::mean", REDUCE, 2 * once, shapes=[shape, [], []], dtype="float")
+    loop.op("aten::add", ADD, 3, shapes=[rows, []], dtype="float")
+    loop.op("aten::rsqrt", ADD, 3, shapes=[rows], dtype="float")
+    loop.op("aten::mul", ADD, 4 * once, shapes=[shape, rows], dtype="float")
+    cast("c10::BFloat16")
+    loop.op("aten::mul", ADD, 2 * once, shapes=[shape[-1:], shape])
+
+
+@program("unfused-norm", why="a normalization of eight kernels in each layer: 16 % of the step, a tenth of it needed")
+def unfused_normalization() -> Loop:
+    return transformer(Loop("A100"), within=lambda loop: rms_norm(loop, [4, 2048, 2048], 20))
+
+
+@program(why="the same normalization of a small tensor: 3 % of the step")
+def healthy_small_normalization() -> Loop:
+    return transformer(Loop("A100"), within=lambda loop: rms_norm(loop, [4, 2048, 256], 2.5))

@@ -1,0 +1,130 @@
+"""RMS normalizations that are computed operator by operator, from the operator table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.gpu import device
+from advisor.metrics.operators import is_computing
+from advisor.metrics.peaks import peak_rates
+from advisor.metrics.settings import primary_rank
+from advisor.metrics.step import gpu_windows
+from advisor.models.roofline import EMPTY_KERNEL, TYPICAL
+from profiler.schema import Operator
+
+_SQUARES = ("aten::pow", "aten::square", "aten::mul")
+_OWN = "aten::rms_norm"
+"""Operator of torch that, before 2.9, calls the others one by one."""
+HALF = 2
+"""Bytes of an element that is cast to fp32 for the normalization."""
+WIDE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfused:
+    """Normalizations of one shape that are computed operator by operator, in forward passes."""
+
+    calls: float
+    """Normalizations per step."""
+    operators: float
+    """Kernels of each."""
+    bytes: float
+    """Bytes that they move per step."""
+    least: float
+    """Bytes per step that a fused kernel moves."""
+    share: float
+    """Share of the time of computing kernels."""
+    saved: float
+    """Share of that time that one kernel saves which attains what its kind typically does."""
+    trained: bool
+    """Whether a backward pass was recorded, whose part is not in these figures."""
+    own: bool
+    """Whether torch's own operator calls them."""
+
+
+@metric(None)
+def unfused_norm(m: Metrics) -> Unfused | None:
+    """RMS normalizations computed operator by operator that take the most time; None if there are none."""
+    rank = m[primary_rank]
+    operators = [one for one in rank.operators if one.device == "cuda"]
+    kernels = sum(kernel.total for kernel in rank.kernels if kernel.device == "cuda" and is_computing(kernel))
+    steps = sum(window.steps for window in gpu_windows(m))
+    if not kernels or not steps or not any(any(one.inputs) for one in operators):
+        raise Missing("The operators' input shapes were not recorded", "Trace with record_shapes=True.")
+    bandwidth = m[peak_rates].bandwidth
+    if not bandwidth:
+        raise Missing(f"The memory bandwidth of {m[device].name} is unknown", "Add it to advisor/models/gpus.py.")
+    trained = any(one.phase == "backward" for one in operators)
+    found = [
+        _unfused(root, shape, list(_parts(root, shape, operators)), bandwidth, kernels, steps, trained)
+        for root, shape in _roots(operators)
+    ]
+    return max((one for one in found if one.least), key=lambda one: one.share, default=None)
+
+
+@metric("1", "share of GPU time in normalizations that are not fused")
+def unfused_norm_share(m: Metrics) -> float:
+    """Share of GPU-busy time in RMS normalizations of forward passes that are computed operator by operator."""
+    found: Unfused | None = m[unfused_norm]
+    return found.share if found else 0.0
+
+
+def _roots(operators: list[Operator]) -> Iterator[tuple[Operator, tuple[int, ...]]]:
+    """Yield the reciprocal root of each normalization, and the shape that is normalized: its mean is rooted."""
+    for root in operators:
+        if root.name != "aten::rsqrt" or root.phase == "backward" or root.inputs[:1] == ((),) or not root.inputs:
+            continue
+        rows = root.inputs[0]
+        means = {
+            one.inputs[0]
+            for one in operators
+            if one.name == "aten::mean" and one.path == root.path and one.calls == root.calls and any(one.inputs)
+        }
+        shapes = [shape for shape in means if len(shape) > 1 and (*shape[:-1], 1) == rows and shape[-1] > 1]
+        if len(shapes) == 1:
+            yield root, shapes[0]
+
+
+def _parts(root: Operator, shape: tuple[int, ...], operators: list[Operator]) -> Iterator[tuple[Operator, float]]:
+    """Yield the operators of the normalization, and how many of their calls belong to it: one for each root."""
+    rows, weight = (*shape[:-1], 1), shape[-1:]
+    for one in operators:
+        if one.phase == "backward" or one.path[: len(root.path)] != root.path or not one.inputs:
+            continue
+        given = {each for each in one.inputs if each}
+        if (
+            (one.name in ("aten::rsqrt", "aten::add") and given == {rows})
+            or (one.name in ("aten::mean", *_SQUARES) and given == {shape})
+            or (one.name == "aten::mul" and given in ({shape, rows}, {shape, weight}))
+            or (one.name == "aten::copy_" and given == {shape} and "aten::_to_copy" in one.path)
+        ):
+            most = 2 if one.name == "aten::copy_" else 1
+            yield one, min(1.0, most * root.calls / one.calls)
+
+
+def _unfused(
+    root: Operator,
+    shape: tuple[int, ...],
+    parts: list[tuple[Operator, float]],
+    bandwidth: float,
+    kernels: float,
+    steps: float,
+    trained: bool,
+) -> Unfused:
+    cast = any(one.name == "aten::copy_" for one, _ in parts)
+    least = 2.0 * prod(shape) * (HALF if cast or root.dtype in ("bf16", "fp16") else WIDE) * root.calls
+    seconds = sum(one.total * part for one, part in parts)
+    fused = max(least / (TYPICAL["normalization"].memory * bandwidth), EMPTY_KERNEL * root.calls)
+    return Unfused(
+        calls=root.calls / steps,
+        operators=sum((one.kernels or one.calls) * part for one, part in parts) / root.calls,
+        bytes=sum((one.bytes or 0.0) * part for one, part in parts) / steps,
+        least=least / steps,
+        share=seconds / kernels,
+        saved=max(0.0, 1 - fused / seconds) if seconds else 0.0,
+        trained=trained,
+        own=_OWN in root.path,
+    )
