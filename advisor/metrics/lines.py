@@ -265,7 +265,7 @@ def places_between(m: Metrics) -> tuple[Place, ...]:
 
 
 def _evaluating(rows: Iterable[Stack]) -> frozenset[_Key]:
-    """Return the functions that call the model, never the backward pass, and hardly in steady steps."""
+    """Return the functions that read batches or call the model, never train, and hardly run in steady steps."""
     phases: dict[_Key, set[str]] = defaultdict(set)
     times: dict[_Key, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for row in rows:
@@ -275,7 +275,7 @@ def _evaluating(rows: Iterable[Stack]) -> frozenset[_Key]:
     return frozenset(
         key
         for key, held in phases.items()
-        if "forward" in held and not held & TRAINS and times[key][True] <= LITTLE * sum(times[key])
+        if held & {"forward", "data_wait"} and not held & TRAINS and times[key][True] <= LITTLE * sum(times[key])
     )
 
 

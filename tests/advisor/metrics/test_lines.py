@@ -294,6 +294,8 @@ def test_a_function_that_calls_the_model_and_trains_nothing_is_the_evaluation_th
     place = m[places_between][0]
     assert place.phase == phase
     if phase == "evaluation":
+        slow = metrics(rank(stacks=(*STEP, found[0]), steps=timed[0] + timed[1]))[places_between]
+        assert slow[0].phase == phase, "a model so fast that no sample shows it"
         assert (place.function, place.line, place.share) == ("validate", 15, pytest.approx(50 / 85))
 
 
