@@ -70,6 +70,9 @@ _FIRST_MATRIX = {
 }
 
 
+_REGION = "Torch-Compiled Region: "
+
+
 @metric(None)
 def shaped_operators(m: Metrics) -> Shaped:
     """Operators by input shape, on the GPU if a window recorded GPU operators, otherwise on the CPU."""
@@ -89,6 +92,18 @@ def shaped_operators(m: Metrics) -> Shaped:
             "Record for longer, or with a larger --budget: every second profiler window records shapes.",
         )
     return Shaped(device=device, operators=found, seconds=seconds, steps=steps)
+
+
+@metric("count", "functions compiled separately")
+def compiled_functions(m: Metrics) -> int:
+    """Functions of which torch.compile makes separate graphs: one for a model, and one for each piece behind a break.
+
+    torch names the ranges of their calls "Torch-Compiled Region: function/variant".
+    """
+    names = {name for one in m[primary_rank].operators for name in one.path if name.startswith(_REGION)}
+    if not names:
+        raise Missing("No compiled function was recorded", "Nothing to do, unless the model is compiled.")
+    return len({name.removeprefix(_REGION).partition("/")[0] for name in names})
 
 
 def _by_shape(operators: Iterable[Operator]) -> tuple[Operator, ...]:

@@ -23,6 +23,9 @@ GATHERED_UNITS = 2
 # Bytes a parameter over the bus (a gradient down, a weight up) and through the host's memory for Adam in fp32.
 OFFLOAD_BUS, OFFLOAD_HOST = 4, 28
 
+# Bytes/s that one GPU's PCIe 4.0 x16 link moves in practice (assumption).
+PCIE = 25e9
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:

@@ -19,11 +19,12 @@ from advisor.metrics.gpu import (
     median_kernel_us,
     replays_graphs,
 )
+from advisor.metrics.operators import compiled_functions
 from advisor.metrics.settings import is_trace
 from advisor.models.effects import remove_launch_idle
 from advisor.rules._compile import CAPABILITY, compile_intervention
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
 from advisor.units import share
 
 MIN_LAUNCH_BOUND = Threshold(
@@ -35,6 +36,11 @@ MIN_COMPILED = Threshold(
 )
 
 MAX_KERNEL_US = Threshold(10.0, "A launch takes the host 5 to 10 us: half of the kernels are shorter.")
+
+SEVERAL = 3
+"""Functions compiled separately from which graph breaks are likely: a model and its loss are two (assumption)."""
+
+LOG = "TORCH_LOGS=graph_breaks,perf_hints python train.py  # logs each break's line, and why a graph is skipped\n"
 
 # Share of the launch idle time that goes (assumption): parts that cannot be captured stay.
 REMOVED = (0.5, 0.75, 0.9)
@@ -60,10 +66,17 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then launch the step as a CUDA graph, or make its kernels fewer and longer."""
+    pieces = m.get(compiled_functions) or 0
+    breaks = (
+        f" {pieces} functions are compiled separately, each with a graph of its own: remove graph breaks first."
+        if pieces >= SEVERAL
+        else ""
+    )
+    log = (Change(language="shell", code=LOG),) if m.get(is_compiled) else ()
     return Advice(
         then=f"Launch the step as a CUDA graph: the GPU idles {share(m[launch_bound_index])} of its time between "
-        "kernels. A larger batch and fewer small operations help as well.",
-        changes=spelling(m).compile(mode="reduce-overhead"),
+        f"kernels. A larger batch and fewer small operations help as well.{breaks}",
+        changes=(*spelling(m).compile(mode="reduce-overhead"), *log),
         basis="50, 75 or 90 % of the time that the GPU waits for launches is saved, and the same share of the host's "
         "launch time.",
         effect=remove_launch_idle(REMOVED),

@@ -18,7 +18,7 @@ from advisor.metrics.settings import model, world_size
 from advisor.metrics.sharding import offloaded, stage
 from advisor.metrics.step import phase_seconds
 from advisor.models.effects import lengthen
-from advisor.models.sharding import ALL, exposed_offload, offload_time
+from advisor.models.sharding import ALL, PCIE, exposed_offload, offload_time
 from advisor.models.state import Effect
 from advisor.rules._pressure import pressure
 from advisor.rules._sharding import deepspeed, fsdp
@@ -27,8 +27,7 @@ from advisor.units import seconds
 
 MIN_SHARE = Threshold(0.25, "Below this share of the peak, offloading frees too little for its cost (assumption).")
 
-# Bytes/s that one GPU's PCIe 4.0 x16 link and a node's memory move in practice (assumption).
-PCIE = 25e9
+# Bytes/s that a node's memory moves in practice (assumption).
 HOST_MEMORY = 80e9
 
 

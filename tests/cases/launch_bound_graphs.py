@@ -5,6 +5,7 @@ from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import device, launch_bound_index, median_kernel_us, replays_graphs
+from advisor.metrics.operators import compiled_functions
 from advisor.metrics.settings import flags, is_trace
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
@@ -27,7 +28,8 @@ CASES = [
     DoesNotFire("just below it", gpu_metrics({**TINY, launch_bound_index: 0.29})),
     Fires("kernels just short enough", gpu_metrics({**TINY, median_kernel_us: 9.9})),
     DoesNotFire("kernels just too long", gpu_metrics({**TINY, median_kernel_us: 10.1})),
-    Fires("a compiled model with longer kernels", gpu_metrics(COMPILED)),
+    Fires("a compiled model with longer kernels", gpu_metrics(COMPILED), code="TORCH_LOGS=graph_breaks,perf_hints"),
+    Fires("in pieces", gpu_metrics({**COMPILED, compiled_functions: 3}), then="3 functions are compiled separately"),
     Fires("compiled, just above", gpu_metrics({**COMPILED, launch_bound_index: 0.151})),
     DoesNotFire("compiled, just below", gpu_metrics({**COMPILED, launch_bound_index: 0.149})),
     DoesNotFire("compiled, in a recording", gpu_metrics({**COMPILED, is_trace: False})),

@@ -1,0 +1,101 @@
+"""Blocks are checkpointed, and their inputs still fill GPU memory.
+
+A checkpointed block keeps its input until the backward pass. Over all blocks of a long sequence, that is more than what
+the block under computation needs. The host's memory can keep these inputs: each goes there after its block's forward
+pass and returns before its backward pass. On a stream of their own the copies hide behind the computation.
+
+Wrong when: the copies take longer than the blocks, as with short sequences on a fast GPU; or the data needs the host's
+memory.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Missing, Threshold
+from advisor.metrics.host import host_memory_available, local_ranks
+from advisor.metrics.memory import mem_activations, mem_peak_allocated, memory_pressure
+from advisor.metrics.settings import flags, model
+from advisor.metrics.step import phase_seconds
+from advisor.models.effects import lengthen
+from advisor.models.memory import LAYER_OVER_BOUNDARY
+from advisor.models.sharding import PCIE
+from advisor.rules._pressure import pressure
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.units import seconds, size
+
+MIN_SHARE = Threshold(0.25, "Below this share of the peak, offloading frees too little for its cost (assumption).")
+
+WAITING = 2
+"""Blocks whose inputs are on the GPU at any time: one is used, one is copied (assumption)."""
+
+CODE = """\
+with torch.autograd.graph.save_on_cpu(pin_memory=True):  # around the forward pass of the checkpointed blocks
+    output = model(inputs)
+# hides the copies: torchtune.training.OffloadActivations(use_streams=True); trl: SFTConfig(activation_offloading=True)
+"""
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If memory is under pressure although blocks are checkpointed, their inputs make up at least 25 % of its peak, and
+    the host has room for them,
+    """
+    if not m[memory_pressure] or not m[flags].checkpointing:
+        return None
+    freed, limit, room = _freed(m), m[MIN_SHARE] * m[mem_peak_allocated], m[host_memory_available]
+    needed = freed * m[local_ranks]
+    if freed < limit or room < needed:
+        return None
+    facts = (
+        Measurement(mem_activations, m[mem_activations], limit),
+        Measurement(host_memory_available, room, needed),
+        *pressure(m),
+    )
+    return Evidence(facts, f"the inputs of {m[model].blocks} {m[model].block} blocks")
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then keep the inputs of checkpointed blocks in the host's memory."""
+    freed = _freed(m)
+    one_way = freed / PCIE
+    phases = m.get(phase_seconds) or {}
+    shown = sum(max(0.0, one_way - phases.get(name, 0.0)) for name in ("forward", "backward"))
+    return Advice(
+        then=f"Keep {found.note} in the host's memory: that frees about {size(freed)} of GPU memory, takes "
+        f"{size(freed * m[local_ranks])} of the node's and makes a step up to {seconds(2 * one_way)} longer.",
+        changes=(Change(language="python", code=CODE),),
+        basis="A block's input is 1/17 of its activations, and one block at a time is recomputed. The inputs cross the "
+        "bus twice at 25 GB/s: not hidden at all, half of it, or as far as forward and backward passes last.",
+        effect=lengthen("backward", (2 * one_way, max(one_way, shown), shown)),
+        memory=-round(freed),
+        host_memory=round(freed * m[local_ranks]),
+        risk="No effect on results: the same numbers come back.",
+        fault=True,
+    )
+
+
+def _freed(m: Metrics) -> float:
+    """Return the bytes of blocks' inputs beyond those that are in use."""
+    fact = m[model]
+    if fact.blocks <= WAITING or not fact.block:
+        raise Missing("The model has no equal blocks", "Offload the largest saved tensors by hand.")
+    return m[mem_activations] * (fact.blocks - WAITING) / (fact.blocks + LAYER_OVER_BOUNDARY)
+
+
+RULE = Rule(
+    title="Keep the inputs of checkpointed blocks in the host's memory",
+    area=Area.OFFLOAD,
+    when=when,
+    then=then,
+    confidence=Confidence.HEURISTIC,
+    difficulty=2,
+    sources=(
+        Source(
+            "PyTorch: Hooks for autograd saved tensors, saving tensors to CPU",
+            "https://docs.pytorch.org/tutorials/intermediate/autograd_saved_tensors_hooks_tutorial.html",
+        ),
+        Source(
+            "Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2023",
+            "https://arxiv.org/abs/2205.05198",
+        ),
+    ),
+    cap=Severity.SUGGEST,
+)

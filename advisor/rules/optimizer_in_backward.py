@@ -1,0 +1,89 @@
+"""Gradients of all parameters are kept until the optimizer updates them together.
+
+The backward pass computes them one after the other. A hook that updates each parameter as soon as its gradient is
+complete, and frees the gradient, keeps only one of them at a time. The update is the same.
+
+Wrong when: something needs all gradients at once: clipping by their norm, a GradScaler, accumulation over several
+backward passes, or DistributedDataParallel's reduction.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.memory import mem_activations, mem_grads, mem_peak_allocated, memory_pressure
+from advisor.metrics.settings import flags, optimizer, world_size
+from advisor.metrics.step import micro_steps_per_step
+from advisor.models.effects import Triple, remove
+from advisor.rules._pressure import pressure
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.units import size
+
+MIN_SHARE = Threshold(0.15, "Below this share of the peak, gradients are not what fills the memory (assumption).")
+
+MAX_ACTIVATIONS = Threshold(0.4, "Share of the peak from which checkpointing frees more (ckpt-every-n).")
+
+# One update for each tensor launches more kernels than one for all, but reads gradients that are still in the cache
+# (assumption).
+FASTER: Triple = (-0.5, -0.1, 0.1)
+
+CODE = """\
+optimizers = {{p: {name}([p], ...) for p in model.parameters() if p.requires_grad}}  # the same arguments as now
+
+
+def update(parameter):
+    optimizers[parameter].step()
+    optimizers[parameter].zero_grad()  # frees this gradient
+
+
+for parameter in optimizers:
+    parameter.register_post_accumulate_grad_hook(update)
+# in the loop: loss.backward() alone; a scheduler must set the learning rate of every one of them
+"""
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If memory is under pressure on a single rank, gradients make up at least 15 % of its peak and activations less
+    than 40 %, and each backward pass is followed by an update of torch's own optimizers without a GradScaler,
+    """
+    fact, settings = m[optimizer], m[flags]
+    if not m[memory_pressure] or m[world_size] > 1 or m[micro_steps_per_step] > 1 or settings.grad_scaler:
+        return None
+    if fact.driven_by or not fact.module.startswith("torch.optim") or (fact.device or "").startswith("cpu"):
+        return None
+    held, peak = m[mem_grads], m[mem_peak_allocated]
+    if held < m[MIN_SHARE] * peak or m[mem_activations] >= m[MAX_ACTIVATIONS] * peak:
+        return None
+    return Evidence((Measurement(mem_grads, held, m[MIN_SHARE] * peak), *pressure(m)), fact.name)
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then update each parameter in the backward pass, and free its gradient."""
+    fact = m[optimizer]
+    return Advice(
+        then=f"Update each parameter as soon as its gradient is complete, unless gradients are clipped by their norm: "
+        f"that frees up to {size(m[mem_grads])} of gradients.",
+        changes=(Change(language="python", code=CODE.format(name=f"torch.optim.{fact.name}")),),
+        basis="One gradient at a time instead of all. The update takes 50 % longer, 10 % longer or 10 % less.",
+        effect=remove("optimizer", shares=FASTER),
+        memory=-m[mem_grads],
+        risk="Low: the same update. Clipping by norm and checkpoints of a single optimizer need other code.",
+        fault=True,
+    )
+
+
+RULE = Rule(
+    title="Update parameters in the backward pass",
+    area=Area.MEMORY,
+    when=when,
+    then=then,
+    confidence=Confidence.EMPIRICAL,
+    difficulty=2,
+    sources=(
+        Source(
+            "PyTorch: How to save memory by fusing the optimizer step into the backward pass",
+            "https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html",
+        ),
+    ),
+    cap=Severity.SUGGEST,
+    supersedes=("offload-states",),
+)
