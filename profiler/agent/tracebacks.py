@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .look import module_of, qualified_name_of
+from .patching import patch
 
 # Of an error's text, characters.
 MOST_WORDS = 1000
@@ -60,13 +61,7 @@ def install(agent: Any) -> Callable[[], None]:
             pass
         plain(kind, value, traceback)
 
-    sys.excepthook = excepthook
-
-    def undo() -> None:
-        if sys.excepthook is excepthook:
-            sys.excepthook = plain
-
-    return undo
+    return patch("excepthook", plain, excepthook, sys)
 
 
 def _tell(agent: Any, error: BaseException) -> None:

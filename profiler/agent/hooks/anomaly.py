@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..dynamo import not_for_dynamo
+from ..patching import patch
 from ..session import Agent
 from ..tracebacks import OURS
 
@@ -29,10 +30,4 @@ def install(agent: Agent) -> Callable[[], None]:
         return [entry for entry in plain(*args, **kwargs) if not entry.lstrip().startswith(ours)]
 
     not_for_dynamo(agent.torch, format_stack)
-    module.format_stack = format_stack
-
-    def undo() -> None:
-        if module.format_stack is format_stack:
-            module.format_stack = plain
-
-    return undo
+    return patch("format_stack", plain, format_stack, module)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..dynamo import FLAG, compiling, not_for_dynamo
 from ..outlet import clock
+from ..patching import patch
 from ..ring import BACKWARD, MARK_BACKWARD_END, MARK_BACKWARD_START
 from ..session import Agent, ident
 from ..tracebacks import not_counted, step_aside
@@ -56,10 +57,4 @@ def install(agent: Agent) -> Callable[[], None]:
             put((thread, BACKWARD, begin, end, 0, code))
 
     not_for_dynamo(agent.torch, run)
-    setattr(autograd, ENGINE, run)
-
-    def undo() -> None:
-        if getattr(autograd, ENGINE) is run:
-            setattr(autograd, ENGINE, plain)
-
-    return undo
+    return patch(ENGINE, plain, run, autograd)

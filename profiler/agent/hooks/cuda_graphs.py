@@ -13,6 +13,7 @@ from typing import Any
 from ..dynamo import not_for_dynamo
 from ..look import ByIdentity
 from ..outlet import clock
+from ..patching import each_of, patch
 from ..ring import MARK_OPTIMIZER_END, OPTIMIZER
 from ..session import Agent, ident
 from ..tracebacks import step_aside
@@ -75,16 +76,12 @@ def install(agent: Agent) -> Callable[[], None]:
         except Exception as error:
             agent.give_up("cuda_graphs", error)
 
-    ours = {"capture_begin": capture_begin, "capture_end": capture_end, "replay": run}
-    plain = {"capture_begin": begin, "capture_end": end, "replay": replay}
-    for name, wrapper in ours.items():
+    for wrapper in (capture_begin, capture_end, run):
         not_for_dynamo(agent.torch, wrapper)
-        setattr(cls, name, wrapper)
-
-    def undo() -> None:
-        for name, wrapper in ours.items():
-            if getattr(cls, name) is wrapper:
-                setattr(cls, name, plain[name])
-        agent.capturing.clear()
-
-    return undo
+    undo = (
+        patch("capture_begin", begin, capture_begin, cls),
+        patch("capture_end", end, capture_end, cls),
+        patch("replay", replay, run, cls),
+        agent.capturing.clear,
+    )
+    return each_of(undo)

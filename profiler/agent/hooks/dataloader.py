@@ -28,6 +28,7 @@ from ..look import (
     tensor,
 )
 from ..outlet import clock
+from ..patching import each_of, patch
 from ..ring import BATCH, FETCH, ITER, MARK_FETCH_END, MARK_FETCH_START
 from ..session import FLUSH_NS, TICK_NS, Agent, ident
 from ..stack import place
@@ -76,11 +77,7 @@ def install(agent: Agent) -> Callable[[], None]:
         loaders.fetches.uninstall,
     ]
 
-    def uninstall() -> None:
-        for each in undo:
-            each()
-
-    return uninstall
+    return each_of(undo)
 
 
 def _module() -> Any:
@@ -417,13 +414,7 @@ def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> Callable[
 
     not_for_dynamo(agent.torch, __next__)
     not_for_dynamo(agent.torch, attend, callees=True)
-    base.__next__ = __next__
-
-    def undo() -> None:
-        if base.__next__ is __next__:
-            base.__next__ = plain
-
-    return undo
+    return patch("__next__", plain, __next__, base)
 
 
 @not_counted
@@ -456,13 +447,7 @@ def _hook_iter(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
         return iterator
 
     not_for_dynamo(agent.torch, __iter__)
-    DataLoader.__iter__ = __iter__
-
-    def undo() -> None:
-        if DataLoader.__iter__ is __iter__:
-            DataLoader.__iter__ = plain
-
-    return undo
+    return patch("__iter__", plain, __iter__, DataLoader)
 
 
 @not_counted
@@ -532,13 +517,7 @@ def _hook_fetchers(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
             agent.give_up("dataloader", error)
 
     not_for_dynamo(agent.torch, __init__)
-    base.__init__ = __init__
-
-    def undo() -> None:
-        if base.__init__ is __init__:
-            base.__init__ = plain
-
-    return undo
+    return patch("__init__", plain, __init__, base)
 
 
 class _Collation:
@@ -631,11 +610,7 @@ class _Fetches:
         if not any("collate_fn" in class_dict_of(each) for each in mro_of(cls)):
             undo.append(_put(cls, "collate_fn", _Collation(watched_fetchers)))
 
-        def uninstall() -> None:
-            for each in undo:
-                each()
-
-        return uninstall
+        return each_of(undo)
 
     def _done(self, watched: _Fetched, fetcher: Any, index: Any, times: tuple[int, int, int, int | None, int]) -> None:
         """Put the event of a batch that was made; `times` are clocks at begin and end, CPU time, time spent waiting for

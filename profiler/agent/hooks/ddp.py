@@ -14,6 +14,7 @@ from typing import Any
 from ..dynamo import not_for_dynamo
 from ..facts import WRAPPERS
 from ..look import ByIdentity, child, dict_of, is_a, name_of, parameters, tensor
+from ..patching import patch
 from ..session import Agent
 from ..stack import place
 from ..tracebacks import not_counted, step_aside
@@ -56,12 +57,11 @@ class Ddp:
                 step_aside(error)
                 raise
 
-        cls.__init__ = __init__
+        back = patch("__init__", plain, __init__, cls)
         self._agent.on_tick.append(self._tell)
 
         def undo() -> None:
-            if cls.__init__ is __init__:
-                cls.__init__ = plain
+            back()
             if self._tell in self._agent.on_tick:
                 self._agent.on_tick.remove(self._tell)
 

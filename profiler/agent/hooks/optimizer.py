@@ -15,6 +15,7 @@ from typing import Any
 from ..dynamo import FLAG, compiling, not_for_dynamo
 from ..look import ByIdentity
 from ..outlet import clock
+from ..patching import each_of, patch
 from ..ring import MARK_OPTIMIZER_END, MARK_OPTIMIZER_START, OPTIMIZER
 from ..session import Agent, ident
 from ..stack import callers, place
@@ -146,14 +147,7 @@ def install(
                 seen(optimizer, number_of(optimizer), made)
 
     agent.on_failure.append(failed)
-    undo = _hook_construction(places)
-
-    def uninstall() -> None:
-        for handle in handles:
-            handle.remove()
-        undo()
-
-    return uninstall
+    return each_of([*(handle.remove for handle in handles), _hook_construction(places)])
 
 
 def _numbered_apart(torch: Any, handle: Any) -> Any:
@@ -201,10 +195,4 @@ def _hook_construction(places: Any) -> Callable[[], None]:
             pass
         return plain(self)
 
-    Optimizer._patch_step_function = _patch_step_function
-
-    def undo() -> None:
-        if Optimizer._patch_step_function is _patch_step_function:
-            Optimizer._patch_step_function = plain
-
-    return undo
+    return patch("_patch_step_function", plain, _patch_step_function, Optimizer)

@@ -15,6 +15,7 @@ from typing import Any
 from ..dynamo import not_for_dynamo
 from ..files import contents
 from ..outlet import clock
+from ..patching import each_of, patch
 from ..ring import SAVE
 from ..session import Agent, ident
 from ..tracebacks import step_aside
@@ -44,11 +45,7 @@ class Output:
         undo = [self._time("handle", logging.Handler), self._time("fsync", *filter(None, (os, posix)))]
         self._agent.on_tick.append(self._at_tick)
 
-        def uninstall() -> None:
-            for each in undo:
-                each()
-
-        return uninstall
+        return each_of(undo)
 
     def _time(self, name: str, *owners: Any) -> Callable[[], None]:
         plain = getattr(owners[0], name)
@@ -71,16 +68,7 @@ class Output:
             function: Any = timed
             function.__code__ = function.__code__.replace(co_filename=code.co_filename)
         not_for_dynamo(self._agent.torch, timed)
-        ours = in_place_of(plain, timed)
-        for owner in owners:
-            setattr(owner, name, ours)
-
-        def undo() -> None:
-            for owner in owners:
-                if getattr(owner, name) is ours:
-                    setattr(owner, name, plain)
-
-        return undo
+        return patch(name, plain, in_place_of(plain, timed), *owners)
 
     def _begins(self) -> bool:
         """Return whether this call is output of the step.

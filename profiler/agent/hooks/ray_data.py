@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..outlet import clock
+from ..patching import each_of, patch
 from ..ring import FETCH
 from ..session import Agent, ident
 from ..tracebacks import not_counted, step_aside
@@ -55,14 +56,7 @@ def install(agent: Agent) -> Callable[[], None]:
             record(begin)
             yield item
 
-    batch_iterator.__iter__ = __iter__
+    undo = [patch("__iter__", plain, __iter__, batch_iterator)]
     if plain_resolve is not None:
-        batch_iterator._resolve_block_refs = _resolve_block_refs
-
-    def undo() -> None:
-        if batch_iterator.__iter__ is __iter__:
-            batch_iterator.__iter__ = plain
-        if plain_resolve is not None and batch_iterator._resolve_block_refs is _resolve_block_refs:
-            batch_iterator._resolve_block_refs = plain_resolve
-
-    return undo
+        undo.append(patch("_resolve_block_refs", plain_resolve, _resolve_block_refs, batch_iterator))
+    return each_of(undo)

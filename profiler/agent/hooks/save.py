@@ -10,6 +10,7 @@ from typing import Any
 from ..dynamo import in_script, not_for_dynamo
 from ..importing import when_imported
 from ..outlet import clock
+from ..patching import each_of
 from ..ring import SAVE
 from ..session import Agent, ident
 from ..tracebacks import not_counted, step_aside
@@ -37,11 +38,7 @@ def install(agent: Agent) -> Callable[[], None]:
 
     when_imported(SAFETENSORS, imported)
 
-    def uninstall() -> None:
-        for each in undo:
-            each()
-
-    return uninstall
+    return each_of(undo)
 
 
 @not_counted

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..dynamo import in_script, not_for_dynamo
 from ..look import dict_of
+from ..patching import each_of, patch
 from ..session import Agent
 from ..tracebacks import not_counted, step_aside
 from .builtin import in_place_of
@@ -69,11 +70,7 @@ class Usage:
             self._anomaly(),
         ]
 
-        def uninstall() -> None:
-            for each in undo:
-                each()
-
-        return uninstall
+        return each_of(undo)
 
     def _autocast(self) -> Callable[[], None]:
         cls = self._agent.torch.amp.autocast_mode.autocast
@@ -117,13 +114,7 @@ class Usage:
                     self.scaler_applied += self._agent.steps > before
 
         not_for_dynamo(self._agent.torch, step)
-        cls.step = step
-
-        def undo() -> None:
-            if cls.step is step:
-                cls.step = plain
-
-        return undo
+        return patch("step", plain, step, cls)
 
     def _checkpointing(self) -> Callable[[], None]:
         """Detect checkpointing: reentrant or not, it first asks for the autocast settings to recompute under."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..facts import written
+from ..patching import each_of
 from ..session import Agent
 from ._expected import expect
 from ._forward import replace_forward
@@ -30,9 +31,4 @@ def replace_in_blocks(agent: Agent, name: str, forward: Callable[..., Any], ever
 
     agent.on_call.append(act)
     expect(agent, lambda: undo, f"No model has a block {name}.")
-
-    def undo_all() -> None:
-        for each in undo.values():
-            each()
-
-    return undo_all
+    return each_of(undo.values())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..patching import each_of
 from ..session import Agent
 from ._expected import expect
 from ._forward import replace_forward
@@ -47,8 +48,4 @@ class ChannelsLast:
         agent.on_call.append(act)
         expect(agent, lambda: undo, "No model has a 2-D convolution.")
 
-        def undo_all() -> None:
-            for each in undo:
-                each()
-
-        return undo_all
+        return each_of(undo)

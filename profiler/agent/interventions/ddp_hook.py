@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
+from ..patching import patch
 from ..session import Agent
 from ._expected import NotMade, expect
 
@@ -60,13 +61,7 @@ class DdpHook:
                     changed.append(model)
                     model.register_comm_hook(None, hook)
 
-        cls.__init__ = __init__
         if hook is not None:
             agent.on_model.append(act)
         expect(agent, lambda: changed, "No model is under DistributedDataParallel.")
-
-        def undo() -> None:
-            if cls.__init__ is __init__:
-                cls.__init__ = plain
-
-        return undo
+        return patch("__init__", plain, __init__, cls)

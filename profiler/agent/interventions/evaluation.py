@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..patching import each_of
 from ..session import Agent
 from ._expected import NotMade, expect
 from ._forward import replace_forward
@@ -61,11 +62,7 @@ class Evaluation:
         agent.on_model.append(lambda model: undo.append(replace_forward(model, forward)))
         expect(agent, lambda: changed, "No model computed in eval mode with gradients enabled.", by_the_end=True)
 
-        def undo_all() -> None:
-            for each in undo:
-                each()
-
-        return undo_all
+        return each_of(undo)
 
 
 def _is_left_alone(torch: Any, module: Any, inputs: Any) -> bool:

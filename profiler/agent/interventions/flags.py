@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..patching import patch
 from ..session import Agent
 from ._expected import expect
 
@@ -75,12 +76,6 @@ class Flags:
                 asked[:] = [True]
             plain(False, check_nan)
 
-        torch.set_anomaly_enabled = never
         never(False)
         expect(agent, lambda: asked, "Nobody has switched anomaly detection on.", by_the_end=True)
-
-        def undo() -> None:
-            if torch.set_anomaly_enabled is never:
-                torch.set_anomaly_enabled = plain
-
-        return undo
+        return patch("set_anomaly_enabled", plain, never, torch)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..patching import each_of
 from ..session import Agent
 from ..tracebacks import step_aside
 from ._attribute import replace_attribute
@@ -48,11 +49,7 @@ class Fp16Autocast:
         undo.append(Autocast("float16").apply(agent))
         expect(agent, lambda: scaling.updates, "No update was made by an optimizer of torch.")
 
-        def undo_all() -> None:
-            for each in undo[::-1]:
-                each()
-
-        return undo_all
+        return each_of(undo[::-1])
 
 
 class _Scaling:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ..patching import each_of, patch
 from ..session import Agent
 from ._attribute import replace_attribute
 from ._blocks import blocks
@@ -94,17 +95,10 @@ class Fsdp2:
             optimizers.add(optimizer)
             return known(optimizer)
 
-        undo = [replace_attribute(torch.optim.Optimizer, "_patch_step_function", made)]
         modules = [module for module in (parallel, parallel.distributed) if getattr(module, _WRAPPER) is plain]
-        for module in modules:
-            setattr(module, _WRAPPER, Sharded)
+        undo = (
+            patch(_WRAPPER, plain, Sharded, *modules),
+            replace_attribute(torch.optim.Optimizer, "_patch_step_function", made),
+        )
         expect(agent, lambda: sharded, f"No model was wrapped in {_WRAPPER}.")
-
-        def undo_all() -> None:
-            for module in modules:
-                if getattr(module, _WRAPPER) is Sharded:
-                    setattr(module, _WRAPPER, plain)
-            for each in undo:
-                each()
-
-        return undo_all
+        return each_of(undo)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..importing import when_imported
+from ..patching import each_of, patch
 from ..session import Agent
 from ..stack import place
 from ._copies import without_waiting
@@ -41,11 +42,7 @@ class Loader:
             undo.append(without_waiting(agent, copied))
             expect(agent, lambda: copied, "No pinned batch was copied to a GPU by its `to` or `cuda`.")
 
-        def undo_all() -> None:
-            for each in undo:
-                each()
-
-        return undo_all
+        return each_of(undo)
 
     def _patch(self, agent: Agent, made_otherwise: list[bool]) -> Callable[[], None]:
         cls = agent.torch.utils.data.DataLoader
@@ -70,10 +67,4 @@ class Loader:
                     given.arguments.pop(name, None)
             plain(*given.args, **given.kwargs)
 
-        cls.__init__ = __init__
-
-        def undo() -> None:
-            if cls.__init__ is __init__:
-                cls.__init__ = plain
-
-        return undo
+        return patch("__init__", plain, __init__, cls)

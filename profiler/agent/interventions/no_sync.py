@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..dynamo import not_for_dynamo
+from ..patching import patch
 from ..session import Agent
 from ..tracebacks import step_aside
 from ._expected import NotMade, expect
@@ -133,10 +134,4 @@ def _after_backward(torch: Any, act: Callable[[], None]) -> Callable[[], None]:
         return result
 
     not_for_dynamo(torch, backward)
-    autograd.backward = backward
-
-    def undo() -> None:
-        if autograd.backward is backward:
-            autograd.backward = plain
-
-    return undo
+    return patch("backward", plain, backward, autograd)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..patching import patch
 from ..session import Agent
 from ._expected import expect
 
@@ -52,13 +53,5 @@ class Optimizer8bit:
         for name in ("__name__", "__qualname__", "__module__"):
             setattr(Replaced, name, getattr(eight_bit, name))
         modules = [agent.torch.optim, sys.modules[plain.__module__]]
-        for module in modules:
-            setattr(module, self.name, Replaced)
         expect(agent, lambda: made, f"No {self.name} was made.")
-
-        def undo() -> None:
-            for module in modules:
-                if getattr(module, self.name) is Replaced:
-                    setattr(module, self.name, plain)
-
-        return undo
+        return patch(self.name, plain, Replaced, *modules)

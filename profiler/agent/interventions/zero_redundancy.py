@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..patching import patch
 from ..session import Agent
 from ._expected import expect
 
@@ -58,17 +59,9 @@ class ZeroRedundancy:
                 parallel[:] = [True]
 
         modules = [torch.optim, sys.modules[plain.__module__]]
-        for module in modules:
-            setattr(module, self.name, Replaced)
         agent.on_model.append(act)
         expect(agent, lambda: made and parallel, f"No {self.name} was made by ranks that train one model.")
-
-        def undo() -> None:
-            for module in modules:
-                if getattr(module, self.name) is Replaced:
-                    setattr(module, self.name, plain)
-
-        return undo
+        return patch(self.name, plain, Replaced, *modules)
 
 
 def _groups(params: Any) -> list[Any]:
