@@ -13,6 +13,9 @@ from advisor.report.report import Recommendation, Report
 LARGE_OTHER = 2 * ACTION_EXPECTED
 """Share of the step from which everything else is worth a look. Removing half of it would be worth acting on."""
 
+MOST = 0.5
+"""Share of the time from which one part is the largest."""
+
 BLIND = 0.5
 """Share of the step that noise hides from which a run shows nothing: few changes gain more (assumption)."""
 
@@ -82,9 +85,10 @@ def _conclude(report: Report) -> Conclusion:
 
 
 def _computes(report: Report) -> bool:
-    """Return whether the GPU is busy all the time; in a trace without a backward pass no phase shows that."""
-    idle = [one.idle for one in report.traces if one.idle is not None]
-    return report.imported and bool(idle) and max(idle) < LARGE_OTHER
+    """Return whether a trace mostly computes; without a backward pass, no phase shows that."""
+    seen = any(phase.name == "forward" and phase.share is not None for phase in report.phases)
+    computing = [part.share for one in report.traces for part in one.parts if part.name == "compute"]
+    return report.imported and not seen and bool(computing) and min(computing) >= MOST
 
 
 def in_order(report: Report) -> tuple[Recommendation, ...]:

@@ -497,3 +497,59 @@ def unfused_normalization() -> Loop:
 @program(why="the same normalization of a small tensor: 3 % of the step")
 def healthy_small_normalization() -> Loop:
     return transformer(Loop("A100"), within=lambda loop: rms_norm(loop, [4, 2048, 256], 2.5))
+
+
+@program(why="a compiled language model: fused kernels, flash attention, a fused update, and a full queue")
+def healthy_compiled() -> Loop:
+    loop = Loop("A100")
+
+    def region(number: int, factor: float) -> None:
+        for _ in range(12):
+            for _ in range(4):
+                loop.op("aten::mm", BF16_GEMM, 350 * factor, shapes=[[16384, 1024], [1024, 4096]])
+                loop.op(
+                    f"triton_red_fused_add_native_layer_norm_{number}", "triton_red_fused_add_native_layer_norm_1", 110
+                )
+            loop.op("aten::_flash_attention_forward", FLASH, 300 * factor)
+
+    def step() -> None:
+        loop.fetch(20, workers=True)
+        loop.inside("Torch-Compiled Region: 0/0", lambda: region(1, 1.0))
+        loop.backward(lambda: loop.inside("CompiledFunctionBackward", lambda: region(2, 2.0)))
+        loop.optimizer(lambda: fused(loop))
+
+    loop.steps(STEPS, step)
+    return loop
+
+
+@program(why="FSDP2: the next block's weights are gathered while this one computes, and gradients reduced likewise")
+def healthy_sharded() -> Loop:
+    return transformer(
+        Loop("H100", ranks=8),
+        within=lambda loop: loop.gather(900, 100_000_000),
+        gradients=lambda loop, number: loop.reduce(700, 50_000_000, hidden=True),
+    )
+
+
+@program(why="inference of single tokens: kernels of a few us, replayed from a CUDA graph without gaps")
+def healthy_decoding() -> Loop:
+    loop = Loop("H100")
+    layer = [(BF16_GEMM, 9.0), (FLASH, 6.0), (BF16_GEMM, 7.0), (NORM, 3.0), (BF16_GEMM, 18.0), (ADD, 3.0)]
+
+    def token() -> None:
+        loop.replay(layer * 32)
+        loop.op("aten::argmax", REDUCE, 12, shapes=[[64, 128256]], dtype="float")
+        loop.copy(4, pinned=True)
+
+    loop.steps(8, token)
+    return loop
+
+
+@program(why="inference of long prompts: large matmuls and fused kernels, no steps marked")
+def healthy_prefill() -> Loop:
+    loop = Loop("MI300X")
+    for _ in range(160):
+        loop.op("aten::mm", "Cijk_Alik_Bljk_BBS_BH_MT256x256x64_MI16x16x1", 900, shapes=[[16384, 4096], [4096, 6144]])
+        loop.op("vllm::unified_attention_with_output", "ck_tile::fmha_fwd_kernel<bf16>", 500)
+        loop.op("_C::fused_add_rms_norm", "void vllm::fused_add_rms_norm_kernel<c10::BFloat16>", 60)
+    return loop

@@ -35,6 +35,7 @@ EFFICIENT = (
 )
 STRIDED = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<direct_copy_kernel_cuda>>"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+ALL_GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 REDUCE = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float, float>, 4>>"
 FOREACH = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::TensorListMetadata<2>>"
 
@@ -161,6 +162,33 @@ class Loop:
         begin = self.now
         self._launch(ALL_REDUCE, gpu, NCCL, None if hidden else COMPUTE, about)
         self._add("cpu_op", "nccl:all_reduce", MAIN, self._thread, begin, self.now, {})
+
+    def gather(self, gpu: float, numbers: int) -> None:
+        """All-gather the next weights on the stream of collectives, as soon as the last collective is done."""
+        about = {
+            "Collective name": "_allgather_base",
+            "Group size": self.ranks,
+            "Process Group Name": "0",
+            "In msg nelems": numbers // self.ranks,
+            "Out msg nelems": numbers,
+            "dtype": "BFloat16",
+        }
+        begin = self.now
+        self._launch(ALL_GATHER, gpu, NCCL, None, about)
+        self._add("cpu_op", "c10d::_allgather_base_", MAIN, self._thread, begin, self.now, {})
+
+    def replay(self, kernels: list[tuple[str, float]]) -> None:
+        """Replay a CUDA graph: one call for all of the kernels, a microsecond apart."""
+        self._calls += 1
+        call, self.now = self.now, self.now + 4 * self.launch
+        start = max(self.now + 5, self._free.get(COMPUTE, 0.0))
+        args = {"cbid": 514, "correlation": self._calls}
+        self._add("cuda_runtime", "cudaGraphLaunch", MAIN, self._thread, call, self.now, args)
+        for name, gpu in kernels:
+            known = {"device": 0, "stream": COMPUTE, "correlation": self._calls, "graph node id": 1}
+            self._add("kernel", name, 0, COMPUTE, start, start + gpu, known)
+            start += gpu + 1
+        self._free[COMPUTE] = start
 
     def join(self) -> None:
         """Let computing wait for the collectives."""
