@@ -69,6 +69,8 @@ def quantity(value: float, unit: str | None) -> str:
             return seconds(value)
         case "B":
             return size(value)
+        case "B/s":
+            return f"{size(value)}/s"
         case "FLOP/s":
             return f"{digits(value / 1e12)} TFLOP/s"
         case None | "" | "count":

@@ -36,6 +36,7 @@ UNITS = {
     "us": "microseconds",
     "h": "hours",
     "B": "bytes",
+    "B/s": "bytes per second",
     "W": "watts",
     "J": "joules",
     "currency": "the currency of `--gpu-price`",
