@@ -24,9 +24,10 @@ SLOWED = 0.9
 
 The sample must also have seen a throttle reason.
 """
-POWER_CAP = 0x4
+CLOCK_SETTING, POWER_CAP = 0x2, 0x4
+"""NVML clocks event reasons: clocks that somebody has set (nvidia-smi -lgc, -ac), and the power limit."""
 MOSTLY = 0.5
-"""Share of busy samples from which the power cap limits the run, not a peak of it."""
+"""Share of busy samples from which a limit holds for the run, not for a peak of it."""
 THERMAL = 0x20 | 0x40 | 0x80
 REASONS = {
     POWER_CAP: "software power cap",
@@ -156,14 +157,25 @@ def power_cap(m: Metrics) -> float:
 @metric("1", "GPU clock under the power cap divided by its maximum")
 def capped_clock_ratio(m: Metrics) -> float:
     """Clock of busy GPUs in samples with the power cap as the reason, divided by the maximum; 1 if there are few."""
+    return _clock_while(m, lambda throttle: bool(throttle & POWER_CAP))
+
+
+@metric("1", "GPU clock under a clock setting divided by its maximum")
+def set_clock_ratio(m: Metrics) -> float:
+    """Clock of busy GPUs in samples whose only limit is a setting of clocks, divided by the maximum; 1 if few are."""
+    return _clock_while(m, lambda throttle: throttle == CLOCK_SETTING)
+
+
+def _clock_while(m: Metrics, limits: Callable[[int], bool]) -> float:
+    """Return the clock of busy GPUs while these throttle reasons hold, divided by the maximum; 1 if they seldom do."""
     highest = {gpu.index: gpu.sm_clock_max for gpu in m.profile.gpus if gpu.sm_clock_max}
     busy = [sample for sample in _busy(m) if sample.throttle is not None and sample.gpu in highest]
-    capped = [sample for sample in busy if (sample.throttle or 0) & POWER_CAP]
+    limited = [sample for sample in busy if limits(sample.throttle or 0)]
     if not busy:
         raise Missing("Throttle reasons were not sampled", NVML, gpu_need(m))
-    if sum(sample.count for sample in capped) < MOSTLY * sum(sample.count for sample in busy):
+    if sum(sample.count for sample in limited) < MOSTLY * sum(sample.count for sample in busy):
         return 1.0
-    return _mean_of(capped, lambda one: one.sm_clock and one.sm_clock / (highest[one.gpu] or 1), "The GPU's clock")
+    return _mean_of(limited, lambda one: one.sm_clock and one.sm_clock / (highest[one.gpu] or 1), "The GPU's clock")
 
 
 @metric("1", "PCIe link speed divided by its maximum")

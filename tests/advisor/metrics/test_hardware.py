@@ -13,6 +13,7 @@ from advisor.metrics.hardware import (
     pcie_ratio,
     power_cap,
     power_ratio,
+    set_clock_ratio,
     sm_active,
     sm_clock_ratio,
     thermal_throttle_share,
@@ -168,6 +169,13 @@ def test_the_power_cap_is_the_limit_of_the_busy_gpu_with_the_lowest():
 def test_of_a_gpu_or_limit_that_is_not_known_there_is_none(unknown):
     with pytest.raises(Missing):
         unknown[power_cap]
+
+
+def test_the_clock_under_a_setting_alone():
+    locked, heated, free = (sample(throttle=bits, sm_clock=700) for bits in (0x2, 0x2 | 0x20, 0))
+
+    assert sampled(locked, locked, free)[set_clock_ratio] == pytest.approx(0.5)
+    assert sampled(locked, heated, free)[set_clock_ratio] == 1.0
 
 
 def test_the_clock_under_the_power_cap():

@@ -1,0 +1,66 @@
+"""Somebody has set the GPU's clock below its maximum.
+
+`nvidia-smi -lgc` locks the clock and `-ac` limits it for applications, often for a benchmark, and both stay until they
+are reset. Kernels that compute follow the clock; kernels that memory limits hardly do.
+
+Wrong when: the setting is deliberate, for even timings or to save energy.
+"""
+
+from __future__ import annotations
+
+from advisor.metrics.base import Metrics, Threshold
+from advisor.metrics.hardware import set_clock_ratio
+from advisor.models.effects import LAUNCHED, Triple, remove
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.units import share
+
+MAX_CLOCK = Threshold(0.9, "Clock divided by its maximum; above this, less than a tenth can be gained (assumption).")
+
+# Share of the lost clock that comes back as speed (assumption): nothing where memory is the limit, or the maximum clock
+# is out of reach within the power limit.
+RECOVERED: Triple = (0.0, 0.4, 0.9)
+
+CODE = """\
+nvidia-smi -q -d CLOCK,PERFORMANCE  # "Applications Clocks Setting : Active" says that a setting is the limit
+sudo nvidia-smi -rgc && sudo nvidia-smi -rac  # resets both; ask whoever set them
+"""
+
+
+def when(m: Metrics) -> Evidence | None:
+    """If a setting of clocks is all that limits the GPU in half of its busy time, and keeps its clock below 90 % of the
+    maximum,
+    """
+    clock = m[set_clock_ratio]
+    return Evidence((Measurement(set_clock_ratio, clock, m[MAX_CLOCK], "<"),)) if clock < m[MAX_CLOCK] else None
+
+
+def then(m: Metrics, found: Evidence) -> Advice:
+    """then reset the GPU's clocks, unless the setting is deliberate."""
+    clock = m[set_clock_ratio]
+    low, expected, high = (max(0.0, 1 - clock) * part for part in RECOVERED)
+    return Advice(
+        then=f"Reset the GPU's clocks, unless the setting is deliberate: it keeps them at {share(clock)} of the "
+        "maximum.",
+        changes=(Change(language="shell", code=CODE),),
+        basis="Forward, backward and optimizer regain 0, 40 or 90 % of the lost clock speed.",
+        effect=remove(*LAUNCHED, shares=(low, expected, high)),
+        memory=0,
+        risk="None for the program; the GPU draws more power.",
+    )
+
+
+RULE = Rule(
+    title="Reset the GPU's clocks",
+    area=Area.KERNELS,
+    when=when,
+    then=then,
+    confidence=Confidence.EMPIRICAL,
+    difficulty=1,
+    sources=(
+        Source(
+            "NVIDIA: NVML API Reference, clocks event reasons",
+            "https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",
+        ),
+    ),
+    cap=Severity.SUGGEST,
+)
