@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.peaks import peak_rates
 from advisor.metrics.settings import is_trace, primary_rank
+from advisor.metrics.step import gpu_windows
+from advisor.models.roofline import TYPICAL
 from profiler.schema import TraceFact
+
+_LAST = ("aten::_foreach_addcdiv_", "aten::addcdiv_")
+"""What ends an unfused update by Adam: it reads parameters, momentum and denominator, and writes parameters."""
+FUSED_TENSORS, LAST_TENSORS = 7, 4
+"""What a fused update reads (parameters, gradients, both moments) and writes (all but gradients), and the last part."""
 
 
 @metric(None)
@@ -23,3 +31,14 @@ def traced_workers(m: Metrics) -> bool:
     if workers is None:
         raise Missing("The trace contains no DataLoader fetch", "Nothing to do, if the program loads data without one.")
     return workers
+
+
+@metric("s", "time of a fused update")
+def fused_update(m: Metrics) -> float:
+    """Seconds per step in which a fused Adam updates as many parameters, at the bandwidth that updates attain."""
+    last = [one for one in m[primary_rank].operators if one.name in _LAST and one.phase == "optimizer"]
+    steps, bandwidth = sum(window.steps for window in gpu_windows(m)), m[peak_rates].bandwidth
+    moved = sum(one.bytes or 0.0 for one in last) * FUSED_TENSORS / LAST_TENSORS
+    if not moved or not steps or not bandwidth or any(one.bytes is None for one in last):
+        raise Missing("The bytes of an unfused update were not recorded", "Trace with record_shapes=True.")
+    return moved / steps / (TYPICAL["optimizer"].memory * bandwidth)

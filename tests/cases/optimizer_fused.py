@@ -5,8 +5,8 @@ from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.base import Missing
 from advisor.metrics.settings import is_trace, optimizer
-from advisor.metrics.step import optimizer_fraction
-from advisor.metrics.traced import trace
+from advisor.metrics.step import modelled_phases, optimizer_fraction
+from advisor.metrics.traced import fused_update, trace
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
 from profiler.schema import TraceFact
@@ -18,6 +18,14 @@ LARGE = {"tensors": 12, "parameters": 25_178_112}
 
 def cpu(share: float, **changes: object):
     return cpu_metrics({optimizer: replace(UNFUSED, **changes)}, phases={"optimizer": share})
+
+
+BY_BYTES = {
+    is_trace: True,
+    trace: TraceFact(id=0, optimizer="AdamW", fused=False),
+    optimizer_fraction: 0.3,
+    modelled_phases: {"forward": 0.07, "optimizer": 0.03},
+}
 
 
 def traced(**changes: object):
@@ -57,6 +65,18 @@ CASES = [
         state=STATE,
         removed=(0.6 * (1 - 1 / 1.3), 0.3, 0.45),
         by_hand=True,
+    ),
+    Fires(
+        "a trace whose update moves five times the bytes of a fused one",
+        given({**BY_BYTES, fused_update: 0.006}),
+        state=STATE,
+        removed=(0.3, 0.6 * (1 - 1 / 3.5), 0.48),
+    ),
+    Fires(
+        "a trace of bytes that do not explain the time",
+        given({**BY_BYTES, fused_update: 0.04}),
+        state=STATE,
+        removed=(0.6 * (1 - 1 / 1.3), 0.3, 0.45),
     ),
     DoesNotFire("a trace with fused kernels", traced(fused=True)),
     DoesNotFire("a trace in which no kernel of the update is known", traced(fused=None)),

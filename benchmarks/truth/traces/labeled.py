@@ -553,3 +553,14 @@ def healthy_prefill() -> Loop:
         loop.op("vllm::unified_attention_with_output", "ck_tile::fmha_fwd_kernel<bf16>", 500)
         loop.op("_C::fused_add_rms_norm", "void vllm::fused_add_rms_norm_kernel<c10::BFloat16>", 60)
     return loop
+
+
+@program("optimizer-fused", why="a sixth of the step in foreach kernels that move each tensor several times")
+def foreach_optimizer() -> Loop:
+    def update(loop: Loop) -> None:
+        tensors = [[4096, 4096]] * 12
+        for name, lists in (("lerp_", 2), ("mul_", 1), ("addcmul_", 3), ("sqrt", 1), ("div_", 1), ("add_", 1)):
+            loop.op(f"aten::_foreach_{name}", FOREACH, 2_000, shapes=[tensors] * lists, dtype="float")
+        loop.op("aten::_foreach_addcdiv_", FOREACH, 2_500, shapes=[tensors] * 3, dtype="float")
+
+    return transformer(Loop("A100"), update=update)
