@@ -99,6 +99,8 @@ if __name__ == "__main__":
 """
 
 
+# Else Inductor compiles programs to find out what vectors the CPU has, a third of its time.
+ENVIRONMENT = {"PYTHONPATH": str(ROOT), "TORCHINDUCTOR_VEC_ISA_OK": "1"}
 EPOCHS = 3
 WAYS = (
     *("inductor dynamic", "automatic eager", "fullgraph module", "blocks region broken"),
@@ -113,7 +115,7 @@ def test_a_compiled_program_compiles_as_without_us(judge, ways):
     ways = ways.split()
     # In each way evaluating is compiled once: of two, that may be most of the time, as the report then says.
     advised = {"eval-less-often"} if len(ways) > 1 else set()
-    found = judge(COMPILED, *ways, env={"PYTHONPATH": str(ROOT)}, stderr=True, light=True, advised=advised)
+    found = judge(COMPILED, *ways, env=ENVIRONMENT, stderr=True, light=True, advised=advised)
     every = iter(found.of(0))
 
     assert found.flags()["compile"]
@@ -139,7 +141,7 @@ def test_a_compiled_program_compiles_as_without_us(judge, ways):
 
 def test_steps_that_are_compiled_whole_are_not_seen_and_that_is_told(judge):
     """torch calls no hooks of an optimizer in a graph. The program compiles as without us, here too."""
-    found = judge(COMPILED, "optimizer", "step", env={"PYTHONPATH": str(ROOT)}, seen=False, stderr=True, light=True)
+    found = judge(COMPILED, "optimizer", "step", env=ENVIRONMENT, seen=False, stderr=True, light=True)
 
     assert not found.ran.steps
     assert codes(found.ran, "steps") == ["unseen"]
