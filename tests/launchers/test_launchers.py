@@ -1,6 +1,7 @@
 """Prefix the command, whatever it is: the same output and status, and what trained is in the run."""
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -27,7 +28,12 @@ def train(rank=0):
 
 """
 )
-HERE = TRAIN + "train()\nprint(__name__, sys.argv, sys.path[0], sys.flags)\nsys.exit(3)\n"
+HERE = (
+    f"import os, sys\nif 'TRAINED' not in os.environ: exec({TRAIN + 'train()'!r})\n"
+    "print(__name__, sys.argv, sys.path[0], sys.flags)\nsys.exit(3)\n"
+)
+TRAINED = {"TRAINED": "1"}
+"""For plain runs: what they print of their training is `trained`, and torch need not be imported for it again."""
 SHELL = "#!/bin/sh\nset -e\nexport LR=1\ncd .\npython train.py from-shell\n"
 
 
@@ -53,13 +59,18 @@ def project(tmp_path):
     return tmp_path
 
 
-def check(plain, profiled, status=3, ranks=1):
+@pytest.fixture(scope="module")
+def trained():
+    """What a plain run prints of its training."""
+    return subprocess.run([sys.executable, "-c", TRAIN + "train()"], capture_output=True, check=True).stdout
+
+
+def check(trained, plain, profiled, status=3):
     assert plain.status == status, plain.err.decode()
-    assert (plain.status, plain.out) == (profiled.status, profiled.out)
+    assert (plain.status, trained + plain.out) == (profiled.status, profiled.out)
     assert plain.err == profiled.err
-    assert len(profiled.ranks) == ranks
-    for rank in profiled.ranks:
-        assert len([step for step in profiled.steps if step.pid == rank.pid]) == STEPS
+    (rank,) = profiled.ranks
+    assert [step.pid for step in profiled.steps] == [rank.pid] * STEPS
 
 
 @pytest.mark.parametrize(
@@ -77,24 +88,26 @@ def check(plain, profiled, status=3, ranks=1):
     ],
     ids=lambda words: " ".join(words[:4]).partition("\n")[0],
 )
-def test_the_command_is_as_without_us(project, start, start_profiled, plain, words):
+def test_the_command_is_as_without_us(project, start, start_profiled, trained, plain, words):
     """Where the second command is not given, it is the first with `profile-train` before it."""
-    command, profiled = start(*plain, cwd=project), start_profiled(*(words or plain), cwd=project)
+    command = start(*plain, cwd=project, env=TRAINED)
+    profiled = start_profiled(*(words or plain), cwd=project)
 
-    check(command.finish(), profiled.finish())
+    check(trained, command.finish(), profiled.finish())
 
 
-def test_a_program_from_stdin(project, start, start_profiled):
-    command = start("python", "-", "a", stdin=HERE.encode())
+def test_a_program_from_stdin(start, start_profiled, trained):
+    command = start("python", "-", "a", stdin=HERE.encode(), env=TRAINED)
     profiled = start_profiled("python", "-", "a", stdin=HERE.encode())
 
-    check(command.finish(), profiled.finish())
+    check(trained, command.finish(), profiled.finish())
 
 
-def test_make_says_that_its_recipe_failed(project, start, start_profiled):
-    command, profiled = start("make", "train", cwd=project), start_profiled("make", "train", cwd=project)
+def test_make_says_that_its_recipe_failed(project, start, start_profiled, trained):
+    command = start("make", "train", cwd=project, env=TRAINED)
+    profiled = start_profiled("make", "train", cwd=project)
 
-    check(command.finish(), profiled.finish(), status=2)
+    check(trained, command.finish(), profiled.finish(), status=2)
 
 
 def test_every_rank_of_torchrun(script, start, start_profiled):
@@ -109,15 +122,15 @@ torch.distributed.destroy_process_group()
     what = ("--standalone", "--nproc-per-node", "2", script(TRAIN + ranks), "a")
     env = {"OMP_NUM_THREADS": "1"}  # else torchrun says that it sets it
     plain = start("torchrun", *what, env=env).finish()
+    # `torchrun` itself is recorded in tests/foreign/test_torchrun.py.
+    profiled = start_profiled("python", "-m", "torch.distributed.run", *what, env=env).finish()
 
     assert plain.status == 0, plain.err.decode()
-    for words in (("torchrun",), ("python", "-m", "torch.distributed.run")):
-        profiled = start_profiled(*words, *what, env=env).finish()
-        assert profiled.status == 0, profiled.err.decode()
-        assert sorted(plain.out.splitlines()) == sorted(profiled.out.splitlines())
-        assert sorted(rank.rank for rank in profiled.ranks) == [0, 1]
-        assert {rank.world_size for rank in profiled.ranks} == {2}
-        assert len(profiled.steps) == 2 * STEPS
+    assert profiled.status == 0, profiled.err.decode()
+    assert sorted(plain.out.splitlines()) == sorted(profiled.out.splitlines())
+    assert sorted(rank.rank for rank in profiled.ranks) == [0, 1]
+    assert {rank.world_size for rank in profiled.ranks} == {2}
+    assert len(profiled.steps) == 2 * STEPS
 
 
 @pytest.mark.parametrize(
@@ -146,13 +159,13 @@ def test_every_process_that_trains_is_one_of_the_run(project, start_plain, start
     assert len(profiled.steps) == 2 * STEPS
 
 
-def test_a_profile_train_that_is_started_twice_records_once(project, start, start_profiled):
-    plain = start("python", "train.py", cwd=project)
+def test_a_profile_train_that_is_started_twice_records_once(project, start, start_profiled, trained):
+    plain = start("python", "train.py", cwd=project, env=TRAINED)
     code = "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; raise SystemExit(main())"
     inner = ("python", "-c", code, str(ROOT), "--no-report", "--out", "inner", "train.py")
     outer = start_profiled(*inner, cwd=project)
     plain, outer = plain.finish(), outer.finish()
 
-    assert (plain.status, plain.out) == (outer.status, outer.out)
+    assert (plain.status, trained + plain.out) == (outer.status, outer.out)
     assert os.listdir(project / "inner")
     assert outer.ranks == []

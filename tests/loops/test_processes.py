@@ -3,10 +3,15 @@
 import json
 from collections import Counter
 
+from programs import TORCH
+
 from profiler.schema import TAG_FIRST
 
-FORKS = """
+FORKS = f"""
+IMPORTS = {TORCH!r}
 import subprocess
+"""
+FORKS += """
 
 def seen(name):
     \"\"\"The files that processes have for their events, as they stand now.\"\"\"
@@ -45,7 +50,7 @@ if __name__ == "__main__":
     child(idle)
     child(lambda: os._exit(0))
     subprocess.run(["true"], check=True)
-    subprocess.run([sys.executable, "-c", "import torch"], check=True)
+    subprocess.run([sys.executable, "-c", IMPORTS], check=True)
     subprocess.run([sys.executable, __file__, "started"], check=True)
     tell("end", steps=0)
     seen("after")

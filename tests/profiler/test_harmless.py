@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from programs import TORCH
+from programs import NUMPY_TORCH, TORCH
 
 SUPPORT = Path(__file__).parents[1] / "support"
 
@@ -120,13 +120,12 @@ def test_what_a_program_mocks_is_not_called(script, start_profiled):
     assert profiled.facts("output")
 
 
-def test_nothing_of_the_programs_own_is_called(start_plain, start_profiled):
+def test_nothing_of_the_programs_own_is_called(script, start_plain, start_profiled):
     """Samplers, datasets, batches, models, tensors, optimizers, modes and scalers count what is called of them. At the
     end the random state is as without us, and no call had more than two frames of ours below it."""
-    expected = start_plain(SUPPORT / "counted.py")
-    profiled = start_profiled(
-        SUPPORT / "counted.py", options=("--no-report", "--budget", "0.5")
-    ).finish()  # windows, too
+    program = script(NUMPY_TORCH + "\n" + (SUPPORT / "counted.py").read_text())
+    expected = start_plain(program)
+    profiled = start_profiled(program, options=("--no-report", "--budget", "0.5")).finish()  # windows, too
     expected, found = printed(expected.finish()), printed(profiled)
 
     before, now = expected.pop("depths"), found.pop("depths")
