@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+SHEET = ROOT / "docs/contributing/style.md"
 PRODUCT = ("profiler", "advisor")
 FRAGMENT = re.compile(
     r"(A|An|All|And|As|At|Beside|By|Each|Either|For|From|How|In|Into|Its|No|None|Not|Of|On|One|Or|Over|That|The|Their|"
@@ -69,9 +70,10 @@ def _quotes(condition: ast.expr) -> bool:
 
 
 def user_facing(code: Iterable[Path]) -> list[Path]:
-    """Return the files in which a word may reach a user."""
-    templates = [path for path in (ROOT / "templates").rglob("*") if path.is_file()]
-    return [*code, *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *templates]
+    """Return the files in which a word may reach a user, without the style sheet, which lists the words."""
+    templates = [path for path in (ROOT / "templates").rglob("*") if path.is_file() and path.suffix != ".cache"]
+    documents = [path for path in (ROOT / "docs").rglob("*.md") if path != SHEET]
+    return [*code, *ROOT.glob("*.md"), *documents, *templates]
 
 
 def room(path: Path) -> str:

@@ -169,7 +169,14 @@ class profile:
         arguments = [str(folder), str(rings), str(os.getpid()), str(origin), str(self.rate), str(self.budget)]
         arguments += ["1" if self.stacks else "0", part, self.job.id if self.job else ""]
         self._recorder = subprocess.Popen(
-            [sys.executable, "-c", _BESIDE, str(Path(__file__).parents[1]), *arguments, *redact_command(self.command)],
+            [
+                sys.executable,
+                "-c",
+                _RECORD,
+                str(Path(__file__).parents[1]),
+                *arguments,
+                *redact_command(self.command),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C ends the program; the recorder sees that and finishes
@@ -218,7 +225,7 @@ class profile:
 
 
 # The programs' own folder, which `-c` puts first on sys.path, may hold a profiler.py: ours goes before it.
-_BESIDE = "import sys; sys.path[0] = sys.argv.pop(1); from profiler.recorder.beside import main; main(sys.argv[1:])"
+_RECORD = "import sys; sys.path[0] = sys.argv.pop(1); from profiler.recorder.alongside import main; main(sys.argv[1:])"
 _ADVISE = "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; sys.exit(main())"
 
 

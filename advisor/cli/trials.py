@@ -34,7 +34,7 @@ class TrialOptions:
 
     @property
     def allowed(self) -> tuple[Safety, ...]:
-        """The kinds of changes to try: exact ones, and those that were named."""
+        """Return the kinds of changes to try: exact ones, and those that were named."""
         from advisor.rules.base import Safety
 
         return (Safety.EXACT, *self.named)

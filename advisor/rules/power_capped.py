@@ -24,7 +24,7 @@ RECOVERED: Triple = (0.0, 0.4, 0.9)
 
 CODE = """\
 nvidia-smi -q -d POWER,CLOCK  # "Current" against "Default Power Limit"
-sudo nvidia-smi -pl WATTS  # the default limit; ask whoever lowered it
+sudo nvidia-smi -pl WATTS  # the default limit; ask the person who lowered it
 """
 
 

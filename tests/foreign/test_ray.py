@@ -7,6 +7,8 @@ import sys
 import pytest
 from programs import ROOT
 
+from profiler.agent.hooks.ray_data import BLOCKS
+
 pytestmark = pytest.mark.foreign("ray")
 
 DRIVER = """
@@ -113,5 +115,5 @@ def test_waits_for_batches_and_fetches_of_blocks_are_recorded(script, run_profil
     assert ran.status == 0, ran.err.decode()
     assert [step.data_wait is not None for step in ran.steps] == [True] * 8
     (blocks,) = ran.facts("region")
-    assert (blocks.name, blocks.count) == ("Ray Data: fetch blocks", 8)
+    assert (blocks.name, blocks.count) == (BLOCKS, 8)
     assert blocks.seconds > 0

@@ -15,7 +15,7 @@ from ..tracebacks import not_counted, step_aside
 
 MODULE = "ray.data._internal.block_batching.iter_batches"
 UNKNOWN = -1  # how many batches lie ready in Ray's threads
-BLOCKS = "Ray Data: fetch blocks"  # a region: Ray's threads do it beside the steps
+BLOCKS = "Ray Data: fetch blocks"  # a region: Ray's threads do it in parallel with the steps
 
 
 @not_counted
