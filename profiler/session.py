@@ -169,14 +169,7 @@ class profile:
         arguments = [str(folder), str(rings), str(os.getpid()), str(origin), str(self.rate), str(self.budget)]
         arguments += ["1" if self.stacks else "0", part, self.job.id if self.job else ""]
         self._recorder = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                _RECORD,
-                str(Path(__file__).parents[1]),
-                *arguments,
-                *redact_command(self.command),
-            ],
+            [sys.executable, "-c", _RECORD, str(Path(__file__).parents[1]), *arguments, *redact_command(self.command)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C ends the program; the recorder sees that and finishes

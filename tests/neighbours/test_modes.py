@@ -32,8 +32,8 @@ def same(plain, profiled):
     "options",
     [
         ("-W", "error", "-X", "warn_default_encoding"),
-        ("-X", "dev", "-W", "ignore::DeprecationWarning"),
-        ("-O", "-B", "-u", "-b", "-X", "no_debug_ranges"),
+        ("-X", "dev", "-B", "-W", "ignore::DeprecationWarning"),
+        ("-O", "-u", "-b", "-X", "no_debug_ranges"),  # without -B: else all of torch is compiled each time
     ],
     ids=" ".join,
 )
