@@ -5,7 +5,6 @@ profile-train attach 41233 --duration 60s
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -49,38 +48,13 @@ class Pid(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.option("--no-inject", "outside", is_flag=True, help="Inject nothing: record only GPU and system data.")
 @options.recording
 @options.criteria
-def attach(
-    pid: int,
-    seconds: float | None,
-    steps: int | None,
-    tree: bool,
-    outside: bool,
-    out: Path | None,
-    budget: float,
-    rate: float,
-    windows: bool,
-    stacks: bool,
-    no_report: bool,
-    criteria: Criteria,
-) -> None:
+def attach(no_report: bool, criteria: Criteria, **wanted: Any) -> None:
     """Attach to a running training program, record it, and report on it."""
     # Imported only now: `run` starts programs without them.
     from advisor.cli.run import make_report
     from profiler.attach.recording import Wanted, record
 
-    wanted = Wanted(
-        pid=pid,
-        out=out,
-        seconds=seconds,
-        steps=steps,
-        tree=tree,
-        outside=outside,
-        budget=budget,
-        rate=rate,
-        windows=windows,
-        stacks=stacks,
-    )
-    folder, notes = record(wanted, say)
+    folder, notes = record(Wanted(**wanted), say)  # its fields are the other options
     for note in notes:
         say(note)
     if not no_report:

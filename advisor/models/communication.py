@@ -1,13 +1,9 @@
 """The cost of gradient communication in data-parallel training.
 
-Times are in seconds, sizes in bytes, rates in bytes/s. If a trace shows the exposed communication, the measurement
-takes precedence over `exposed`.
+Sizes are in bytes.
 """
 
 from __future__ import annotations
-
-# Share of the backward pass behind which buckets can travel: the first one is full only after some of it (assumption).
-OVERLAPPED = 0.9
 
 # torch's DistributedDataParallel: bucket_cap_mb=25, in MiB.
 BUCKET = 25 * 1024**2
@@ -39,16 +35,3 @@ def zero_bytes(size: float, ranks: int, stage: int) -> float:
     if stage not in (0, 1, 2, 3):
         raise ValueError(f"ZeRO has no stage {stage}")
     return all_reduce_bytes(size, ranks) * (ZERO_3_VOLUME if stage == 3 else 1.0)
-
-
-def exposed(collectives: float, backward: float, last_bucket: float) -> float:
-    """Return the seconds that backward does not hide: max(t_c - 0.9 backward, last bucket), at most t_c.
-
-    The last bucket is never hidden.
-
-    Raises:
-        ValueError: a time is negative.
-    """
-    if min(collectives, backward, last_bucket) < 0:
-        raise ValueError(f"no negative times: {collectives}, {backward}, {last_bucket}")
-    return min(collectives, max(collectives - OVERLAPPED * backward, last_bucket))

@@ -23,17 +23,6 @@ def saving(share: float, gpu_price: float | None) -> Saving:
     return Saving(hours, None if gpu_price is None else hours * gpu_price)
 
 
-def gpu_hours(steps: float, step_time: float, gpus: int) -> float:
-    """Return the hours of all GPUs together for `steps` steps of `step_time` seconds.
-
-    Raises:
-        ValueError: a number is negative, or there is no GPU.
-    """
-    if min(steps, step_time) < 0 or gpus < 1:
-        raise ValueError(f"no {steps} steps of {step_time} s on {gpus} GPUs")
-    return steps * step_time * gpus / 3600
-
-
 def gpu_hours_ratio(gpus: tuple[int, int], step_times: tuple[float, float]) -> float:
     """Return (G1/G0)(T1/T0), the GPU-hours after a change of the number of GPUs over those before.
 

@@ -140,25 +140,6 @@ class Layers:
             raise ValueError(f"{need} bytes need not be freed of layers that keep {self.activations}")
         return max(1, math.floor(self.number * (self.activations - self.boundary) / (need + self.activations)))
 
-    def segmented(self, length: int) -> float:
-        """Return the bytes kept at the peak with checkpointed segments of `length` layers.
-
-        Each segment keeps only its input. Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
-
-        Raises:
-            ValueError: `length` is below 1, or above the number of layers.
-        """
-        if not 1 <= length <= self.number:
-            raise ValueError(f"no segment of {length} of {self.number} layers")
-        return self.number / length * self.boundary + length * self.activations
-
-    @property
-    def segment(self) -> int:
-        """Return k*, the layers per segment that keep the least: sqrt(L c / A) or its better neighbor."""
-        middle = math.sqrt(self.number * self.boundary / self.activations)
-        near = {min(self.number, max(1, k)) for k in (math.floor(middle), math.ceil(middle))}
-        return min(near, key=self.segmented)
-
 
 def layers(number: int, activations: float) -> Layers:
     """Return transformer-like layers that together keep these activations."""

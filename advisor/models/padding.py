@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from advisor.models.effects import Triple
@@ -16,11 +15,6 @@ class Padding:
     """Sum of padded lengths over sum of needed ones."""
     pairs: float
     """Sum of squared padded lengths over sum of squared needed ones."""
-
-    @property
-    def waste(self) -> float:
-        """Return the share of the padded tokens that are not needed."""
-        return 1 - 1 / self.tokens
 
     def speedup(self, attention: float) -> Triple:
         """Return the speed-up (low, expected, high) of computing only what is needed.
@@ -36,16 +30,3 @@ class Padding:
             raise ValueError(f"attention cannot take {attention} of the step")
         blended = 1 / ((1 - attention) / self.tokens + attention / self.pairs)
         return (min(self.tokens, self.pairs), blended, max(self.tokens, self.pairs))
-
-
-def padding(lengths: Iterable[tuple[int, int]]) -> Padding:
-    """Return the padding of sequences given as (needed, padded) lengths.
-
-    Raises:
-        ValueError: a sequence needs more than its padded length, or no token is needed.
-    """
-    rows = list(lengths)
-    needed, needed_pairs = sum(n for n, _ in rows), sum(n * n for n, _ in rows)
-    if needed <= 0 or any(not 0 <= n <= p for n, p in rows):
-        raise ValueError("padded lengths are at least the needed ones, and some token is needed")
-    return Padding(sum(p for _, p in rows) / needed, sum(p * p for _, p in rows) / needed_pairs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean
 
 from advisor.stats.significance import DRAWS, block_length, mean_interval
 
@@ -22,9 +22,6 @@ NOISE_MARGIN = 2.0
 # Two one-sided tests at 5 % each: the 90 % interval lies within the margin (Schuirmann, "A comparison of the two
 # one-sided tests procedure and the power approach", 1987).
 LEVEL = 0.90
-
-# Median ratio of gradient norms (assumption: rounding in another order leaves it within a few per cent).
-NORM_RATIO = (0.8, 1.25)
 
 # Share of steps that may be skipped or have a loss that is not finite.
 MAX_LOST = 0.01
@@ -43,8 +40,6 @@ class Equivalence:
     """Largest absolute difference that counts as agreement."""
     lost: float
     """Share of the steps that either run skipped or ended without a finite loss."""
-    norm_ratio: float | None
-    """Median ratio of the gradient norms, changed over unchanged; None if not measured."""
 
     @property
     def losses_agree(self) -> bool:
@@ -59,21 +54,13 @@ class Equivalence:
         """
         return self.low > self.margin or self.high < -self.margin
 
-    @property
-    def holds(self) -> bool:
-        """Return whether the losses agree, and the gradient norms too if they were measured."""
-        least, most = NORM_RATIO
-        return self.losses_agree and (self.norm_ratio is None or least <= self.norm_ratio <= most)
-
 
 def equivalence(
     unchanged: Sequence[float | None],
     changed: Sequence[float | None],
     *,
     spread: float = 0.0,
-    norms: tuple[Sequence[float], Sequence[float]] | None = None,
     draws: int = DRAWS,
-    seed: int = 0,
 ) -> Equivalence:
     """Compare losses at the same steps; None is a skipped step.
 
@@ -81,9 +68,7 @@ def equivalence(
         unchanged: Losses of the unchanged program.
         changed: Losses of the changed program.
         spread: Mean absolute difference of log losses of two runs of the unchanged program.
-        norms: Gradient norms of the unchanged and the changed run.
         draws: Bootstrap draws.
-        seed: Seed of the bootstrap.
 
     Raises:
         ValueError: the series differ in length, a loss is zero or less (a ratio of them means nothing), or fewer than
@@ -102,19 +87,11 @@ def equivalence(
     if len(pairs) < 2 * block:
         raise ValueError(f"{len(pairs)} steps with a loss in both runs are fewer than two blocks of {block}")
     differences = [math.log(after / before) for before, after in pairs]
-    low, high = mean_interval(differences, block, draws=draws, level=LEVEL, seed=seed)
+    low, high = mean_interval(differences, block, draws=draws, level=LEVEL)
     return Equivalence(
         difference=fmean(differences),
         low=low,
         high=high,
         margin=max(math.log1p(LEAST_MARGIN), NOISE_MARGIN * spread),
         lost=(len(unchanged) - len(pairs)) / len(unchanged),
-        norm_ratio=_norm_ratio(*norms) if norms else None,
     )
-
-
-def _norm_ratio(unchanged: Sequence[float], changed: Sequence[float]) -> float:
-    ratios = [after / before for before, after in zip(unchanged, changed, strict=True) if before > 0]
-    if not ratios:
-        raise ValueError("no gradient of the unchanged run has a norm")
-    return median(ratios)

@@ -21,9 +21,6 @@ LEVEL = 0.95
 # Two-sided 5 % and a power of 80 %.
 DETECTION = NormalDist().inv_cdf(1 - (1 - LEVEL) / 2) + NormalDist().inv_cdf(0.8)
 
-# What a median needs for the same certainty, of values that are normally distributed.
-MEDIAN_COST = math.pi / 2
-
 # Left out at either end, so that a stall of the machine is not taken for the program's.
 TRIMMED = 0.1
 
@@ -52,17 +49,17 @@ class Interval:
     high: float
 
 
-def steps_per_arm(cv: float, effect: float, *, of_median: bool = False) -> int:
+def steps_per_arm(cv: float, effect: float) -> int:
     """Return 2 (2.80 cv/effect)^2: steps per arm to find a relative difference 8 times in 10.
 
-    `cv` is the spread of a step's time over its mean; a median takes pi/2 as many.
+    `cv` is the spread of a step's time over its mean.
 
     Raises:
         ValueError: the spread is negative, or the effect is not positive.
     """
     if cv < 0 or effect <= 0:
         raise ValueError(f"no number of steps finds an effect of {effect} at a spread of {cv}")
-    needed = 2 * (DETECTION * cv / effect) ** 2 * (MEDIAN_COST if of_median else 1.0)
+    needed = 2 * (DETECTION * cv / effect) ** 2
     return max(1, math.ceil(needed))
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler.importers.columns import Integers
-from profiler.importers.spans import union
 from profiler.importers.work import GpuWork
 
 FULL = 1000
@@ -61,13 +60,3 @@ def length(work: GpuWork) -> tuple[Integers, Integers]:
     change = np.repeat((1, -1), len(work))
     order = np.argsort(times, kind="stable")
     return times[order], np.cumsum(change[order])
-
-
-def starved(work: GpuWork, begin: int, end: int) -> float:
-    """Return the fraction of the time in which nothing waited or ran on any stream.
-
-    The host had then given the GPU nothing to do.
-    """
-    known = work.where(work.launched)
-    asked = union(np.maximum(known.call_start, begin), np.minimum(np.maximum(known.end, known.call_start), end))
-    return 1 - asked.total / (end - begin) if end > begin else 0.0

@@ -54,8 +54,6 @@ class Machine:
     """Bytes of the machine's memory, or the cgroup's limit if that is less."""
     cpu_model: str | None
     platform: str
-    sockets: int | None
-    """Number of CPU packages; None if the kernel does not report it."""
     numa_nodes: dict[int, str]
     """Cores of each NUMA node, as "0-15,32-47"; empty if the kernel does not report them."""
 
@@ -66,28 +64,25 @@ def machine(sysfs: Path = SYSFS) -> Machine:
     total = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
     memory = _answer(lambda: psutil.virtual_memory().total) or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    model, sockets = _cpu()
     return Machine(
         cores=min(float(allowed), cgroup.cpu_quota() or allowed),
         cores_total=total,
         memory_total=min(memory, cgroup.memory_limit() or memory),
-        cpu_model=model,
+        cpu_model=_cpu(),
         platform=platform.platform(),
-        sockets=sockets,
         numa_nodes=nodes(sysfs),
     )
 
 
-def _cpu() -> tuple[str | None, int | None]:
-    """Return model name and number of sockets from /proc/cpuinfo, which on some architectures has neither."""
+def _cpu() -> str | None:
+    """Return the model name from /proc/cpuinfo, which on some architectures has none."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return platform.processor() or None, None
+        return platform.processor() or None
     fields = [(key.strip(), value.strip()) for key, _, value in (line.partition(":") for line in lines)]
     model = next((value for key, value in fields if key == "model name"), None)
-    sockets = {value for key, value in fields if key == "physical id"}
-    return model or platform.processor() or None, len(sockets) or None
+    return model or platform.processor() or None
 
 
 @dataclass(frozen=True, slots=True)

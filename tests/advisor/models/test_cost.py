@@ -1,15 +1,12 @@
-"""Hand-computed cost: 1e5 steps on 8 GPUs that go from .345 to .24 s."""
+"""Hand-computed cost."""
 
 import pytest
 
-from advisor.models.cost import gpu_hours, gpu_hours_ratio, money, saving
-
-before, after = gpu_hours(1e5, 0.345, 8), gpu_hours(1e5, 0.24, 8)
+from advisor.models.cost import gpu_hours_ratio, money, saving
 
 
-def test_gpu_hours_and_money():
-    assert (before, after) == pytest.approx((76.67, 53.33), abs=0.005)
-    assert money(before - after, 2.5) == pytest.approx(58.33, abs=0.005)
+def test_money():
+    assert money(23.33, 2.5) == pytest.approx(58.325)
 
 
 def test_half_the_gpus_a_quarter_slower():
@@ -23,13 +20,6 @@ def test_a_share_of_step_time_of_every_hundred_hours():
     assert saving(-0.1, 2.5).money == pytest.approx(-25)
 
 
-@pytest.mark.parametrize(
-    "nonsense",
-    [
-        lambda: gpu_hours(1, -1, 1),
-        lambda: gpu_hours_ratio((0, 1), (1, 1)),
-    ],
-)
-def test_nonsense_is_refused(nonsense):
-    with pytest.raises(ValueError, match="no "):
-        nonsense()
+def test_no_gpus_are_refused():
+    with pytest.raises(ValueError, match="no hours of"):
+        gpu_hours_ratio((0, 1), (1, 1))

@@ -91,21 +91,6 @@ def test_the_chosen_n_frees_what_is_needed():
     assert LLAMA.kept(None) - LLAMA.kept(LLAMA.every(4e9)) >= 4e9
 
 
-def test_segments_of_layers():
-    """L 32: k* = sqrt(32 x 33.6 / 570.4) = 1.37, so one layer a segment keeps less than two."""
-    assert LLAMA.segment == 1
-    assert LLAMA.segmented(1) == pytest.approx(32 * 33.6e6 + 570.4e6) == pytest.approx(LLAMA.kept(1))
-    assert Layers(number=1000, activations=10.0, boundary=10.0).segment in (31, 32)
-    assert Layers(number=1000, activations=10.0, boundary=10.0).segmented(32) == pytest.approx(632.5)
-
-
-@given(st.integers(1, 300), st.floats(1, 1e9), st.floats(0, 1), st.data())
-def test_no_segments_keep_less_than_the_chosen_ones(number: int, each: float, share: float, data: st.DataObject):
-    some = Layers(number=number, activations=each, boundary=share * each)
-    other = data.draw(st.integers(1, number))
-    assert some.segmented(some.segment) <= some.segmented(other) * (1 + 1e-9)
-
-
 @given(st.integers(1, 300), st.floats(1, 1e9), st.floats(0, 1), st.floats(0, 1e11))
 def test_the_chosen_n_is_the_largest_that_frees_enough(number: int, each: float, share: float, need: float):
     some = Layers(number=number, activations=each, boundary=share * each)
@@ -175,7 +160,6 @@ def test_recomputing_for_the_same_batch_never_pays(fixed: float, each: float, ba
         lambda: Layers(number=0, activations=1, boundary=0),
         lambda: Layers(number=1, activations=1, boundary=2),
         lambda: LLAMA.kept(0),
-        lambda: LLAMA.segmented(33),
         lambda: recompute_time(1, 0),
         lambda: slope((8, 1), (8, 2)),
         lambda: slope_of_one(0, 1, 1),

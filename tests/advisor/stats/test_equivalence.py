@@ -17,27 +17,27 @@ def losses(number: int = 100, *, factor: float = 1.0, noise: float = 0.0, seed: 
 
 def test_the_same_losses_are_equivalent():
     found = equivalence(losses(), losses(), draws=100)
-    assert found.holds
+    assert found.losses_agree
     assert (found.difference, found.low, found.high, found.lost) == (0, 0, 0, 0)
 
 
 def test_rounding_in_another_order_is_equivalent():
     found = equivalence(losses(), losses(noise=0.002), draws=500)
     assert found.low < found.difference < found.high
-    assert found.holds
+    assert found.losses_agree
 
 
 @pytest.mark.parametrize("factor", [0.98, 1.02])
 def test_a_loss_that_is_off_by_two_percent_is_not(factor: float):
     found = equivalence(losses(), losses(factor=factor, noise=0.002), draws=500)
     assert found.difference == pytest.approx(math.log(factor), abs=0.001)
-    assert not found.holds
+    assert not found.losses_agree
 
 
 def test_losses_too_noisy_to_tell_are_not_called_equivalent():
     found = equivalence(losses(30), losses(30, noise=0.05), draws=500)
     assert found.high - found.low > found.margin
-    assert not found.holds
+    assert not found.losses_agree
 
 
 def test_what_is_not_equivalent_need_not_differ():
@@ -51,10 +51,10 @@ def test_what_is_not_equivalent_need_not_differ():
 
 def test_a_program_that_differs_from_itself_allows_twice_that():
     changed = losses(factor=1.008, noise=0.002)
-    assert not equivalence(losses(), changed, draws=500).holds
+    assert not equivalence(losses(), changed, draws=500).losses_agree
     wide = equivalence(losses(), changed, spread=0.006, draws=500)
     assert wide.margin == pytest.approx(0.012)
-    assert wide.holds
+    assert wide.losses_agree
 
 
 @pytest.mark.parametrize("gone", [None, math.nan, math.inf])
@@ -65,16 +65,7 @@ def test_a_step_in_a_hundred_may_be_lost(gone: float | None, number: int, holds:
         changed[10 * step] = gone
     found = equivalence(losses(), changed, draws=100)
     assert found.lost == pytest.approx(number / 100)
-    assert found.holds is holds
-
-
-@pytest.mark.parametrize(("ratio", "holds"), [(0.79, False), (0.81, True), (1.24, True), (1.26, False)])
-def test_gradients_are_of_the_same_size(ratio: float, holds: bool):
-    norms = [1.0, 2.0, 0.0, 3.0]
-    found = equivalence(losses(), losses(), norms=(norms, [ratio * norm for norm in norms]), draws=100)
-    assert found.norm_ratio == pytest.approx(ratio)
-    assert found.losses_agree
-    assert found.holds is holds
+    assert found.losses_agree is holds
 
 
 @given(st.integers(10, 60), st.floats(0.9, 1.1), st.floats(0, 0.02), st.integers(0, 100))

@@ -34,12 +34,10 @@ def simulated(number: int, random: Random, mean: float = 0.1, spikes: float = 0.
 
 
 @pytest.mark.parametrize(
-    ("cv", "effect", "of_mean", "of_median"),
-    [(0.05, 0.03, 44, 69), (0.02, 0.03, 7, 11), (0.05, 0.05, 16, 25), (0.1, 0.05, 63, 99), (0.2, 0.1, 63, 99)],
+    ("cv", "effect", "steps"), [(0.05, 0.03, 44), (0.02, 0.03, 7), (0.05, 0.05, 16), (0.1, 0.05, 63), (0.2, 0.1, 63)]
 )
-def test_steps_for_each_arm(cv: float, effect: float, of_mean: int, of_median: int):
-    assert steps_per_arm(cv, effect) == of_mean
-    assert steps_per_arm(cv, effect, of_median=True) == of_median
+def test_steps_for_each_arm(cv: float, effect: float, steps: int):
+    assert steps_per_arm(cv, effect) == steps
 
 
 def test_steps_that_do_not_vary_need_one():
