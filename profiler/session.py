@@ -15,12 +15,14 @@ from types import TracebackType
 from typing import Any
 
 from profiler import launch, ours
+from profiler.child import python
 from profiler.errors import ProfilerError
 from profiler.printable import say
 from profiler.recorder import folder as place
 from profiler.recorder.job import Job
 
 _INJECTED = "_profile_train_agent.start"
+_RECORD = "from profiler.recorder.alongside import main; main(sys.argv[1:])"
 
 # The recorder has the last half second to read and the windows to parse; a hung disk must not hold the program.
 PATIENCE = 120.0
@@ -169,7 +171,7 @@ class profile:
         arguments = [str(folder), str(rings), str(os.getpid()), str(origin), str(self.rate), str(self.budget)]
         arguments += ["1" if self.stacks else "0", part, self.job.id if self.job else ""]
         self._recorder = subprocess.Popen(
-            [sys.executable, "-c", _RECORD, str(Path(__file__).parents[1]), *arguments, *redact_command(self.command)],
+            [*python(_RECORD), *arguments, *redact_command(self.command)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C ends the program; the recorder sees that and finishes
@@ -217,11 +219,6 @@ class profile:
             make_report(self.folder, summary=self.summary)
 
 
-# The programs' own folder, which `-c` puts first on sys.path, may hold a profiler.py: ours goes before it.
-_RECORD = "import sys; sys.path[0] = sys.argv.pop(1); from profiler.recorder.alongside import main; main(sys.argv[1:])"
-_ADVISE = "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; sys.exit(main())"
-
-
 def make_report(folder: Path, *, summary: bool) -> None:
     """Write the report of a run folder, in a process of its own."""
     _advise("report", "--summary" if summary else "--no-summary", folder)
@@ -230,7 +227,7 @@ def make_report(folder: Path, *, summary: bool) -> None:
 def _advise(*words: object, stdout: int | None = None) -> subprocess.CompletedProcess[bytes]:
     """Run profile-train in a process of its own, so that the program never loads the advisor."""
     return subprocess.run(
-        [sys.executable, "-c", _ADVISE, str(Path(__file__).parents[1]), *map(str, words)],
+        [*python("from advisor.cli import main; sys.exit(main())"), *map(str, words)],
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         check=False,

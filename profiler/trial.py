@@ -25,6 +25,7 @@ import psutil
 
 from profiler import sandbox
 from profiler.agent.redact import known_secrets, redact_text
+from profiler.child import python
 from profiler.errors import ProfilerError
 from profiler.launch import record
 from profiler.recorder import folder as place
@@ -48,11 +49,8 @@ _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 _SCRATCH = "profile-train-scratch-"
 
-# `-c` puts the caller's folder first on sys.path: what lies there would be imported before the sandbox is entered.
-_MAIN = (
-    "import sys; sys.path[:] = [sys.argv[1], *filter(None, sys.path)]; from profiler.trial import main; "
-    "main(*sys.argv[2:])"
-)
+# Nothing of the caller's folder is on sys.path: it would be imported before the sandbox is entered.
+_MAIN = python("from profiler.trial import main; main(*sys.argv[1:])")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +121,8 @@ def run(trial: TrialProcess, patience: float) -> Path | None:
 
 
 def _wait(trial: TrialProcess, scratch: str, log: Path, patience: float) -> int | None:
-    code = [sys.executable, "-c", _MAIN, str(Path(__file__).parents[1])]
     process = subprocess.Popen(
-        [*code, json.dumps(asdict(trial)), scratch],
+        [*_MAIN, json.dumps(asdict(trial)), scratch],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

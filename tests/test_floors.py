@@ -11,7 +11,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-COMMON = "profiler.errors profiler.ours profiler.printable profiler.schema profiler.sketch profiler.version"
+COMMON = (
+    "profiler.child profiler.errors profiler.ours profiler.printable profiler.schema profiler.sketch profiler.version"
+)
 WAYS_IN = "profiler.attach profiler.integrations profiler.launch profiler.sandbox profiler.session profiler.trial"
 SMALL = "advisor advisor.atomic_write advisor.entry.profile_train_pytest advisor.models advisor.stats advisor.units"
 RULES = "advisor.rules advisor.testing"
@@ -69,7 +71,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(COMMON, SMALL, RULES, COMMANDS, FLEET, "advisor.judging", "advisor.plan", "advisor.report", "advisor.runs"),
         "advisor.verify",
     ),
-    "advisor.mcp": (COMMON, "advisor", "advisor.report.render", "profiler.store"),  # runs the command line as a child
+    "advisor.mcp": (COMMON, "advisor.report.render", "profiler.store"),  # runs the command line as a child
     "advisor.cli advisor.manual advisor.publish": (
         *(COMMON, SMALL, *JUDGED, RULES, COMMANDS, WAYS_IN, FLEET, "advisor.plan", "advisor.report"),
         *(

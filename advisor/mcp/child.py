@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,20 +13,11 @@ from pathlib import Path
 
 import anyio
 
-import advisor
 from advisor.mcp.ending import end
+from profiler.child import python
 
-
-def _python(code: str) -> tuple[str, ...]:
-    # The folder in which it runs is not on sys.path: it may hold a program's own profiler.py.
-    return (
-        *(sys.executable, "-c", f"import sys; sys.path[0] = sys.argv.pop(1); {code}"),
-        str(Path(advisor.__file__).parents[1]),
-    )
-
-
-_COMMAND = _python("from advisor.cli import main; raise SystemExit(main())")
-_KEEPER = _python("from advisor.mcp.ending import keep; keep()")
+_COMMAND = python("from advisor.cli import main; raise SystemExit(main())")
+_KEEPER = python("from advisor.mcp.ending import keep; keep()")
 MOST_OUTPUT = 100_000
 """Bytes that are kept of each stream: its last ones."""
 

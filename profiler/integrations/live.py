@@ -15,12 +15,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
 
+from profiler.child import python
 from profiler.integrations.trackers import Result, figures
 from profiler.printable import say
 from profiler.session import profile
@@ -37,8 +37,6 @@ one comes later.
 
 PREFIX = "profile_train/live"
 """Prefix of live figures, distinct from the final ones, which cover the whole run."""
-
-_READER = "import sys; sys.path[0] = sys.argv.pop(1); from advisor.watch.newest import main; main(sys.argv[1:])"
 
 
 class Live:
@@ -144,7 +142,7 @@ class Live:
 
 def _reader(folder: Path) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
-        [sys.executable, "-c", _READER, str(Path(__file__).parents[2]), str(folder), str(os.getpid())],
+        [*python("from advisor.watch.newest import main; main(sys.argv[1:])"), str(folder), str(os.getpid())],
         bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

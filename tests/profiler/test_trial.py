@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from programs import PATIENCE, ROOT, TORCH, Ran
+from programs import PATIENCE, TORCH, Ran
 
 from profiler.errors import ProfilerError
 from profiler.recorder import folder as place
@@ -203,7 +203,7 @@ def test_what_has_no_patience_left_is_ended(script, tmp_path):
 @pytest.mark.process
 def test_nothing_is_imported_from_the_callers_folder(tmp_path):
     (tmp_path / "psutil.py").write_text("open('ran', 'w')")
-    command = [sys.executable, "-c", _MAIN, ROOT, "{}", tmp_path]
+    command = [*_MAIN, "{}", tmp_path]
     refused = subprocess.run(command, capture_output=True, cwd=tmp_path, check=False)
 
     assert b"Trial" in refused.stderr, "it has come to its arguments"
