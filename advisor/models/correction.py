@@ -30,7 +30,9 @@ def corrected(effect: Effect, start: State, found: Triple) -> Effect:
         after = effect(state, scenario)
         here = removed(state, effect(state, Scenario.EXPECTED))
         more = here * state.time > (1 + ROUNDING) * alone * start.time
-        share = min(MOST, (_raised if more else _in_proportion)(scenario.of(found), alone, here))
+        by = scenario.of(found)
+        most = _in_proportion(by, removed(start, effect(start, scenario)), removed(state, after))
+        share = min(MOST, max(by, most), (_raised if more else _in_proportion)(by, alone, here))
         return after.times((1 - share) * state.time / after.time) if after.time > 0 else after
 
     return apply

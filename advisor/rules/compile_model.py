@@ -20,6 +20,7 @@ from advisor.metrics.gpu import (
     matmul_share,
     membound_share,
 )
+from advisor.metrics.normalization import unfused_norm_share
 from advisor.models.effects import divide_membound, in_turn, remove_launch_idle
 from advisor.rules._compile import CAPABILITY, compile_intervention
 from advisor.rules._spelling import spelling
@@ -64,7 +65,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then compile the model."""
     others = m.get(materialised_attention_share) or 0.0  # sdpa-flash is for that
     if membound := m[membound_share]:
-        others = min(1.0, others + (m.get(layout_copy_share) or 0.0) / membound)  # layout-copies is for that
+        apart = (m.get(each) or 0.0 for each in (layout_copy_share, unfused_norm_share))  # rules of their own
+        others = min(1.0, others + sum(apart) / membound)
     return Advice(
         then="Compile the model: this fuses its many small or memory-bound kernels. Check the step time after "
         "some minutes; if the shapes vary, set dynamic=True.",

@@ -6,6 +6,7 @@ from harness import DoesNotFire, Fires, NotMeasured
 from advisor.metrics.attention import materialised_attention_share
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import device, launch_bound_index, matmul_share, membound_share
+from advisor.metrics.normalization import unfused_norm_share
 from advisor.metrics.settings import flags
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
@@ -31,6 +32,12 @@ CASES = [
     Fires(
         "what attention writes to memory is left to sdpa-flash",
         gpu_metrics({**EAGER, materialised_attention_share: 0.5}),
+        state=State(phases={"forward": 0.04, "backward": 0.06}, membound=0.04),
+        removed=(0.033, 0.075, 0.12),
+    ),
+    Fires(
+        "normalizations are left to unfused-norm",
+        gpu_metrics({**EAGER, membound_share: 0.4, unfused_norm_share: 0.2}),
         state=State(phases={"forward": 0.04, "backward": 0.06}, membound=0.04),
         removed=(0.033, 0.075, 0.12),
     ),

@@ -3,7 +3,7 @@
 import pytest
 
 from advisor.models.correction import corrected, nothing
-from advisor.models.effects import divide, in_turn, relieve_host, remove
+from advisor.models.effects import divide, in_turn, relieve_host, remove, remove_seconds
 from advisor.models.state import Scenario, State, Workers, removed
 
 START = State(phases={"forward": 0.06, "other": 0.02}, load=0.02)
@@ -53,6 +53,19 @@ def test_where_the_rest_got_short_a_wider_interval_does_not_take_the_whole_step(
 
     assert wider[1] == pytest.approx(share(compiled, after))  # what was found is what the model says
     assert wider[0] < wider[1] < wider[2] < 0.9
+
+
+def test_of_a_phase_that_got_short_no_more_goes_than_is_left():
+    """40 of 80 % of the exposed communication are to go, of which others have left less than that."""
+    start = State(phases={"forward": 0.4, "communication": 0.6})
+    hide = remove_seconds("communication", seconds=0.4, shares=(0.0, 0.4, 0.8))
+    after = start.without("communication", 0.44).without("forward", 0.24)
+    low, expected, high = (share(hide, start, scenario) for scenario in Scenario)
+
+    most = share(corrected(hide, start, (low, expected, 1.25 * high)), after, Scenario.HIGH)
+
+    assert share(hide, after, Scenario.HIGH) == pytest.approx(0.5)
+    assert most == pytest.approx(1.25 * 0.5)
 
 
 def test_harm_is_harm():
