@@ -34,7 +34,7 @@ _BY_UNIT = {
     "count": (
         *("count", "micro_steps", "batches", "forwards", "fetches_empty", "queue_depth", "samples", "files", "events"),
         *("events_lost", "retries", "ooms", "steps", "kernels", "calls", "processes", "zeros", "cores", "cores_total"),
-        "flop",
+        *("flop", "run"),
     ),
 }
 UNITS = {name: unit for unit, names in _BY_UNIT.items() for name in names}
