@@ -58,7 +58,7 @@ def run_ddp(script, run_plain, run_profiled):
     def run(text):
         path = script(BEGIN + text)
         plain, profiled = run_plain(path), run_profiled(path)
-        assert (plain.status, plain.out) == (profiled.status, profiled.out) == (0, plain.out)
+        assert (plain.status, plain.out) == (profiled.status, profiled.out) == (0, plain.out), profiled.err.decode()
         assert not profiled.problems.keys() - {"nvml"}
         return path, profiled.facts("ddp")
 
