@@ -27,6 +27,7 @@ from profiler.errors import ProfilerError
 from profiler.printable import say
 from profiler.recorder import folder as place
 from profiler.recorder.job import job as the_job
+from profiler.signals import Signals
 
 WAY_IN = Path(__file__).absolute().parent / "agent" / "way_in"
 VARIABLE = "PROFILE_TRAIN_AGENT"
@@ -198,6 +199,7 @@ class Child:
         # Blocked before the start and taken by `wait`, so that none is lost in between; the program gets the mask
         # and the dispositions that we were given.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, [*RELAYED, signal.SIGCHLD])
+        self._signals = Signals([*RELAYED, signal.SIGCHLD])
         try:
             self.pid = os.posix_spawn(
                 argv[0], argv, env, setsigmask=self._mask, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
@@ -223,7 +225,7 @@ class Child:
 
     def wait(self, seconds: float) -> bool:
         """Pass signals on for up to that many seconds; return whether the program has ended."""
-        info = signal.sigtimedwait([*RELAYED, signal.SIGCHLD], seconds)
+        info = self._signals.next(seconds)
         if info is not None and info.si_signo in ASKING:
             self.asked = info.si_signo, time.perf_counter()
         if info is not None and info.si_signo != signal.SIGCHLD and not self._has_it_too(info):
@@ -348,8 +350,9 @@ def _watch_signals(us: int, program: int, saying: int, following: mmap.mmap) -> 
             if number != saying:  # a reader of our output waits for its end
                 with contextlib.suppress(OSError):
                     os.close(number)
+        signals = Signals(RELAYED)
         while os.getppid() == us:
-            info = signal.sigtimedwait(RELAYED, 0.5)
+            info = signals.next(0.5)
             if info is not None:
                 os.write(saying, bytes([info.si_signo]))
             if following[0] and _state(us) == "T" != _state(program):

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from profiler.errors import ProfilerError
+from profiler.signals import Signals
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -283,9 +284,10 @@ def _accompany(pid: int, parent: int | None = None) -> int:
     Once `parent` has ended, which SIGTERM announces, the child has GRACE seconds left.
     """
     awaited = _PASSED_ON | {signal.SIGCHLD}
+    signals = Signals(awaited)
     killed_at = None
     while True:
-        info = signal.sigwaitinfo(awaited) if killed_at is None else signal.sigtimedwait(awaited, GRACE / 10)
+        info = signal.sigwaitinfo(awaited) if killed_at is None else signals.next(GRACE / 10)
         if info is not None and info.si_signo != signal.SIGCHLD:
             os.kill(pid, info.si_signo)
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:

@@ -50,7 +50,7 @@ def test_whoever_is_stopped_goes_on_and_the_gap_is_told(training, run_plain, sta
     assert [line for line in plain.out.splitlines() if b"pid" not in line] == [
         line for line in ran.out.splitlines() if b"pid" not in line
     ]
-    assert ran.err == b""
+    assert ran.err.decode() == ""
     lost = ran.ranks[0].events_lost
     assert lost > 0
     stopped, silent = ran.problems["program"][0], ran.problems["recorder"][0]

@@ -1,0 +1,35 @@
+"""Wait for signals, without believing what Python makes up after a stop."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterable
+
+# si_code of sigaction(2): the kernel's own, a user's, and those of queues, timers and threads (SI_KERNEL to SI_TKILL).
+_CODES = range(-6, 0x80 + 1)
+
+
+class Signals:
+    """Signals that are blocked and waited for."""
+
+    def __init__(self, awaited: Iterable[int]) -> None:
+        self._awaited = frozenset(awaited)
+        self._last: signal.struct_siginfo | None = None
+
+    def next(self, seconds: float) -> signal.struct_siginfo | None:
+        """Return the next signal; None if none comes for so many seconds.
+
+        If the process is stopped and continued meanwhile, and the time is over by then, `signal.sigtimedwait` returns
+        memory that it has never set (seen in Python 3.10 to 3.13): any signal, SIGHUP for example.
+        """
+        begin = time.monotonic()
+        info = signal.sigtimedwait(self._awaited, seconds)
+        if info is None or (time.monotonic() - begin >= seconds > 0 and not self._is_real(info)):
+            return None
+        self._last = info
+        return info
+
+    def _is_real(self, info: signal.struct_siginfo) -> bool:
+        """Return whether that may be a signal: its fields make sense, and are not those of the last one."""
+        return info.si_signo in self._awaited and info.si_code in _CODES and info.si_errno == 0 and info != self._last
