@@ -531,7 +531,8 @@ if __name__ == "__main__":
     for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), torch.load(file, weights_only=False)):
         print(sorted(vars(copied)), copied(torch.ones(1, 8)).item())
     # Not its length, for each storage is named by its address, which may have a digit more.
-    print(len(list(pickletools.genops(pickle.dumps(model)))), len(pickle.dumps(optimizer.state_dict())), file.getbuffer().nbytes)
+    print(len(list(pickletools.genops(pickle.dumps(model)))), file.getbuffer().nbytes)
+    print(len(pickle.dumps(optimizer.state_dict())))
     print(list(model.state_dict()), [name for name, _ in model.named_modules()], model)
     print(functional_call(model, dict(model.named_parameters()), (torch.ones(1, 8),)).item())
     print(torch.jit.trace(model, torch.ones(1, 8))(torch.ones(1, 8)).item())
