@@ -138,8 +138,11 @@ def test_outside_nothing_is_put_in_and_what_is_missing_is_said(tmp_path, capsys)
 @pytest.mark.process
 def test_what_cannot_be_attached_to_is_told_and_leaves_nothing(code, environment, message, tmp_path, capsys):
     program = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, env={**os.environ, **environment})
-    deadline = time.monotonic() + PATIENCE
-    while "T" not in Path(f"/proc/{program.pid}/stat").read_text().split()[2] and "STOP" in code:
+    deadline, about = time.monotonic() + PATIENCE, Path(f"/proc/{program.pid}")
+    # A process has its environment a moment after it was started.
+    while not (about / "environ").read_bytes() or (
+        "STOP" in code and "T" not in (about / "stat").read_text().split()[2]
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     try:
