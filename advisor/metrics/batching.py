@@ -9,10 +9,8 @@ from dataclasses import dataclass
 
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.gpu import device
-from advisor.metrics.operators import Product, is_computing, product_of
+from advisor.metrics.operators import Product, gpu_operators, product_of
 from advisor.metrics.peaks import peak_rates
-from advisor.metrics.settings import primary_rank
-from advisor.metrics.step import gpu_windows
 from advisor.models.gpus import Peaks
 from advisor.models.roofline import EMPTY_KERNEL, roofline
 from profiler.schema import Operator
@@ -48,10 +46,7 @@ class Batchable:
 @metric(None)
 def batchable(m: Metrics) -> Batchable | None:
     """Small matmuls that one call could compute together; None if there are none."""
-    rank = m[primary_rank]
-    operators = [one for one in rank.operators if one.device == "cuda"]
-    kernels = sum(kernel.total for kernel in rank.kernels if kernel.device == "cuda" and is_computing(kernel))
-    steps = sum(window.steps for window in gpu_windows(m))
+    operators, kernels, steps = gpu_operators(m)
     if not kernels or not steps or not any(any(one.inputs) for one in operators):
         raise Missing("The operators' input shapes were not recorded", "Trace with record_shapes=True.")
     products = [(one, product) for one in operators if one.kind == "matmul" and (product := product_of(one))]

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.gpu import gpu_computing_fraction, launch_bound_index
-from advisor.metrics.operators import is_computing
-from advisor.metrics.settings import primary_rank
-from advisor.metrics.step import gpu_windows
+from advisor.metrics.operators import gpu_operators
 from profiler.schema import Operator
 
 _COPY = "aten::copy_"
@@ -68,10 +66,7 @@ def gradient_copy_fraction(m: Metrics) -> float:
 
 def _copies(m: Metrics, wanted: Callable[[Operator], bool]) -> Copies:
     """Return the copies of the primary rank's profiler windows that are wanted."""
-    rank = m[primary_rank]
-    operators = [one for one in rank.operators if one.device == "cuda"]
-    kernels = sum(kernel.total for kernel in rank.kernels if kernel.device == "cuda" and is_computing(kernel))
-    steps = sum(window.steps for window in gpu_windows(m))
+    operators, kernels, steps = gpu_operators(m)
     if not operators or not kernels or not steps:
         raise Missing("No operator on a GPU was recorded", "Run on a GPU, for long enough to open a profiler window.")
     found = [one for one in operators if one.name == _COPY and wanted(one)]

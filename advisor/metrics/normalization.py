@@ -8,10 +8,8 @@ from math import prod
 
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.gpu import device
-from advisor.metrics.operators import is_computing
+from advisor.metrics.operators import gpu_operators
 from advisor.metrics.peaks import peak_rates
-from advisor.metrics.settings import primary_rank
-from advisor.metrics.step import gpu_windows
 from advisor.models.roofline import EMPTY_KERNEL, TYPICAL
 from profiler.schema import Operator
 
@@ -48,10 +46,7 @@ class Unfused:
 @metric(None)
 def unfused_norm(m: Metrics) -> Unfused | None:
     """RMS normalizations computed operator by operator that take the most time; None if there are none."""
-    rank = m[primary_rank]
-    operators = [one for one in rank.operators if one.device == "cuda"]
-    kernels = sum(kernel.total for kernel in rank.kernels if kernel.device == "cuda" and is_computing(kernel))
-    steps = sum(window.steps for window in gpu_windows(m))
+    operators, kernels, steps = gpu_operators(m)
     if not kernels or not steps or not any(any(one.inputs) for one in operators):
         raise Missing("The operators' input shapes were not recorded", "Trace with record_shapes=True.")
     bandwidth = m[peak_rates].bandwidth

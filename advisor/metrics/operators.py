@@ -10,6 +10,7 @@ from typing import Literal
 
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.settings import primary_rank
+from advisor.metrics.step import gpu_windows
 from profiler.schema import Kernel, Operator
 
 
@@ -121,6 +122,16 @@ def _by_shape(operators: Iterable[Operator]) -> tuple[Operator, ...]:
         for those in alike.values()
     )
     return tuple(sorted(summed, key=lambda one: -one.total))
+
+
+def gpu_operators(m: Metrics) -> tuple[list[Operator], float, float]:
+    """Return the primary rank's operators on a GPU, the seconds of its computing kernels, and the steps in which they
+    ran.
+    """
+    rank = m[primary_rank]
+    operators = [one for one in rank.operators if one.device == "cuda"]
+    kernels = sum(kernel.total for kernel in rank.kernels if kernel.device == "cuda" and is_computing(kernel))
+    return operators, kernels, sum(window.steps for window in gpu_windows(m))
 
 
 def is_computing(kernel: Kernel) -> bool:

@@ -22,7 +22,8 @@ def corrected(effect: Effect, start: State, found: Triple) -> Effect:
     Of another state it removes as much of that as the model leaves of its gain there: where other changes have brought
     all that this one could, it still brings nothing. Where it brings more seconds there than alone, because others
     have left a floor that it lowers, what remains of the step is raised to one power in both states: no share reaches
-    all of it.
+    all of it. Nor is a share larger than in proportion to the model's gain in the same scenario: of a phase that others
+    have shortened, no more can go than is left.
     """
     alone = removed(start, effect(start, Scenario.EXPECTED))
 
