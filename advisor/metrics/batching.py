@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, metric
 from advisor.metrics.gpu import device
-from advisor.metrics.operators import Product, gpu_operators, product_of
+from advisor.metrics.operators import Product, product_of, shaped_gpu_operators
 from advisor.metrics.peaks import peak_rates
 from advisor.models.gpus import Peaks
 from advisor.models.roofline import EMPTY_KERNEL, roofline
@@ -46,9 +46,7 @@ class Batchable:
 @metric(None)
 def batchable(m: Metrics) -> Batchable | None:
     """Small matmuls that one call could compute together; None if there are none."""
-    operators, kernels, steps = gpu_operators(m)
-    if not kernels or not steps or not any(any(one.inputs) for one in operators):
-        raise Missing("The operators' input shapes were not recorded", "Trace with record_shapes=True.")
+    operators, kernels, steps = shaped_gpu_operators(m)
     products = [(one, product) for one in operators if one.kind == "matmul" and (product := product_of(one))]
     found = [*_in_a_row(products), *_experts(products, steps)]
     seconds = sum(one.total for one, _, _, _ in found)

@@ -8,7 +8,7 @@ from math import prod
 
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.gpu import device
-from advisor.metrics.operators import gpu_operators
+from advisor.metrics.operators import shaped_gpu_operators
 from advisor.metrics.peaks import peak_rates
 from advisor.models.roofline import EMPTY_KERNEL, TYPICAL
 from profiler.schema import Operator
@@ -46,9 +46,7 @@ class Unfused:
 @metric(None)
 def unfused_norm(m: Metrics) -> Unfused | None:
     """RMS normalizations computed operator by operator that take the most time; None if there are none."""
-    operators, kernels, steps = gpu_operators(m)
-    if not kernels or not steps or not any(any(one.inputs) for one in operators):
-        raise Missing("The operators' input shapes were not recorded", "Trace with record_shapes=True.")
+    operators, kernels, steps = shaped_gpu_operators(m)
     bandwidth = m[peak_rates].bandwidth
     if not bandwidth:
         raise Missing(f"The memory bandwidth of {m[device].name} is unknown", "Add it to advisor/models/gpus.py.")

@@ -134,6 +134,18 @@ def gpu_operators(m: Metrics) -> tuple[list[Operator], float, float]:
     return operators, kernels, sum(window.steps for window in gpu_windows(m))
 
 
+def shaped_gpu_operators(m: Metrics) -> tuple[list[Operator], float, float]:
+    """Return the same, if input shapes were recorded.
+
+    Raises:
+        Missing: they were not, or there was no work on a GPU.
+    """
+    operators, kernels, steps = gpu_operators(m)
+    if not kernels or not steps or not any(any(one.inputs) for one in operators):
+        raise Missing("The operators' input shapes were not recorded", "Trace with record_shapes=True.")
+    return operators, kernels, steps
+
+
 def is_computing(kernel: Kernel) -> bool:
     """Return whether a GPU kernel computes, and is neither a collective nor a copy from or to the host."""
     return kernel.kind not in ("communication", "host") and "HtoD" not in kernel.name and "DtoH" not in kernel.name

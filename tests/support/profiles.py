@@ -6,7 +6,7 @@ from typing import Any
 
 from advisor.metrics.base import Goals, Metrics
 from advisor.runs.profile import Profile, Rank
-from profiler.schema import Batch, Process, Run, Step
+from profiler.schema import Batch, DeviceFact, Kernel, Operator, Process, Run, Step, Window
 
 RUN = Run(
     id="r",
@@ -49,6 +49,15 @@ def rank(number: int = 0, **tables: Any) -> Rank:
 
 def metrics(*ranks: Rank, goals: Goals | None = None, **tables: Any) -> Metrics:
     return Metrics(Profile(**{"runs": (RUN,), "ranks": ranks, **tables}), goals)
+
+
+def with_operators(*operators: Operator) -> Metrics:
+    """An A100's two steps whose kernels take a second."""
+    windows = (Window(pid=1, start=1.0, steps=2, duration=1.0, cost=0.0, device="cuda", busy=1.0, kernels=9),)
+    kernels = (Kernel(pid=1, window=1, device="cuda", name="gemm", kind="matmul", calls=1, total=1.0),)
+    devices = (DeviceFact(id=0, name="NVIDIA A100-SXM4-80GB", capability=(8, 0), memory_total=80 * 10**9),)
+    run = rank(steps=steps(*[0.1] * 40), windows=windows, kernels=kernels, operators=operators, devices=devices)
+    return metrics(run)
 
 
 def torch_uuid(number: int) -> str:

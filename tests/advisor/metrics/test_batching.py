@@ -1,9 +1,9 @@
 import pytest
-from profiles import metrics, rank, steps
+from profiles import with_operators
 
 from advisor.metrics.base import Missing
 from advisor.metrics.batching import batchable
-from profiler.schema import DeviceFact, Kernel, Operator, Window
+from profiler.schema import Operator
 
 
 def matmul(*inputs, run=1.0, path=("Model",), calls=128, total=0.1, gap=0.0):
@@ -27,18 +27,9 @@ def matmul(*inputs, run=1.0, path=("Model",), calls=128, total=0.1, gap=0.0):
     )
 
 
-def recorded(*operators):
-    """Two steps whose kernels take a second."""
-    windows = (Window(pid=1, start=1.0, steps=2, duration=1.0, cost=0.0, device="cuda", busy=1.0, kernels=9),)
-    kernels = (Kernel(pid=1, window=1, device="cuda", name="gemm", kind="matmul", calls=1, total=1.0),)
-    devices = (DeviceFact(id=0, name="NVIDIA A100-SXM4-80GB", capability=(8, 0), memory_total=80 * 10**9),)
-    run = rank(steps=steps(*[0.1] * 40), windows=windows, kernels=kernels, operators=operators, devices=devices)
-    return metrics(run)
-
-
 def test_matmuls_in_a_row_are_batchable():
     alone = matmul((64, 128), (128, 64), gap=0.2)
-    found = recorded(matmul((2048, 64), (64, 512), run=64.0, gap=0.2), alone)[batchable]
+    found = with_operators(matmul((2048, 64), (64, 512), run=64.0, gap=0.2), alone)[batchable]
 
     assert (found.calls, found.together, found.size) == (64, 64, "(2048 x 64) by (64 x 512)")
     assert (found.share, found.experts) == (pytest.approx(0.1), False)
@@ -55,7 +46,7 @@ def test_matmuls_in_a_row_are_batchable():
     ],
 )
 def test_others_are_not(inputs, run):
-    assert recorded(matmul(*inputs, run=run))[batchable] is None
+    assert with_operators(matmul(*inputs, run=run))[batchable] is None
 
 
 def experts(path, number):
@@ -63,16 +54,16 @@ def experts(path, number):
 
 
 def test_experts_have_weights_of_one_size_and_rows_of_many():
-    found = recorded(*experts(("Model", "MixtralSparseMoeBlock"), 32))[batchable]
+    found = with_operators(*experts(("Model", "MixtralSparseMoeBlock"), 32))[batchable]
 
     assert (found.calls, found.together, found.experts) == (64, 16, True)
 
 
 @pytest.mark.parametrize(("path", "number"), [(("Model", "Mlp"), 32), (("Model", "MixtralSparseMoeBlock"), 15)])
 def test_sequences_of_many_lengths_are_no_experts(path, number):
-    assert recorded(*experts(path, number))[batchable] is None
+    assert with_operators(*experts(path, number))[batchable] is None
 
 
 def test_without_shapes_it_is_not_measured():
     with pytest.raises(Missing):
-        recorded(matmul())[batchable]
+        with_operators(matmul())[batchable]

@@ -1,11 +1,11 @@
 from dataclasses import replace
 
 import pytest
-from profiles import metrics, rank, steps
+from profiles import with_operators
 
 from advisor.metrics.base import Missing
 from advisor.metrics.normalization import unfused_norm
-from profiler.schema import DeviceFact, Kernel, Operator, Window
+from profiler.schema import Operator
 
 SHAPE, ROWS = (4, 512, 1024), (4, 512, 1)
 PLACE = ("Model", "LlamaRMSNorm")
@@ -50,17 +50,8 @@ OTHERS = [
 ]
 
 
-def recorded(*operators):
-    """Two steps whose kernels take a second."""
-    windows = (Window(pid=1, start=1.0, steps=2, duration=1.0, cost=0.0, device="cuda", busy=1.0, kernels=9),)
-    kernels = (Kernel(pid=1, window=1, device="cuda", name="gemm", kind="matmul", calls=1, total=1.0),)
-    devices = (DeviceFact(id=0, name="NVIDIA A100-SXM4-80GB", capability=(8, 0), memory_total=80 * 10**9),)
-    run = rank(steps=steps(*[0.1] * 40), windows=windows, kernels=kernels, operators=operators, devices=devices)
-    return metrics(run)
-
-
 def test_the_operators_of_a_normalization_are_found_and_no_others():
-    found = recorded(*of_llama(), *OTHERS)[unfused_norm]
+    found = with_operators(*of_llama(), *OTHERS)[unfused_norm]
 
     assert (found.calls, found.operators, found.share) == (2, 8, pytest.approx(0.07))
     assert (found.bytes, found.least) == (3.5e8, 2 * 4 * 512 * 1024 * 2 * 2)  # cast from 16 bits
@@ -70,24 +61,24 @@ def test_the_operators_of_a_normalization_are_found_and_no_others():
 
 def test_without_a_cast_elements_have_four_bytes():
     _, *rest = of_llama()
-    assert recorded(*rest)[unfused_norm].least == 2 * 4 * 512 * 1024 * 2 * 4
+    assert with_operators(*rest)[unfused_norm].least == 2 * 4 * 512 * 1024 * 2 * 4
 
 
 def test_of_calls_that_others_make_too_only_its_own_count():
     copy, *rest = of_llama()
     twice = replace(copy, calls=16, kernels=16, total=0.02)
-    assert recorded(twice, *rest)[unfused_norm].share == pytest.approx(0.07)
+    assert with_operators(twice, *rest)[unfused_norm].share == pytest.approx(0.07)
 
 
 def test_torchs_own_operator_is_told_apart():
-    assert recorded(*of_llama((*PLACE, "aten::rms_norm")))[unfused_norm].own
+    assert with_operators(*of_llama((*PLACE, "aten::rms_norm")))[unfused_norm].own
 
 
 @pytest.mark.parametrize("missing", ["aten::rsqrt", "aten::mean"])
 def test_without_one_of_its_operators_it_is_no_normalization(missing):
-    assert recorded(*(one for one in of_llama() if one.name != missing))[unfused_norm] is None
+    assert with_operators(*(one for one in of_llama() if one.name != missing))[unfused_norm] is None
 
 
 def test_without_shapes_it_is_not_measured():
     with pytest.raises(Missing):
-        recorded(operator("rsqrt"))[unfused_norm]
+        with_operators(operator("rsqrt"))[unfused_norm]
