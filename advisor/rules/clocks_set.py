@@ -22,7 +22,7 @@ RECOVERED: Triple = (0.0, 0.4, 0.9)
 
 CODE = """\
 nvidia-smi -q -d CLOCK,PERFORMANCE  # "Applications Clocks Setting : Active" says that a setting is the limit
-sudo nvidia-smi -rgc && sudo nvidia-smi -rac  # resets both; ask whoever set them
+sudo nvidia-smi -rgc && sudo nvidia-smi -rac  # resets both; ask the person who set them
 """
 
 
