@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import bars
+import sampling
 import steps
 import whole
 from rows import missing, row
@@ -71,6 +72,13 @@ class Bench:
         plain = [[block["median"] for block in one["plain"]] for one in found]
         self.rows.append(row(name, case, "step without the agent, median", plain, "us"))
         self.rows.append(row(name, case, "events a step", [[one["events"]] for one in found], ""))
+
+    def sampled(self, loop, plan):
+        """Steps with stacks sampled and not, in one process."""
+        case = f"{loop.name}, in one process"
+        if not self._cannot("stacks", case):
+            found = self._repeat(plan.rounds, lambda _: sampling.ratios(loop, plan.turns, self._folder))
+            self.rows += sampling.rows_of(loop, case, found)
 
     def start_and_end(self, way, plan):
         """Short whole runs."""

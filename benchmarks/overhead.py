@@ -62,6 +62,8 @@ def measure(bench, args):
     loops = [LOOPS[name] for name in args.case or (LOOPS if args.all else QUICK_LOOPS if args.quick else EVERYDAY)]
     whole_runs = not args.case
     if args.stacks:
+        for name in args.case or STACKS_LOOPS:
+            bench.sampled(LOOPS[name], plan)
         for way in (ways.stacks(), *ways.samplers()):
             for loop in [LOOPS[name] for name in args.case or STACKS_LOOPS]:
                 bench.step(way, loop, plan)

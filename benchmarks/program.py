@@ -54,8 +54,7 @@ class Program:
 
     def read(self):
         """What its processes have used so far; between two blocks."""
-        pids = [int((self.folder / f"pid-{rank}").read_text()) for rank in self._ranks]
-        return read(self._process.pid, pids)
+        return read(self._process.pid, [self._pid(rank) for rank in self._ranks])
 
     def finish(self):
         """Let it end; what its ranks measured, and how long the command took to start and to end."""
@@ -78,6 +77,14 @@ class Program:
             "run": first["loop_end"] - self._started,
             "end": ended - first["released"],
         }
+
+    @property
+    def pid(self):
+        """Of the first rank, which may not be the command itself."""
+        return self._pid(0)
+
+    def _pid(self, rank):
+        return int((self.folder / f"pid-{rank}").read_text())
 
     def _tell(self, what):
         for go in self._go:

@@ -61,16 +61,16 @@ def _worker_cpu(program, loop):
 
 
 def _watch(plain, treated, seconds):
-    """Share of a core that the processes beside the program take while it runs alone. Those beside the plain one, if
-    any, are launchers, which both have."""
+    """Share of a core that the processes beside the treated program take while it runs alone, less those beside the
+    plain one: both may have a launcher, or a recorder."""
 
-    def beside():
-        return treated.read().cpu_beside - plain.read().cpu_beside
+    def alone(program):
+        before, start = program.read().cpu_beside, time.monotonic()
+        while time.monotonic() < start + seconds:
+            program.block()
+        return (program.read().cpu_beside - before) / (time.monotonic() - start)
 
-    before, start = beside(), time.monotonic()
-    while time.monotonic() < start + seconds:
-        treated.block()
-    return (beside() - before) / (time.monotonic() - start)
+    return alone(treated) - alone(plain)
 
 
 def _compare(plain, treated):
