@@ -1,7 +1,5 @@
 """Build the measured step as the state that gain models change."""
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics
 from advisor.metrics.between import between_seconds, epoch_start_share
 from advisor.metrics.gpu import (

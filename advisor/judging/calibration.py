@@ -7,8 +7,6 @@ Until a rule has ten records, its intervals are a quarter wider than its model g
 change expected in the rest of a step when much of it goes.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ The last line of a case (one rule on one program) counts: repeating a trial adds
 An unreadable line is skipped and left in place.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

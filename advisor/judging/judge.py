@@ -8,8 +8,6 @@ validity, and what saves most GPU-hours comes first. For memory, what frees most
 Throughput and latency keep the order of tiers: the latency of a training run is that of its steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum

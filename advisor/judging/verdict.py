@@ -1,7 +1,5 @@
 """Define how a trial of a piece of advice can end."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 

@@ -1,7 +1,5 @@
 """The metrics, one module per area; each metric is a pure function with a unit and a docstring."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from typing import Any

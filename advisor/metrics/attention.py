@@ -1,7 +1,5 @@
 """The shape of attention, and whether it runs in one kernel or as a softmax between two batched matmuls."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Matmuls that one call could compute together, from the operator table."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Time outside the steady steps: evaluation, checkpoints, epoch starts, recompilation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

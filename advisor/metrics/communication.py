@@ -4,8 +4,6 @@ Collective times come from steps or profiler windows if these contain them, othe
 DistributedDataParallel takes of some passes. Communication is "exposed" while no computation hides it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low

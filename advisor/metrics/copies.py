@@ -1,7 +1,5 @@
 """Copies on the GPU that an operator makes for its own use, from the operator table."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Read lists of CPU cores in the format of Linux."""
 
-from __future__ import annotations
-
 MOST_CORES = 1 << 16
 """More cores than Linux can be built for; a list with a larger number is corrupt."""
 

@@ -1,7 +1,5 @@
 """The goals that the user declared for the run."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """The GPUs and their work in the profiler windows: kernels, and idle time before them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 Only GPUs that the program uses count. Unless stated otherwise, only samples in which they were busy count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from advisor.metrics.base import Metrics, Missing, metric

@@ -1,7 +1,5 @@
 """The machine of a rank: its cores and memory, and how much of them the program's processes use."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Data loading: the main training loader of the primary rank, its workers and its queue."""
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.between import epoch_start_share
 from advisor.metrics.host import cores_per_rank, local_ranks, process_cpu

@@ -1,7 +1,5 @@
 """Sizes of matmuls: whether they are aligned for tensor cores, and what a large vocabulary costs."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from math import prod

@@ -1,7 +1,5 @@
 """The contents of GPU memory, for the fullest device of the primary rank."""
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.gpu import device
 from advisor.metrics.settings import gpu_need, primary_rank, require_sized

@@ -1,7 +1,5 @@
 """Reasons why a run on a GPU has no profiler windows, and what to do about them."""
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Missing, Need
 from advisor.metrics.settings import gpu_need, primary_rank
 

@@ -1,7 +1,5 @@
 """RMS normalizations that are computed operator by operator, from the operator table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod

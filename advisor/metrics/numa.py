@@ -1,7 +1,5 @@
 """The placement of a training process relative to its GPU, on machines with several NUMA nodes."""
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Missing, Need, metric
 from advisor.metrics.cores import cores
 from advisor.metrics.host import run

@@ -1,7 +1,5 @@
 """Operators by input shape, from the profiler windows that recorded shapes."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The peak rates of the GPU, from its data sheet or from its generation and clock."""
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.gpu import FEW_CONVOLUTIONS, conv_share, device, matmul_share
 from advisor.metrics.operators import products, shaped_operators

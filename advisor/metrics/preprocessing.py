@@ -1,7 +1,5 @@
 """Regions of the data set that the program has named "preprocess"."""
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.input import loader
 from advisor.metrics.settings import primary_rank

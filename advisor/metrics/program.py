@@ -1,7 +1,5 @@
 """How the program is written: the framework that drives its loop, and the names in its source."""
 
-from __future__ import annotations
-
 import keyword
 
 from advisor.metrics.base import Metrics, Missing, metric

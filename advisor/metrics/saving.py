@@ -1,7 +1,5 @@
 """The interval between checkpoints, and the uncertainty of the time to save one."""
 
-from __future__ import annotations
-
 import math
 from statistics import fmean, stdev
 

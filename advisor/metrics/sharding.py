@@ -1,7 +1,5 @@
 """The sharding of a model's states: what each rank holds now, and at another ZeRO stage."""
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Missing
 from advisor.metrics.gpu import device
 from advisor.metrics.memory import filled, mem_grads, mem_optim, mem_params, oom_count

@@ -1,7 +1,5 @@
 """Whether torch, its CUDA version, the driver and the GPU are compatible."""
 
-from __future__ import annotations
-
 import re
 
 from advisor.metrics.base import Metrics, metric

@@ -3,8 +3,6 @@
 A phase's share is its exposed time divided by the step time. CPU-only runs use the recorded host times.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Why one rank is slower than the others: its measurements compared with those of the median rank."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median_low

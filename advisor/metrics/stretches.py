@@ -1,7 +1,5 @@
 """Steps of many ranks side by side, with one row per stretch of steps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter, mul

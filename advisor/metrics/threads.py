@@ -1,7 +1,5 @@
 """The CPU threads that a program computes with: their number, who set it, and how fast other numbers are."""
 
-from __future__ import annotations
-
 import math
 
 from advisor.metrics.base import Metrics, Missing, Threshold, metric

@@ -1,7 +1,5 @@
 """What an imported torch.profiler trace shows about its program."""
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.peaks import peak_rates
 from advisor.metrics.settings import is_trace, primary_rank

@@ -1,7 +1,5 @@
 """The cost and gain of gradient accumulation. Times are in seconds."""
 
-from __future__ import annotations
-
 import math
 
 

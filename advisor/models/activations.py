@@ -6,8 +6,6 @@ parallelism. Other architectures keep more or less (24 to 48 copies of the hidde
 takes precedence over the formulas.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

@@ -3,8 +3,6 @@
 `templates/memory_model.js` repeats these formulas for the report's page; a test in the browser compares the two.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 

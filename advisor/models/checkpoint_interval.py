@@ -6,8 +6,6 @@ saving too often costs time. Sources: Young, "A first order approximation to the
 1974; Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", FGCS 2006.
 """
 
-from __future__ import annotations
-
 import math
 
 

@@ -3,8 +3,6 @@
 Sizes are in bytes.
 """
 
-from __future__ import annotations
-
 # torch's DistributedDataParallel: bucket_cap_mb=25, in MiB.
 BUCKET = 25 * 1024**2
 

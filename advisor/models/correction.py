@@ -1,7 +1,5 @@
 """Adjust an effect to what trials have measured, wherever it comes in the plan."""
 
-from __future__ import annotations
-
 import math
 
 from advisor.models.effects import Triple

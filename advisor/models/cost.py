@@ -1,7 +1,5 @@
 """The cost of training: GPU-hours and money."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 # GPU-hours that a saving is given for: a profiled run is too short for its own hours to mean much.

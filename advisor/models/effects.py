@@ -5,8 +5,6 @@ on the step as earlier changes left it, so two changes that save the same second
 negative; the change then costs time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ Bekman, "Machine Learning Engineering", the accelerators chapter). Headline numb
 accumulation, two to four times these numbers. `derived` computes the rates of NVIDIA GPUs that the table lacks.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

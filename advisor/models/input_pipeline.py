@@ -6,8 +6,6 @@ the stall analysis of Mohan et al., "Analyzing and Mitigating Data Stalls in DNN
 as measured come from profile-train's own measurements on 2 cores.
 """
 
-from __future__ import annotations
-
 import math
 
 # How much slower workers get side by side, for the low, expected and high gain: measured 1.0 where they sleep on I/O

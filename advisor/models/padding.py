@@ -1,7 +1,5 @@
 """The cost of padding: linear layers compute every padded token, attention every pair of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from advisor.models.effects import Triple

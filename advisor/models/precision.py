@@ -5,8 +5,6 @@ memory-bound kernels b by moving fewer bytes, the rest not at all. Therefore ">3
 tensor cores on an A100, but false of most programs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

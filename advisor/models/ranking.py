@@ -1,7 +1,5 @@
 """The order of advice within an area, by expected gain, confidence and effort."""
 
-from __future__ import annotations
-
 # What a change costs its reader, by the rule's difficulty: an argument, an hour's work, a day's.
 EFFORT = {1: 1.0, 2: 2.0, 3: 4.0}
 

@@ -5,8 +5,6 @@ bandwidth (Williams et al., "Roofline", 2009). Bytes are the least that must be 
 make an operator faster than the memory's part of that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple

@@ -4,8 +4,6 @@ Sizes are in bytes, rates in bytes/s, times in seconds. `States.sharded` (adviso
 this module follows the frameworks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from advisor.models.memory import States

@@ -4,8 +4,6 @@ There is no registry. Every module in this package is a rule, except `base` and 
 with an underscore; those hold code that several rules share.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Estimate how much of the step a change to data loading can save."""
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics
 from advisor.metrics.input import workers_are_behind
 from advisor.metrics.step import data_wait_fraction

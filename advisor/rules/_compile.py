@@ -1,7 +1,5 @@
 """Helpers for the rules about `torch.compile`."""
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics
 from advisor.metrics.settings import flags
 from advisor.rules.base import Intervention, Safety

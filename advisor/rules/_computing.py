@@ -1,7 +1,5 @@
 """Relate a part of the step to its forward and backward passes."""
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics
 from advisor.metrics.step import modelled_phases
 from advisor.models.effects import COMPUTE

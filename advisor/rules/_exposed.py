@@ -3,8 +3,6 @@
 Exposed time is either a phase of its own or a part of other phases.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics
 from advisor.metrics.communication import exposed_comm_seconds, straggler_wait
 from advisor.models.effects import Triple, shorter

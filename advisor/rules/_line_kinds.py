@@ -1,7 +1,5 @@
 """What to do about a hot line, by the kind of work that it does."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from advisor.models.effects import Triple

@@ -1,7 +1,5 @@
 """The evidence that rules about memory pressure show."""
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics
 from advisor.metrics.memory import alloc_retries, mem_headroom, oom_count
 from advisor.rules.base import Measurement

@@ -1,7 +1,5 @@
 """The settings to copy for rules about sharding."""
 
-from __future__ import annotations
-
 import json
 
 from advisor.metrics.base import Metrics

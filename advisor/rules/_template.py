@@ -5,8 +5,6 @@ TODO: why, and how it shows in the measurements.
 Wrong when: TODO: the runs in which this advice would be a false alarm.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.step import other_fraction
 from advisor.models.effects import remove, up_to

@@ -1,7 +1,5 @@
 """Helpers for rules about DataLoader workers: their best number, its effect, and the code to copy."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

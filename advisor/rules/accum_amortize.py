@@ -11,8 +11,6 @@ fused optimizer does not change the training); or the batch is already so large 
 help (gradient noise scale).
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.goals import target_per_rank
 from advisor.metrics.input import loader

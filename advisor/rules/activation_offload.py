@@ -8,8 +8,6 @@ Wrong when: the copies take longer than the blocks, as with short sequences on a
 memory.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.host import host_memory_available, local_ranks
 from advisor.metrics.memory import mem_activations, mem_peak_allocated, memory_pressure

@@ -8,8 +8,6 @@ GPU has finished all its work.
 Wrong when: the recorded steps are the first ones with their shapes. The calls then stop by themselves.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import allocation_stall_fraction
 from advisor.metrics.step import modelled_phases, steady_step_count

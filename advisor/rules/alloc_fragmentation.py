@@ -8,8 +8,6 @@ Wrong when: the program uses the `cudaMallocAsync` backend, or shares CUDA tenso
 expandable segments do not support everywhere.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.memory import alloc_retries, fragmentation_ratio, mem_peak_allocated, mem_peak_reserved, oom_count
 from advisor.metrics.settings import flags, primary_rank

@@ -9,8 +9,6 @@ Wrong when: the mask is a learned bias, the other kernel does not support the he
 identical from run to run.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.attention import Backend, slower_backend, slower_backend_share
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import gpu_computing_fraction

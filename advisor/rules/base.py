@@ -4,8 +4,6 @@ A rule sees metrics only. A missing metric ends the rule as "not measured"; an e
 Neither stops the other rules.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum

@@ -8,8 +8,6 @@ one's result does not have the size of the next one's input.
 Wrong when: each matmul needs the result of the one before, as in a recurrent cell without activations.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.batching import Batchable, batchable, batchable_share
 from advisor.metrics.gpu import gpu_computing_fraction, launch_bound_index, matmul_share

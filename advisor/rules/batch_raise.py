@@ -8,8 +8,6 @@ loss (McCandlish et al.); the schedule counts steps; or batch normalization depe
 longer; what gets shorter is the time per sample.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from advisor.metrics.base import Metrics, Missing, Threshold

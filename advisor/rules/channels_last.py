@@ -7,8 +7,6 @@ to each other. If the model uses the default NCHW layout, cuDNN converts every i
 Wrong when: an operation in the model supports NCHW only. The conversions then only move to that operation.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import compute_capability, conv_share, layout_share, matmul_share, membound_share
 from advisor.models.effects import divide_matmul, divide_membound, in_turn

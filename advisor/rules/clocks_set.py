@@ -6,8 +6,6 @@ are reset. Kernels that compute follow the clock; kernels that memory limits har
 Wrong when: the setting is deliberate, for even timings or to save energy.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.hardware import set_clock_ratio
 from advisor.models.effects import LAUNCHED, Triple, remove

@@ -9,8 +9,6 @@ bf16 sums over very many ranks change it; or each update reduces gradients more 
 those reductions).
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.communication import (
     comm_total,

@@ -8,8 +8,6 @@ Wrong when: most of the exposed time is waiting for a slower rank. The trace of 
 the traces of all ranks. The advice also does not help if the next kernel needs the result, as in tensor parallelism.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.communication import (
     ddp,

@@ -9,8 +9,6 @@ Wrong when: the machines are connected only by Ethernet of 25 Gbit/s or less. Th
 only fewer bytes or fewer reductions help.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.communication import exposed_bandwidth, exposed_collective
 from advisor.metrics.settings import world_size

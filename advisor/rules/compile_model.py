@@ -8,8 +8,6 @@ vary, the code has many graph breaks, or large matmuls take most of the time. La
 8 B model on long sequences became slower.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.attention import materialised_attention_share
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.copies import layout_copy_share

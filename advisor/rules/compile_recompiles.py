@@ -8,8 +8,6 @@ Wrong when: there are only a few distinct shapes and all of them appear early. R
 dominates only a short recording. Set TORCH_LOGS=recompiles to see which guard failed.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.between import recompile_share, recompiles
 from advisor.metrics.settings import flags

@@ -9,8 +9,6 @@ Wrong when: the training itself takes too long, or inference is slow for reasons
 Measure the deployment first.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Missing, Need
 from advisor.metrics.goals import declared_goals
 from advisor.metrics.memory import memory_pressure

@@ -9,8 +9,6 @@ Wrong when: other programs share the cores during training, or most of the time 
 matmuls. A number that the program sets itself is respected.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.host import cores_allowed, local_ranks
 from advisor.metrics.settings import on_cpu

@@ -7,8 +7,6 @@ Wrong when: input shapes vary (images of many sizes). Each new shape is timed ag
 algorithm saves. Shapes are not recorded; more than about four are too many.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.gpu import conv_share, device, matmul_share
 from advisor.metrics.settings import flags

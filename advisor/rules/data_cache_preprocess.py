@@ -11,8 +11,6 @@ larger than the source (decoded images) that reading it takes longer. If only a 
 part: a cache that evicts, such as the page cache, misses every sample of a data set that is read in order.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.input import loader, t_w
 from advisor.metrics.preprocessing import epochs_begun, preprocess_share

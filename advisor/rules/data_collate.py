@@ -8,8 +8,6 @@ Wrong when: the collate function does other work, such as augmenting or tokenizi
 faster, or do it once and store the result.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.input import batch_tensors, collate_share, loader, t_w
 from advisor.metrics.step import data_wait_fraction

@@ -8,8 +8,6 @@ samples must be picked at random from a data set that is too large to shard. Ope
 check, replace reading by zeros and time a batch.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.input import files_per_sample, loader, t_w
 from advisor.metrics.step import data_wait_fraction

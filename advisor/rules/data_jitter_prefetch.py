@@ -7,8 +7,6 @@ Wrong when: storage stalls all workers at once, or the few slow batches are at t
 they are slow: one huge file, one long sequence, a network retry.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.input import loader, t_g, t_w, t_w_p99
 from advisor.metrics.step import batches_per_step, data_wait_fraction

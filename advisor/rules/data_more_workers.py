@@ -8,8 +8,6 @@ Wrong when: the workers wait for storage or a server that is already at its limi
 limit; make the data smaller or move it closer. To check, compare the time per batch with one worker and with several.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.host import cores_available
 from advisor.metrics.input import loader, t_w, worker_efficiency

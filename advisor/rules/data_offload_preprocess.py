@@ -7,8 +7,6 @@ Wrong when: you can do the work once and store the result, which is simpler; or 
 library may be several times as fast as another).
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, gpu_busy_fraction
 from advisor.metrics.input import loader, u_w, worker_efficiency

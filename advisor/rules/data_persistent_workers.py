@@ -9,8 +9,6 @@ Wrong when: the training process changes the data set between epochs (a curricul
 number set on it). Persistent workers keep the copy they started with.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from advisor.metrics.base import Metrics, Threshold

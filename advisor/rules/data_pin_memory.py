@@ -7,8 +7,6 @@ Wrong when: the training loop, not the loader, pins tensors one by one, which co
 short of memory (pinned pages cannot be swapped).
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, h2d_pageable_share
 from advisor.metrics.input import loader

@@ -8,8 +8,6 @@ number of workers.
 Wrong when: the traced steps are at the start of an epoch, when no batch is ready yet, or storage is at its limit.
 """
 
-from __future__ import annotations
-
 from math import ceil
 
 from advisor.metrics.base import Metrics, Threshold

@@ -7,8 +7,6 @@ Wrong when: the queue is full only because the run is short or the data set happ
 cold storage may need all workers.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device
 from advisor.metrics.host import cores_available, cores_per_rank, cpu_saturation, local_ranks, worker_cpu

@@ -8,8 +8,6 @@ the whole run is only a few batches long, so that starting workers costs more th
 its limit.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.host import cores_available
 from advisor.metrics.input import loader, t_w

@@ -7,8 +7,6 @@ gradients are views of the buckets: there are no copies, and one copy of all gra
 Wrong when: the program calls `detach_()` on gradients, or keeps references to them between steps.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.communication import ddp
 from advisor.metrics.copies import gradient_copies, gradient_copy_fraction

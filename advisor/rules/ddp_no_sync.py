@@ -7,8 +7,6 @@ Wrong when: backward passes belong to updates of different optimizers (the rule 
 sharded: under FSDP, `no_sync` keeps whole gradients on every rank, which may not fit.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.communication import comm_total, ddp, exposed_transfer, reductions_per_step
 from advisor.metrics.gpu import device

@@ -9,8 +9,6 @@ Wrong when: the wrapped model can use only one GPU anyway (then just remove the 
 started once per GPU, as in a notebook.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics
 from advisor.metrics.gpu import device
 from advisor.metrics.input import loader

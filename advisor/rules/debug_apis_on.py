@@ -7,8 +7,6 @@ everything. Each of them slows down every step, so the measurements do not repre
 Wrong when: you are debugging with that mode right now.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from advisor.metrics.base import Metrics

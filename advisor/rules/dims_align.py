@@ -8,8 +8,6 @@ Wrong when: the data determines that dimension and it differs between batches, o
 the loss, the sampling and the saved weights.
 """
 
-from __future__ import annotations
-
 from math import ceil
 
 from advisor.metrics.base import Metrics, Threshold

@@ -7,8 +7,6 @@ built without CUDA, the program trains on the CPU and the GPU stays idle.
 Wrong when: the program trains on the CPU on purpose, or the GPU is reserved for somebody else.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics
 from advisor.metrics.stack import ARCHITECTURE, CPU_BUILD, OLD_DRIVER, stack_mismatches
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source

@@ -8,8 +8,6 @@ Wrong when: each evaluation controls the training (early stopping, a learning ra
 checkpoint), or the recording is so short that it contains more evaluation than the whole run.
 """
 
-from __future__ import annotations
-
 import math
 
 from advisor.metrics.base import Metrics, Threshold

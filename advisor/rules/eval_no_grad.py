@@ -11,8 +11,6 @@ Wrong when: the evaluation needs gradients (saliency, adversarial examples, phys
 training).
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics
 from advisor.metrics.between import evaluation_share
 from advisor.metrics.settings import evaluation_grad

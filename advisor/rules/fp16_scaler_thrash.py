@@ -8,8 +8,6 @@ gradients silently become zero.
 Wrong when: the program scales its loss by hand, or the training diverges in fp32 as well; then find that cause first.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, fp16_matmul_share
 from advisor.metrics.settings import flags, scaler, skipped_step_fraction

@@ -7,8 +7,6 @@ Wrong when: the logits are used for something else (distillation, a metric in ev
 support.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import compute_capability, cross_entropy_share, gpu_computing_fraction
 from advisor.metrics.matmul import head_share, logits, logits_bytes, vocabulary

@@ -8,8 +8,6 @@ Wrong when: the program calls `gc.collect()` itself (then call it less often), o
 tensors: memory then grows until the next collection.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.step import gc_fraction
 from advisor.models.effects import PARTLY, remove

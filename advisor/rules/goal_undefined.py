@@ -7,8 +7,6 @@ the report ranks its advice by that goal. Otherwise it ranks by step time, and i
 Wrong when: you only want to know the step time; then nothing is missing.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics
 from advisor.metrics.goals import undeclared_goals
 from advisor.metrics.step import step_time_mean

@@ -8,8 +8,6 @@ managed memory to arrive. Or the trace is incomplete: the profiler dropped event
 Wrong when: the gaps are due to the profiler itself, which pauses the GPU when its buffers are full.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, idle_queued_fraction, idle_queued_us
 from advisor.metrics.step import modelled_phases

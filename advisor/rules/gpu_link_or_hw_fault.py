@@ -8,8 +8,6 @@ Wrong when: the link shares a switch on purpose, or a virtual machine does not r
 only while the GPU is idle saves power and does not count.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.hardware import pcie_ratio
 from advisor.metrics.step import h2d_fraction, step_time_mean

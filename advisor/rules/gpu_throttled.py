@@ -7,8 +7,6 @@ Wrong when: the clock was limited on purpose. The software power cap alone is no
 not count.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.hardware import sm_clock_ratio, thermal_throttle_share, throttle_reasons, throttled_gpu
 from advisor.models.state import Effect, Scenario, State

@@ -10,8 +10,6 @@ normalization, which then sees micro-batches. With padded sequences, averaging o
 unequally. Instead, divide the summed loss by the number of tokens in the whole batch.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Missing
 from advisor.metrics.goals import target_per_rank
 from advisor.metrics.gpu import device, launch_bound_index

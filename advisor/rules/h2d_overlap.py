@@ -11,8 +11,6 @@ Wrong when: the copies come from pageable memory (pin it first, because such a c
 hold a second batch, or a batch depends on the results of the previous one.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, h2d_pageable_share
 from advisor.metrics.input import batch_bytes, loader

@@ -17,8 +17,6 @@ Wrong when: you need the log of every step, or the other work is not logging: a 
 the model that prints one progress line per step.
 """
 
-from __future__ import annotations
-
 import math
 
 from advisor.metrics.base import Metrics, Threshold

@@ -7,8 +7,6 @@ that loops over its parameters, logging, garbage collection, preprocessing betwe
 Wrong when: the traced steps are not typical: a step that compiles, saves, or is the first of its kind.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import host_stall_fraction, traced_kernels
 from advisor.metrics.step import modelled_phases, step_time_uncertainty

@@ -8,8 +8,6 @@ Wrong when: the value is needed to continue (a stopping criterion, a data-depend
 in many steps. A wait costs nothing while the GPU still has queued kernels; only GPU idle time counts here.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, gpu_busy_fraction
 from advisor.metrics.program import driver

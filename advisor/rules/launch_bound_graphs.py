@@ -8,8 +8,6 @@ Wrong when: shapes or control flow change from step to step, or parts of the ste
 recorded kernels at the same addresses. Below compute capability 7.0, `torch.compile` has no kernels.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import (
     compute_capability,

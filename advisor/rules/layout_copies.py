@@ -7,8 +7,6 @@ nothing. Most have an alternative: an operator that takes any strides, or a laye
 Wrong when: a custom kernel requires this order, and nothing before it can write it.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.copies import layout_copies, layout_copy_share
 from advisor.metrics.gpu import gpu_computing_fraction, membound_share

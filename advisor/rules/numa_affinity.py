@@ -6,8 +6,6 @@ and every launch crosses the link between the nodes. Memory belongs to the node 
 Wrong when: other ranks use all cores of the GPU's node, or data loading needs more cores than the node has.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import launch_bound_index
 from advisor.metrics.numa import gpu_node, near_cores, numa_nodes

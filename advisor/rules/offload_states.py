@@ -8,8 +8,6 @@ Wrong when: one of these is possible after all, or the data needs the host's mem
 step, a smaller model or another GPU may be the better choice.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.host import host_memory_available, local_ranks
 from advisor.metrics.input import loader

@@ -9,8 +9,6 @@ which does not change the update; or results must be reproducible to the bit. Te
 in fp32.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.memory import mem_optim, mem_peak_allocated, memory_pressure
 from advisor.metrics.settings import data_parallel_size, flags, optimizer, shard_size, world_size

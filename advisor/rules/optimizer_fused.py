@@ -10,8 +10,6 @@ Wrong when: the optimizer is a subclass that relies on the unfused code path, is
 parameters on a device that the fused kernel does not support.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.settings import is_trace, optimizer
 from advisor.metrics.step import modelled_phases, optimizer_fraction

@@ -7,8 +7,6 @@ Wrong when: something needs all gradients at once: clipping by their norm, a Gra
 backward passes, or DistributedDataParallel's reduction.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.memory import mem_activations, mem_grads, mem_peak_allocated, memory_pressure
 from advisor.metrics.settings import flags, optimizer, world_size

@@ -10,8 +10,6 @@ Wrong when: the model skips padding in another way (nested tensors, variable-len
 (CUDA graphs, `torch.compile` without dynamic shapes, some accelerators). In that case use a few fixed lengths.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.attention import attention_share
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.input import loader

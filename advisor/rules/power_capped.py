@@ -6,8 +6,6 @@ clock; kernels that memory limits hardly do. At the limit on the data sheet, the
 Wrong when: the limit is deliberate. A lower limit saves more energy than it costs time.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.hardware import capped_clock_ratio, power_cap
 from advisor.models.effects import LAUNCHED, Triple, remove

@@ -8,8 +8,6 @@ on small differences between large numbers. `torch.cuda.is_bf16_supported()` als
 older GPUs.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import (
     achieved_matmul_flops,

@@ -8,8 +8,6 @@ Wrong when: the GPU has bf16 tensor cores (prefer those), or is older than Volta
 gradients, call `unscale_` first; otherwise you clip scaled numbers.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics
 from advisor.metrics.gpu import compute_capability, device
 from advisor.metrics.memory import mem_activations

@@ -7,8 +7,6 @@ of it on a GeForce, an A10, an L4 or a T4. On a CPU, vector instructions hold ha
 Wrong when: the computation needs fp64, as in solvers, physics, or sums over very many values.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, fp64_share, gpu_computing_fraction
 from advisor.metrics.settings import fp64_parameters, on_cpu

@@ -8,8 +8,6 @@ Wrong when: you have not compared the loss over a long run (fp8 has only 3 bits 
 compiled: the conversions are then kernels of their own.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import compute_capability, device, gpu_computing_fraction, matmul_share
 from advisor.metrics.matmul import large_bf16_matmuls, large_bf16_share

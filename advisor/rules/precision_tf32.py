@@ -8,8 +8,6 @@ Wrong when: the matmuls must be exact to fp32, as in solvers. bf16 autocast is e
 is for programs, or parts of them, that stay in fp32.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import (
     achieved_matmul_flops,

@@ -8,8 +8,6 @@ Wrong when: time matters more to you than cost, the GPUs wait for one slow rank 
 larger than the recorded one.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.communication import exposed_comm_seconds
 from advisor.metrics.gpu import device, gpu_busy_fraction

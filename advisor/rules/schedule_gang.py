@@ -7,8 +7,6 @@ the scheduler knows how long GPUs wait, so you declare this time; it is not meas
 Wrong when: jobs wait for a quota, or no other job could use the idle time.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.goals import queue_share
 from advisor.metrics.settings import world_size

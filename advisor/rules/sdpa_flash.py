@@ -11,8 +11,6 @@ flash does not support dropout. If the program already calls the function, it ha
 check what its kernels require.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.attention import (
     materialised_attention_share,
     scores_bytes,

@@ -7,8 +7,6 @@ Wrong when: the relevant tokens may be anywhere in the sequence, or you only fin
 full attention. A window makes it a different model; measure its quality again.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.attention import attention_is_flash, attention_share, sequence_length
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, gpu_computing_fraction

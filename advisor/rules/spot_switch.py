@@ -8,8 +8,6 @@ Wrong when: you have never tested a restart from a checkpoint, you need the resu
 leave certain machines, or environments must run in step with the training, as in reinforcement learning.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.between import checkpoint_save_seconds
 from advisor.metrics.goals import spot_discount, time_between_failures

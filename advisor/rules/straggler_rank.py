@@ -10,8 +10,6 @@ If the slowest rank changes from step to step, as with sequences of uneven lengt
 tokens between ranks instead.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.communication import OwnWork, common_step_count, own_work, straggler_persistence, straggler_skew
 from advisor.metrics.lines import Place

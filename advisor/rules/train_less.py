@@ -9,8 +9,6 @@ the improvement you hope for, or the validation does not measure your goal. If l
 negative values. If you stop early, shorten the learning rate schedule as well.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Missing, Need, Threshold
 from advisor.metrics.goals import IMPROVEMENT, stale_validations, validations
 from advisor.models.effects import remove_run, up_to

@@ -8,8 +8,6 @@ Wrong when: a compiler fuses it already (then the operators are not in the trace
 kernel computes.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import gpu_computing_fraction, membound_share
 from advisor.metrics.normalization import Unfused, unfused_norm, unfused_norm_share

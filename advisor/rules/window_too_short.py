@@ -8,8 +8,6 @@ Wrong when: the run is meant to be that short, or its steps have different amoun
 In that case, compare whole epochs, not steps.
 """
 
-from __future__ import annotations
-
 import math
 
 from advisor.metrics.base import Metrics, Threshold

@@ -8,8 +8,6 @@ Wrong when: there is only one GPU, or activations, not these states, fill the me
 anything faster; the larger batch that then fits may.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.memory import mem_grads, mem_optim, mem_peak_allocated, memory_pressure
 from advisor.metrics.settings import data_parallel_size, flags, optimizer, shard_size, world_size

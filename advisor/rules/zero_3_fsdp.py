@@ -8,8 +8,6 @@ Wrong when: links between GPUs are slow (with several machines, shard only withi
 wrapped individually, all weights are gathered at once and stay complete while the model computes.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.communication import exposed_comm_seconds
 from advisor.metrics.gpu import device

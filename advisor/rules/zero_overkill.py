@@ -8,8 +8,6 @@ Wrong when: you plan a larger model or batch that needs the memory (declare it: 
 later in the training, or the ranks mostly wait for the slowest one, which happens at every stage.
 """
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.communication import exposed_comm_seconds
 from advisor.metrics.gpu import device

@@ -4,8 +4,6 @@ Both start from the same seed and see the same batches. The test proves agreemen
 declared quality target decides.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

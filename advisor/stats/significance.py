@@ -5,8 +5,6 @@ and its interval comes from drawing whole blocks of steps (Kuensch, "The Jackkni
 Stationary Observations", 1989: the moving-block bootstrap). It is seeded: the same steps always give the same interval.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

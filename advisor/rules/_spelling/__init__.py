@@ -1,7 +1,5 @@
 """Write changes for the framework that drives the training loop, one module per framework."""
 
-from __future__ import annotations
-
 from advisor.metrics.base import Metrics
 from advisor.metrics.program import driver
 from advisor.rules._spelling.accelerate import Accelerate

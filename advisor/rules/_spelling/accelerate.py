@@ -1,7 +1,5 @@
 """Changes for Hugging Face Accelerate: `Accelerator` arguments around the program's own loop."""
 
-from __future__ import annotations
-
 from advisor.metrics.settings import model
 from advisor.metrics.step import micro_steps_per_step
 from advisor.rules._spelling.call import configured, python

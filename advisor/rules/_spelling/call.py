@@ -1,7 +1,5 @@
 """Write a function call with some of its arguments changed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 

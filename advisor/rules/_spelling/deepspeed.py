@@ -3,8 +3,6 @@
 The DataLoader, and an optimizer that the program passes in, stay the program's own.
 """
 
-from __future__ import annotations
-
 import json
 
 from advisor.metrics.input import loader

@@ -3,8 +3,6 @@
 The DataLoader and the optimizer stay the program's own.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from advisor.metrics.input import loader

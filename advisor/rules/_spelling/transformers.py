@@ -1,7 +1,5 @@
 """Changes for the Hugging Face Trainer; nearly all of them are `TrainingArguments`."""
 
-from __future__ import annotations
-
 import json
 
 from advisor.metrics.between import evaluations
