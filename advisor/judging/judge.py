@@ -240,12 +240,7 @@ class _Plan:
     """The findings in order, and the state of the step as they are followed."""
 
     def __init__(
-        self,
-        metrics: Metrics,
-        start: State | None,
-        fired: list[_Fired],
-        past: Calibration,
-        tried: Mapping[str, Tried],
+        self, metrics: Metrics, start: State | None, fired: list[_Fired], past: Calibration, tried: Mapping[str, Tried]
     ) -> None:
         self.findings: list[Finding] = []
         self._metrics = metrics

@@ -128,10 +128,7 @@ class Metrics:
     """
 
     def __init__(
-        self,
-        profile: Profile | None,
-        goals: Goals | None = None,
-        given: Mapping[Metric[Any], object] | None = None,
+        self, profile: Profile | None, goals: Goals | None = None, given: Mapping[Metric[Any], object] | None = None
     ) -> None:
         self._profile = profile
         self.goals = goals or Goals()

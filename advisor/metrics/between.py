@@ -22,11 +22,7 @@ from profiler.schema import (
 _ODD = TAG_FIRST | TAG_WINDOW | TAG_COMPILE | TAG_UNREACHED
 """Tags of unusual steps: the run's first step, steps that compile, and steps in profiler windows."""
 
-_NAMES = {
-    "evaluation": "Evaluation",
-    "checkpoint_save": "Saving checkpoints",
-    "epoch_start": "Starting epochs",
-}
+_NAMES = {"evaluation": "Evaluation", "checkpoint_save": "Saving checkpoints", "epoch_start": "Starting epochs"}
 
 
 @metric("1", "share of the run in evaluation")

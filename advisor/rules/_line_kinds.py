@@ -154,10 +154,7 @@ KINDS = {
     **dict.fromkeys(
         ("sklearn", "torchmetrics"),
         LineKind(
-            ", a metric",
-            "Collect predictions at each step, and compute the metric once per epoch.",
-            SELDOM,
-            EVERY,
+            ", a metric", "Collect predictions at each step, and compute the metric once per epoch.", SELDOM, EVERY
         ),
     ),
     **dict.fromkeys(

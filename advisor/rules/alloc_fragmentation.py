@@ -97,8 +97,7 @@ RULE = Rule(
     difficulty=1,
     sources=(
         Source(
-            "PyTorch, CUDA semantics: optimizing memory usage",
-            "https://docs.pytorch.org/docs/stable/notes/cuda.html",
+            "PyTorch, CUDA semantics: optimizing memory usage", "https://docs.pytorch.org/docs/stable/notes/cuda.html"
         ),
         Source("Bekman, Machine Learning Engineering", "https://github.com/stas00/ml-engineering"),
     ),

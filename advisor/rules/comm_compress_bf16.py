@@ -10,13 +10,7 @@ those reductions).
 """
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.communication import (
-    comm_total,
-    ddp,
-    exposed_comm_seconds,
-    exposed_transfer,
-    straggler_wait,
-)
+from advisor.metrics.communication import comm_total, ddp, exposed_comm_seconds, exposed_transfer, straggler_wait
 from advisor.metrics.gpu import device
 from advisor.metrics.settings import flags, on_cpu, world_size
 from advisor.metrics.step import step_time_mean
@@ -73,10 +67,7 @@ def when(m: Metrics) -> Evidence | None:
     if m[exposed_transfer] < limit:
         return None
     return Evidence(
-        (
-            Measurement(exposed_transfer, m[exposed_transfer], limit),
-            Measurement(world_size, m[world_size], MIN_RANKS),
-        ),
+        (Measurement(exposed_transfer, m[exposed_transfer], limit), Measurement(world_size, m[world_size], MIN_RANKS)),
         note=f"{share(m[exposed_transfer] / m[step_time_mean])} of the step; {size(fact.gradient_bytes)} of gradients",
     )
 

@@ -84,8 +84,7 @@ RULE = Rule(
             "https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md",
         ),
         Source(
-            "NCCL: troubleshooting",
-            "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+            "NCCL: troubleshooting", "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
         ),
     ),
 )

@@ -11,13 +11,7 @@ vary, the code has many graph breaks, or large matmuls take most of the time. La
 from advisor.metrics.attention import materialised_attention_share
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.copies import layout_copy_share
-from advisor.metrics.gpu import (
-    compute_capability,
-    is_compiled,
-    launch_bound_index,
-    matmul_share,
-    membound_share,
-)
+from advisor.metrics.gpu import compute_capability, is_compiled, launch_bound_index, matmul_share, membound_share
 from advisor.metrics.normalization import unfused_norm_share
 from advisor.models.effects import divide_membound, in_turn, remove_launch_idle
 from advisor.rules._compile import CAPABILITY, compile_intervention

@@ -72,10 +72,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"can: {found.note}, and a batch takes {seconds(m[t_w])}.",
         changes=(
             Change(
-                language="python",
-                code=CODE,
-                file=place.file if place else None,
-                line=place.line if place else None,
+                language="python", code=CODE, file=place.file if place else None, line=place.line if place else None
             ),
         ),
         basis="Reading becomes 1.5, 3 or 8 times as fast. Files were only counted, so reading is assumed to take 50, "

@@ -25,8 +25,7 @@ MIN_WAIT = Threshold(
 MIN_RATIO = Threshold(3.0, "If one batch in a hundred takes three times the mean, that is more than the usual spread.")
 
 MIN_HIDDEN = Threshold(
-    0.1,
-    "If a longer queue hides less of each stall than this, the slow batches themselves must get faster.",
+    0.1, "If a longer queue hides less of each stall than this, the slow batches themselves must get faster."
 )
 
 # Of what the longer queue should hide of a stall, what it does. The queue in a simulation (in order, two workers, 7 to

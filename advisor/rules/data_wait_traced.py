@@ -44,10 +44,7 @@ def when(m: Metrics) -> Evidence | None:
     if min(wait, again) < m[MIN_WAIT] or number < m[MIN_STEPS] or m[traced_kernels] < m[MIN_KERNELS]:
         return None
     return Evidence(
-        (
-            Measurement(data_wait_fraction, wait, m[MIN_WAIT]),
-            Measurement(steady_step_count, number, m[MIN_STEPS]),
-        ),
+        (Measurement(data_wait_fraction, wait, m[MIN_WAIT]), Measurement(steady_step_count, number, m[MIN_STEPS])),
         "the loader has worker processes" if workers else "the training process prepares the batches",
     )
 

@@ -39,28 +39,16 @@ class _Mode:
 MODES = {
     # Measured on CPU, with 24 small layers: whole steps 2 to 3.4 times as fast, so their passes 2.3 to 5 times. Large
     # layers hide it: a stack trace takes as long whatever the operation.
-    "anomaly": _Mode(
-        ("forward", "backward"),
-        (1.2, 2.8, 5.0),
-    ),
+    "anomaly": _Mode(("forward", "backward"), (1.2, 2.8, 5.0)),
     # By how much depends on the kernels' length; an assumption, nothing at worst.
-    "launch_blocking": _Mode(
-        ("forward", "backward", "optimizer"),
-        (1.0, 1.2, 2.0),
-    ),
+    "launch_blocking": _Mode(("forward", "backward", "optimizer"), (1.0, 1.2, 2.0)),
     # An assumption as well.
     "distributed_debug": _Mode(("communication",), (1.0, 1.1, 1.5)),
     # A schedule of a few steps costs next to nothing and cannot be distinguished: no gain is claimed.
-    "program_profiler": _Mode(
-        (),
-        (1.0, 1.0, 1.0),
-    ),
+    "program_profiler": _Mode((), (1.0, 1.0, 1.0)),
     # An event costs 1.2 us on the host: measured on CPU, with 16 small layers, shapes and stacks, loops about twice as
     # fast without, with very many events 2.5 to 3.2 times. Large layers hide it.
-    "profiled_throughout": _Mode(
-        ("forward", "backward", "optimizer"),
-        (1.0, 1.5, 3.0),
-    ),
+    "profiled_throughout": _Mode(("forward", "backward", "optimizer"), (1.0, 1.5, 3.0)),
 }
 
 NAMES = {

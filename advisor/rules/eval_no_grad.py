@@ -58,10 +58,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=_effect,
         memory=None,
         intervention=Intervention(
-            name="evaluation",
-            settings={},
-            safety=Safety.EXACT,
-            leaves="inference mode, under torch.no_grad()",
+            name="evaluation", settings={}, safety=Safety.EXACT, leaves="inference mode, under torch.no_grad()"
         ),
         risk="None, unless the evaluation itself calls backward. Tensors created in inference mode cannot be used in "
         "training later: if the model caches some, use torch.no_grad().",

@@ -13,11 +13,7 @@ from advisor.metrics.step import step_time_mean
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
 from advisor.units import seconds
 
-OPTIONS = {
-    "goal": "--goal cost",
-    "quality": '--quality "val_acc>=0.76"',
-    "gpu_price": "--gpu-price 2.5",
-}
+OPTIONS = {"goal": "--goal cost", "quality": '--quality "val_acc>=0.76"', "gpu_price": "--gpu-price 2.5"}
 
 
 def when(m: Metrics) -> Evidence | None:

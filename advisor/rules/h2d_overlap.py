@@ -78,10 +78,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "exposed copying. Send images as uint8 and convert them on the GPU; create constant tensors there.",
         changes=(
             Change(
-                language="python",
-                code=CODE,
-                file=place.file if place else None,
-                line=place.line if place else None,
+                language="python", code=CODE, file=place.file if place else None, line=place.line if place else None
             ),
         ),
         basis="50, 80 or 95 % of the exposed copies are hidden behind kernels.",

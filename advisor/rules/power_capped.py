@@ -34,10 +34,7 @@ def when(m: Metrics) -> Evidence | None:
     if limit >= m[MAX_LIMIT] or clock >= m[MAX_CLOCK]:
         return None
     return Evidence(
-        (
-            Measurement(power_cap, limit, m[MAX_LIMIT], "<"),
-            Measurement(capped_clock_ratio, clock, m[MAX_CLOCK], "<"),
-        )
+        (Measurement(power_cap, limit, m[MAX_LIMIT], "<"), Measurement(capped_clock_ratio, clock, m[MAX_CLOCK], "<"))
     )
 
 

@@ -91,12 +91,7 @@ def _smaller(m: Metrics) -> Advice:
         then=f"A GPU half as large would be enough: {gpu.name} is busy for {share(m[gpu_busy_fraction])} of the time, "
         f"and {share(1 - m[mem_headroom])} of its memory is used. First check whether other advice can use the rest. "
         "If not, take a smaller GPU, a slice of this one (MIG), or let two training runs share it (MPS).",
-        changes=(
-            Change(
-                language="shell",
-                code="nvidia-smi mig -lgip  # lists the slices that this GPU supports\n",
-            ),
-        ),
+        changes=(Change(language="shell", code="nvidia-smi mig -lgip  # lists the slices that this GPU supports\n"),),
         basis="No prediction: profile-train does not know the price of a smaller GPU.",
         risk="Low: the same program. Kernels take longer on a smaller GPU; record a short run on it first.",
     )

@@ -11,12 +11,7 @@ flash does not support dropout. If the program already calls the function, it ha
 check what its kernels require.
 """
 
-from advisor.metrics.attention import (
-    materialised_attention_share,
-    scores_bytes,
-    scores_dropped_out,
-    sequence_length,
-)
+from advisor.metrics.attention import materialised_attention_share, scores_bytes, scores_dropped_out, sequence_length
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import gpu_computing_fraction
 from advisor.metrics.settings import on_cpu

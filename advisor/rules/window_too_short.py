@@ -33,8 +33,7 @@ MAX_RECORDING = Threshold(
 
 
 MIN_KERNELS = Threshold(
-    30,
-    "For traces, the limit counts kernels, not steps, because a trace shows each kernel and each gap of a step.",
+    30, "For traces, the limit counts kernels, not steps, because a trace shows each kernel and each gap of a step."
 )
 
 

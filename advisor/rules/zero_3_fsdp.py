@@ -46,11 +46,7 @@ def when(m: Metrics) -> Evidence | None:
     if filled_at(m, 2) <= FILL or _freed_by_weights(m) < m[MIN_FREED] * m[device].memory_total:
         return None
     return Evidence(
-        (
-            Measurement(mem_params, m[mem_params]),
-            Measurement(world_size, m[world_size], MIN_RANKS),
-            *pressure(m),
-        ),
+        (Measurement(mem_params, m[mem_params]), Measurement(world_size, m[world_size], MIN_RANKS), *pressure(m)),
         note=f"ZeRO stage 2 would need {filled_at(m, 2):.0%} of GPU memory",
     )
 

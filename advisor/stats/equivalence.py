@@ -54,11 +54,7 @@ class Equivalence:
 
 
 def equivalence(
-    unchanged: Sequence[float | None],
-    changed: Sequence[float | None],
-    *,
-    spread: float = 0.0,
-    draws: int = DRAWS,
+    unchanged: Sequence[float | None], changed: Sequence[float | None], *, spread: float = 0.0, draws: int = DRAWS
 ) -> Equivalence:
     """Compare losses at the same steps; None is a skipped step.
 
